@@ -169,7 +169,7 @@ def run_page(
     text, more = _at_addresses_of(cluster, page.read_text())
     found = steps(text)
     assert found, f"{page} has no commands"
-    with layout.hold(more), shell(cluster) as open_shell:
+    with layout.reserve(more), shell(cluster) as open_shell:
         for step in found:
             before(step)
             commands = step.commands

@@ -44,7 +44,7 @@ class DeletionService:
         if request.compare_config:
             self._compare(replica, OpId(request.config_term, request.config_index))
         log.info("deleting tablet %s: %s", request.tablet_id, request.reason)
-        await self._orders.to_its_end(self._host.delete_replica(TabletId(request.tablet_id)))
+        await self._orders.run_to_completion(self._host.delete_replica(TabletId(request.tablet_id)))
         return pb.DeleteTabletResponse()
 
     def _compare(self, replica: Replica, expected: OpId) -> None:

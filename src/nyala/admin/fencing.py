@@ -22,12 +22,12 @@ class Fence:
     Attributes:
         incarnation: of that catalog; empty: no majority has answered since this server started.
         term: the highest that any of them has told.
-        told: what each last said.
+        reported: what each last said.
     """
 
     incarnation: str = ""
     term: int = 0
-    told: dict[str, tuple[str, int]] = field(default_factory=dict)
+    reported: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def learn(self, master: str, masters: Collection[str], incarnation: str, term: int) -> None:
         """Take what a master says in a heartbeat response, whether it leads or not.
@@ -43,8 +43,8 @@ class Fence:
         """
         if not incarnation or master not in masters:
             return
-        self.told[master] = (incarnation, term)
-        same = [t for m, (i, t) in self.told.items() if i == incarnation and m in masters]
+        self.reported[master] = (incarnation, term)
+        same = [t for m, (i, t) in self.reported.items() if i == incarnation and m in masters]
         if incarnation == self.incarnation:
             self.term = max(self.term, term)
         elif 2 * len(same) > len(masters):
@@ -120,7 +120,7 @@ class OrderFence:
                 f"the order is for cluster {cluster}, and this server belongs to {own or 'none yet'}"
             )
 
-    async def to_its_end(self, work: Coroutine[Any, Any, object]) -> None:
+    async def run_to_completion(self, work: Coroutine[Any, Any, object]) -> None:
         """Execute an order to its end, also when the sender's deadline passes meanwhile.
 
         Left halfway, its files would still be worked on in a lane while the next order begins anew.

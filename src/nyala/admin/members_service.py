@@ -22,9 +22,9 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 TIMEOUT_MS = 10_000
-MOST_MS = 60_000
+MAX_TIMEOUT_MS = 60_000
 POLL_MS = 20
-CLOSE = 1_000
+CAUGHT_UP_ENTRIES = 1_000
 """A member that lacks at most so many entries catches up in a moment."""
 
 
@@ -133,12 +133,12 @@ class MembersService:
                 return pb.CreateWitnessResponse()
         config = convert.configuration_from_proto(request.consensus)
         start = Cut(OpId(request.start_term, request.start_index), request.start_stamp)
-        await self._orders.to_its_end(self._host.create_witness(group, config, start))
+        await self._orders.run_to_completion(self._host.create_witness(group, config, start))
         return pb.CreateWitnessResponse()
 
 
 def _timeout(asked_ms: int) -> int:
-    return min(asked_ms or TIMEOUT_MS, MOST_MS)
+    return min(asked_ms or TIMEOUT_MS, MAX_TIMEOUT_MS)
 
 
 def _change(message: pb.MemberChange) -> Change:
@@ -156,7 +156,9 @@ def _change(message: pb.MemberChange) -> Change:
 
 
 def _check_caught_up(status: ReplicaStatus, after: Configuration) -> None:
-    near = {p.uuid for p in status.peers if p.match and p.match + CLOSE >= status.commit}
+    near = {
+        p.uuid for p in status.peers if p.match and p.match + CAUGHT_UP_ENTRIES >= status.commit
+    }
     coming = [u for u in after.voters if u not in status.config.voters and u not in near]
     if coming:
         raise Unavailable(

@@ -53,22 +53,22 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
 
 def status(replica: Replica) -> pb.TabletStatus:
     """Return everything that is worth showing."""
-    said, tablet = replica.status(), _tablet(replica)
+    found, tablet = replica.status(), _tablet(replica)
     tick_ms = replica.context.options.raft_tick_ms
     message = pb.TabletStatus(
         report=report(replica),
-        last_term=said.last.term,
-        last_index=said.last.index,
-        commit_index=said.commit,
-        told_commit=said.told,
-        applied_index=said.applied.index,
-        applied_term=said.applied.term,
-        safe_time=said.applied_stamp,
-        closed_time=said.closed,
-        durable_index=said.durable,
-        active=convert.consensus_to_proto(said.config, said.term, said.leader),
-        peers=[_peer(p, tick_ms) for p in said.peers],
-        vote=said.vote or "",
+        last_term=found.last.term,
+        last_index=found.last.index,
+        commit_index=found.commit,
+        told_commit=found.told,
+        applied_index=found.applied.index,
+        applied_term=found.applied.term,
+        safe_time=found.applied_stamp,
+        closed_time=found.closed,
+        durable_index=found.durable,
+        active=convert.consensus_to_proto(found.config, found.term, found.leader),
+        peers=[_peer(p, tick_ms) for p in found.peers],
+        vote=found.vote or "",
     )
     if tablet is not None:
         message.table_name = tablet.info.table_name

@@ -15,9 +15,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 4
+LEADER_WAIT_TIMEOUTS = 4
 """Election timeouts to wait for a lost leader to be silent."""
-MOST_TERMS = 1_000_000
+MAX_TERM_STEP = 1_000_000
 """No group has had so many elections that its survivors have not heard of."""
 
 
@@ -61,8 +61,8 @@ class UnsafeRecoveryService:
         if changed:
             standing = replica.running_member()
             await standing.requests.clock.advance_past(standing.node.last_stamp)
-            member = await self._leaderless(replica)
-            if not 0 <= request.term <= member.node.term + MOST_TERMS:
+            member = await self._wait_leaderless(replica)
+            if not 0 <= request.term <= member.node.term + MAX_TERM_STEP:
                 raise InvalidArgument(
                     f"term {request.term} is not one that the group of term {member.node.term} can be in"
                 )
@@ -79,10 +79,10 @@ class UnsafeRecoveryService:
             last_index=last.index,
         )
 
-    async def _leaderless(self, replica: Replica) -> Member:
+    async def _wait_leaderless(self, replica: Replica) -> Member:
         """Wait until no leader is heard; one that led without a majority has stepped down by then."""
         step_ms = replica.context.options.election_timeout_ms
-        for _ in range(PATIENCE):
+        for _ in range(LEADER_WAIT_TIMEOUTS):
             if not replica.running_member().node.view.hears_leader:
                 break
             await self._env.tasks.sleep_ms(step_ms)

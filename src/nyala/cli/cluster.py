@@ -43,8 +43,8 @@ def ksck(
     finally:
         connection.close()
     if format is Format.JSON:
-        told = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
-        print(json.dumps(told, indent=2))
+        shown = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
+        print(json.dumps(shown, indent=2))
     else:
         show(("uuid", "address", "state"), health.masters, format, "Master Summary")
         show(

@@ -18,9 +18,9 @@ from nyala.testing.processes import write_pid_file
 
 def main() -> None:
     """Import, then fork what is asked for."""
-    from nyala.cli.servers import spare_pandas
+    from nyala.cli.servers import block_pandas
 
-    spare_pandas()
+    block_pandas()
     import nyala.cli.serve  # noqa: F401 - what all of them need
     from nyala.cli.main import app
 
@@ -32,13 +32,13 @@ def main() -> None:
         for job in msgspec.json.decode(line, type=list[Job]):
             pid = os.fork()
             if pid == 0:
-                _become(job)
+                _detach(job)
                 app(job.words, prog_name="nyala")
             write_pid_file(job.pid_file, pid)
         os.write(1, READY)
 
 
-def _become(job: Job) -> None:
+def _detach(job: Job) -> None:
     """Make this process a server's: a session, a folder, a log and a name of its own."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()

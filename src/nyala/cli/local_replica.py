@@ -236,7 +236,7 @@ def rewrite_raft_config(
             say(f"{what:5} {m.uuid} {m.address}/{m.peer_address}")
     if len(after.voters) % 2 == 0:
         say(f"note: {len(after.voters)} voters bear no more losses than {len(after.voters) - 1}")
-    _told(rewrite_config.rewrite(files, dir, group, known, after), format)
+    _print_backup(rewrite_config.rewrite(files, dir, group, known, after), format)
 
 
 @cmeta.command("set_term")
@@ -257,10 +257,10 @@ def set_term(
     known = inspection.look(files, dir, group)
     say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
     say(f"to    term {term}, vote none")
-    _told(rewrite_config.set_term(files, dir, group, known, term), format)
+    _print_backup(rewrite_config.set_term(files, dir, group, known, term), format)
 
 
-def _told(backup: str, format: Format) -> None:
+def _print_backup(backup: str, format: Format) -> None:
     if format is Format.JSON:
         print(json.dumps({"changed": bool(backup), "backup": backup}))
     elif backup:

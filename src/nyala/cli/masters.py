@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
-from nyala.cli.tablet import COLUMNS, Patience, rows_of
+from nyala.cli.tablet import COLUMNS, Timeout, rows_of
 from nyala.operate.run import connected
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ def register(group: typer.Typer) -> None:
 
 def _change(
     masters: str,
-    patience: float,
+    timeout_s: float,
     format: Format,
     work: "Callable[[MasterGroup], Coroutine[Any, Any, GroupView]]",
 ) -> None:
     from nyala.operate.master_group import MasterGroup
 
     async def run(core: Any) -> "tuple[MasterGroup, GroupView]":
-        made = MasterGroup(core, say, int(patience * 1000))
+        made = MasterGroup(core, say, int(timeout_s * 1000))
         return made, await work(made)
 
     made, group = connected(masters, run)
@@ -61,7 +61,7 @@ def _change(
 def add(
     address: Address,
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a new master one of the masters: it gets a copy of the catalog, then a vote."""
@@ -74,7 +74,7 @@ def migrate(
         list[str], typer.Argument(help="Public addresses of the new masters, which run already.")
     ],
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """From one master to 2N + 1: look at all new ones, then add them. Killed, the same command goes on."""
@@ -87,7 +87,7 @@ def migrate(
 def remove(
     master: Name,
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Take a master out; one that leads hands leadership over first. Its process can be stopped then."""

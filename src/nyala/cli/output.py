@@ -130,7 +130,7 @@ HINTS = {
 """Advice for errors of the operating system."""
 
 
-def os_words(err: OSError) -> str:
+def describe_os_error(err: OSError) -> str:
     """Return what the operating system refused, on which file, and what to do."""
     what = f"{err.filename}: {err.strerror}" if err.filename else str(err.strerror or err)
     return f"{what}; {HINTS.get(err.errno or 0, 'mend that, then run the command again')}"
@@ -150,6 +150,6 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
         except BrokenPipeError:
             raise typer.Exit(0) from None
         except OSError as err:
-            raise fail(os_words(err)) from None
+            raise fail(describe_os_error(err)) from None
 
     return run

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from nyala.cli.output import os_words
+from nyala.cli.output import describe_os_error
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
@@ -37,11 +37,11 @@ log = logging.getLogger("nyala")
 
 SWITCH_INTERVAL_S = 0.0005
 """A thread gives the interpreter up after this: the loop's p99 lag falls from 9.7 to 1.7 ms (design 3)."""
-LOOK_S = 0.5
+CHECK_INTERVAL_S = 0.5
 """Interval, in seconds, at which a running server is asked for a failure."""
-FREE_SHARE = 4
+FREE_MEMORY_DIVISOR = 4
 """Of the memory budget, one part in so many may be freed and not yet returned to the system,"""
-LEAST_FREE = 64 << 20
+MIN_FREE_BYTES = 64 << 20
 """or this, if it is more."""
 GC_THRESHOLD = 50_000
 """Allocations between two collections: batches make few cycles, and each collection walks everything."""
@@ -137,7 +137,7 @@ def _run(role: str, make: MakeServer, addresses: ListenAddresses, options: Optio
         return err.exit_status
     except OSError as err:
         log.error("%s", err)
-        print(f"nyala {role}: {os_words(err)}", file=sys.stderr)
+        print(f"nyala {role}: {describe_os_error(err)}", file=sys.stderr)
         return 1
     return 0
 
@@ -148,7 +148,7 @@ async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, option
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
     made: list[ServerProcess] = []
-    free_bytes = max(LEAST_FREE, options.memory_budget_bytes // FREE_SHARE)
+    free_bytes = max(MIN_FREE_BYTES, options.memory_budget_bytes // FREE_MEMORY_DIVISOR)
     env.tasks.spawn(bound_free_memory(env, free_bytes), "bound free memory")
     transport = PeerTransport(env, lambda: made[0].cluster_id, metrics=metrics)
     server = make(env, transport, metrics)
@@ -172,29 +172,29 @@ async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, option
         await server.start()
         await transport.listen(addresses.peer, server.uuid)
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
-        await _until_told(server)
+        await _wait_for_stop(server)
         log.info("stopping")
     finally:
         for close in reversed(closing):
             await close()
 
 
-async def _until_told(server: ServerProcess) -> None:
+async def _wait_for_stop(server: ServerProcess) -> None:
     """Wait for a signal to stop, or for the server to find out that it belongs to another cluster.
 
     Raises:
         InvalidArgument: it does; anything else that keeps it from serving is shown and not an end.
     """
-    told = asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for what in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(what, told.set)
-    while not told.is_set():
+        loop.add_signal_handler(what, stop.set)
+    while not stop.is_set():
         if isinstance(server.failure, InvalidArgument):
             raise server.failure
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await told.wait()
+            async with asyncio.timeout(CHECK_INTERVAL_S):
+                await stop.wait()
 
 
 def _facts(role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics) -> Facts:
@@ -223,7 +223,7 @@ def _facts(role: str, server: ServerProcess, addresses: ListenAddresses, metrics
     listings: dict[str, Callable[[], Listing]] = {}
     if isinstance(server, TabletServer):
         listings["/tablets"] = server.tablets_page
-        listings["/servers"] = server.heard.page
+        listings["/servers"] = server.master_responses.page
     elif isinstance(server, Master):
         listings |= server.pages()
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}

@@ -73,7 +73,7 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError("a nyala server has no use for pandas", name=fullname)
 
 
-def spare_pandas() -> None:
+def block_pandas() -> None:
     """Keep pandas out of this process.
 
     Arrow looks for it at its first conversion: an import of 1.3 s at each start, which breaks when two
@@ -98,7 +98,7 @@ def master_run(
 ) -> None:
     """Run a master until SIGTERM."""
     _check("master", address, peer_address, web_address)
-    spare_pandas()
+    block_pandas()
     from nyala.cli.serve import run_master
     from nyala.common.options import Options
     from nyala.master.config import MasterConfig
@@ -124,7 +124,7 @@ def tserver_run(
 ) -> None:
     """Run a tablet server until SIGTERM."""
     _check("tserver", address, peer_address, web_address)
-    spare_pandas()
+    block_pandas()
     from nyala.cli.serve import run_tserver
     from nyala.common.options import Options
     from nyala.tserver.config import TabletServerConfig

@@ -23,7 +23,7 @@ app.add_typer(config, name="change_config")
 Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
 Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
 KINDS = "VOTER, NON_VOTER, or WITNESS: a voter with a log and no data, that never leads."
-Patience = Annotated[
+Timeout = Annotated[
     float, typer.Option("--timeout", help="Seconds without any progress until it gives up.")
 ]
 NONE = "none"
@@ -34,14 +34,14 @@ COLUMNS = ("uuid", "address", "member", "state", "role", "last", "behind")
 def _run(
     tablet: str,
     masters: str,
-    patience: float,
+    timeout_s: float,
     format: Format,
     work: "Callable[[Membership], Coroutine[Any, Any, GroupView]]",
 ) -> None:
     from nyala.operate.membership import Membership
 
     async def run(core: Any) -> "tuple[Membership, GroupView]":
-        membership = Membership(core, tablet, say, int(patience * 1000))
+        membership = Membership(core, tablet, say, int(timeout_s * 1000))
         await work(membership)
         return membership, await membership.look()
 
@@ -112,7 +112,7 @@ def add_replica(
     server: Server,
     type: Annotated[str, typer.Option("--type", help=KINDS)] = "VOTER",
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a server a member: it is added as a non-voter, gets a copy, and its leader makes it a voter."""
@@ -126,7 +126,7 @@ def remove_replica(
     tablet: Tablet,
     server: Server,
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Remove a member and delete its replica; one that leads hands leadership over first."""
@@ -140,7 +140,7 @@ def move_replica(
     source: Annotated[str, typer.Argument(help="Tablet server that it leaves.")],
     target: Annotated[str, typer.Argument(help="Tablet server that it goes to.")],
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Move a voter: add the new one, wait until it is a voter, remove the old one, wait."""
@@ -154,7 +154,7 @@ def change_replica_type(
     server: Server,
     type: Annotated[str, typer.Argument(help=KINDS)],
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a member another kind of member: a dead voter a non-voter, a witness one with data."""
@@ -170,7 +170,7 @@ def leader_step_down(
         str, typer.Option("--new-leader", help="Who is to lead; none: the most up-to-date voter.")
     ] = "",
     masters: MastersOption = "",
-    timeout: Patience = 60,
+    timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Let another replica lead."""

@@ -35,7 +35,7 @@ def survivors(
     wanted = tablets or []
 
     async def look(env: "Env") -> "dict[str, list[Survivor]]":
-        found = await of_tablets(env, await _places(env, masters), wanted)
+        found = await of_tablets(env, await _endpoints(env, masters), wanted)
         return {t: there for t, there in found.items() if wanted or not has_majority(there)}
 
     found = run_alone(look)
@@ -63,7 +63,7 @@ def _config(config: Any) -> str:
     return f"{config.id}: " + " ".join(m.uuid + ("" if m.voter else "'") for m in config.members)
 
 
-async def _places(env: "Env", masters: str) -> "list[ServerEndpoint]":
+async def _endpoints(env: "Env", masters: str) -> "list[ServerEndpoint]":
     """Return all tablet servers that the masters know."""
     from nyala.client.cluster.masters import parse_addresses
     from nyala.client.core import ClientCore, ClientOptions
@@ -103,29 +103,29 @@ def unsafe_change_config(
     from nyala.operate.unsafe_config import carry_out, plan
 
     async def work(env: "Env") -> "tuple[UnsafeConfigPlan, Outcome | None]":
-        place = await _place(env, server, masters)
+        place = await _endpoint(env, server, masters)
         todo = await plan(env, tablet, place, peer_uuids)
-        _tell_plan(todo)
+        _print_plan(todo)
         if todo.doubts and not (force or todo.done):
             raise fail("nothing was changed; --force does it all the same", 2)
         return todo, None if dry_run else await carry_out(env, todo)
 
     todo, outcome = run_alone(work)
-    _tell_outcome(todo, outcome, format)
+    _print_outcome(todo, outcome, format)
 
 
-async def _place(env: "Env", server: str, masters: str) -> "ServerEndpoint":
+async def _endpoint(env: "Env", server: str, masters: str) -> "ServerEndpoint":
     from nyala.operate.survivors import ServerEndpoint
 
     if ":" in server:
         return ServerEndpoint("", server)
-    for place in await _places(env, masters):
+    for place in await _endpoints(env, masters):
         if place.uuid == server:
             return place
     raise fail(f"the masters know no tablet server {server}; give its address", 5)
 
 
-def _tell_plan(todo: "UnsafeConfigPlan") -> None:
+def _print_plan(todo: "UnsafeConfigPlan") -> None:
     mine = todo.target
     say(f"tablet {todo.tablet} ({mine.table}): committed configuration {_config(mine.committed)}")
     if mine.active.id != mine.committed.id:
@@ -139,7 +139,7 @@ def _tell_plan(todo: "UnsafeConfigPlan") -> None:
         say(f"  BUT {doubt}")
 
 
-def _tell_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: Format) -> None:
+def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: Format) -> None:
     from nyala.operate.unsafe_config import known_lost
 
     last = todo.target.last if outcome is None else outcome.last

@@ -24,7 +24,7 @@ app = typer.Typer(no_args_is_help=True, help="The write-ahead log of a server, a
 DAMAGED, UNREADABLE = 1, 2
 
 
-class How(StrEnum):
+class DumpFormat(StrEnum):
     """Format of a dump."""
 
     TEXT = "text"
@@ -32,7 +32,7 @@ class How(StrEnum):
 
 
 @dataclass(slots=True)
-class Found:
+class DumpTarget:
     """Content of a path: a log, consensus metadata by path (an error: as text), or both."""
 
     log: "LogDump | None"
@@ -57,8 +57,8 @@ def dump(
         str, typer.Argument(help="A segment, a wal directory, a data directory, or cmeta files.")
     ],
     how: Annotated[
-        How, typer.Option("--format", help="For people, or one JSON object.")
-    ] = How.TEXT,
+        DumpFormat, typer.Option("--format", help="For people, or one JSON object.")
+    ] = DumpFormat.TEXT,
     group: Annotated[str, typer.Option("--group", help="Show this group's records only.")] = "",
     payloads: Annotated[bool, typer.Option("--payloads", help="Show what entries carry.")] = False,
 ) -> None:
@@ -73,7 +73,7 @@ def dump(
         found = _find(path)
     except (OSError, BadVersion, InvalidArgument) as err:
         raise fail(str(err), UNREADABLE) from None
-    if how is How.JSON:
+    if how is DumpFormat.JSON:
         print(json.dumps(_as_json(found, group, payloads=payloads), indent=1))
     else:
         if found.log is not None:
@@ -84,7 +84,7 @@ def dump(
         raise typer.Exit(DAMAGED)
 
 
-def _find(path: str) -> Found:
+def _find(path: str) -> DumpTarget:
     """Tell by what is there, not by a flag, what is to be dumped."""
     from nyala.env.files import SystemFiles
     from nyala.wal import cmeta
@@ -95,20 +95,20 @@ def _find(path: str) -> Found:
     if os.path.isdir(path):
         home, inside = _home(path), _is_home(path)
         if not inside and (home or any(map(sequence_of, files.list(path)))):
-            return Found(dump_log(files, path, home=home), {})
+            return DumpTarget(dump_log(files, path, home=home), {})
         folder = f"{path}/cmeta" if inside else path
         metadata = [f"{folder}/{n}" for n in files.list(folder) if _is_group(n)]
         if not inside and not metadata:
             raise FileNotFoundError(f"{path} holds neither a log nor consensus metadata")
         log = dump_log(files, f"{path}/wal", home=path) if inside else None
-        return Found(log, {p: _metadata(files.read(p), p) for p in metadata})
+        return DumpTarget(log, {p: _metadata(files.read(p), p) for p in metadata})
     data = files.read(path, 0, len(cmeta.MAGIC))
     folder, name = os.path.split(os.path.abspath(path))
     if data == cmeta.MAGIC or _is_group(name):
-        return Found(None, {path: _metadata(files.read(path), path)})
+        return DumpTarget(None, {path: _metadata(files.read(path), path)})
     if sequence_of(name) is not None:
-        return Found(dump_log(files, folder, only=name, home=_home(folder)), {})
-    return Found(dump_file(files, path), {})
+        return DumpTarget(dump_log(files, folder, only=name, home=_home(folder)), {})
+    return DumpTarget(dump_file(files, path), {})
 
 
 def _is_home(path: str) -> bool:
@@ -149,17 +149,17 @@ def _metadata(data: bytes, path: str) -> dict[str, Any] | str:
     }  # fmt: skip
 
 
-def _as_json(found: Found, group: str, *, payloads: bool) -> dict[str, Any]:
+def _as_json(found: DumpTarget, group: str, *, payloads: bool) -> dict[str, Any]:
     from nyala.cli.wal_text import fields_of
     from nyala.wal.dump import last_of
 
     shown: dict[str, Any] = {"damaged": found.damaged}
     if (log := found.log) is not None:
         shown["durable_to"] = {"segment": log.proven.sequence, "offset": log.proven.offset}
-        if (note := log.note) is not None:
-            must = note.extent
+        if (extent_file := log.extent_file) is not None:
+            must = extent_file.extent
             shown["extent"] = {
-                "path": note.path, "damaged": note.damaged, "missing": log.missing,
+                "path": extent_file.path, "damaged": extent_file.damaged, "missing": log.missing,
                 "first": must and must.first, "last": must and last_of(must),
                 "end": must and {"segment": must.end.sequence, "offset": must.end.offset},
             }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from nyala.common.hybrid_time import LOGICAL_MASK, to_micros
 from nyala.raft.messages import EntryKind
-from nyala.wal.dump import ExtentNote, Finding, LogDump, Problem, SegmentDump, last_of
+from nyala.wal.dump import ExtentStatus, Finding, LogDump, Problem, SegmentDump, last_of
 from nyala.wal.format import ENTRIES, RECORD_HEADER_BYTES, Record, RecordKind
 from nyala.wal.segment import segment_name
 
@@ -23,7 +23,7 @@ _WIDTH = 16
 def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
     """Return a record as JSON shows it."""
     shown: dict[str, Any] = {
-        "offset": record.offset, "bytes": record.length, "kind": _what(record),
+        "offset": record.offset, "bytes": record.length, "kind": _kind(record),
         "group": record.group.hex(), "term": record.term, "index": record.index,
         "stamp": record.stamp,
         "durable_to": {"segment": record.synced.sequence, "offset": record.synced.offset},
@@ -51,20 +51,20 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
         f"{_plural(len(groups), 'group')}; the log itself tells that it was durable up to segment "
         f"{log.proven.sequence}, offset {log.proven.offset:,}"
     )
-    if log.note is not None:
-        _print_note(log.note, log.missing)
+    if log.extent_file is not None:
+        _print_extent(log.extent_file, log.missing)
     for name in log.placeholders:
         print(f"{name} is being prepared; it is no part of the log yet")
     for segment in log.segments:
         _print_segment(segment, group, payloads=payloads)
 
 
-def _print_note(note: ExtentNote, missing: str) -> None:
-    must = note.extent
+def _print_extent(extent_file: ExtentStatus, missing: str) -> None:
+    must = extent_file.extent
     if must is None:
         what = (
             "is damaged: which segments have to be there is not known"
-            if note.there
+            if extent_file.there
             else "is not there: which segments have to be there is not known"
         )
     elif last_of(must) < must.first:
@@ -74,7 +74,7 @@ def _print_note(note: ExtentNote, missing: str) -> None:
         which = f"{first} has" if first == last else f"{first} to {last} have"
         end = f", up to offset {must.end.offset:,} of the last one" if must.end.offset else ""
         what = f"{which} to be there{end}"
-    print(f"{note.path}: {what}")
+    print(f"{extent_file.path}: {what}")
     if missing:
         print(_coloured(f"DAMAGE: {missing}; every group of this log counts as corrupt", _RED))
 
@@ -85,7 +85,7 @@ def _coloured(text: str, colour: str) -> str:
 
 def _print_segment(segment: SegmentDump, group: str, *, payloads: bool) -> None:
     owner = f"of server {segment.server_uuid}" if segment.server_uuid else "of an unknown server"
-    print(f"\n{segment.path}: segment {segment.sequence} {owner}, {_fate(segment)}")
+    print(f"\n{segment.path}: segment {segment.sequence} {owner}, {_segment_state(segment)}")
     if segment.records:
         print(_COLUMNS)
     shown = [r for r in segment.records if group in ("", r.group.hex())]
@@ -95,12 +95,12 @@ def _print_segment(segment: SegmentDump, group: str, *, payloads: bool) -> None:
             _print_problem(one)
         else:
             print(_line(one))
-            if payloads and _what(one) == EntryKind.OPERATION.name:
+            if payloads and _kind(one) == EntryKind.OPERATION.name:
                 for line in _payload(one):
                     print(line)
 
 
-def _fate(segment: SegmentDump) -> str:
+def _segment_state(segment: SegmentDump) -> str:
     if segment.footer is None:
         return f"open: {segment.used:,} of {segment.size:,} bytes used"
     closed_us, rows = segment.footer
@@ -109,21 +109,21 @@ def _fate(segment: SegmentDump) -> str:
 
 
 def _line(record: Record) -> str:
-    place = f"{record.offset:>10} {record.length:>9}  {_what(record):<10}"
+    place = f"{record.offset:>10} {record.length:>9}  {_kind(record):<10}"
     if record.kind is RecordKind.MARKER:
         text = f"all was durable up to {record.synced.sequence}+{record.synced.offset}"
         return f"{place} {'':<32} {'':>13}  {text}"
     at = f"{record.term}.{record.index}" if record.kind in ENTRIES else str(record.term or "")
-    return f"{place} {record.group.hex()} {at:>13}  {_says(record)}".rstrip()
+    return f"{place} {record.group.hex()} {at:>13}  {_content(record)}".rstrip()
 
 
-def _what(record: Record) -> str:
+def _kind(record: Record) -> str:
     return (
         EntryKind(record.entry_kind).name if record.kind is RecordKind.ENTRY else record.kind.name
     )
 
 
-def _says(record: Record) -> str:
+def _content(record: Record) -> str:
     payload = record.payload or b""
     if record.kind is RecordKind.HARD_STATE:
         return f"vote for {payload.decode()}" if payload else "no vote"
@@ -162,7 +162,7 @@ def _print_problem(problem: Problem) -> None:
     finding = str(problem.finding).upper()
     text = f"{problem.offset:>10} {problem.length:>9}  {finding}: {problem.check}"
     if problem.finding is Finding.DAMAGE:
-        text += f"; {_cost(problem)}"
+        text += f"; {_affected(problem)}"
     elif problem.finding is Finding.TORN:
         text += (
             "; the log ends here, nothing behind it was acknowledged (or it is being written now)"
@@ -170,7 +170,7 @@ def _print_problem(problem: Problem) -> None:
     print(_coloured(text, _RED if problem.finding is Finding.DAMAGE else _YELLOW))
 
 
-def _cost(problem: Problem) -> str:
+def _affected(problem: Problem) -> str:
     if not problem.certain:
         return "nobody can tell whose records are lost: every group of this log counts as corrupt"
     if not problem.groups:

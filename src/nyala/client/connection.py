@@ -20,7 +20,7 @@ from nyala.client.write.upload import Upload
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, RangesChanged
 from nyala.env.env import system_env
-from nyala.env.loop_thread import ClosedMeanwhile, LoopThread
+from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.wire.channels import GrpcRpc
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class Connection:
         """
         try:
             return self._loop.run(work)
-        except ClosedMeanwhile as err:
+        except ClosedDuringCall as err:
             raise closed_meanwhile(sent=True) from err
 
     def write(
@@ -93,7 +93,7 @@ class Connection:
         self._loop.hand_over(session.combiner.take, call)
         try:
             self._loop.wait(bell.wait)
-        except ClosedMeanwhile as err:
+        except ClosedDuringCall as err:
             raise closed_meanwhile(sent=call.sent) from err
         finally:
             call.over = True  # also when interrupted: what was not sent stays here

@@ -18,7 +18,7 @@ from nyala.common.schema import Column, Schema, arrow_schema
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
 
 FEW = 64
-_ALIKE_ONLY = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
+_UNIFORM_TYPES = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
 """Types that Arrow gives a column of Python objects only if all its values are of one kind."""
 _OWN_TYPES: Mapping[int, type] = {
     pa.bool_().id: bool,
@@ -59,8 +59,8 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
         cast = [_cast(table.column(c.name), c, row) for c in columns]
         fields = [*arrow_schema(columns), *(table.schema.field(name) for name in extra)]
         cast.extend(table.column(name) for name in extra)
-        whole = pa.Table.from_arrays(cast, schema=pa.schema(fields)).combine_chunks()
-        made.extend(batch for batch in whole.to_batches() if len(batch))
+        combined = pa.Table.from_arrays(cast, schema=pa.schema(fields)).combine_chunks()
+        made.extend(batch for batch in combined.to_batches() if len(batch))
         row += len(table)
     return made
 
@@ -136,7 +136,7 @@ def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
     Arrow takes the type of such a column from its first values, and cuts off what others have beside it.
     """
     for number, field in enumerate(table.schema):
-        if field.name not in schema.by_name or field.type in _ALIKE_ONLY:
+        if field.name not in schema.by_name or field.type in _UNIFORM_TYPES:
             continue
         if field.name in frame.columns:
             values = frame[field.name]

@@ -78,19 +78,19 @@ class Bounds:
         least, most = comparable(minimum), comparable(maximum)
         if self.values is not None:
             return any(least <= comparable(v) <= most for v in self.values)
-        return self._reaches(most) and self._begins(least)
+        return self._above_lower(most) and self._below_upper(least)
 
     def holds(self, value: Any) -> bool:
         """Return whether a `comparable` value lies between the ends."""
-        return self._reaches(value) and self._begins(value)
+        return self._above_lower(value) and self._below_upper(value)
 
-    def _reaches(self, value: Any) -> bool:
+    def _above_lower(self, value: Any) -> bool:
         if self.lower is None:
             return True
         lower = comparable(self.lower)
         return bool(value >= lower if self.lower_inclusive else value > lower)
 
-    def _begins(self, value: Any) -> bool:
+    def _below_upper(self, value: Any) -> bool:
         if self.upper is None:
             return True
         upper = comparable(self.upper)

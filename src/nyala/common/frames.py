@@ -54,7 +54,7 @@ def definition_of(
     schema = pa.schema(fields)
     made = from_arrow(schema, primary_key, defaults=defaults, immutable=immutable)
     by_value = _is_rows(given) or is_pandas(given)  # of Python objects a type does not say all
-    if _repeats(given) and (by_value or not schema.equals(shape)):
+    if _is_reiterable(given) and (by_value or not schema.equals(shape)):
         to_batches(given, made)
     return made
 
@@ -63,7 +63,7 @@ def _is_rows(given: Any) -> bool:
     return isinstance(given, Sequence) and not isinstance(given, str | bytes)
 
 
-def _repeats(given: Any) -> bool:
+def _is_reiterable(given: Any) -> bool:
     """Whether it gives its rows more than once."""
     return not isinstance(given, pa.RecordBatchReader) and not _is_schema(given)
 

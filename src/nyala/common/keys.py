@@ -116,18 +116,18 @@ def _encode(
     arrays: Sequence[pa.Array | pa.ChunkedArray], types: Sequence[pa.DataType], components: int
 ) -> KeyBytes:
     assert 0 < len(arrays) == len(types), f"{len(arrays)} arrays for {len(types)} components"
-    whole = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
-    rows = len(whole[0])
-    for array, kind in zip(whole, types, strict=True):
+    flat = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    rows = len(flat[0])
+    for array, kind in zip(flat, types, strict=True):
         assert array.type == kind, f"a key component of type {array.type}, not {kind}"
         assert len(array) == rows, f"{len(array)} rows, not {rows}"
         assert array.null_count == 0, f"{array.null_count} nulls in a key"
     width = fixed_width(types)
     if width is not None:
-        parts = [_fixed_matrix(a) for a in whole]
+        parts = [_fixed_matrix(a) for a in flat]
         matrix = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return KeyBytes(np.array([width], np.int64), matrix.reshape(-1))
-    return _encode_varying(whole, types, components)
+    return _encode_varying(flat, types, components)
 
 
 def _encode_varying(

@@ -179,13 +179,13 @@ def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) ->
         parts.append(f"hash({names}) {bucket} of {level.buckets}")
     if ps.range_column_ids:
         names = ", ".join(schema.by_id[i].name for i in ps.range_column_ids)
-        lower = _words(schema, ps, partition.range.lower)
-        upper = _words(schema, ps, partition.range.upper)
+        lower = _key_text(schema, ps, partition.range.lower)
+        upper = _key_text(schema, ps, partition.range.upper)
         parts.append((f"{lower} <= " if lower else "") + names + (f" < {upper}" if upper else ""))
     return ", ".join(parts) or "everything"
 
 
-def _words(schema: Schema, ps: PartitionSchema, key: bytes | None) -> str:
+def _key_text(schema: Schema, ps: PartitionSchema, key: bytes | None) -> str:
     if key is None:
         return ""
     arrays = decode_keys(from_bytes([key]), [schema.by_id[i].type for i in ps.range_column_ids])

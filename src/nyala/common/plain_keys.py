@@ -21,22 +21,22 @@ _Encode = Callable[[Any], bytes | None]
 _INTEGERS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}
 
 
-class _Part:
+class _KeyPart:
     """Some columns of a key, encoded together."""
 
     def __init__(self, keys: Sequence[Column], ids: Sequence[ColumnId]) -> None:
-        places = {c.id: n for n, c in enumerate(keys)}
-        self._places = [places[i] for i in ids]
+        positions = {c.id: n for n, c in enumerate(keys)}
+        self._positions = [positions[i] for i in ids]
         last = len(ids) - 1
-        made = [_encoder(keys[places[i]].type, n == last) for n, i in enumerate(ids)]
+        made = [_encoder(keys[positions[i]].type, n == last) for n, i in enumerate(ids)]
         self._encoders = [e for e in made if e is not None]
         self.usable = len(self._encoders) == len(made)
 
     def encode(self, values: Sequence[Any]) -> bytes | None:
         """Return the bytes of these columns of a key; None: a value is not plain."""
         parts = []
-        for place, encode in zip(self._places, self._encoders, strict=True):
-            part = encode(values[place])
+        for position, encode in zip(self._positions, self._encoders, strict=True):
+            part = encode(values[position])
             if part is None:
                 return None
             parts.append(part)
@@ -54,35 +54,35 @@ class PlainKeys:
     def __init__(self, schema: Schema, partitioned: PartitionSchema) -> None:
         columns = schema.key_columns
         self._names = [c.name for c in columns]
-        self._whole = _Part(columns, schema.key_ids)
+        self._primary_key = _KeyPart(columns, schema.key_ids)
         self._levels = [
-            (_Part(columns, level.column_ids), level.buckets, level.seed)
+            (_KeyPart(columns, level.column_ids), level.buckets, level.seed)
             for level in partitioned.hash
         ]
-        self._ranged = _Part(columns, partitioned.range_column_ids)
+        self._ranged = _KeyPart(columns, partitioned.range_column_ids)
         self._lowers = [r.lower or b"" for r in partitioned.all_ranges]
         self._uppers = [r.upper for r in partitioned.all_ranges]
 
     def find(self, key: Mapping[str, Any]) -> tuple[int, bytes] | None:
         """Return the partition of a key (-1: none has it) and its bytes; None: it is not plain."""
-        if not self._whole.usable or len(key) != len(self._names):
+        if not self._primary_key.usable or len(key) != len(self._names):
             return None
         values = [key.get(name) for name in self._names]
-        whole = self._whole.encode(values)
-        if whole is None:
+        encoded = self._primary_key.encode(values)
+        if encoded is None:
             return None
         within = self._ranged.encode(values) or b""
         number = bisect_right(self._lowers, within) - 1
         if number < 0:
-            return -1, whole
+            return -1, encoded
         upper = self._uppers[number]
         if upper is not None and within >= upper:
-            return -1, whole
+            return -1, encoded
         for part, buckets, seed in self._levels:
             hashed = part.encode(values)
             assert hashed is not None, "a part of a plain key is plain"
             number = number * buckets + (hash_one(hashed, seed) * buckets >> 64)
-        return number, whole
+        return number, encoded
 
 
 def _encoder(kind: pa.DataType, final: bool) -> _Encode | None:

@@ -17,10 +17,10 @@ from nyala.common.casting import exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
 
-_OF_ONE_KIND = frozenset([bool, int, float, str, bytes, date, Decimal])
+_UNIFORM_TYPES = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Types whose values are all of one kind."""
-_ABSENT = frozenset(["NoneType", "NaTType", "NAType"])
-_FINER = "nanosecond"
+_NULL_TYPES = frozenset(["NoneType", "NaTType", "NAType"])
+_NANOSECOND = "nanosecond"
 """Attribute that pandas' timestamps have and Python's do not."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
@@ -44,10 +44,10 @@ def array_of(
     try:
         kinds = _kinds(values)
         if len(kinds) < 2 or wanted is None:
-            return _alike(values, wanted)
-        return _mixed(values, kinds, wanted)
+            return _of_one_kind(values, wanted)
+        return _of_several_kinds(values, kinds, wanted)
     except (*_FAILURES, SchemaMismatch) as err:
-        raise _blame(values, wanted, name, first_row, err) from err
+        raise _conversion_error(values, wanted, name, first_row, err) from err
 
 
 def python_of(value: pa.Scalar) -> Any:
@@ -80,10 +80,10 @@ def shown(value: Any) -> str:
     """Return a value in an error's words: its `repr`, which Arrow's dates beyond Python's years lack."""
     if isinstance(value, tuple | list):
         return f"({', '.join(map(shown, value))})"
-    return repr(_plainly(value))
+    return repr(_to_python(value))
 
 
-def _plainly(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     return python_of(value) if isinstance(value, pa.Scalar) else value
 
 
@@ -99,7 +99,7 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
         InvalidArgument: it does not convert without loss.
     """
     try:
-        made = _exactly([value], wanted).combine_chunks()[0]
+        made = _cast_exactly([value], wanted).combine_chunks()[0]
     except _FAILURES as err:
         raise InvalidArgument(f"{what} is no {wanted}: {err}; give a value of that type") from err
     except SchemaMismatch as err:
@@ -111,16 +111,16 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
     return made
 
 
-def _exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray:
-    return exact_cast(pa.chunked_array([_alike(values, wanted)]), wanted, "the value")
+def _cast_exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray:
+    return exact_cast(pa.chunked_array([_of_one_kind(values, wanted)]), wanted, "the value")
 
 
 def _kinds(values: Sequence[Any]) -> set[Kind]:
     """Return which kinds of values there are, nulls apart."""
-    types = [t for t in set(map(type, values)) if t.__name__ not in _ABSENT]
-    if len(types) < 2 and _OF_ONE_KIND.issuperset(types):
+    types = [t for t in set(map(type, values)) if t.__name__ not in _NULL_TYPES]
+    if len(types) < 2 and _UNIFORM_TYPES.issuperset(types):
         return {(t, None, False) for t in types}
-    return {_kind(v) for v in values if not _absent(v)}
+    return {_kind(v) for v in values if not _is_null(v)}
 
 
 def kinds_of(values: Sequence[Any]) -> list[list[Any]]:
@@ -128,7 +128,7 @@ def kinds_of(values: Sequence[Any]) -> list[list[Any]]:
     kinds = _kinds(values)
     if len(kinds) < 2:
         return [list(values)] if kinds else []
-    return [[v for v in values if not _absent(v) and _kind(v) == kind] for kind in kinds]
+    return [[v for v in values if not _is_null(v) and _kind(v) == kind] for kind in kinds]
 
 
 def _kind(value: Any) -> Kind:
@@ -136,26 +136,26 @@ def _kind(value: Any) -> Kind:
     return type(value), getattr(value, "dtype", getattr(value, "type", None)), aware
 
 
-def _absent(value: Any) -> bool:
-    return type(value).__name__ in _ABSENT
+def _is_null(value: Any) -> bool:
+    return type(value).__name__ in _NULL_TYPES
 
 
-def _alike(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
+def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     """Return values of one kind as Arrow has them."""
     types = {*map(type, values)}
     # To Arrow a missing time of pandas among dates is a day of year 1.
-    if any(t.__name__ in _ABSENT for t in types - {type(None)}):
-        values = [None if _absent(v) else v for v in values]
+    if any(t.__name__ in _NULL_TYPES for t in types - {type(None)}):
+        values = [None if _is_null(v) else v for v in values]
     if FarTime in types:
         values = [v.scalar if isinstance(v, FarTime) else v for v in values]
     array = pa.array(values)
-    finer = pa.types.is_temporal(array.type) and any(hasattr(t, _FINER) for t in types)
-    if finer and any(getattr(value, _FINER, 0) for value in values):
+    finer = pa.types.is_temporal(array.type) and any(hasattr(t, _NANOSECOND) for t in types)
+    if finer and any(getattr(value, _NANOSECOND, 0) for value in values):
         raise ValueError("it has nanoseconds, and microseconds are kept; round it first")
     if getattr(array.type, "tz", None) is not None and any(map(_has_odd_offset, values)):
         raise ValueError("its time zone gives no offset in whole seconds; convert it to UTC first")
     if wanted == pa.float32() and array.type == pa.float64():
-        return _nearest(array)
+        return _to_float32(array)
     return array
 
 
@@ -171,21 +171,21 @@ def _has_odd_offset(value: Any) -> bool:
     return offset is None or offset.microseconds != 0
 
 
-def _mixed(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:
+def _of_several_kinds(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:
     """Return values of several kinds as the wanted type, in which they are one kind."""
     rows: dict[Any, list[int]] = {kind: [] for kind in kinds}
     absent: list[int] = []
     for row, value in enumerate(values):
-        (absent if _absent(value) else rows[_kind(value)]).append(row)
+        (absent if _is_null(value) else rows[_kind(value)]).append(row)
     parts, order = [pa.nulls(len(absent), wanted)], absent
     for mine in rows.values():
-        parts += _exactly([values[r] for r in mine], wanted).chunks
+        parts += _cast_exactly([values[r] for r in mine], wanted).chunks
         order = order + mine
     places = pc.sort_indices(pa.array(order, pa.int64()))
     return pa.concat_arrays(parts).take(places)
 
 
-def _nearest(array: pa.Array) -> pa.Array:
+def _to_float32(array: pa.Array) -> pa.Array:
     """Python has no 32-bit float: its floats become the nearest ones, unless they are beyond."""
     made = array.cast(pa.float32())
     grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
@@ -194,21 +194,21 @@ def _nearest(array: pa.Array) -> pa.Array:
     return made
 
 
-def _blame(
+def _conversion_error(
     values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int, err: Exception
 ) -> SchemaMismatch:
     """Return the error that names the first value that cannot be converted."""
     row, why = 0, err
     for number, value in enumerate(values):
         try:
-            if not _absent(value):
-                _alike([value], wanted) if wanted is None else _exactly([value], wanted)
+            if not _is_null(value):
+                _of_one_kind([value], wanted) if wanted is None else _cast_exactly([value], wanted)
         except (*_FAILURES, SchemaMismatch) as found:
             row, why = number, found
             break
     said = why.message if isinstance(why, SchemaMismatch) else str(why)
     return SchemaMismatch(
-        f"column {name!r}, row {first_row + row}: {str(_plainly(values[row]))[:60]!r} of type "
+        f"column {name!r}, row {first_row + row}: {str(_to_python(values[row]))[:60]!r} of type "
         f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {said}",
         {"row": str(first_row + row)},
     )

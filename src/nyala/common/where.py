@@ -123,14 +123,14 @@ class _Parser:
     def _test(self, column: Column) -> Predicate:
         sign = self._tokens.accept(TokenKind.SIGN, *_SIGNS)
         if sign is not None:
-            self._refuse_column(column)
+            self._reject_column(column)
             return compare(column, _SIGNS[sign.text], self._literal(f"a literal after {sign.text}"))
         if self._tokens.accept(TokenKind.KEYWORD, "is"):
             negative = self._tokens.accept(TokenKind.KEYWORD, "not")
             self._tokens.expect(TokenKind.KEYWORD, "null", "after is")
             return negate(IsNull(column.id)) if negative else IsNull(column.id)
         negative = self._tokens.accept(TokenKind.KEYWORD, "not")
-        tree = self._worded(column)
+        tree = self._keyword_test(column)
         if tree is not None:
             return negate(tree) if negative else tree
         token = self._tokens.peek()
@@ -142,7 +142,7 @@ class _Parser:
             token.at,
         )
 
-    def _worded(self, column: Column) -> Predicate | None:
+    def _keyword_test(self, column: Column) -> Predicate | None:
         if self._tokens.accept(TokenKind.KEYWORD, "in"):
             return in_list(column, self._list())
         if self._tokens.accept(TokenKind.KEYWORD, "between"):
@@ -164,7 +164,7 @@ class _Parser:
         self._tokens.expect(TokenKind.SIGN, ")", "to close the list")
         return found
 
-    def _refuse_column(self, column: Column) -> None:
+    def _reject_column(self, column: Column) -> None:
         token = self._tokens.peek()
         if self._tokens.at_column():
             raise problem(

@@ -13,7 +13,7 @@ from nyala.env.tasks import Lane
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 1000
+CHECK_INTERVAL_MS = 1000
 """Between two looks."""
 
 
@@ -58,12 +58,12 @@ async def bound_free_memory(env: Env, most_bytes: int) -> None:
     """
     allocator = Allocator()
 
-    def look() -> None:
+    def check() -> None:
         free = allocator.free_bytes()
         if free > most_bytes:
             allocator.trim()
             log.debug("returned %d of %d free bytes", free - allocator.free_bytes(), free)
 
     while True:
-        await env.tasks.sleep_ms(LOOK_MS)
-        await env.tasks.run(Lane.COMPUTE, look)
+        await env.tasks.sleep_ms(CHECK_INTERVAL_MS)
+        await env.tasks.run(Lane.COMPUTE, check)

@@ -32,7 +32,7 @@ class NewFile(Protocol):
         ...
 
 
-class BehindFile:
+class WriteBehindFile:
     """Takes what is appended at once; it is in the file when `sync` returns.
 
     Args:
@@ -62,12 +62,12 @@ class BehindFile:
                 self._used += len(part)
                 data = data[len(part) :]
                 if self._used == BUFFER_BYTES:
-                    self._hand_on()
+                    self._start_write()
         return self._end
 
     def sync(self, *, data_only: bool) -> None:
         """Make everything appended durable. Raises OSError as `append`."""
-        self._hand_on()
+        self._start_write()
         self._wait()
         self._file.sync(data_only=data_only)
 
@@ -76,7 +76,7 @@ class BehindFile:
         self._thread.shutdown()
         self._file.close()
 
-    def _hand_on(self) -> None:
+    def _start_write(self) -> None:
         """Let the thread write the first buffer, and go on with the one that it has written."""
         self._wait()
         full = self._buffers.pop(0)

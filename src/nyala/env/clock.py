@@ -68,7 +68,7 @@ class HybridClock:
 
     While a server starts, the ceiling is written in place. From `keep` on it is written in the pool, when
     half of its reach is used. A disk that takes longer than the other half makes the clock lag behind the
-    wall; only a stamp of another server that lies above the ceiling has to wait (`past`).
+    wall; only a stamp of another server that lies above the ceiling has to wait (`advance_past`).
 
     Args:
         clock: wall time.
@@ -118,7 +118,7 @@ class HybridClock:
             OSError: while the server starts: the ceiling cannot be written.
         """
         stamp = max(self._physical(), self._last + 1)
-        if not self._below(stamp):
+        if not self._ensure_below_ceiling(stamp):
             raise Unavailable(
                 "the disk has not taken a new ceiling of the hybrid clock in time; ask again"
             )
@@ -139,16 +139,16 @@ class HybridClock:
         """Move past a stamp seen in a message, so that later stamps are above it.
 
         Returns:
-            False: the ceiling is not durable so far up yet, nothing was moved; `past` waits for it.
+            False: the ceiling is not durable so far up yet, nothing was moved; `advance_past` waits for it.
         """
         self._check_merge(stamp)
-        if not self._below(max(stamp, self._last) + MARGIN):
+        if not self._ensure_below_ceiling(max(stamp, self._last) + MARGIN):
             return False
         self._last = max(self._last, stamp)
         self.refresh()
         return True
 
-    async def past(self, stamp: int) -> None:
+    async def advance_past(self, stamp: int) -> None:
         """As `merge`, waiting for the disk where the ceiling has to be moved first.
 
         Raises:
@@ -164,23 +164,23 @@ class HybridClock:
         """Begin to write a new ceiling if half of the last one's reach is used, or writing it failed."""
         if self._tasks is not None:
             reading = max(self._clock.wall_us() << LOGICAL_BITS, self._last)
-            if self._ceiling - reading < self._reach(reading) // 2:
-                self._begin(reading)
+            if self._ceiling - reading < self._ceiling_distance(reading) // 2:
+                self._start_saving(reading)
 
     def _physical(self) -> int:
         """Return the wall's time, but for a durable ceiling that is in the way."""
         wall = self._clock.wall_us() << LOGICAL_BITS
         return wall if self._tasks is None else min(wall, self._ceiling - MARGIN)
 
-    def _below(self, stamp: int) -> bool:
+    def _ensure_below_ceiling(self, stamp: int) -> bool:
         """Whether a stamp is below the durable ceiling; while the server starts, see to it."""
         if self._files is None or stamp < self._ceiling:
             return True
         if self._tasks is not None:
-            self._begin(stamp)
+            self._start_saving(stamp)
             return False
         try:
-            self._write(ceiling := stamp + self._reach(stamp))
+            self._write(ceiling := stamp + self._ceiling_distance(stamp))
         except OSError as err:
             self.failure = err
             raise
@@ -188,14 +188,14 @@ class HybridClock:
         self._ceiling = ceiling  # only now: after a failed write the next call tries again
         return True
 
-    def _reach(self, reading: int) -> int:
+    def _ceiling_distance(self, reading: int) -> int:
         """Return how far above a reading the next ceiling is to be."""
         ahead_us = (reading >> LOGICAL_BITS) - self._clock.wall_us()
         return (AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US) << LOGICAL_BITS
 
-    def _begin(self, reading: int) -> None:
+    def _start_saving(self, reading: int) -> None:
         if self._saving is None and self._tasks is not None:
-            work = self._save(reading + self._reach(reading))
+            work = self._save(reading + self._ceiling_distance(reading))
             self._saving = self._tasks.spawn(work, "ceiling of the hybrid clock")
 
     async def _save(self, ceiling: int) -> None:

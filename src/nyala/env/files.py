@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
-from nyala.env.behind import BehindFile, NewFile
+from nyala.env.behind import NewFile, WriteBehindFile
 from nyala.env.direct import DirectWriter
 from nyala.env.mapped import guard
 
@@ -79,11 +79,11 @@ class Files(Protocol):
         ...
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether every page of every mapped file could be read when it was touched: the rule."""
         ...
 
-    def lost(self, mapped: memoryview) -> int | None:
+    def unreadable_offset(self, mapped: memoryview) -> int | None:
         """Return the offset of a page of a mapped file that could not be read, and reads as zeros."""
         ...
 
@@ -204,9 +204,9 @@ class SystemFiles:
         """
         return SystemAppendFile(path, offset, direct=direct)
 
-    def open_new(self, path: str) -> BehindFile:
+    def open_new(self, path: str) -> WriteBehindFile:
         """Make a file that is written by a thread, past the system's memory: see `behind.py`."""
-        return BehindFile(SystemAppendFile(path, 0, direct=True))
+        return WriteBehindFile(SystemAppendFile(path, 0, direct=True))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file; fewer than asked for at its end.
@@ -231,13 +231,13 @@ class SystemFiles:
         return view
 
     @property
-    def whole(self) -> bool:
+    def intact(self) -> bool:
         """Whether every page of every mapped file of this process could be read when it was touched."""
-        return guard.whole
+        return guard.intact
 
-    def lost(self, mapped: memoryview) -> int | None:
+    def unreadable_offset(self, mapped: memoryview) -> int | None:
         """Return the offset of a page that the file no longer has, or its disk cannot read."""
-        return guard.lost(mapped)
+        return guard.unreadable_offset(mapped)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a file durably."""

@@ -15,19 +15,19 @@ from typing import Any, TypeVar, cast
 from nyala.common.errors import InvalidArgument, Unavailable
 
 T = TypeVar("T")
-ENDING_S = 1.0
+SHUTDOWN_GRACE_S = 1.0
 """Time in which remaining tasks may end at shutdown; then they are cancelled."""
-LOOK_S = 5.0
+CHECK_INTERVAL_S = 5.0
 """Interval in which a waiting thread checks that the loop still runs."""
 AFTER_FORK = (
     "this process was forked from one that had made a client, and gRPC does not live through a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
 )
-_made_in: list[int] = []
+_first_pid: list[int] = []
 """The process that made the first loop; a forked child finds its parent here."""
 
 
-class ClosedMeanwhile(Unavailable):
+class ClosedDuringCall(Unavailable):
     """The loop was closed by another thread while this one waited; what it waited for may have happened."""
 
 
@@ -41,13 +41,13 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
-        if not _made_in:
-            _made_in.append(self._pid)
-        if _made_in[0] != self._pid:
+        if not _first_pid:
+            _first_pid.append(self._pid)
+        if _first_pid[0] != self._pid:
             raise InvalidArgument(AFTER_FORK)
         self._loop = _new_loop()
-        self._handed: deque[tuple[Callable[[Any], object], Any]] = deque()
-        self._taking = False
+        self._queue: deque[tuple[Callable[[Any], object], Any]] = deque()
+        self._wakeup_pending = False
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -56,13 +56,13 @@ class LoopThread:
 
         Raises:
             InvalidArgument: called in a forked child, or after `close`.
-            ClosedMeanwhile: closed by another thread meanwhile.
+            ClosedDuringCall: closed by another thread meanwhile.
         """
         future = self._submit(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise _closed_meanwhile() from None
+            raise _closed_during_call() from None
         except KeyboardInterrupt:
             future.cancel()
             raise
@@ -74,26 +74,26 @@ class LoopThread:
             InvalidArgument: as `run`.
         """
         self._check_usable()
-        self._handed.append((take, item))
-        if not self._taking:
-            self._taking = True
-            self._loop.call_soon_threadsafe(self._take_all)
+        self._queue.append((take, item))
+        if not self._wakeup_pending:
+            self._wakeup_pending = True
+            self._loop.call_soon_threadsafe(self._run_queue)
 
-    def _take_all(self) -> None:
-        self._taking = False  # before the queue is looked at: who comes later calls again
-        while self._handed:
-            take, item = self._handed.popleft()
+    def _run_queue(self) -> None:
+        self._wakeup_pending = False  # before the queue is looked at: who comes later calls again
+        while self._queue:
+            take, item = self._queue.popleft()
             take(item)
 
     def wait(self, done: Callable[[float], bool]) -> None:
         """Wait until `done(seconds to wait)` is true, as long as there is a loop that may do it.
 
         Raises:
-            ClosedMeanwhile: closed by another thread meanwhile.
+            ClosedDuringCall: closed by another thread meanwhile.
         """
-        while not done(LOOK_S):
+        while not done(CHECK_INTERVAL_S):
             if not self._thread.is_alive():
-                raise _closed_meanwhile()
+                raise _closed_during_call()
 
     def _check_usable(self) -> None:
         assert threading.current_thread() is not self._thread, (
@@ -116,7 +116,7 @@ class LoopThread:
         """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own.
 
         Raises:
-            InvalidArgument, ClosedMeanwhile: as `run`.
+            InvalidArgument, ClosedDuringCall: as `run`.
         """
 
         async def step() -> tuple[bool, T | None]:
@@ -134,12 +134,12 @@ class LoopThread:
                 ahead = self._submit(step())
                 yield cast("T", item)
         except concurrent.futures.CancelledError:
-            raise _closed_meanwhile() from None
+            raise _closed_during_call() from None
         finally:
             ahead.cancel()
             closing = getattr(items, "aclose", None)
             if closing is not None and not self.closed:
-                ended = asyncio.run_coroutine_threadsafe(_quietly(closing), self._loop)
+                ended = asyncio.run_coroutine_threadsafe(_close_generator(closing), self._loop)
                 # The garbage collector may end an iterator on the loop's own thread: it cannot wait there.
                 if threading.current_thread() is not self._thread:
                     ended.result()
@@ -169,8 +169,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return made
 
 
-def _closed_meanwhile() -> ClosedMeanwhile:
-    return ClosedMeanwhile(
+def _closed_during_call() -> ClosedDuringCall:
+    return ClosedDuringCall(
         "the client was closed while this call was under way; connect again, and repeat it"
     )
 
@@ -183,12 +183,12 @@ async def _end_all() -> None:
     own = asyncio.current_task()
     others = [t for t in asyncio.all_tasks() if t is not own]
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(ENDING_S):
+        async with asyncio.timeout(SHUTDOWN_GRACE_S):
             await asyncio.gather(*others, return_exceptions=True)
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-async def _quietly(close: Callable[[], Awaitable[None]]) -> None:
+async def _close_generator(close: Callable[[], Awaitable[None]]) -> None:
     """Close an async generator once the step that was under way has been cancelled."""
     for _ in range(100):
         try:

@@ -36,11 +36,11 @@ class Guard:
     """The mapped files of this process. Any thread.
 
     Attributes:
-        whole: every page of every file could be read so far: the rule, and all that needs to be asked.
+        intact: every page of every file could be read so far: the rule, and all that needs to be asked.
     """
 
     def __init__(self) -> None:
-        self.whole = True
+        self.intact = True
         self._ends: dict[int, int] = {}  # of each mapping, by its first address
         self._lost: dict[int, int] = {}  # offset of the first page that was lost
         self._handler = _HANDLER(self._fault)  # kept: the kernel has its address
@@ -59,9 +59,9 @@ class Guard:
         self._ends[start] = start + len(view)
         weakref.finalize(mapped, self._forget, start).atexit = False
 
-    def lost(self, view: memoryview) -> int | None:
+    def unreadable_offset(self, view: memoryview) -> int | None:
         """Return the offset of a page of a mapping that could not be read; None: none was met so far."""
-        return None if self.whole else self._lost.get(_address(view))
+        return None if self.intact else self._lost.get(_address(view))
 
     def _forget(self, start: int) -> None:
         self._ends.pop(start, None)
@@ -88,7 +88,7 @@ class Guard:
                 made = self._libc.mmap(page, mmap.PAGESIZE, mmap.PROT_READ, private, -1, 0)
                 if made != _FAILED:
                     self._lost.setdefault(start, page - start)
-                    self.whole = False
+                    self.intact = False
                     return
         self._libc.sigaction(signal.SIGBUS, ctypes.byref(self._before), None)  # met again, as ever
 

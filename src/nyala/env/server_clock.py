@@ -31,7 +31,7 @@ class ServerClock:
         self.limit_us = max_ahead_ms * 1000
         self._hybrid = HybridClock(self.physical, files, path, self._check)
         if self.seen:
-            self.physical.begin_at(to_micros(self.seen))
+            self.physical.resume_from(to_micros(self.seen))
 
     @property
     def failure(self) -> OSError | None:
@@ -67,14 +67,14 @@ class ServerClock:
         """
         return self._hybrid.merge(stamp)
 
-    async def past(self, stamp: int) -> None:
-        """See `HybridClock.past`.
+    async def advance_past(self, stamp: int) -> None:
+        """See `HybridClock.advance_past`.
 
         Raises:
             FarAhead: the stamp is too far in the future; nothing was moved.
             OSError: the ceiling cannot be written; nothing was moved.
         """
-        await self._hybrid.past(stamp)
+        await self._hybrid.advance_past(stamp)
 
     def _check(self, stamp: int) -> None:
         if stamp > self.seen and self.ahead_us(stamp) > self.limit_us:

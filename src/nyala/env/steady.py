@@ -9,7 +9,7 @@ from enum import Enum
 
 from nyala.env.clock import Clock
 
-ALONE_US = 3_000_000
+ISOLATION_US = 3_000_000
 """A server that has heard of no other for so long after its start has no clock but its own."""
 
 
@@ -22,7 +22,7 @@ class ClockVerdict(Enum):
     UNDECIDED = "no majority agrees on any time"
 
 
-def _nobody() -> Collection[int]:
+def _no_offsets() -> Collection[int]:
     return ()
 
 
@@ -48,10 +48,10 @@ class SteadyClock:
     def __init__(self, clock: Clock, limit_ms: int) -> None:
         self._clock = clock
         self._limit_us = limit_ms * 1000
-        self._offsets: Callable[[], Collection[int]] = _nobody
-        self._monotonic_us = self._began_us = clock.monotonic_us()
+        self._offsets: Callable[[], Collection[int]] = _no_offsets
+        self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
-        self._company = False  # another server was ever heard of
+        self._others_seen = False  # another server was ever heard of
 
     def compare(self, offsets: Callable[[], Collection[int]]) -> None:
         """Compare with others from now on.
@@ -61,7 +61,7 @@ class SteadyClock:
         """
         self._offsets = offsets
 
-    def begin_at(self, at_us: int) -> None:
+    def resume_from(self, at_us: int) -> None:
         """Take it that it was `at_us` when the earlier life of this server ended."""
         self._at_us = at_us
 
@@ -75,16 +75,17 @@ class SteadyClock:
         elapsed_us = now_us - self._monotonic_us
         at_us = self._at_us + elapsed_us
         if abs(wall_us - at_us) > self._limit_us:
-            wall_us = self._followed(wall_us, at_us)
+            wall_us = self._time_after_jump(wall_us, at_us)
         if at_us - wall_us > self._limit_us:
             wall_us = self._at_us + elapsed_us // 2
         self._monotonic_us, self._at_us = now_us, wall_us
         return wall_us
 
-    def _followed(self, wall_us: int, at_us: int) -> int:
+    def _time_after_jump(self, wall_us: int, at_us: int) -> int:
         """Return the time to follow after a jump."""
         verdict, ahead_us = self.verdict()
-        alone = not self._company and self._clock.monotonic_us() - self._began_us >= ALONE_US
+        running_us = self._clock.monotonic_us() - self._started_us
+        alone = not self._others_seen and running_us >= ISOLATION_US
         if verdict is ClockVerdict.AGREED or alone:
             return wall_us
         return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
@@ -94,16 +95,16 @@ class SteadyClock:
         offsets = sorted(self._offsets())
         if not offsets:
             return ClockVerdict.UNKNOWN, 0
-        self._company = True
+        self._others_seen = True
         total = len(offsets) + 1
-        if 2 * (1 + self._near(offsets, 0)) > total:
+        if 2 * (1 + self._count_near(offsets, 0)) > total:
             return ClockVerdict.AGREED, 0
         middle = offsets[len(offsets) // 2]
-        if 2 * self._near(offsets, middle) > total:
+        if 2 * self._count_near(offsets, middle) > total:
             return ClockVerdict.WRONG, middle
         return ClockVerdict.UNDECIDED, 0
 
-    def _near(self, offsets: Collection[int], to: int) -> int:
+    def _count_near(self, offsets: Collection[int], to: int) -> int:
         return sum(abs(o - to) <= self._limit_us for o in offsets)
 
     def ahead_us(self) -> int:

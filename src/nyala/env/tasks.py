@@ -64,7 +64,7 @@ class Tasks(Protocol):
 
 Job = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 BRIEF_S = 0.001
-PROOF = 32
+BRIEF_CALLS = 32
 """Consecutive short calls after which the next one may run on the loop's thread."""
 
 
@@ -78,7 +78,7 @@ class _Thread:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._pending = 0  # handed in and not settled; changed by the loop alone
-        self._proof = 0
+        self._brief_calls = 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
@@ -99,9 +99,11 @@ class _Thread:
             try:
                 return fn(*args, **kwargs)
             finally:
-                self._proof = self._proof + 1 if time.perf_counter() - began < BRIEF_S else 0
+                self._brief_calls = (
+                    self._brief_calls + 1 if time.perf_counter() - began < BRIEF_S else 0
+                )
 
-        if self._proof >= PROOF and not self._pending:
+        if self._brief_calls >= BRIEF_CALLS and not self._pending:
             return timed()  # nothing else runs: whatever the lane gets, it gets from this thread
         return await self.run(timed, (), {})
 

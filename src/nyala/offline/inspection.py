@@ -272,9 +272,10 @@ def _log_problems(files: Files, directory: str) -> list[str]:
             f"{directory}/wal: {log.missing}; replicas whose records they held cannot go on and have to be "
             "replaced"
         )
-    if log.note is not None and log.note.damaged:
+    extent_file = log.extent_file
+    if extent_file is not None and extent_file.damaged:
         found.append(
-            f"{log.note.path} is damaged: a start would not notice missing segments; the server writes "
+            f"{extent_file.path} is damaged: a start would not notice missing segments; the server writes "
             "it anew while it runs"
         )
     for segment in log.segments:

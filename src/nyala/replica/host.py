@@ -237,7 +237,7 @@ class ReplicaHost:
             Unavailable: it lies too far in the future, or the clock's ceiling cannot be made durable.
         """
         try:
-            await self._context.clock.past(floor)
+            await self._context.clock.advance_past(floor)
         except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"

@@ -107,10 +107,10 @@ async def note_lost(context: ReplicaContext, recovered: Mapping[TabletId, Recove
     Raises:
         OSError: not all are noted; the next start finds the same missing.
     """
-    doubt = context.wal.doubt
+    doubt = context.wal.unattributed
     if doubt is not None:
         await context.env.tasks.run(Lane.DISK, _mark_lost, context, recovered)
-        await context.wal.accept()
+        await context.wal.accept_damage()
 
 
 def _mark_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
@@ -226,8 +226,8 @@ def _lost(
     """Return why a replica of stage LOST is FAILED: what was found now, or at an earlier start."""
     if recovered is not None and recovered.corrupt is not None:
         return recovered.corrupt
-    if context.wal.doubt is not None:
-        return context.wal.doubt.error
+    if context.wal.unattributed is not None:
+        return context.wal.unattributed.error
     if superblock.lost:
         return Corrupt(superblock.lost)
     return LogGap(

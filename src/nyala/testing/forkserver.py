@@ -91,7 +91,7 @@ class ForkServer:
             self._parent.stdout.readline()
             raise
         if not done:
-            raise Unavailable(f"no server can be started: {_last_words(self._parent)}")
+            raise Unavailable(f"no server can be started: {_error_output(self._parent)}")
 
     def close(self) -> None:
         """Close the connection to the parent."""
@@ -114,11 +114,11 @@ def _ready_parent() -> "subprocess.Popen[bytes]":
         parent.communicate()
         raise
     if not ready:
-        raise Unavailable(f"no server can be started: {_last_words(parent)}")
+        raise Unavailable(f"no server can be started: {_error_output(parent)}")
     return parent
 
 
-def _last_words(parent: "subprocess.Popen[bytes]") -> str:
+def _error_output(parent: "subprocess.Popen[bytes]") -> str:
     said: bytes = parent.communicate()[1]
     return said.decode(errors="replace").strip() or f"exit status {parent.returncode}"
 

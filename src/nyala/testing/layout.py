@@ -151,7 +151,7 @@ def free_ports(count: int) -> list[int]:
             sock.close()
 
 
-def hold(addresses: Iterable[str]) -> ExitStack:
+def reserve(addresses: Iterable[str]) -> ExitStack:
     """Keep addresses for servers that listen there, also while these are down, until it is closed.
 
     A port on which nobody listens may be given to any program that asks for a free one, or to a connection

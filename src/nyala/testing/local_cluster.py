@@ -18,7 +18,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 HEALTHY_TIMEOUT_S = 120.0
 ANSWER_MS = 5_000
-_QUESTIONS: Mapping[str, tuple[Method, Any]] = {
+_READY_REQUESTS: Mapping[str, tuple[Method, Any]] = {
     "master": (methods.MASTER_STATUS, pb.MasterStatusRequest()),
     "tserver": (methods.LIST_TABLETS, pb.ListTabletsRequest()),
 }
@@ -45,16 +45,16 @@ def start(
     """
     began = time.monotonic()
     os.makedirs(layout.dir, exist_ok=True)
-    asleep = [s for s in layout.servers if processes.running_pid(s) is None]
-    taken = ports_in_use(a for s in asleep for a in s.addresses)
+    stopped = [s for s in layout.servers if processes.running_pid(s) is None]
+    taken = ports_in_use(a for s in stopped for a in s.addresses)
     if taken:
         raise InvalidArgument(
             f"these addresses are in use by another process: {', '.join(taken)}; stop it, or choose "
             "other ports with --base-port"
         )
     layout.save()
-    if asleep:
-        forkserver.start(layout, asleep)
+    if stopped:
+        forkserver.start(layout, stopped)
     wait_healthy(layout, on_wait)
     return time.monotonic() - began
 
@@ -113,12 +113,12 @@ async def _silent(core: ClientCore, servers: list[ServerSpec]) -> list[str]:
     alive = {s.address for s in (await core.servers()).servers if s.alive}
 
     async def answers(server: ServerSpec) -> bool:
-        method, request = _QUESTIONS[server.role]
+        method, request = _READY_REQUESTS[server.role]
         try:
             await core.env.rpc.call(server.address, method, request, timeout_ms=ANSWER_MS)
         except NyalaError:
             return False
         return server.address in alive
 
-    heard = await asyncio.gather(*(answers(s) for s in servers))
-    return [s.name for s, good in zip(servers, heard, strict=True) if not good]
+    answered = await asyncio.gather(*(answers(s) for s in servers))
+    return [s.name for s, good in zip(servers, answered, strict=True) if not good]

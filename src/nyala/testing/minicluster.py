@@ -38,7 +38,7 @@ class MiniCluster:
             self.dir, masters, tservers, base_port=None, options=options or {}
         )
         own = [] if known else [a for s in self._layout.servers for a in s.addresses]
-        self._held: ExitStack = layout.hold(own)
+        self._reserved: ExitStack = layout.reserve(own)
         self._parent = ForkServer()
         try:
             warm_kernels()
@@ -62,7 +62,7 @@ class MiniCluster:
         """Stop every process; remove the data if the folder was temporary."""
         processes.stop(self._layout)
         self._parent.close()
-        self._held.close()
+        self._reserved.close()
         if self._temporary:
             shutil.rmtree(self.dir, ignore_errors=True)
 

@@ -38,11 +38,11 @@ def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
 def _stamp() -> Path:
     """Return the file beside the compiled kernels which says that they are there, of these sources."""
     source = Path(nyala.__file__).parent
-    told = hashlib.sha256(f"{sys.version} {version('numba')}".encode())
+    digest = hashlib.sha256(f"{sys.version} {version('numba')}".encode())
     for path in sorted(source.rglob("*.py")):
         text = path.read_bytes()
         if b"njit" in text:
-            told.update(text)
+            digest.update(text)
     cache = os.environ.get("NUMBA_CACHE_DIR")
     place = Path(cache) if cache else source / "tablet" / "__pycache__"
-    return place / f"{STAMP}-{told.hexdigest()[:16]}"
+    return place / f"{STAMP}-{digest.hexdigest()[:16]}"

@@ -23,7 +23,7 @@ from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
 
-LOOK_MS = 20
+POLL_INTERVAL_MS = 20
 ANY_AGE_MS = 1 << 62
 MAX_TIMEOUT_MS = 24 * 3_600_000
 
@@ -41,7 +41,7 @@ class Checksums:
         self._env = env
         self._tablets = tablets
         self._options = options
-        self._turn = asyncio.Semaphore(1)
+        self._one_at_a_time = asyncio.Semaphore(1)
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
@@ -67,8 +67,8 @@ class Checksums:
         hosted = self._tablets.get(request.tablet_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                at = await self._reach(hosted.replica, request.at, timeout_ms)
-                async with self._turn:
+                at = await self._wait_applied(hosted.replica, request.at, timeout_ms)
+                async with self._one_at_a_time:
                     return await self._sum(hosted, at)
         except TimeoutError as err:
             raise TimedOut(
@@ -76,7 +76,7 @@ class Checksums:
                 "with a longer time-out, or when there is less to do"
             ) from err
 
-    async def _reach(self, replica: Replica, at: int, timeout_ms: int) -> int:
+    async def _wait_applied(self, replica: Replica, at: int, timeout_ms: int) -> int:
         """Return a time once everything at or below it is applied here."""
         if not at:
             return await replica.read_point(None, timeout_ms)
@@ -87,7 +87,7 @@ class Checksums:
                 reached = 0
             if reached >= at:
                 return at
-            await self._env.tasks.sleep_ms(LOOK_MS)
+            await self._env.tasks.sleep_ms(POLL_INTERVAL_MS)
 
     async def _sum(self, hosted: HostedTablet, at: int) -> pb.ChecksumResponse:
         view = hosted.tablet.view()

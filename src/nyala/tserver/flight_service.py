@@ -24,7 +24,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
-SIGN_OF_LIFE_MS = 5_000
+KEEPALIVE_MS = 5_000
 """A scan that takes longer over its next batch says so with an empty one: clients give up the silent."""
 
 
@@ -47,7 +47,7 @@ class FlightService:
             token.MergeFromString(ticket.ticket)
         except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
             raise InvalidArgument(f"the ticket is no nyala.v1.ScanToken: {err}") from err
-        async for data in _with_signs_of_life(self._scanners.run(token)):
+        async for data in _with_keepalives(self._scanners.run(token)):
             yield data
 
     async def do_put(
@@ -110,7 +110,7 @@ def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
     return pb.WriteResult(request=header.request, error=status.to_proto(told))
 
 
-async def _with_signs_of_life(items: AsyncIterator[FlightData]) -> AsyncIterator[FlightData]:
+async def _with_keepalives(items: AsyncIterator[FlightData]) -> AsyncIterator[FlightData]:
     """Pass a scan's messages on; while the next is long in coming, send empty batches.
 
     The first one, the schema, gets none: until then the server may lack what it needs to answer at all.
@@ -120,8 +120,8 @@ async def _with_signs_of_life(items: AsyncIterator[FlightData]) -> AsyncIterator
     try:
         while True:
             coming = asyncio.ensure_future(_next(items))
-            while (sign := nothing) is not None and not await _within(coming, SIGN_OF_LIFE_MS):
-                yield sign
+            while (keepalive := nothing) is not None and not await _within(coming, KEEPALIVE_MS):
+                yield keepalive
             if (data := await coming) is None:
                 return
             if nothing is None:

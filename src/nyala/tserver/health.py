@@ -1,4 +1,4 @@
-"""Health of the other members of a group, as its leader here reports it: FINE, SILENT, FAILED.
+"""Health of the other members of a group, as its leader here reports it: HEALTHY, SILENT, FAILED.
 
 A member is SILENT when it has not answered for an election timeout, and FAILED when it has been so for
 `member_failed_after_ms`, or has acknowledged nothing more for that time although it lacks entries and
@@ -16,10 +16,10 @@ from nyala.raft.node import RaftNode
 from nyala.replica.replica import Replica
 from nyala.wire.proto import nyala_pb2 as pb
 
-FINE, SILENT, FAILED = "FINE", "SILENT", "FAILED"
+HEALTHY, SILENT, FAILED = "FINE", "SILENT", "FAILED"
 
 
-class Hosted(Protocol):
+class ReplicaSource(Protocol):
     """The part of the replica host that is needed."""
 
     def find(self, group: TabletId) -> Replica | None:
@@ -42,14 +42,14 @@ class PeerHealth:
     """
 
     def __init__(
-        self, env: Env, host: Hosted, options: Options, changed: Callable[[TabletId], None]
+        self, env: Env, host: ReplicaSource, options: Options, changed: Callable[[TabletId], None]
     ) -> None:
         self._env = env
         self._host = host
         self._options = options
         self._changed = changed
         self._since_us: dict[TabletId, dict[ServerUuid, int]] = {}
-        self._told: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
+        self._reported: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
 
     def start(self) -> asyncio.Task[object]:
         """Start judging the peers of all leaders, once each heartbeat interval."""
@@ -57,9 +57,9 @@ class PeerHealth:
 
     def of(self, replica: Replica) -> list[pb.MemberHealth]:
         """Return what a leader says now of the other members; nothing when it does not lead."""
-        return [pb.MemberHealth(uuid=u, state=s) for u, s in self._judge(replica)]
+        return [pb.MemberHealth(uuid=u, state=s) for u, s in self._states(replica)]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Tell of every leader that has something new to say.
 
         A group that sleeps with all members fine has nothing new: if one falls silent, it wakes.
@@ -69,19 +69,19 @@ class PeerHealth:
         for group, replica in [*up.items(), *doubtful.items()]:
             if replica is None or not replica.is_leader:
                 self._since_us.pop(group, None)
-                self._told.pop(group, None)
+                self._reported.pop(group, None)
                 continue
-            said = self._judge(replica)
-            if self._told.get(group) != said:
-                self._told[group] = said
+            states = self._states(replica)
+            if self._reported.get(group) != states:
+                self._reported[group] = states
                 self._changed(group)
 
     async def _follow(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._options.server_heartbeat_ms)
-            self.look()
+            self.check()
 
-    def _judge(self, replica: Replica) -> tuple[tuple[ServerUuid, str], ...]:
+    def _states(self, replica: Replica) -> tuple[tuple[ServerUuid, str], ...]:
         node = replica.node
         if node is None or not node.is_leader:
             return ()
@@ -114,5 +114,5 @@ class PeerHealth:
 
 def _state(since_us: int | None, failed_us: int) -> str:
     if since_us is None:
-        return FINE
+        return HEALTHY
     return FAILED if since_us <= failed_us else SILENT

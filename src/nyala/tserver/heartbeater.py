@@ -29,16 +29,16 @@ class Reporter:
     Attributes:
         server: this server's registration, made anew for each report (it carries the hybrid time).
         tablets: reports of the given tablets; None: of all replicas.
-        heard: called with each response, and awaited, before the next report is made.
-        refused: called when a master refuses this server itself.
+        on_response: called with each response, and awaited, before the next report is made.
+        on_refused: called when a master refuses this server itself.
         list_version: of the server list, that this server has.
         opening: how many replicas it has yet to open; 0: it serves.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
     tablets: Callable[[Sequence[TabletId] | None], list[pb.TabletReport]]
-    heard: Callable[[str, pb.HeartbeatResponse], Awaitable[None]]
-    refused: Callable[[str, Rejected], None] = lambda address, err: None
+    on_response: Callable[[str, pb.HeartbeatResponse], Awaitable[None]]
+    on_refused: Callable[[str, Rejected], None] = lambda address, err: None
     list_version: Callable[[], pb.ListVersion] = pb.ListVersion
     opening: Callable[[], int] = int
 
@@ -68,11 +68,11 @@ class Heartbeater:
     def start(self) -> None:
         """Start reporting to each master; when started already, report all replicas once more."""
         for address, view in self._views.items():
-            view.again()
+            view.request_full()
             self._wake[address].set()
-        self._follow()
+        self._update_masters()
 
-    def _follow(self) -> None:
+    def _update_masters(self) -> None:
         """Report to those who are masters now, and to no others."""
         masters = self._masters()
         for gone in [a for a in self._views if a not in masters]:
@@ -95,31 +95,33 @@ class Heartbeater:
 
     async def _report_to(self, address: str) -> None:
         view, wake = self._views[address], self._wake[address]
-        news = 0
+        changed_reports = 0
         while self._views.get(address) is view:
             wake.clear()
             try:
                 await self._once(address, view)
             except NyalaError as err:
                 if isinstance(err, Rejected):
-                    self._reporter.refused(address, err)
+                    self._reporter.on_refused(address, err)
                 log.debug("heartbeat to master %s: %s", address, err)
             except (
                 Exception
             ) as err:  # the task's top: a full disk or a bug must not silence this server
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
-                self._follow()
-                news = news + 1 if await self._pause(wake, news) else 0
+                self._update_masters()
+                changed_reports = (
+                    changed_reports + 1 if await self._pause(wake, changed_reports) else 0
+                )
                 continue
-            self._follow()
+            self._update_masters()
             await self._env.tasks.sleep_ms(self._interval_ms)
 
-    async def _pause(self, wake: asyncio.Event, news: int) -> bool:
+    async def _pause(self, wake: asyncio.Event, changed_reports: int) -> bool:
         """Wait for a change or the interval; return whether there was a change.
 
         A few ms between reports gather changes into one, and more of them the longer changes do not end: each
-        report with news costs the masters a write to their log.
+        report with changed_reports costs the masters a write to their log.
         """
         loop = asyncio.get_running_loop()
         began = self._changes.version
@@ -128,7 +130,7 @@ class Heartbeater:
             await wake.wait()
         finally:
             timer.cancel()
-        gathered_ms = min(GATHER_MS * (1 + news), GATHER_MOST_MS, self._interval_ms)
+        gathered_ms = min(GATHER_MS * (1 + changed_reports), GATHER_MOST_MS, self._interval_ms)
         await self._env.tasks.sleep_ms(gathered_ms)
         return self._changes.version != began
 
@@ -151,12 +153,12 @@ class Heartbeater:
             self._leads(address, leader=False)
             raise
         self._leads(address, leader=response.leader)
-        view.answered(
+        view.on_response(
             leader=response.leader,
             needs_full=response.needs_full_report,
             acknowledged_sequence=response.acknowledged_sequence,
         )
-        await self._reporter.heard(address, response)
+        await self._reporter.on_response(address, response)
 
     def _leads(self, address: str, *, leader: bool) -> None:
         if leader:

@@ -17,7 +17,7 @@ MAX_TTL_MS = 7 * 86_400_000
 MAX_HOLDS = 1000
 """Of one tablet."""
 MAX_ID_BYTES = 64
-RETURN_MS = 30_000
+RENEWAL_GRACE_MS = 30_000
 """Time after a start in which no history is collected: clients renew their holds within it."""
 
 
@@ -35,7 +35,7 @@ class HistoryHold:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _TabletHolds:
     holds: dict[str, HistoryHold] = field(default_factory=dict)
     collecting: int = 0  # history at or below it may be going just now
 
@@ -49,8 +49,8 @@ class HistoryHolds:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[TabletId, _Kept] = {}
-        self._quiet_until_us = clock.monotonic_us() + RETURN_MS * 1000
+        self._kept: dict[TabletId, _TabletHolds] = {}
+        self._quiet_until_us = clock.monotonic_us() + RENEWAL_GRACE_MS * 1000
 
     def hold(self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int) -> None:
         """Keep a time of a tablet readable; the same name again replaces its hold.
@@ -72,7 +72,7 @@ class HistoryHolds:
                 f"a hold {name[:MAX_ID_BYTES]!r} for {ttl_ms} ms: its name has 1 to {MAX_ID_BYTES} bytes, "
                 f"its time to live is 1 to {MAX_TTL_MS} ms"
             )
-        kept = self._kept.setdefault(tablet, _Kept())
+        kept = self._kept.setdefault(tablet, _TabletHolds())
         floor = max(horizon, kept.collecting)
         if at < floor:
             raise HistoryGone(
@@ -113,7 +113,7 @@ class HistoryHolds:
     def collecting(self, tablet: TabletId, horizon: int | None) -> Iterator[int | None]:
         """Give the horizon that a compaction may have; meanwhile no time below it can be held."""
         horizon = self.limit(tablet, horizon)
-        kept = self._kept.setdefault(tablet, _Kept())
+        kept = self._kept.setdefault(tablet, _TabletHolds())
         kept.collecting = horizon or 0
         try:
             yield horizon
@@ -122,7 +122,7 @@ class HistoryHolds:
             if not kept.holds:
                 self._kept.pop(tablet, None)
 
-    def _expire(self, kept: _Kept) -> None:
+    def _expire(self, kept: _TabletHolds) -> None:
         now_us = self._clock.monotonic_us()
         for name in [n for n, h in kept.holds.items() if h.expires_us <= now_us]:
             del kept.holds[name]

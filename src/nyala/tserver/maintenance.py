@@ -21,13 +21,13 @@ from nyala.tserver.tablets import HostedTablet, Tablets
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 2_000
+CHECK_INTERVAL_MS = 2_000
 """Between two looks at the tablets, when the last one found nothing worth doing."""
-WHOLE_LOOKS = 30
+FULL_CHECK_EVERY = 30
 """Every so many looks all are looked at, otherwise not those that sleep and had nothing to be done."""
 AGE_OPTION = "history_max_age_s"
 
-Asked = tuple[TabletId, Tablet, int | None]
+Candidate = tuple[TabletId, Tablet, int | None]
 """A tablet whose compactions are scored, and the horizon that they may have."""
 
 
@@ -51,7 +51,7 @@ class Compactor:
         self._tablets = tablets
         self._holds = holds
         self._options = options
-        self._done: dict[TabletId, None] = {}  # asleep, and not worth a compaction
+        self._idle: dict[TabletId, None] = {}  # asleep, and not worth a compaction
         self._waited: dict[TabletId, int] = {}  # choices that passed it over
         self._failed: dict[TabletId, None] = {}  # since the last pause
         self.scores: Mapping[TabletId, float] = {}
@@ -61,35 +61,35 @@ class Compactor:
         self._env.tasks.spawn(self._run(), "compactions")
 
     async def _run(self) -> None:
-        looks = 0
+        checks = 0
         while True:
-            await self._env.tasks.sleep_ms(LOOK_MS)
-            looks += 1
-            if looks % WHOLE_LOOKS == 0:
-                self._done.clear()
+            await self._env.tasks.sleep_ms(CHECK_INTERVAL_MS)
+            checks += 1
+            if checks % FULL_CHECK_EVERY == 0:
+                self._idle.clear()
             self._failed.clear()
-            while (chosen := await self._look()) is not None:
+            while (chosen := await self._choose()) is not None:
                 await self._merge(chosen)
 
-    async def _look(self) -> TabletId | None:
+    async def _choose(self) -> TabletId | None:
         """Score every tablet that may have something to do; return the one to merge now."""
         for replica in self._tablets.host.up():
-            self._done.pop(replica.group, None)
-        asked: list[Asked] = []
+            self._idle.pop(replica.group, None)
+        candidates: list[Candidate] = []
         for replica in self._tablets.host.all():
             group = replica.group
-            if group in self._done or group in self._failed or replica.state is not State.RUNNING:
+            if group in self._idle or group in self._failed or replica.state is not State.RUNNING:
                 continue
             try:
                 hosted = self._tablets.get(group)
                 horizon = self._holds.limit(group, self._horizon(hosted))
             except NyalaError as err:  # deleted meanwhile, a witness, an option that means nothing
                 log.debug("tablet %s is not looked at for merges: %s", group, err)
-                self._done[group] = None
+                self._idle[group] = None
                 continue
-            asked.append((group, hosted.tablet, horizon))
-        found = await self._env.tasks.run(Lane.COMPUTE, score_all, asked) if asked else {}
-        self._done |= {group: None for group, _, _ in asked if group not in found}
+            candidates.append((group, hosted.tablet, horizon))
+        found = await self._env.tasks.run(Lane.COMPUTE, score_all, candidates) if candidates else {}
+        self._idle |= {group: None for group, _, _ in candidates if group not in found}
         self.scores = found
         self._waited = {group: self._waited.get(group, 0) + 1 for group in found}
         if not found:
@@ -129,10 +129,10 @@ class Compactor:
         return horizon if horizon > 0 else None
 
 
-def score_all(asked: Sequence[Asked]) -> dict[TabletId, float]:
+def score_all(candidates: Sequence[Candidate]) -> dict[TabletId, float]:
     """Return the scores of the tablets that have a merge worth doing. Lane COMPUTE."""
     found = {}
-    for group, tablet, horizon in asked:
+    for group, tablet, horizon in candidates:
         try:
             score = tablet.merge_score(horizon)
         except Exception as bug:  # one tablet's trouble: the others are compacted all the same

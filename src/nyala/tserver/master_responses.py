@@ -45,7 +45,7 @@ class MasterResponses:
         self._refused.pop(address, None)
         told = response.master_addresses
         self._fence.learn(address, told, response.catalog_incarnation, response.term)
-        await self._masters.heard(response, self._fence.term)
+        await self._masters.update(response, self._fence.term)
         if response.HasField("server_list"):
             self.servers.take(response.server_list)
 
@@ -58,7 +58,7 @@ class MasterResponses:
     @property
     def failure(self) -> NyalaError | None:
         """Why this server has no place in the cluster of its masters: a majority of them says so."""
-        masters = self._masters.present() if self._refused else ()
+        masters = self._masters.current() if self._refused else ()
         refused = [err for address, err in self._refused.items() if address in masters]
         return refused[0] if 2 * len(refused) > len(masters) else None
 

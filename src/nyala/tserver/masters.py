@@ -13,7 +13,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-LEADERLESS = 10
+LEADERLESS_HEARTBEATS = 10
 """Heartbeats without an answer of a leader after which every address ever named is tried."""
 
 
@@ -32,19 +32,22 @@ class MasterList:
     ) -> None:
         self._clock = env.clock
         self._identity = identity
-        self._silent_us = LEADERLESS * interval_ms * 1000
-        self._named: dict[str, None] = dict.fromkeys(given)
-        self._led: tuple[str, ...] = ()
-        self._heard_us = 0
+        self._silent_us = LEADERLESS_HEARTBEATS * interval_ms * 1000
+        self._known: dict[str, None] = dict.fromkeys(given)
+        self._leader_list: tuple[str, ...] = ()
+        self._leader_reply_us = 0
 
-    def present(self) -> tuple[str, ...]:
+    def current(self) -> tuple[str, ...]:
         """Return whom to report to."""
-        if self._led and self._clock.monotonic_us() - self._heard_us < self._silent_us:
-            return self._led
+        if (
+            self._leader_list
+            and self._clock.monotonic_us() - self._leader_reply_us < self._silent_us
+        ):
+            return self._leader_list
         kept = self._identity.instance.masters[-1:]
-        return tuple(dict.fromkeys([*self._led, *self._named, *(kept[0] if kept else ())]))
+        return tuple(dict.fromkeys([*self._leader_list, *self._known, *(kept[0] if kept else ())]))
 
-    async def heard(self, response: pb.HeartbeatResponse, newest: int) -> None:
+    async def update(self, response: pb.HeartbeatResponse, newest: int) -> None:
         """Take the list in a master's answer; the list of who leads is kept, durable on return.
 
         Args:
@@ -54,14 +57,14 @@ class MasterList:
         Raises:
             OSError: the list was not written.
         """
-        told = tuple(response.master_addresses)
-        if not told:
+        listed = tuple(response.master_addresses)
+        if not listed:
             return
         if not response.leader or response.term != newest:
-            self._named |= dict.fromkeys(told)
+            self._known |= dict.fromkeys(listed)
             return
-        self._heard_us = self._clock.monotonic_us()
-        if told != self._led:
-            log.info("the masters are %s", ", ".join(told))
-            self._led, self._named = told, dict.fromkeys((*self._named, *told))
-            await self._identity.learn(masters=told)
+        self._leader_reply_us = self._clock.monotonic_us()
+        if listed != self._leader_list:
+            log.info("the masters are %s", ", ".join(listed))
+            self._leader_list, self._known = listed, dict.fromkeys((*self._known, *listed))
+            await self._identity.learn(masters=listed)

@@ -18,9 +18,9 @@ from nyala.tserver.tablets import Tablets
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 100
+CHECK_INTERVAL_MS = 100
 """Between two looks; what arrives meanwhile is counted as it comes."""
-WORTH = 1 / 8
+MIN_ROWS_SHARE = 1 / 8
 """Of the budget: with fewer rows than that it is other parts that fill memory, and flushes are of no use."""
 
 
@@ -31,18 +31,18 @@ class MemoryBudget:
         env: tasks.
         tablets: of this server.
         options: how much of the log may be kept.
-        look: counts what can only be counted now and then.
+        update_counts: counts what can only be counted now and then.
     """
 
     def __init__(
-        self, env: Env, tablets: Tablets, options: Options, look: Callable[[], None]
+        self, env: Env, tablets: Tablets, options: Options, update_counts: Callable[[], None]
     ) -> None:
         self._env = env
         self._tablets = tablets
         self._memory = tablets.host.memory
         self._log_bytes = max(1, options.wal_retain_mb) * MIB
-        self._look = look
-        self._vain: dict[TabletId, None] = {}  # flushed in vain since one was flushed
+        self._update_counts = update_counts
+        self._unproductive: dict[TabletId, None] = {}  # flushed in vain since one was flushed
 
     def start(self) -> None:
         """Start the flush task."""
@@ -50,15 +50,15 @@ class MemoryBudget:
 
     async def _run(self) -> None:
         while True:
-            await self._env.tasks.sleep_ms(LOOK_MS)
-            self._look()
-            best = self.best() if self.due() else None
+            await self._env.tasks.sleep_ms(CHECK_INTERVAL_MS)
+            self._update_counts()
+            best = self.best_candidate() if self.due() else None
             if best is None:
                 continue
-            self._vain[best.group] = None
+            self._unproductive[best.group] = None
             try:
                 if await best.flush():
-                    self._vain.clear()
+                    self._unproductive.clear()
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
                 log.warning("%s was not flushed: %s", best.group, err)
             except (
@@ -69,21 +69,21 @@ class MemoryBudget:
     def due(self) -> bool:
         """Return whether rows should be flushed to free memory."""
         memory = self._memory
-        return memory.tight and memory.of(MemoryPart.ROWS) > WORTH * memory.budget_bytes
+        return memory.tight and memory.of(MemoryPart.ROWS) > MIN_ROWS_SHARE * memory.budget_bytes
 
-    def best(self) -> Replica | None:
+    def best_candidate(self) -> Replica | None:
         """Return the replica whose flush is worth most now, of those that nothing is being done to."""
         scores: dict[Replica, float] = {}
         for group, memory_bytes in self._memory.sizes(MemoryPart.ROWS).items():
             replica = self._tablets.host.find(group)
-            if not memory_bytes or replica is None or group in self._vain:
+            if not memory_bytes or replica is None or group in self._unproductive:
                 continue
             with contextlib.suppress(NyalaError):  # FAILED, or deleted meanwhile
                 upkeep = replica.maintenance_stats()
                 if not upkeep.busy:
                     scores[replica] = self.score(memory_bytes, upkeep.log_bytes)
         if not scores:
-            self._vain.clear()
+            self._unproductive.clear()
             return None
         return max(scores, key=lambda replica: scores[replica])
 

@@ -40,7 +40,7 @@ MAX_ANSWER_BYTES = 4 << 20
 """Of one part: larger rows go by `DoGet`, which streams them."""
 INLINE_KEYS = 256
 BRIEF_US = 1_000
-PROOF = 16
+BRIEF_REQUESTS = 16
 """Requests in a row that have to be read within `BRIEF_US` before the next one is read on the loop."""
 
 
@@ -57,7 +57,7 @@ class PointReads:
         self._env = env
         self._tablets = tablets
         self._options = options
-        self._proof = 0
+        self._brief_requests = 0
 
     def handlers(self) -> Handlers:
         """Return what this service answers."""
@@ -75,30 +75,32 @@ class PointReads:
                 "send several requests"
             )
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
-        _Look(request, partial(self._read, answer)).begin(self._tablets, timeout_ms)
+        _PendingGet(request, partial(self._read, answer)).begin(self._tablets, timeout_ms)
 
-    def _read(self, answer: Callable[[pb.GetResponse], None], look: "_Look") -> None:
+    def _read(self, answer: Callable[[pb.GetResponse], None], pending: "_PendingGet") -> None:
         """Read a request that is due."""
-        if self._proof >= PROOF and look.keys <= INLINE_KEYS:
-            answer(self._timed(look))
-            look.end()
+        if self._brief_requests >= BRIEF_REQUESTS and pending.keys <= INLINE_KEYS:
+            answer(self._timed(pending))
+            pending.end()
             return
-        self._env.tasks.spawn(self._read_aside(answer, look), "look-up")
+        self._env.tasks.spawn(self._read_in_lane(answer, pending), "look-up")
 
-    async def _read_aside(self, answer: Callable[[pb.GetResponse], None], look: "_Look") -> None:
-        answer(await self._env.tasks.run(Lane.COMPUTE, self._timed, look))
-        look.end()
+    async def _read_in_lane(
+        self, answer: Callable[[pb.GetResponse], None], pending: "_PendingGet"
+    ) -> None:
+        answer(await self._env.tasks.run(Lane.COMPUTE, self._timed, pending))
+        pending.end()
 
-    def _timed(self, look: "_Look") -> pb.GetResponse:
+    def _timed(self, pending: "_PendingGet") -> pb.GetResponse:
         clock = self._env.clock
         began_us = clock.monotonic_us()
-        found = look.read()
+        found = pending.read()
         brief = clock.monotonic_us() - began_us < BRIEF_US
-        self._proof = self._proof + 1 if brief else 0
+        self._brief_requests = self._brief_requests + 1 if brief else 0
         return found
 
 
-class _Look:
+class _PendingGet:
     """One request on its way.
 
     Args:
@@ -108,16 +110,16 @@ class _Look:
 
     __slots__ = ("_due", "_request", "_waiting", "keys", "parts")
 
-    def __init__(self, request: pb.GetRequest, due: "Callable[[_Look], None]") -> None:
+    def __init__(self, request: pb.GetRequest, due: "Callable[[_PendingGet], None]") -> None:
         self._request = request
         self._due = due
-        self.parts: list[_Part] = []
+        self.parts: list[_GetPart] = []
         self.keys = self._waiting = 0
 
     def begin(self, tablets: Tablets, timeout_ms: int) -> None:
         """Ask each part's leader for a time at which it can be read."""
         for wanted in self._request.parts:
-            part = _Part(wanted)
+            part = _GetPart(wanted)
             self.parts.append(part)
             self.keys += len(wanted.keys)
             try:
@@ -133,7 +135,7 @@ class _Look:
         if not self._waiting:
             self._due(self)
 
-    def _ready(self, part: "_Part", point: "asyncio.Future[int]") -> None:
+    def _ready(self, part: "_GetPart", point: "asyncio.Future[int]") -> None:
         part.ready(point)
         self._waiting -= 1
         if not self._waiting:
@@ -152,7 +154,7 @@ class _Look:
                 part.hosted.replica.fail(part.damage)
 
 
-class _Part:
+class _GetPart:
     """The keys of one tablet."""
 
     __slots__ = ("_at", "_view", "_wanted", "damage", "error", "hosted")

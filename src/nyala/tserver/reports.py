@@ -77,11 +77,11 @@ class MasterView:
         self._sent_full = self.needs_full
         return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
 
-    def again(self) -> None:
+    def request_full(self) -> None:
         """Report everything next, whatever is on its way now."""
         self.needs_full, self._sent_full = True, False
 
-    def answered(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
+    def on_response(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
         """Take the response to the last report. A lost one is never taken: all stays dirty.
 
         Args:

@@ -117,7 +117,7 @@ class Scanners:
 
     async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
         """Read files of a replica; damage in them is its end, and another one has the rows."""
-        with failing(replica):
+        with failing_on_damage(replica):
             return await self._env.tasks.run(Lane.COMPUTE, work, *args)
 
     def _plan(
@@ -127,7 +127,7 @@ class Scanners:
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
         if token.count_only:
             columns = []
-        where = fitting(view, token, columns)
+        where = check_predicate(view, token, columns)
         chosen = view.schema.columns if columns is None else [view.schema.by_id[i] for i in columns]
         schema = arrow_schema(chosen)
         within = bounds_of(token)
@@ -149,7 +149,7 @@ class Scanners:
 
 
 @contextmanager
-def failing(replica: Replica) -> Iterator[None]:
+def failing_on_damage(replica: Replica) -> Iterator[None]:
     """Damage in the files of a replica is its end."""
     try:
         yield
@@ -218,7 +218,9 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
     return KeyBounds(lower, upper or None)
 
 
-def fitting(view: View, token: pb.ScanToken, columns: list[ColumnId] | None) -> Predicate | None:
+def check_predicate(
+    view: View, token: pb.ScanToken, columns: list[ColumnId] | None
+) -> Predicate | None:
     """Return the predicate of a token that fits the schema, whichever version it was planned for.
 
     Args:

@@ -124,13 +124,13 @@ class TabletServer:
         self._opening = StartupReports(env.files, config.dir)
         interval_ms = config.options.server_heartbeat_ms
         self.masters = MasterList(env, self._identity, config.master_addresses, interval_ms)
-        self.heard = MasterResponses(self._identity, self.fence, self.masters)
-        self._transport = AddressOverrides(transport, self.heard.servers)
+        self.master_responses = MasterResponses(self._identity, self.fence, self.masters)
+        self._transport = AddressOverrides(transport, self.master_responses.servers)
         reporter = Reporter(
-            self.info, self._reports, self.heard.take, self.heard.refuse,
-            lambda: self.heard.servers.known, lambda: 0 if self._running else self._opening.left,
+            self.info, self._reports, self.master_responses.take, self.master_responses.refuse,
+            lambda: self.master_responses.servers.known, lambda: 0 if self._running else self._opening.left,
         )  # fmt: skip
-        self.heartbeater = Heartbeater(env, self.masters.present, reporter, interval_ms)
+        self.heartbeater = Heartbeater(env, self.masters.current, reporter, interval_ms)
 
     async def start(self) -> None:
         """Open or format the data directory, open every replica, begin to report and to serve.
@@ -231,7 +231,7 @@ class TabletServer:
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration."""
         info = registration(self._identity, "tserver", self._config, self._config.location)
-        info.master_addresses.extend(self.masters.present())
+        info.master_addresses.extend(self.masters.current())
         return info
 
     def _reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
@@ -240,4 +240,4 @@ class TabletServer:
     @property
     def failure(self) -> NyalaError | None:
         """Why this server has no place in the cluster of its masters; None: it has."""
-        return self.heard.failure
+        return self.master_responses.failure

@@ -7,7 +7,7 @@ from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
-from nyala.tserver.scanners import bounds_of, failing, fitting
+from nyala.tserver.scanners import bounds_of, check_predicate, failing_on_damage
 from nyala.tserver.tablets import Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
@@ -45,9 +45,9 @@ class Splits:
         hosted = self._tablets.get(token.tablet_id)
         view = hosted.tablet.view()
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
-        where = fitting(view, token, columns)
+        where = check_predicate(view, token, columns)
         wanted = ScanFilter(token.at or _NOW, where, bounds_of(token))
-        with failing(hosted.replica):
+        with failing_on_damage(hosted.replica):
             keys = await self._env.tasks.run(
                 Lane.COMPUTE, split_keys, view, wanted, columns, request.split_bytes
             )

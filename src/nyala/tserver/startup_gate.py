@@ -19,17 +19,17 @@ class StartupGate:
 
     def __init__(self, methods: Sequence[Method]) -> None:
         self._methods = tuple(methods)
-        self._behind: Mapping[Method, Any] | None = None
+        self._handlers: Mapping[Method, Any] | None = None
 
     def open(self, handlers: Handlers) -> None:
         """Forward calls to these handlers from now on."""
         missing = [m.path for m in self._methods if m not in handlers]
         assert not missing, f"nothing answers {missing}"
-        self._behind = handlers
+        self._handlers = handlers
 
     def close(self) -> None:
         """Answer Unavailable again."""
-        self._behind = None
+        self._handlers = None
 
     def handlers(self) -> Handlers:
         """Return handlers to be bound, open or not."""
@@ -37,9 +37,9 @@ class StartupGate:
         return {m: make.get(m.shape, self._stream)(m) for m in self._methods}
 
     def _handler(self, method: Method) -> Any:
-        if self._behind is None:
+        if self._handlers is None:
             raise Unavailable("this tablet server is starting or stopping; ask again")
-        return self._behind[method]
+        return self._handlers[method]
 
     def _unary(self, method: Method) -> Any:
         async def call(request: Any) -> Any:

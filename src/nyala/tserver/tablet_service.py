@@ -70,7 +70,9 @@ class TabletService:
             return Tablet.create(self._env.files, directory, info)
 
         try:
-            await self._orders.to_its_end(self._host.create_replica(info.tablet_id, config, create))
+            await self._orders.run_to_completion(
+                self._host.create_replica(info.tablet_id, config, create)
+            )
         except AlreadyPresent:
             replica = self._host.find(info.tablet_id)
             if replica is None or replica.state is State.TOMBSTONED:

@@ -31,7 +31,7 @@ class Admission:
     Args:
         queue: where slots wait.
         appender: is woken for them.
-        ledger: knows the room left in the active segment.
+        state: knows the room left in the active segment.
         hard_states: the last one of each group.
 
     Attributes:
@@ -42,13 +42,13 @@ class Admission:
         self,
         queue: SlotQueue,
         appender: Appender,
-        ledger: LogState,
+        state: LogState,
         hard_states: dict[TabletId, HardState],
     ) -> None:
         self.closed = False
         self._queue = queue
         self._appender = appender
-        self._ledger = ledger
+        self._state = state
         self._hard_states = hard_states
         self._next: dict[TabletId, int | None] = {}  # None: any
 
@@ -97,7 +97,7 @@ class Admission:
         """Return the index that comes after all that is reserved; None: any."""
         if group in self._next:
             return self._next[group]
-        bounds = self._ledger.index.bounds(group)
+        bounds = self._state.index.bounds(group)
         return None if bounds is None else bounds[1]
 
     def _enqueue(self, slot: Slot) -> None:
@@ -109,7 +109,7 @@ class Admission:
 
     def _check_room(self, size_bytes: int) -> None:
         """Raise Throttled where the active segment would grow too far before the next one is there."""
-        roller, active, queue = self._appender.roller, self._ledger.active, self._queue
+        roller, active, queue = self._appender.roller, self._state.active, self._queue
         length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
         if roller.error is not None and begun + size_bytes > length:
             raise Throttled(
@@ -177,7 +177,7 @@ class Admission:
             slot.group == group and slot.entries and slot.entries[0].id.index < end
             for slot in self._appender.unfinished()
         )
-        if replaced or not all(self._ledger.index.holds(group, e.id) for e in entries):
+        if replaced or not all(self._state.index.holds(group, e.id) for e in entries):
             return False
         slot, raw = Slot(group, frees=True), group_bytes(group)
         flags = BEGINS * begins | TAIL * (self._following(group) == end)

@@ -36,8 +36,8 @@ class Appender:
         tasks: for the task, the lane and the idle timer.
         clock: tells the close time of segments; None: it is left unknown.
         queue: what to write.
-        ledger: knows the segment to write to; told of each record, in order, once it is durable.
-        maker: makes the next one.
+        state: knows the segment to write to; told of each record, in order, once it is durable.
+        allocator: makes the next one.
         extent: told of each roll, and of the end.
         sync_interval_ms: None: each round is synced before it is acknowledged; else so long after a
             round at the latest; 0: when the segment is sealed. Terms and votes are synced always.
@@ -45,22 +45,22 @@ class Appender:
 
     def __init__(
         self, files: Files, tasks: Tasks, clock: Clock | None, queue: SlotQueue,
-        ledger: LogState, maker: SegmentAllocator, extent: ExtentFile, sync_interval_ms: int | None,
+        state: LogState, allocator: SegmentAllocator, extent: ExtentFile, sync_interval_ms: int | None,
     ) -> None:  # fmt: skip
         self.counts = Counts()
         self.latency = Latency(clock)
         self.failed: OSError | None = None
         self.refusal: OSError | None = None
-        self.roller = Roller(files, tasks, maker, self.wake)
+        self.roller = Roller(files, tasks, allocator, self.wake)
         self.markers = DurabilityMarkers(tasks, queue, self.wake, sync_interval_ms)
         self._files = files
         self._tasks = tasks
         self._clock = clock
         self._queue = queue
         self._always = sync_interval_ms is None
-        self._ledger = ledger
+        self._state = state
         self._extent = extent
-        self._synced = LogPosition(ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        self._synced = LogPosition(state.active.segment.sequence, SEGMENT_HEADER_BYTES)
         self._wake = asyncio.Event()
         self._closing = False
         self._in_flight: list[Slot] = []
@@ -106,27 +106,27 @@ class Appender:
         """Write and sync what was drained; everything in it shares one fate."""
         self._in_flight = slots
         drafts = [d for slot in slots for d in slot.drafts]
-        segment = self._ledger.active.segment
+        segment = self._state.active.segment
         at = LogPosition(segment.sequence, segment.end)
         buffers, end = frame(drafts, at, self._synced)
-        if end > self._ledger.active.allocated_bytes:
-            await self.roller.extend(self._ledger.active, end, partial(self._freeing, slots))
+        if end > self._state.active.allocated_bytes:
+            await self.roller.extend(self._state.active, end, partial(self._freeing, slots))
         sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
-        self.latency.began()
-        await self._tasks.run(Lane.DISK, self._ledger.active.write, buffers, sync=sync)
-        self.latency.ended()
+        self.latency.round_started()
+        await self._tasks.run(Lane.DISK, self._state.active.write, buffers, sync=sync)
+        self.latency.round_ended()
         segment.end = end
         if sync:
             self._synced = LogPosition(segment.sequence, end)
         self.counts.round(len(slots), len(drafts), end - at.offset, synced=sync)
         for one in drafts:
-            self._ledger.placed(one, at)
+            self._state.record_durable(one, at)
             at = LogPosition(at.sequence, at.offset + RECORD_HEADER_BYTES + len(one.payload))
         self._queue.done(slots)
         self._in_flight = []
         for slot in slots:
             self.call_back(slot.callback, None)
-        if 2 * end >= self._ledger.active.preallocated_bytes:
+        if 2 * end >= self._state.active.preallocated_bytes:
             self.roller.start(segment.sequence + 1)
         self.markers.round_done(slots)
 
@@ -140,33 +140,34 @@ class Appender:
         return self._queue.freeing > 0 or any(slot.frees for slot in slots)
 
     def _full(self) -> bool:
-        return self._ledger.active.segment.end >= self._ledger.active.preallocated_bytes
+        return self._state.active.segment.end >= self._state.active.preallocated_bytes
 
     async def _roll(self) -> None:
         """Seal the active segment and go on in the next one. Durable before anything is written."""
-        full, following = self._ledger.active, self.roller.following
+        full, following = self._state.active, self.roller.next_segment
         try:
-            await self._tasks.run(Lane.DISK, self._swap, full, following, self._ledger.first)
+            await self._tasks.run(Lane.DISK, self._swap, full, following, self._state.first)
         except OSError:
             following.close()
             raise
         finally:
-            self.roller.taken()
-        self._ledger.rolled(following)
+            self.roller.clear()
+        self._state.rolled(following)
         self._synced = LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self.counts.rolls += 1
 
     def _swap(self, full: SegmentWriter, following: SegmentWriter, first: int) -> None:
         full.seal(self._now_us(), self._synced)
         following.activate(self._files)
-        self._extent.reach(LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES), first)
+        start = LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES)
+        self._extent.advance_end(start, first)
 
     def _now_us(self) -> int:
         return 0 if self._clock is None else self._clock.wall_us()
 
     def _fail(self, err: OSError) -> None:
         """Nothing is acknowledged any more: not this round, not what waits, nothing later."""
-        log.error("the log in %s failed for good: %s", self._ledger.active.segment.path, err)
+        log.error("the log in %s failed for good: %s", self._state.active.segment.path, err)
         self.failed = self.refusal = err
         self.markers.stopped = True
         self._queue.done(self._in_flight)
@@ -186,12 +187,12 @@ class Appender:
         try:
             await self._tasks.run(Lane.DISK, self._finish)
         except OSError as err:
-            log.warning("%s was not sealed: %s", self._ledger.active.segment.path, err)
+            log.warning("%s was not sealed: %s", self._state.active.segment.path, err)
 
     def _finish(self) -> None:
         if self.failed is None:
-            self._ledger.active.seal(self._now_us(), self._synced)
-            last = self._ledger.active.segment
-            self._extent.reach(LogPosition(last.sequence, last.end), self._ledger.first)
+            self._state.active.seal(self._now_us(), self._synced)
+            last = self._state.active.segment
+            self._extent.advance_end(LogPosition(last.sequence, last.end), self._state.first)
         else:
-            self._ledger.active.close()
+            self._state.active.close()

@@ -38,9 +38,9 @@ class LogCollector:
     Args:
         files: where segments live.
         tasks: for the lanes.
-        ledger: knows who needs what.
+        state: knows who needs what.
         extent: is told before a segment goes.
-        intake: takes what is written again.
+        admission: takes what is written again.
         room: returns how many bytes may be written again now.
 
     Attributes:
@@ -53,9 +53,9 @@ class LogCollector:
         self,
         files: Files,
         tasks: Tasks,
-        ledger: LogState,
+        state: LogState,
         extent: ExtentFile,
-        intake: Admission,
+        admission: Admission,
         room: Callable[[], int],
     ) -> None:
         self.removed = 0
@@ -63,9 +63,9 @@ class LogCollector:
         self.unreadable: dict[TabletId, Exception] = {}
         self._files = files
         self._tasks = tasks
-        self._ledger = ledger
+        self._state = state
         self._extent = extent
-        self._intake = intake
+        self._admission = admission
         self._room = room
         self._running = False
 
@@ -75,7 +75,7 @@ class LogCollector:
             return 0
         self._running = True
         before = self.removed
-        closed = self._ledger.closed
+        closed = self._state.closed
         newest = closed[-1].sequence if closed else 0  # what is moved there meanwhile stays
         try:
             while len(closed) >= max(1, keep_segments) and closed[0].sequence <= newest:
@@ -91,16 +91,16 @@ class LogCollector:
         """Bring the oldest segment nearer to its end; return whether there may be more to do."""
         if oldest.readers:
             return False
-        pinning = list(self._ledger.pinning())
+        pinning = list(self._state.pinning())
         if pinning:
             return await self._move_all(oldest, pinning)
-        groups = self._ledger.only_hard_states(oldest)
+        groups = self._state.only_hard_states(oldest)
         if groups:
             return await self._rewrite_all(groups)
-        self._ledger.drop_oldest()  # no new reader finds it
-        await self._tasks.run(Lane.DISK, self._extent.begin_at, oldest.sequence + 1)
+        self._state.drop_oldest()  # no new reader finds it
+        await self._tasks.run(Lane.DISK, self._extent.advance_first, oldest.sequence + 1)
         await self._tasks.run(Lane.COMPUTE, self._remove, oldest.path)
-        self._ledger.dropped()
+        self._state.dropped()
         self.removed += 1
         return True
 
@@ -114,29 +114,29 @@ class LogCollector:
         written: list[asyncio.Future[OSError | None]] = []
         for group in groups:
             done = loop.create_future()
-            self._intake.rewrite(group, done.set_result)
+            self._admission.rewrite(group, done.set_result)
             written.append(done)
         return not any(await asyncio.gather(*written))
 
     async def _move_all(self, oldest: Segment, groups: list[TabletId]) -> bool:
         """Write again what groups need of a segment; return whether none needs it any more."""
-        ledger = self._ledger
-        if not all(map(ledger.anchors.movable, groups)):
+        state = self._state
+        if not all(map(state.anchors.movable, groups)):
             return False
-        size = sum(map(ledger.needed_bytes, groups))
-        if size * MOVE_SHARE > ledger.size_bytes() or size > self._room():
+        size = sum(map(state.needed_bytes, groups))
+        if size * MOVE_SHARE > state.size_bytes() or size > self._room():
             return False
         for group in groups:
-            if ledger.needs(group, oldest) and not await self._move(group):
+            if state.needs(group, oldest) and not await self._move(group):
                 return False
-            if ledger.needs(group, oldest):
+            if state.needs(group, oldest):
                 return False  # its anchor has moved back meanwhile
-            ledger.release(oldest, group)
+            state.release(oldest, group)
         return True
 
     async def _move(self, group: TabletId) -> bool:
         """Write all that a group needs again, as one run; return whether it is durable."""
-        places, begins = self._ledger.needed(group), True
+        places, begins = self._state.needed(group), True
         while places:
             taken = _some(places)
             del places[: len(taken)]
@@ -147,7 +147,9 @@ class LogCollector:
                 self.unreadable[group] = err
                 return False
             done = asyncio.get_running_loop().create_future()
-            if not self._intake.move(group, entries, len(places), done.set_result, begins=begins):
+            if not self._admission.move(
+                group, entries, len(places), done.set_result, begins=begins
+            ):
                 return False
             if await done is not None:
                 return False
@@ -156,7 +158,7 @@ class LogCollector:
         return True
 
     async def _read(self, group: TabletId, places: list[EntryLocation]) -> list[Entry]:
-        runs = self._ledger.by_segment(places)
+        runs = self._state.by_segment(places)
         return await read_runs(self._tasks, self._files, group, runs)
 
 

@@ -86,7 +86,7 @@ class SegmentDump:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtentNote:
+class ExtentStatus:
     """The note beside a log that tells which segments have to be there.
 
     Attributes:
@@ -113,20 +113,20 @@ class LogDump:
         segments: oldest first.
         proven: the position up to which the log itself, or its note, tells that all was durable once.
         placeholders: segments under preparation.
-        note: which segments have to be there; None: it was not asked for.
+        extent_file: state of the extent file; None: it was not read.
         missing: which of them are not, in words; empty: none.
     """
 
     segments: tuple[SegmentDump, ...]
     proven: LogPosition
     placeholders: tuple[str, ...]
-    note: ExtentNote | None = None
+    extent_file: ExtentStatus | None = None
     missing: str = ""
 
     @property
     def damaged(self) -> bool:
         """True if anything that was durable once is damaged, or gone."""
-        if self.missing or (self.note is not None and self.note.damaged):
+        if self.missing or (self.extent_file is not None and self.extent_file.damaged):
             return True
         problems = (p for s in self.segments for p in s.problems)
         return any(p.finding is Finding.DAMAGE for p in problems)
@@ -147,34 +147,36 @@ def dump_log(
     Raises:
         BadVersion: a segment has a format of another version. OSError: a file cannot be read.
     """
-    before = None if home is None else read_note(files, home)
+    before = None if home is None else read_extent(files, home)
     names = files.list(directory)
-    looks = []
+    reads = []
     for sequence in filter(None, map(sequence_of, names)):
         path = segment_path(directory, sequence)
         try:
-            looks.append(_look(files, path, sequence))
+            reads.append(_read_segment(files, path, sequence))
         except FileNotFoundError:
             continue  # collected since it was listed
     placeholders = tuple(n for n in names if n.endswith(PLACEHOLDER_SUFFIX))
-    note = None if home is None or before is None else _while_read(before, read_note(files, home))
-    return _judged(looks, placeholders, only, note)
+    extent_file = None
+    if home is not None and before is not None:
+        extent_file = _while_read(before, read_extent(files, home))
+    return _judged(reads, placeholders, only, extent_file)
 
 
-def read_note(files: Files, home: str) -> ExtentNote:
+def read_extent(files: Files, home: str) -> ExtentStatus:
     """Read the note of a data directory; nothing is changed."""
     path = f"{home}/{extent.FILE_NAME}"
     there = files.exists(path)
-    return ExtentNote(path, there, extent.decode(files.read(path)) if there else None)
+    return ExtentStatus(path, there, extent.decode(files.read(path)) if there else None)
 
 
-def _while_read(before: ExtentNote, after: ExtentNote) -> ExtentNote:
+def _while_read(before: ExtentStatus, after: ExtentStatus) -> ExtentStatus:
     """Return what had to be there all the while that the segments were read: the server may be running."""
     old, new = before.extent, after.extent
     if old is None or new is None:
         return after
     end = max(old.end, LogPosition(new.first, 0))
-    return ExtentNote(after.path, after.there, Extent(new.first, end, new.missing))
+    return ExtentStatus(after.path, after.there, Extent(new.first, end, new.missing))
 
 
 def dump_file(files: Files, path: str) -> LogDump:
@@ -189,11 +191,11 @@ def dump_file(files: Files, path: str) -> LogDump:
         raise InvalidArgument(
             f"{path} is no log segment: neither its name (0000000001.wal) nor its header says so"
         ) from None
-    return _judged([_look(files, path, sequence)], (), None)
+    return _judged([_read_segment(files, path, sequence)], (), None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _SegmentRead:
     """A scan, and what only the bytes tell."""
 
     scan: SegmentScan
@@ -202,25 +204,25 @@ class _Look:
     used: int
 
 
-def _look(files: Files, path: str, sequence: int) -> _Look:
+def _read_segment(files: Files, path: str, sequence: int) -> _SegmentRead:
     """Read a segment until two reads agree on what is wrong with it."""
-    found, gaps = _look_once(files, path, sequence), None
+    found, gaps = _read_once(files, path, sequence), None
     for _ in range(READS):
         if not found.scan.gaps or found.scan.gaps == gaps:
             break
         gaps = found.scan.gaps
-        found = _look_once(files, path, sequence)
+        found = _read_once(files, path, sequence)
     return found
 
 
-def _look_once(files: Files, path: str, sequence: int) -> _Look:
+def _read_once(files: Files, path: str, sequence: int) -> _SegmentRead:
     data = files.read(path)
     one = scan(data, path, sequence)
     checks = {g.start: _check(data, sequence, g) for g in one.gaps}
     if one.server_uuid is None:
         checks[0] = _header_check(data, path, sequence)
     used = max(len(data.rstrip(b"\0")), min(one.end, len(data)))
-    return _Look(one, tuple(one.records), checks, used)
+    return _SegmentRead(one, tuple(one.records), checks, used)
 
 
 def _header_check(data: bytes, path: str, sequence: int) -> str:
@@ -246,24 +248,24 @@ def _check(data: bytes, sequence: int, gap: Gap) -> str:
 
 
 def _judged(
-    looks: list[_Look],
+    reads: list[_SegmentRead],
     placeholders: tuple[str, ...],
     only: str | None,
-    note: ExtentNote | None = None,
+    extent_file: ExtentStatus | None = None,
 ) -> LogDump:
-    scans = [look.scan for look in looks]
+    scans = [read.scan for read in reads]
     owners = {s.server_uuid for s in scans if s.server_uuid is not None}
-    must = None if note is None else note.extent
-    directory = looks[0].scan.path.rpartition("/")[0] if looks else ""
+    must = None if extent_file is None else extent_file.extent
+    directory = reads[0].scan.path.rpartition("/")[0] if reads else ""
     verdict = judge(scans, directory, must)
     dumps = tuple(
-        _dump(look, verdict, must, foreign=len(owners) > 1)
-        for look in looks
-        if only is None or look.scan.path.endswith("/" + only)
+        _dump(read, verdict, must, foreign=len(owners) > 1)
+        for read in reads
+        if only is None or read.scan.path.endswith("/" + only)
     )
-    there = {look.scan.sequence for look in looks}
+    there = {read.scan.sequence for read in reads}
     missing = "" if must is None or verdict.missing is None else _missing(must, there)
-    return LogDump(dumps, verdict.proven, placeholders, note, missing)
+    return LogDump(dumps, verdict.proven, placeholders, extent_file, missing)
 
 
 def _missing(must: Extent, there: set[int]) -> str:
@@ -285,24 +287,26 @@ def last_of(must: Extent) -> int:
     return must.end.sequence - (must.end.offset == 0)
 
 
-def _dump(look: _Look, verdict: LogVerdict, must: Extent | None, *, foreign: bool) -> SegmentDump:
-    one = look.scan
+def _dump(
+    read: _SegmentRead, verdict: LogVerdict, must: Extent | None, *, foreign: bool
+) -> SegmentDump:
+    one = read.scan
     footer = None
     if one.footer is not None and one.footer.payload is not None:
         close_time_us, rows = unpack_footer(one.footer)
         footer = (close_time_us, len(rows))
-    found = _problems(look, verdict, must, foreign=foreign)
+    found = _problems(read, verdict, must, foreign=foreign)
     problems = sorted(found, key=lambda p: p.offset)
     return SegmentDump(
-        one.path, one.sequence, one.server_uuid, one.size, look.used, footer, look.records,
+        one.path, one.sequence, one.server_uuid, one.size, read.used, footer, read.records,
         tuple(problems),
     )  # fmt: skip
 
 
 def _problems(
-    look: _Look, verdict: LogVerdict, must: Extent | None, *, foreign: bool
+    read: _SegmentRead, verdict: LogVerdict, must: Extent | None, *, foreign: bool
 ) -> Iterator[Problem]:
-    one = look.scan
+    one = read.scan
     if any(blank is one for blank in verdict.blank):
         yield Problem(0, one.size, Finding.IGNORED, "nothing was ever written to it")
     if foreign:
@@ -312,7 +316,7 @@ def _problems(
     for offset, damage in verdict.found.get(one.sequence, ()):
         if damage is verdict.missing:
             continue  # no segment's, but the log's
-        check = look.checks.get(offset, "the footer is missing, though the log goes on behind it")
+        check = read.checks.get(offset, "the footer is missing, though the log goes on behind it")
         ends = offset + lengths.get(offset, 0) >= one.size
         if (
             must is not None
@@ -332,9 +336,9 @@ def _problems(
     torn = verdict.torn
     if torn is None or torn.path != one.path:
         return
-    lost = max(0, look.used - torn.offset)
-    yield Problem(torn.offset, lost, Finding.TORN, look.checks[torn.offset])
-    for record in look.records:
+    lost = max(0, read.used - torn.offset)
+    yield Problem(torn.offset, lost, Finding.TORN, read.checks[torn.offset])
+    for record in read.records:
         if record.offset >= one.end:
             text = f"{name_of(record)} stands behind the torn tail, and was never acknowledged"
             yield Problem(record.offset, record.length, Finding.IGNORED, text)

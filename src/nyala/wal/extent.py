@@ -80,7 +80,7 @@ class ExtentFile:
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
         self.extent: Extent | None = None
-        self._going = 0  # segments before this one are gone, or about to be
+        self._removed_below = 0  # segments before this one are gone, or about to be
 
     def load(self) -> None:
         """Read it."""
@@ -112,19 +112,19 @@ class ExtentFile:
         else:
             self.extent = extent
 
-    def begin_at(self, first: int) -> None:
+    def advance_first(self, first: int) -> None:
         """Note that segments before this one are about to be removed. Raises as `save`."""
-        self._going = max(self._going, first)
+        self._removed_below = max(self._removed_below, first)
         if self.extent is not None and first > self.extent.first:
             end = max(self.extent.end, LogPosition(first, 0))
             self.save(Extent(first, end, self.extent.missing))
 
-    def reach(self, end: LogPosition, first: int) -> None:
+    def advance_end(self, end: LogPosition, first: int) -> None:
         """Note that the log, which begins at segment `first`, is durable up to `end`; a failure is borne."""
         known = self.extent
         try:
             if known is None:
-                self.save(Extent(max(first, self._going), end))
+                self.save(Extent(max(first, self._removed_below), end))
             else:
                 self.save(Extent(known.first, max(known.end, end), known.missing))
         except OSError as err:

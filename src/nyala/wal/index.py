@@ -80,7 +80,7 @@ class GroupIndex:
         first, end = (min(max(0, i - self.first), len(self._ends)) for i in (first, end))
         return max(0, self._end(end) - self._end(first))
 
-    def standing_in(self, sequence: int, first: int, last: int) -> Iterator[int]:
+    def in_segment(self, sequence: int, first: int, last: int) -> Iterator[int]:
         """Yield the indexes of entries that are in a segment.
 
         Args:
@@ -154,7 +154,7 @@ class LogIndex:
         own = self._groups.get(group)
         return 0 if own is None else own.size_bytes(first, end)
 
-    def standing_in(
+    def in_segment(
         self, group: TabletId, sequence: int, first: int, last: int
     ) -> list[EntryLocation]:
         """Return the locations of a group's entries that are in a segment.
@@ -168,7 +168,7 @@ class LogIndex:
         own = self._groups.get(group)
         if own is None:
             return []
-        return [own.get(index) for index in own.standing_in(sequence, first, last)]
+        return [own.get(index) for index in own.in_segment(sequence, first, last)]
 
     def holds(self, group: TabletId, op: OpId) -> bool:
         """Return whether the entry at an index is known, and has this term."""

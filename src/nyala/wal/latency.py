@@ -41,11 +41,11 @@ class Latency:
         self._slots: deque[tuple[int, int, int]] = deque()  # begin, rounds, microseconds in them
         self._began_us: int | None = None
 
-    def began(self) -> None:
+    def round_started(self) -> None:
         """A round is handed to the disk."""
         self._began_us = None if self._clock is None else self._clock.monotonic_us()
 
-    def ended(self) -> None:
+    def round_ended(self) -> None:
         """The round is written, and durable if it was to be; or it has failed."""
         if self._clock is None or self._began_us is None:
             return

@@ -24,7 +24,7 @@ from nyala.wal.format import SEGMENT_HEADER_BYTES, LogPosition, group_bytes
 from nyala.wal.latency import Latency
 from nyala.wal.log_state import LogState
 from nyala.wal.reader import read_runs
-from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, told
+from nyala.wal.recovered import Damage, RecoveredGroup, Recovery, TornTail, fill_bounds
 from nyala.wal.recovery import recover
 from nyala.wal.segment import PINNED, SegmentWriter
 from nyala.wal.segment_allocator import SegmentAllocator
@@ -40,7 +40,7 @@ def _begin(
     path: str,
     server_uuid: str,
     now_us: int,
-    maker: SegmentAllocator,
+    allocator: SegmentAllocator,
     note: ExtentFile,
 ) -> tuple[Recovery, SegmentWriter]:
     """Recover what is there and make the segment to append to. Blocks."""
@@ -52,7 +52,7 @@ def _begin(
     made = Extent(first, LogPosition(at, SEGMENT_HEADER_BYTES))
     if recovery.missing:  # new segments must not hide it
         note.save(replace(note.extent or made, missing=True))
-    active = maker.first(at)
+    active = allocator.first(at)
     active.activate(files)
     if not recovery.missing:
         note.save(made)
@@ -65,7 +65,8 @@ class Wal:
     Attributes:
         damage: what `open` found damaged, also where no group is affected.
         torn: the torn tail that `open` cut off; None: the log ended cleanly.
-        doubt: damage that may have hit groups of which nothing is here any more; None: none. See `accept`.
+        unattributed: damage that may affect groups without any record left here; None: none. See
+            `accept_damage`.
     """
 
     def __init__(
@@ -75,27 +76,27 @@ class Wal:
         clock: Clock | None,
         recovery: Recovery,
         active: SegmentWriter,
-        maker: SegmentAllocator,
+        allocator: SegmentAllocator,
         note: ExtentFile,
         queue_bytes: int,
         sync_interval_ms: int | None,
     ) -> None:
         self.damage: tuple[Damage, ...] = tuple(recovery.damage)
         self.torn: TornTail | None = recovery.torn
-        self.doubt: Damage | None = recovery.doubt
+        self.unattributed: Damage | None = recovery.unattributed
         self._note = note
         self._files = files
         self._tasks = tasks
-        self._ledger = LogState(recovery, active)
+        self._state = LogState(recovery, active)
         self._queue = SlotQueue(queue_bytes)
         self._appender = Appender(
-            files, tasks, clock, self._queue, self._ledger, maker, note, sync_interval_ms
+            files, tasks, clock, self._queue, self._state, allocator, note, sync_interval_ms
         )
         hard_states = {g: r.hard_state for g, r in recovery.groups.items() if r.hard_state}
-        self._intake = Admission(self._queue, self._appender, self._ledger, hard_states)
-        self._maker = maker
+        self._admission = Admission(self._queue, self._appender, self._state, hard_states)
+        self._allocator = allocator
         self._corrupt = {g for g, own in recovery.groups.items() if own.corrupt is not None}
-        self._collector = LogCollector(files, tasks, self._ledger, note, self._intake, self._room)
+        self._collector = LogCollector(files, tasks, self._state, note, self._admission, self._room)
 
     @classmethod
     async def open(
@@ -142,26 +143,28 @@ class Wal:
         group_bytes(server_uuid)
         path = f"{directory}/wal"
         now_us = 0 if clock is None else clock.wall_us()
-        maker = SegmentAllocator(
+        allocator = SegmentAllocator(
             files, path, server_uuid, segment_bytes, reserve_bytes, cleanup_bytes
         )
         note = ExtentFile(files, directory)
-        found = await tasks.run(Lane.DISK, _begin, files, path, server_uuid, now_us, maker, note)
+        found = await tasks.run(
+            Lane.DISK, _begin, files, path, server_uuid, now_us, allocator, note
+        )
         interval_ms = None if sync else sync_interval_ms
-        wal = cls(files, tasks, clock, *found, maker, note, queue_bytes, interval_ms)
+        wal = cls(files, tasks, clock, *found, allocator, note, queue_bytes, interval_ms)
         wal._appender.start()
         return wal, found[0].groups
 
-    async def accept(self) -> None:
-        """Go on from what is there: whose records the `doubt` may have cost is noted, durably, elsewhere.
+    async def accept_damage(self) -> None:
+        """Record that the `unattributed` damage is handled: the affected groups are recorded elsewhere.
 
-        Until then each start finds it anew.
+        Until this returns, each start reports the damage again.
 
         Raises:
             OSError: not noted.
         """
-        end = LogPosition(self._ledger.active.segment.sequence, SEGMENT_HEADER_BYTES)
-        await self._tasks.run(Lane.DISK, self._note.save, Extent(self._ledger.first, end))
+        end = LogPosition(self._state.active.segment.sequence, SEGMENT_HEADER_BYTES)
+        await self._tasks.run(Lane.DISK, self._note.save, Extent(self._state.first, end))
 
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
@@ -181,7 +184,7 @@ class Wal:
             Throttled: queue or disk is full. TooLarge: an entry is. Unavailable: the log is closed.
             All of them before anything was reserved.
         """
-        return self._intake.reserve(group, entries, hard_state)
+        return self._admission.reserve(group, entries, hard_state)
 
     def append_async(self, slot: Slot, callback: Callback) -> None:
         """Serialise a reserved slot and let the appender have it.
@@ -191,7 +194,7 @@ class Wal:
             callback: called on the loop, never from here: with None once the slot is durable, with
                 the OSError after which it, and everything later, never will be.
         """
-        self._intake.append_async(slot, callback)
+        self._admission.append_async(slot, callback)
 
     async def read(self, group: TabletId, first_index: int, max_bytes: int) -> list[Entry]:
         """Return durable entries from an index on, for a follower that fell behind.
@@ -204,7 +207,7 @@ class Wal:
         Raises:
             LogGap: they have been collected. BadChecksum: a record is damaged. OSError.
         """
-        runs = self._ledger.locate(group, first_index, max_bytes)
+        runs = self._state.locate(group, first_index, max_bytes)
         return await read_runs(self._tasks, self._files, group, runs)
 
     def set_anchor(
@@ -225,24 +228,24 @@ class Wal:
             movable: no flush lets go of them: they may be written again at the log's end.
         """
         own = first_needed_index if own_index is None else own_index
-        self._ledger.anchors.set(group, Anchor(first_needed_index, own, movable))
+        self._state.anchors.set(group, Anchor(first_needed_index, own, movable))
 
     def abandon(self, group: TabletId) -> None:
         """Nobody flushes the group any more, its replica has failed: keep what it needs, wherever.
 
         Of a corrupt group the files stay as they are: they say that it is.
         """
-        first, movable = self._ledger.anchors.first_needed(group), group not in self._corrupt
-        self._ledger.anchors.set(group, Anchor(first, PINNED, movable))
+        first, movable = self._state.anchors.first_needed(group), group not in self._corrupt
+        self._state.anchors.set(group, Anchor(first, PINNED, movable))
 
     def release(self, group: TabletId) -> None:
         """Keep nothing of a group that is known elsewhere never to go on from here."""
-        self._ledger.anchors.set(group, NOTHING)
+        self._state.anchors.set(group, NOTHING)
         self._collector.unreadable.pop(group, None)
 
     def held_bytes(self) -> dict[TabletId, int]:
         """Return how much of the log stays by group for other members, or for replicas that failed."""
-        return self._ledger.held_bytes()
+        return self._state.held_bytes()
 
     @property
     def unreadable(self) -> dict[TabletId, Exception]:
@@ -251,12 +254,12 @@ class Wal:
 
     def logged(self, group: TabletId) -> RecoveredGroup:
         """Return what the log has of a group, but for its hard state and configurations."""
-        return told(self._ledger.index, group, RecoveredGroup())
+        return fill_bounds(self._state.index, group, RecoveredGroup())
 
     def _room(self) -> int:
         """Return how many bytes may be written again for the sake of collection."""
         full = self._appender.roller.error is not None
-        return self._maker.cleanup_bytes // 4 if full else 1 << 62
+        return self._allocator.cleanup_bytes // 4 if full else 1 << 62
 
     def forget(self, group: TabletId, callback: Callback | None = None) -> None:
         """Void all earlier records of a group whose replica is deleted.
@@ -272,8 +275,8 @@ class Wal:
             if callback is not None:
                 callback(err)
 
-        self._intake.forget(group, forgotten)
-        self._ledger.anchors.drop(group)
+        self._admission.forget(group, forgotten)
+        self._state.anchors.drop(group)
 
     def collect(self, keep_segments: int = 0) -> asyncio.Task[object]:
         """Start to remove the oldest segments that nobody needs; awaited, it tells how many.
@@ -286,15 +289,15 @@ class Wal:
 
     def stats(self) -> WalStats:
         """Return the log in numbers."""
-        counts, ledger = self._appender.counts, self._ledger
+        counts, state = self._appender.counts, self._state
         return WalStats(
             **asdict(counts),
             markers=self._appender.markers.count,
             collected=self._collector.removed,
             moved=self._collector.moved,
             pending_bytes=self._queue.pending_bytes,
-            segments=len(ledger.closed) + 1,
-            pinned_by=tuple(ledger.pinning()),
+            segments=len(state.closed) + 1,
+            pinned_by=tuple(state.pinning()),
             disk_error=self._appender.roller.error,
         )
 
@@ -310,6 +313,6 @@ class Wal:
 
     async def close(self) -> None:
         """Write what is ready, fail what is only reserved, seal the segment. Durable on return."""
-        if not self._intake.closed:
-            self._intake.closed = True
+        if not self._admission.closed:
+            self._admission.closed = True
             await self._appender.close()

@@ -42,7 +42,7 @@ class LogState:
         self.active = active
         self._hard_state_at = recovery.hard_state_at
 
-    def placed(self, one: RecordDraft, at: LogPosition) -> None:
+    def record_durable(self, one: RecordDraft, at: LogPosition) -> None:
         """A record is durable in the active segment."""
         if one.kind is RecordKind.MARKER:
             return
@@ -123,7 +123,7 @@ class LogState:
     def needs(self, group: TabletId, segment: Segment) -> bool:
         """Return whether an entry that a group needs stands in a segment."""
         first, last = self.anchors.first_needed(group), segment.last.get(group, 0)
-        return bool(self.index.standing_in(group, segment.sequence, first, last))
+        return bool(self.index.in_segment(group, segment.sequence, first, last))
 
     def needed(self, group: TabletId) -> list[EntryLocation]:
         """Return where all the entries stand that a group needs."""

@@ -88,7 +88,7 @@ class Recovery:
         self._runs = MovedRuns(self.index)
 
     @property
-    def doubt(self) -> Damage | None:
+    def unattributed(self) -> Damage | None:
         """Damage that may have hit groups of which the log holds nothing any more; None: none."""
         return next((d for d in self.damage if not d.certain), None)
 
@@ -109,7 +109,7 @@ class Recovery:
         """Tell each group what the index has of it, when all is replayed."""
         for group, own in self.groups.items():
             own.configs = [c for c in own.configs if self.index.holds(group, c.id)]
-            told(self.index, group, own)
+            fill_bounds(self.index, group, own)
 
     def replay(self, segment: Segment, record: Record) -> None:
         """Take one whole record, in the order of the log."""
@@ -150,7 +150,7 @@ class Recovery:
             segment.forget(group)
 
 
-def told(index: LogIndex, group: TabletId, own: RecoveredGroup) -> RecoveredGroup:
+def fill_bounds(index: LogIndex, group: TabletId, own: RecoveredGroup) -> RecoveredGroup:
     """Fill in first and last entry and the starts of terms from an index; return `own`.
 
     Args:

@@ -99,8 +99,8 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[SegmentScan]:
             )
         if not one.blank:
             for before in scans:
-                if not before.left_out:
-                    before.lighten()
+                if not before.omitted_records:
+                    before.drop_payloads()
         scans.append(one)
         del data  # one segment at a time
     return scans
@@ -146,7 +146,7 @@ def _records(files: Files, one: SegmentScan) -> list[Record]:
     Raises:
         OSError: it does not read as it did for the verdict.
     """
-    if not one.left_out:
+    if not one.omitted_records:
         return one.records
     return scan(_as_scanned(files, one), one.path, one.sequence, payloads=False).records
 

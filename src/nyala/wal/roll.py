@@ -25,7 +25,7 @@ class Roller:
     Args:
         files: where segments live.
         tasks: for the lane and the retry.
-        maker: makes them.
+        allocator: makes them.
         on_change: called when a segment is ready or an attempt failed.
 
     Attributes:
@@ -37,19 +37,19 @@ class Roller:
         self,
         files: Files,
         tasks: Tasks,
-        maker: SegmentAllocator,
+        allocator: SegmentAllocator,
         on_change: Callable[[], None],
     ) -> None:
         self.error: OSError | None = None
         self.stopping = False
         self._files = files
         self._tasks = tasks
-        self._maker = maker
+        self._allocator = allocator
         self._on_change = on_change
         self._ready: SegmentWriter | None = None
         self._attempt: asyncio.Task[object] | None = None
         self._closed = False
-        self._sleeping = False
+        self._retry_pending = False
 
     def start(self, sequence: int) -> None:
         """Begin to preallocate, unless that is under way or done."""
@@ -62,26 +62,26 @@ class Roller:
         return self._ready is not None
 
     @property
-    def following(self) -> SegmentWriter:
+    def next_segment(self) -> SegmentWriter:
         """The segment that is ready."""
         assert self._ready is not None, "no segment is ready"
         return self._ready
 
-    def taken(self) -> None:
+    def clear(self) -> None:
         """The segment that was ready is swapped in, or useless."""
         self._ready = None
 
     async def _prepare(self, sequence: int) -> None:
         while not self._closed:
             try:
-                self._ready = await self._tasks.run(Lane.COMPUTE, self._maker.create, sequence)
+                self._ready = await self._tasks.run(Lane.COMPUTE, self._allocator.create, sequence)
             except OSError as err:
                 log.error("preallocating log segment %d failed: %s", sequence, err)
                 self.error = err
                 self._on_change()
-                self._sleeping = True
+                self._retry_pending = True
                 await self._tasks.sleep_ms(RETRY_MS)
-                self._sleeping = False
+                self._retry_pending = False
             else:
                 self.error = None
                 break
@@ -101,7 +101,7 @@ class Roller:
         """
         while True:
             try:
-                await self._tasks.run(Lane.DISK, self._maker.extend, writer, end, freeing())
+                await self._tasks.run(Lane.DISK, self._allocator.extend, writer, end, freeing())
             except OSError as err:
                 if self.stopping or err.errno not in FULL:
                     raise
@@ -116,7 +116,7 @@ class Roller:
         """Stop, and remove a segment that was not swapped in."""
         self._closed = True
         if self._attempt is not None:
-            if self._sleeping:
+            if self._retry_pending:
                 self._attempt.cancel()
             await asyncio.gather(self._attempt, return_exceptions=True)
         if self._ready is not None:

@@ -58,7 +58,7 @@ class SegmentScan:
         gaps: by offset.
         end: offset after the last record or gap; where a footer stands, or should.
         footer: the footer's record; its payload is None if that is damaged.
-        left_out: records that were here and are read again when they are needed; see `lighten`.
+        omitted_records: records that were here and are read again when they are needed; see `drop_payloads`.
     """
 
     path: str
@@ -71,15 +71,15 @@ class SegmentScan:
     gaps: list[Gap] = field(default_factory=list)
     end: int = SEGMENT_HEADER_BYTES
     footer: Record | None = None
-    left_out: int = 0
+    omitted_records: int = 0
 
-    def lighten(self) -> None:
+    def drop_payloads(self) -> None:
         """Keep only what a verdict needs: of each group one record, and the one that proves most."""
         kept = {r.group: r for r in self.records}
         if self.records:
             newest = max(self.records, key=lambda r: r.synced)
             kept[newest.group] = newest
-        self.left_out = len(self.records)
+        self.omitted_records = len(self.records)
         self.records = [r._replace(payload=b"") for r in kept.values()]
         if not self.gaps and self.footer is not None:
             self.footer = self.footer._replace(payload=None)

@@ -166,11 +166,11 @@ def unpack(
             last=OpId(first, second),
         )  # fmt: skip
     else:
-        message = _rare(_Kind(kind), sender, to, term, hlc, op, flags)
+        message = _election_message(_Kind(kind), sender, to, term, hlc, op, flags)
     return group, message, at
 
 
-def _rare(
+def _election_message(
     kind: _Kind, sender: ServerUuid, to: ServerUuid, term: int, hlc: int, op: OpId, flags: int
 ) -> AnyMessage:
     """Return a message of an election."""

@@ -56,13 +56,13 @@ class ServerList:
 
     def take(self, update: pb.ServerListUpdate) -> bool:
         """Take an update; False: it does not follow what is here, or is older, and nothing changed."""
-        whole = update.after == 0
-        if not update.incarnation or (update.incarnation != self.incarnation and not whole):
+        full = update.after == 0
+        if not update.incarnation or (update.incarnation != self.incarnation and not full):
             return False
         follows = update.version > self.version and update.after in (0, self.version)
         if update.incarnation == self.incarnation and not follows:
             return False
-        if whole:
+        if full:
             self._servers.clear()
         self.incarnation = update.incarnation
         for server in update.servers:

@@ -86,8 +86,8 @@ def to_proto(err: NyalaError) -> Error:
 
     That a request of the server's own was not sent says nothing of the one that it answers.
     """
-    told = {k: v for k, v in err.details.items() if k not in NOT_SENT}
-    details = sorted(told.items())[:MAX_DETAILS]
+    sent = {k: v for k, v in err.details.items() if k not in NOT_SENT}
+    details = sorted(sent.items())[:MAX_DETAILS]
     return Error(
         code=err.code,
         message=_clip(err.message, MAX_MESSAGE_BYTES),

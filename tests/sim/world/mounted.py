@@ -162,9 +162,9 @@ class SimFiles:
         """Return a snapshot of a whole file; it stays valid whatever happens to the file."""
         return memoryview(self.read(path))
 
-    whole = True
+    intact = True
 
-    def lost(self, mapped: memoryview) -> int | None:
+    def unreadable_offset(self, mapped: memoryview) -> int | None:
         """Return nothing: a snapshot is never cut short."""
         return None
 

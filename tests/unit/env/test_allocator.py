@@ -18,7 +18,7 @@ from nyala.env import allocator
 from nyala.env.env import system_env
 from nyala.wire.channels import GrpcRpc
 
-allocator.LOOK_MS = 1
+allocator.CHECK_INTERVAL_MS = 1
 
 def resident():
     return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) << 10
@@ -69,7 +69,7 @@ class Counted(allocator.Allocator):
     def trim(self):
         trims.append(1)
 
-allocator.Allocator, allocator.LOOK_MS = Counted, 1
+allocator.Allocator, allocator.CHECK_INTERVAL_MS = Counted, 1
 
 async def main():
     env = system_env(GrpcRpc())

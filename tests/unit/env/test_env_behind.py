@@ -6,7 +6,7 @@ import os
 import pytest
 
 from nyala.env import behind
-from nyala.env.behind import BehindFile
+from nyala.env.behind import WriteBehindFile
 from nyala.env.files import SystemFiles
 
 
@@ -51,7 +51,7 @@ def test_what_is_appended_is_there_when_it_is_synced(tmp_path, monkeypatch, size
 def test_a_disk_that_is_full_says_so_at_the_latest_when_the_file_is_synced(monkeypatch, room):
     monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
     full = Full(room)
-    file = BehindFile(full)
+    file = WriteBehindFile(full)
 
     def write():
         for _ in range(3):

@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from nyala.env import tasks
-from nyala.env.tasks import PROOF, Lane, LoopTasks
+from nyala.env.tasks import BRIEF_CALLS, Lane, LoopTasks
 
 SHORT = threading.get_ident  # a call that tells where it ran
 
 
 async def proven(made: LoopTasks) -> None:
-    for _ in range(PROOF):
+    for _ in range(BRIEF_CALLS):
         await made.run_brief(Lane.APPLY, SHORT)
 
 

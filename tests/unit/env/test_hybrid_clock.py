@@ -102,7 +102,7 @@ async def test_only_a_stamp_above_the_ceiling_waits_for_the_disk(server):
     assert server.clock.merge(near)
     assert not server.clock.merge(far)
     assert server.clock.seen == near, "nothing was moved"
-    await server.clock.past(far)
+    await server.clock.advance_past(far)
     assert far <= server.clock.seen < server.durable() - MARGIN // 2
     assert SECOND_US <= server.loop.now_us() - began <= 3 * SECOND_US
     assert server.clock.now() > far
@@ -114,11 +114,11 @@ async def test_a_ceiling_that_could_not_be_written_moves_nothing(server):
     server.disk.faults.capacity_bytes = server.disk.used_bytes()
     for _ in range(2):
         with pytest.raises(OSError, match="No space"):
-            await server.clock.past(far)
+            await server.clock.advance_past(far)
         assert server.clock.failure is not None
         assert server.clock.now() < server.durable() == before
     server.disk.faults.capacity_bytes = None
-    await server.clock.past(far)
+    await server.clock.advance_past(far)
     assert server.clock.failure is None
     assert server.clock.now() > far
 
@@ -148,7 +148,7 @@ def test_whoever_waits_for_the_ceiling_and_leaves_does_not_stop_it():
         server = Server(loop)
         server.tasks.seconds = 1.0
         far = server.clock.seen + from_micros(60 * SECOND_US)
-        waits = [loop.create_task(server.clock.past(far)) for _ in range(2)]
+        waits = [loop.create_task(server.clock.advance_past(far)) for _ in range(2)]
         await loop.delay(10_000)
         waits[0].cancel()
         await waits[1]

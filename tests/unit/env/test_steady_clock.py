@@ -5,7 +5,7 @@ import pytest
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.files import SystemFiles
 from nyala.env.server_clock import FarAhead, ServerClock, duration
-from nyala.env.steady import ALONE_US, ClockVerdict, SteadyClock
+from nyala.env.steady import ISOLATION_US, ClockVerdict, SteadyClock
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -34,7 +34,7 @@ class Machine:
         return clock
 
 
-def machine(others=0, up_us=2 * ALONE_US):
+def machine(others=0, up_us=2 * ISOLATION_US):
     found = Machine()
     found.others_us = [START_US] * others
     clock = found.clock()
@@ -108,10 +108,10 @@ def test_who_never_had_company_follows_its_own_clock_and_who_lost_it_does_not():
 def test_after_a_start_others_are_waited_for_for_a_while():
     found = Machine()
     clock = found.clock()
-    clock.begin_at(START_US - HOUR_US)
-    found.up_us = ALONE_US - 1
+    clock.resume_from(START_US - HOUR_US)
+    found.up_us = ISOLATION_US - 1
     assert clock.wall_us() == START_US - HOUR_US + found.up_us
-    found.up_us = ALONE_US
+    found.up_us = ISOLATION_US
     assert clock.wall_us() == found.wall_us()
 
 
@@ -120,7 +120,7 @@ def test_after_a_start_with_a_wrong_clock_a_majoritys_time_is_followed():
     found.others_us = [START_US] * 2
     found.skew_us += 100_000 * HOUR_US
     clock = found.clock()
-    clock.begin_at(START_US - HOUR_US)
+    clock.resume_from(START_US - HOUR_US)
     assert clock.wall_us() == START_US
     assert clock.verdict() == (ClockVerdict.WRONG, -100_000 * HOUR_US)
 

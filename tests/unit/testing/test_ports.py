@@ -24,7 +24,7 @@ def listening(port: int, *, reuse: bool = True) -> socket.socket:
 def test_a_held_port_is_its_servers_again_and_again_and_nobody_elses():
     (port,) = layout.free_ports(1)
     address = f"{HOST}:{port}"
-    with layout.hold([address]):
+    with layout.reserve([address]):
         for _ in range(2):
             assert layout.ports_in_use([address]) == []
             with pytest.raises(OSError, match="in use"):
@@ -38,6 +38,6 @@ def test_a_held_port_is_its_servers_again_and_again_and_nobody_elses():
 def test_what_cannot_be_held_leaves_nothing_held():
     free, taken = layout.free_ports(2)
     with listening(taken), pytest.raises(OSError, match="in use"):
-        layout.hold([f"{HOST}:{free}", f"{HOST}:{taken}"])
+        layout.reserve([f"{HOST}:{free}", f"{HOST}:{taken}"])
     with listening(free, reuse=False):
         pass

@@ -197,7 +197,7 @@ class CopyFetcher:
         if not found:
             return False
         last, stamp = check_entries(found, *self.end(offer))
-        await self._context.clock.past(stamp)
+        await self._context.clock.advance_past(stamp)
         await work.ended(WRITE)
         self.logged = True
         self._pace.writers.own()

@@ -75,7 +75,7 @@ class CopyTarget:
     async def _install(self, offer: CopyOffer) -> Opened:
         context, group = self._context, self._group
         last, stamp = self.fetch.end(offer)
-        await context.clock.past(stamp)
+        await context.clock.advance_past(stamp)
         buried = None if self._tombstone is None else await self._tombstone.suspend_votes()
         hard_state = promised(offer, last, buried)
         self.fetch.logged = True

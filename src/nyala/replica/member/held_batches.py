@@ -55,7 +55,7 @@ class HeldBatches:
     async def _let_in(self) -> None:
         while self._batches:
             try:
-                await self._context.clock.past(self._batches[0].hlc)
+                await self._context.clock.advance_past(self._batches[0].hlc)
             except (OSError, FarAhead) as err:  # dropped as if the network had lost them
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()

@@ -47,7 +47,7 @@ class RequestClock:
             Unavailable: the ceiling cannot be made durable; nothing was proposed or promised.
         """
         try:
-            await self._context.clock.past(stamp)
+            await self._context.clock.advance_past(stamp)
         except OSError as err:
             raise Unavailable(
                 f"the hybrid clock's ceiling cannot be made durable: {err}; make room on the disk"

@@ -149,7 +149,7 @@ def check(files: Files, disks: Iterable[DiskRowSet]) -> None:
     Raises:
         Corrupt: a file was cut short under this process, or its disk cannot read a page of it.
     """
-    if not files.whole:
+    if not files.intact:
         for disk in disks:
             disk.check(files)
 

@@ -163,7 +163,7 @@ class Sections:
         Raises:
             Corrupt: a page of it could not be read when it was touched.
         """
-        at = files.lost(self._data)
+        at = files.unreadable_offset(self._data)
         if at is not None:
             why = "it was cut short under this process, or its disk cannot read it"
             raise self._corrupt(Corrupt, at, why)

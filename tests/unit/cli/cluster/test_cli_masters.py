@@ -46,7 +46,7 @@ def test_one_three_five_three_masters_and_the_first_ones_go_while_the_client_kno
         assert sorted(known) == ["kept", "later"], "a client that was there before follows"
         assert (opened.id, made.id) != ("", "")
         for server in cluster.tservers:
-            assert sorted(server.server.masters.present()) == voters
+            assert sorted(server.server.masters.current()) == voters
         await cluster.finish()
 
     with_story(work)
@@ -239,12 +239,12 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
             await story.do("add", story.a_master(first.address).address)
         _, voters = await story.do("remove", first.address)
         for followed in cluster.tservers:
-            assert sorted(followed.server.masters.present()) == voters, "the command waits for that"
+            assert sorted(followed.server.masters.current()) == voters, "the command waits for that"
         first.kill()
         server.kill()
         server.start()  # its list: the first one only
         await story.until(
-            lambda: server.server is not None and sorted(server.server.masters.present()) == voters,
+            lambda: server.server is not None and sorted(server.server.masters.current()) == voters,
             "it reports to those that it had kept",
         )
         leader = cluster.leader_master()

@@ -9,7 +9,7 @@ from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
-from nyala.tserver.history_holds import RETURN_MS
+from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from tests.unit.client.support.holds import SECOND, story
 
 
@@ -59,7 +59,7 @@ async def test_a_restarted_server_is_told_again_before_it_lets_history_go(s):
         process.kill()
         process.start()
         await s.loop.delay(3 * SECOND)
-    await s.loop.delay(2 * RETURN_MS * 1000)
+    await s.loop.delay(2 * RENEWAL_GRACE_MS * 1000)
     await s.settle()
     assert await s.read(first) == [1]
 

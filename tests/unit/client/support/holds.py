@@ -7,7 +7,7 @@ import pytest
 
 from nyala.client.core import ClientOptions
 from nyala.client.read.read_spec import ReadSpec
-from nyala.tserver.history_holds import RETURN_MS
+from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SCHEMA, SimCluster
@@ -29,7 +29,7 @@ class Story:
         options = {"history_max_age_s": "1"}
         self.table = await self.on(self.core.ddl.create_table, "t", SCHEMA, None, 3, options)
         self.group = self.table.tablets[0].id
-        await self.loop.delay(RETURN_MS * 1000)
+        await self.loop.delay(RENEWAL_GRACE_MS * 1000)
         return self
 
     async def on(self, work, *args):

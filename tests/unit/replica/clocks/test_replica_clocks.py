@@ -130,7 +130,7 @@ async def test_a_vote_hands_the_voters_time_on(fleet):
     voter, other = (n for n in range(3) if n != old)
     far = fleet.processes[voter].server.clock.now() + from_micros(8_000_000)
     await fleet.as_(
-        voter, fleet.processes[voter].server.clock.past(far)
+        voter, fleet.processes[voter].server.clock.advance_past(far)
     )  # as a read that joined its round would
     heard: list[PeerBatch] = []
     overhear(fleet.processes[voter], heard)

@@ -165,14 +165,14 @@ def clock_and_latency():
 def test_the_mean_is_of_rounds_that_ended_and_of_one_that_hangs():
     clock, latency = clock_and_latency()
     for _ in range(100):
-        latency.began()
+        latency.round_started()
         clock.us += 1 * MS
-        latency.ended()
+        latency.round_ended()
         clock.us += 9 * MS
     load = latency.load(1_000_000)
     assert (load.rounds, load.mean_us) == (pytest.approx(100, abs=30), 1 * MS)
     assert load.busy == pytest.approx(0.1, abs=0.03)
-    latency.began()
+    latency.round_started()
     clock.us += 3_000_000
     load = latency.load(5_000_000)
     assert load.rounds == 101
@@ -180,16 +180,16 @@ def test_the_mean_is_of_rounds_that_ended_and_of_one_that_hangs():
     clock.us += 2_000_000 + SLOT_US
     assert latency.load(5_000_000).rounds == 1
     assert latency.load(5_000_000).busy == 1
-    latency.ended()
+    latency.round_ended()
     clock.us += 70_000_000
     assert latency.load(60_000_000).rounds == 0
-    latency.began()
-    latency.ended()
+    latency.round_started()
+    latency.round_ended()
     assert latency.load(1 << 60).rounds == 1, "what is old is forgotten"
 
 
 def test_a_log_without_a_clock_measures_nothing():
     latency = Latency(None)
-    latency.began()
-    latency.ended()
+    latency.round_started()
+    latency.round_ended()
     assert latency.load(1_000_000).rounds == 0

@@ -113,7 +113,7 @@ ours = SystemFiles().map(path)
 with open(path, "rb") as file:
     other = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 os.truncate(path, 0)
-assert ours[5000] == 0 and SystemFiles().lost(ours) == 4096
+assert ours[5000] == 0 and SystemFiles().unreadable_offset(ours) == 4096
 print("told", flush=True)
 other[5000]
 """

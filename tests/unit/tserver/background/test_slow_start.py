@@ -99,6 +99,6 @@ def test_a_server_that_does_not_get_on_with_opening_is_given_up():
 def test_all_is_reported_once_more_when_the_replicas_are_open():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
-    view.again()  # while the report of those that are being opened is on its way
-    view.answered(leader=True, needs_full=False, acknowledged_sequence=view.sequence)
+    view.request_full()  # while the report of those that are being opened is on its way
+    view.on_response(leader=True, needs_full=False, acknowledged_sequence=view.sequence)
     assert view.begin(changes) == (True, [])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.common.options import Options
-from nyala.tserver.health import FAILED, FINE, SILENT, PeerHealth
+from nyala.tserver.health import FAILED, HEALTHY, SILENT, PeerHealth
 
 OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout_ms=500)
 
@@ -59,38 +59,38 @@ class World:
         """Let time pass; return what is said of b and c, and how often that was news so far."""
         self.now_ms += passed_ms
         self.leader.silent.update(ticks)
-        self.health.look()
+        self.health.check()
         replica: Any = self.leader
         return [h.state for h in self.health.of(replica)], len(self.changed)
 
 
 def test_a_member_is_silent_after_an_election_timeout_and_failed_after_the_option():
     world = World()
-    assert world.told() == ([FINE, FINE], 1)
-    assert world.told(500, c=10) == ([FINE, FINE], 1)
-    assert world.told(50, c=11) == ([FINE, SILENT], 2)
-    assert world.told(1400, c=39) == ([FINE, SILENT], 2)
-    assert world.told(50, c=40) == ([FINE, FAILED], 3)
-    assert world.told(50, c=0) == ([FINE, FINE], 4)
+    assert world.told() == ([HEALTHY, HEALTHY], 1)
+    assert world.told(500, c=10) == ([HEALTHY, HEALTHY], 1)
+    assert world.told(50, c=11) == ([HEALTHY, SILENT], 2)
+    assert world.told(1400, c=39) == ([HEALTHY, SILENT], 2)
+    assert world.told(50, c=40) == ([HEALTHY, FAILED], 3)
+    assert world.told(50, c=0) == ([HEALTHY, HEALTHY], 4)
 
 
 def test_a_member_that_answers_and_acknowledges_nothing_fails_after_the_option():
     world = World()
     world.leader.stuck["c"] = 40
-    assert world.told() == ([FINE, FINE], 1)
+    assert world.told() == ([HEALTHY, HEALTHY], 1)
     world.leader.stuck["c"] = 41
-    assert world.told(50) == ([FINE, FAILED], 2)
+    assert world.told(50) == ([HEALTHY, FAILED], 2)
     world.leader.stuck["c"] = 0
-    assert world.told(50) == ([FINE, FINE], 3)
+    assert world.told(50) == ([HEALTHY, HEALTHY], 3)
 
 
 @pytest.mark.row("A9")
 def test_time_goes_on_while_the_group_sleeps():
     world = World()
-    assert world.told(c=20) == ([FINE, SILENT], 1)
+    assert world.told(c=20) == ([HEALTHY, SILENT], 1)
     world.leader.quiesced = True
-    assert world.told(900) == ([FINE, SILENT], 1)
-    assert world.told(100) == ([FINE, FAILED], 2)
+    assert world.told(900) == ([HEALTHY, SILENT], 1)
+    assert world.told(100) == ([HEALTHY, FAILED], 2)
 
 
 def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
@@ -98,14 +98,14 @@ def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
     world.told()
     world.leader.quiesced = True
     world.leader.status = None
-    world.health.look()
+    world.health.check()
 
 
 def test_who_answers_and_lacks_entries_for_good_fails_too():
     world = World()
     world.leader.needs_copy = "b"
-    assert world.told(b=0) == ([SILENT, FINE], 1)
-    assert world.told(2000, b=0) == ([FAILED, FINE], 2)
+    assert world.told(b=0) == ([SILENT, HEALTHY], 1)
+    assert world.told(2000, b=0) == ([FAILED, HEALTHY], 2)
 
 
 def test_who_does_not_lead_says_nothing():
@@ -114,4 +114,4 @@ def test_who_does_not_lead_says_nothing():
     world.leader.is_leader = False
     assert world.told() == ([], 1)
     world.leader.is_leader = True
-    assert world.told(c=0) == ([FINE, FINE], 2)
+    assert world.told(c=0) == ([HEALTHY, HEALTHY], 2)

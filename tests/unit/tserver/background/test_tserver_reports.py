@@ -12,7 +12,7 @@ A, B, C = (TabletId(t) for t in "abc")
 
 
 def acknowledge(view, *, leader=True, needs_full=False):
-    view.answered(leader=leader, needs_full=needs_full, acknowledged_sequence=view.sequence)
+    view.on_response(leader=leader, needs_full=needs_full, acknowledged_sequence=view.sequence)
 
 
 def test_the_first_report_is_full_then_nothing_is_said_twice():
@@ -48,7 +48,7 @@ def test_a_lost_answer_and_a_late_one_leave_everything_open():
     view.begin(changes)  # its answer is lost
     late = view.sequence
     assert view.begin(changes) == (False, [A])
-    view.answered(leader=True, needs_full=False, acknowledged_sequence=late)
+    view.on_response(leader=True, needs_full=False, acknowledged_sequence=late)
     assert view.begin(changes) == (False, [A])
 
 
@@ -100,7 +100,7 @@ def test_a_master_that_keeps_what_it_acknowledged_ends_up_with_the_truth(seed):
             known |= {t: truth[t] for t in changed}
         if not quiet and rng.random() < 0.3:
             continue  # the answer is lost
-        view.answered(
+        view.on_response(
             leader=True,
             needs_full=forgot,
             acknowledged_sequence=0 if forgot else view.sequence,

@@ -100,7 +100,7 @@ def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
     run(compactor._run())
     assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
     tablets.awake = ["c"]
-    whole: Any = Looks(maintenance.WHOLE_LOOKS)
+    whole: Any = Looks(maintenance.FULL_CHECK_EVERY)
     compactor = Compactor(whole, tablets, HistoryHolds(SystemClock()), Options())
     run(compactor._run())
-    assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.WHOLE_LOOKS}
+    assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.FULL_CHECK_EVERY}

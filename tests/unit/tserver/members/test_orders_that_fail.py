@@ -26,7 +26,7 @@ def test_an_order_that_a_disk_refuses_may_be_given_again(number: int):
         env = system_env(rpc)
         try:
             with pytest.raises(Unavailable, match="disk did not take it"):
-                await OrderFence(env, Self(), Fence()).to_its_end(full())  # type: ignore[arg-type]
+                await OrderFence(env, Self(), Fence()).run_to_completion(full())  # type: ignore[arg-type]
         finally:
             await env.tasks.close()
 

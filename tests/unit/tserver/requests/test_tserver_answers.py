@@ -51,7 +51,7 @@ def told(story: Any) -> Any:
 
 @pytest.mark.row("A5")
 def test_a_scan_that_computes_for_long_says_that_it_lives(monkeypatch):
-    monkeypatch.setattr(flight_service, "SIGN_OF_LIFE_MS", 1)
+    monkeypatch.setattr(flight_service, "KEEPALIVE_MS", 1)
 
     async def story(env: Env) -> None:
         ready = asyncio.Event()
@@ -145,7 +145,7 @@ def test_an_order_is_carried_out_though_its_sender_hangs_up():
             uuid = ServerUuid("a" * 32)
 
         orders = OrderFence(env, Self(), Fence())  # type: ignore[arg-type]
-        work = orders.to_its_end(Host().create_replica())
+        work = orders.run_to_completion(Host().create_replica())
         order = asyncio.ensure_future(work)
         await begun.wait()
         order.cancel()

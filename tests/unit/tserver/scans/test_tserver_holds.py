@@ -29,7 +29,7 @@ def clock():
 @pytest.fixture
 def holds(clock):
     made = HistoryHolds(clock)
-    clock.now_us = room.RETURN_MS * 1000
+    clock.now_us = room.RENEWAL_GRACE_MS * 1000
     return made
 
 
@@ -78,7 +78,7 @@ def test_what_is_gone_or_just_going_cannot_be_held(holds):
 
 def test_a_server_that_has_just_started_waits_for_the_holds_that_it_forgot(clock):
     holds = HistoryHolds(clock)
-    clock.now_us = room.RETURN_MS * 1000 - 1
+    clock.now_us = room.RENEWAL_GRACE_MS * 1000 - 1
     assert horizon_of(holds) is None
     holds.hold(T, "one", 700, 20, horizon=0)
     clock.now_us += 1

@@ -143,13 +143,13 @@ def test_an_entrys_payload_is_written_from_its_own_buffer():
         machine = Machine(loop)
         wal, _ = await machine.open()
         seen = []
-        write = wal._ledger.active._file.append
+        write = wal._state.active._file.append
 
         def append_seen(buffers):
             seen.extend(buffers)
             return write(buffers)
 
-        wal._ledger.active._file.append = append_seen  # type: ignore[method-assign]
+        wal._state.active._file.append = append_seen  # type: ignore[method-assign]
         payloads = [bytes([n]) * 100_000 for n in range(3)]
         await asyncio.gather(
             *(append(wal, g, [entry(1, p)]) for g, p in zip((A, B, C), payloads, strict=True))
@@ -248,7 +248,7 @@ def test_an_io_error_fails_the_round_and_everything_later_for_good(call):
 def test_a_broken_invariant_in_the_appender_reaches_every_waiter():
     async def main(loop):
         wal, _ = await Machine(loop).open()
-        wal._ledger.placed = None  # type: ignore[method-assign, assignment]
+        wal._state.record_durable = None  # type: ignore[method-assign, assignment]
         err = await append(wal, A, [entry(1)])
         assert err is not None
         assert "appender stopped" in str(err)

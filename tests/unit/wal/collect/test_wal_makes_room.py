@@ -119,7 +119,7 @@ def test_a_segment_stops_growing_when_the_next_one_is_late(tmp_path):
                 refused = err
         assert refused is not None, "a segment without bound"
         assert "waits for its next segment" in refused.message
-        assert wal._ledger.active.segment.end <= 5 * SEGMENT
+        assert wal._state.active.segment.end <= 5 * SEGMENT
         tasks.gate.set()
         tasks.held = None
         attempt = wal._appender.roller._attempt

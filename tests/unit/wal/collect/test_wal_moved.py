@@ -215,9 +215,9 @@ def test_what_is_being_replaced_is_not_moved():
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
         done = append(wal, A, entries(4, 4, term=2))
-        assert not wal._intake.move(A, entries(3, 5), 0, lambda err: None, begins=True)
+        assert not wal._admission.move(A, entries(3, 5), 0, lambda err: None, begins=True)
         assert await done is None
-        assert not wal._intake.move(A, entries(3, 5), 0, lambda err: None, begins=True)
+        assert not wal._admission.move(A, entries(3, 5), 0, lambda err: None, begins=True)
         await collected(wal)
         machine.disk.crash()
         _, recovered = await machine.open(segment_bytes=SEGMENT)
@@ -248,7 +248,7 @@ def test_entries_that_cannot_be_read_are_named_and_stay():
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
-        place = wal._ledger.needed(A)[0]
+        place = wal._state.needed(A)[0]
         machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
         assert await collected(wal) == 0
         assert list(wal.unreadable) == [A]
@@ -265,7 +265,7 @@ def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
-        place = wal._ledger.needed(A)[0]
+        place = wal._state.needed(A)[0]
         machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
         assert await collected(wal) == 0
         assert list(wal.unreadable) == [A]

@@ -97,8 +97,8 @@ def test_an_entry_that_leaves_a_gap_makes_its_group_corrupt():
         wal, _ = await machine.open()
         await durable(wal, A, entries(1, 2))
         await durable(wal, B, [entry(1)])
-        wal._intake._next[A] = None  # a broken host would do this
-        wal._ledger.index.drop_group(A)
+        wal._admission._next[A] = None  # a broken host would do this
+        wal._state.index.drop_group(A)
         await durable(wal, A, [entry(7)])
         await wal.close()
         _, recovered = await machine.open()

@@ -69,18 +69,18 @@ def test_a_log_without_its_first_or_last_segments_is_missed_until_that_is_accept
         drop(machine, {"all": there, "first": there[:1], "last but one on": there[3:]}[gone])
         for start in range(1, 4):  # the same verdict at each start
             wal, recovered = await machine.open(segment_bytes=900)
-            assert wal.doubt is not None
-            assert isinstance(wal.doubt.error, LogGap)
-            assert not wal.doubt.certain
+            assert wal.unattributed is not None
+            assert isinstance(wal.unattributed.error, LogGap)
+            assert not wal.unattributed.certain
             assert all(g == C or own.corrupt is not None for g, own in recovered.items())
             assert (A in recovered) == (gone != "all")
             await durable(wal, C, [entry(start)])
             await wal.close()
         wal, _ = await machine.open(segment_bytes=900)
-        await wal.accept()
+        await wal.accept_damage()
         await wal.close()
         wal, _ = await machine.open(segment_bytes=900)
-        assert wal.doubt is None
+        assert wal.unattributed is None
         await wal.close()
 
     run(main)
@@ -210,9 +210,9 @@ def test_a_full_disk_does_not_keep_the_note_from_letting_segments_go():
             raise OSError(errno.ENOSPC, "no space", path)
 
         files.write_atomic = full
-        note.begin_at(3)
+        note.advance_first(3)
         assert not files.exists(NOTE)
-        note.begin_at(4)
+        note.advance_first(4)
         assert not files.exists(NOTE)
 
     run(main)

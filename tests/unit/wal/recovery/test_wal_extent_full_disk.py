@@ -46,7 +46,7 @@ def test_a_loss_that_a_start_on_a_full_disk_finds_is_found_by_the_next_start_too
         with pytest.raises(OSError, match="no space"):
             await open_wal(spy, machine.tasks(), segment_bytes=900)
         wal, recovered = await machine.open(segment_bytes=900)
-        assert wal.doubt is not None
+        assert wal.unattributed is not None
         assert recovered[A].corrupt is not None
         await wal.close()
 
@@ -63,9 +63,9 @@ def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
         spy.fail = full_for_the_note
         note = ExtentFile(spy, "/d")
         note.load()
-        note.reach(LogPosition(9, 48), 2)
+        note.advance_end(LogPosition(9, 48), 2)
         with pytest.raises(OSError, match="no space"):
-            note.begin_at(3)
+            note.advance_first(3)
         found = decode(machine.files().read(NOTE))
         assert found is not None
         assert found.missing
@@ -82,10 +82,10 @@ def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
         note = ExtentFile(spy, "/d")
         note.load()
         spy.fail = full_for_the_note
-        note.begin_at(2)
+        note.advance_first(2)
         assert note.extent is None
         spy.fail = lambda call, path: None
-        note.reach(LogPosition(7, 48), 1)
+        note.advance_end(LogPosition(7, 48), 1)
         assert note.extent == Extent(2, LogPosition(7, 48))
 
     run(main)
@@ -113,7 +113,7 @@ def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_th
         assert closed
         machine.disk.kill()
         wal, _ = await machine.open(segment_bytes=900)
-        assert wal.doubt is None
+        assert wal.unattributed is None
         await wal.close()
 
     run(main)

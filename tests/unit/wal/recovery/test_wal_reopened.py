@@ -53,7 +53,7 @@ def test_the_note_that_was_read_is_durable_and_never_falls_back():
         spy.calls.clear()
         note.load()
         assert ("sync_dir", "d") in spy.calls, "else a power cut undoes what was read"
-        note.reach(LogPosition(4, 900), 1)
+        note.advance_end(LogPosition(4, 900), 1)
         assert note.extent == Extent(1, LogPosition(5, 700))
 
     run(main)
