@@ -6,12 +6,16 @@ stand beside each line), so that states which differ only in that are one state;
 """
 
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from nyala.common.errors import InvalidArgument, NotLeader, Unavailable
 from nyala.common.ids import OpId, ServerUuid
@@ -69,7 +73,10 @@ def _shared(kind: type) -> bool:
     """Whether values of a type never change, so that copies share them."""
     known = _SHARED.get(kind)
     if known is None:
-        frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        if issubclass(kind, Struct):
+            frozen = kind.__struct_config__.frozen
+        else:
+            frozen = is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
         simple = (int, str, bytes, float, Enum, type(None), FunctionType, MethodType)
         _SHARED[kind] = known = frozen or issubclass(kind, simple)
     return known
@@ -163,7 +170,7 @@ def _renumber(member: Member) -> None:
     waits = core.state is RaftState.CANDIDATE
     core.self_vote_version = max(0, core.self_vote_version - base) if waits else 0
     member.durable = DurablePoint(0, OpId(0, core.log.stable))  # only its index is compared
-    member.pending = tuple(replace(b, point=_earlier(b.point, base)) for b in member.pending)
+    member.pending = tuple(dataclasses.replace(b, point=_earlier(b.point, base)) for b in member.pending)
     member.waiting = tuple(replace(o, after=_earlier(o.after, base)) for o in member.waiting)
 
 

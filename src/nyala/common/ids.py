@@ -6,6 +6,8 @@ Rules: values only; nothing here reads a clock or makes a random number (callers
 from dataclasses import dataclass
 from typing import NewType
 
+import msgspec
+
 TableId = NewType("TableId", str)
 """32 hex digits, unique for ever; a re-created table has a new one."""
 TabletId = NewType("TabletId", str)
@@ -18,8 +20,7 @@ SYS_CATALOG = TabletId("0" * 32)
 """The masters' replicated tablet: one well-known group id in every cluster."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class OpId:
+class OpId(msgspec.Struct, frozen=True, order=True):
     """Position of an entry in a Raft log: (term, index), ordered by term first (dissertation 3.6.1)."""
 
     term: int

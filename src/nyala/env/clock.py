@@ -163,8 +163,9 @@ class HybridClock:
     def refresh(self) -> None:
         """Begin to write a new ceiling if half of the last one's reach is used, or writing it failed."""
         if self._tasks is not None:
-            reading = max(self._clock.wall_us() << LOGICAL_BITS, self._last)
-            if self._ceiling - reading < self._ceiling_distance(reading) // 2:
+            wall_us = self._clock.wall_us()
+            reading = max(wall_us << LOGICAL_BITS, self._last)
+            if self._ceiling - reading < self._ceiling_distance(reading, wall_us) // 2:
                 self._start_saving(reading)
 
     def _physical(self) -> int:
@@ -180,7 +181,7 @@ class HybridClock:
             self._start_saving(stamp)
             return False
         try:
-            self._write(ceiling := stamp + self._ceiling_distance(stamp))
+            self._write(ceiling := stamp + self._ceiling_distance(stamp, self._clock.wall_us()))
         except OSError as err:
             self.failure = err
             raise
@@ -188,14 +189,14 @@ class HybridClock:
         self._ceiling = ceiling  # only now: after a failed write the next call tries again
         return True
 
-    def _ceiling_distance(self, reading: int) -> int:
+    def _ceiling_distance(self, reading: int, wall_us: int) -> int:
         """Return how far above a reading the next ceiling is to be."""
-        ahead_us = (reading >> LOGICAL_BITS) - self._clock.wall_us()
+        ahead_us = (reading >> LOGICAL_BITS) - wall_us
         return (AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US) << LOGICAL_BITS
 
     def _start_saving(self, reading: int) -> None:
         if self._saving is None and self._tasks is not None:
-            work = self._save(reading + self._ceiling_distance(reading))
+            work = self._save(reading + self._ceiling_distance(reading, self._clock.wall_us()))
             self._saving = self._tasks.spawn(work, "ceiling of the hybrid clock")
 
     async def _save(self, ceiling: int) -> None:

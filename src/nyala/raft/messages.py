@@ -4,8 +4,9 @@ Every message carries `term` (of the sender) and `hlc` (the sender's hybrid cloc
 made). A field that a kind does not use stays at its default.
 """
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 
@@ -18,8 +19,7 @@ class EntryKind(IntEnum):
     OPERATION = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One log entry.
 
     Attributes:
@@ -35,16 +35,14 @@ class Entry:
     payload: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(msgspec.Struct, frozen=True):
     """Term and vote: durable before a message that asserts them is sent (dissertation figure 3.1)."""
 
     term: int = 0
     vote: ServerUuid | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all messages between members of one group."""
 
     sender: ServerUuid
@@ -53,8 +51,7 @@ class Message:
     hlc: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendEntries(Message):
+class AppendEntries(Message, frozen=True, kw_only=True):
     """Replicate entries after `previous`; without entries it is a heartbeat.
 
     `round` numbers the read-index round (dissertation 6.4) that this message asks to confirm.
@@ -74,8 +71,7 @@ class AppendEntries(Message):
     acknowledged: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendReply(Message):
+class AppendReply(Message, frozen=True, kw_only=True):
     """Answer to AppendEntries.
 
     `match` is the last index known to agree with the leader's log *and durable here*, when `success`;
@@ -96,8 +92,7 @@ class AppendReply(Message):
     full: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestVote(Message):
+class RequestVote(Message, frozen=True, kw_only=True):
     """Ask for a vote; `pre` asks only whether it would be given (dissertation 9.6).
 
     `term` is the term that would be entered. `override` bypasses leader stickiness: set only in an
@@ -109,8 +104,7 @@ class RequestVote(Message):
     override: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteReply(Message):
+class VoteReply(Message, frozen=True, kw_only=True):
     """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term.
 
     `offers_suffix`: the voter is a witness whose log ends at `last`, past the candidate's; the candidate may
@@ -123,20 +117,17 @@ class VoteReply(Message):
     offers_suffix: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutNow(Message):
+class TimeoutNow(Message, frozen=True, kw_only=True):
     """The leader orders the receiver to stand for election at once (dissertation 3.10)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSuffix(Message):
+class FetchSuffix(Message, frozen=True, kw_only=True):
     """Ask a lender for the entries after `last`, of which both logs are thought to have it (`witness.py`)."""
 
     last: OpId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suffix(Message):
+class Suffix(Message, frozen=True, kw_only=True):
     """Entries lent: those after `previous` in a log that ends at `last`, perhaps not all of them."""
 
     previous: OpId
@@ -149,8 +140,7 @@ AnyMessage = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PeerBatch:
+class PeerBatch(msgspec.Struct, frozen=True):
     """Messages of many groups that one server sends another together, with the sender's HLC.
 
     `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
@@ -173,8 +163,7 @@ class PeerBatch:
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DurablePoint:
+class DurablePoint(msgspec.Struct, frozen=True):
     """Point that is to be durable: the version-th hard state of this run, and the log up to `last`.
 
     A truncation counts as a new version (the hard state is written again beside the replacing
@@ -182,7 +171,7 @@ class DurablePoint:
     """
 
     hard_state_version: int = 0
-    last: OpId = field(default=NO_OP)
+    last: OpId = NO_OP
 
     def covers(self, needed: "DurablePoint") -> bool:
         """Return whether what waits for `needed` may leave when this much is durable.

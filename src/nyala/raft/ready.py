@@ -12,23 +12,21 @@ The host keeps to these rules:
    terms: a new leader may overwrite an entry by one of a lower term (dissertation figure 3.7).
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A message and the durable point that it asserts."""
 
     message: AnyMessage
     after: DurablePoint
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(msgspec.Struct, frozen=True):
     """The core needs entries that it does not cache: read them from the log for `peer`, or to be applied.
 
     The host answers with `RaftNode.entries_read(peer, entries)`; first entry is `first_index`. Where
@@ -40,8 +38,7 @@ class ReadRequest:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadConfirmed:
+class ReadConfirmed(msgspec.Struct, frozen=True):
     """A read-index round (dissertation 6.4) was answered by a majority.
 
     A read that joined round <= `round` is linearizable once `index` is applied.
@@ -55,8 +52,7 @@ NOWHERE = DurablePoint()
 """A point that is durable from the start."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """Everything the host now owes the core. Fields stand in the order in which they are honoured."""
 
     persist: HardState | None = None

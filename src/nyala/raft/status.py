@@ -3,8 +3,9 @@
 Rules: values only; nothing here is read back by the core.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.membership import Configuration
@@ -39,8 +40,7 @@ ROLE_TRANSITIONS: frozenset[tuple[Role, Role]] = frozenset(
 """All that happens; who stands or leads follows first, and only then hears of its removal."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
+class PeerStatus(msgspec.Struct, frozen=True):
     """Progress of one peer, as its leader knows it.
 
     Attributes:
@@ -64,8 +64,7 @@ class PeerStatus:
     ticks_stuck: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """One replica at one moment.
 
     Attributes:

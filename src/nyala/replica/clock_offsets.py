@@ -11,7 +11,8 @@ own wall clock is set, all offsets change with it at once.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import Clock

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.raft.membership import Configuration
 from nyala.raft.status import PeerStatus, Role
@@ -22,8 +24,7 @@ class State(StrEnum):
     """Deleted; its vote and last op id are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaStatus:
+class ReplicaStatus(msgspec.Struct, frozen=True):
     """One replica at one moment.
 
     Without a core (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields tell what was known last, and

@@ -108,7 +108,7 @@ def frame_parts(
 
 def _joined(parts: list[bytes]) -> list[bytes]:
     """Join what stands between large pieces."""
-    if max(map(len, parts)) < _LARGE_BYTES:
+    if sum(map(len, parts)) < _LARGE_BYTES or max(map(len, parts)) < _LARGE_BYTES:
         return [b"".join(parts)]
     made: list[bytes] = []
     since = 0

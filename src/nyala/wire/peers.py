@@ -9,8 +9,9 @@ Runs on the loop. Satisfies `replica.state_machine.Transport` by shape.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from enum import IntEnum
+
+from msgspec.structs import replace
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError

@@ -27,12 +27,14 @@ class Peer:
         address: public address, as configured.
         info: what it last said of itself; None until it answered.
         status: its last MasterStatus.
+        config: the committed configuration in it; None: a new master, which has none yet.
         heard_us: when it last answered; monotonic.
     """
 
     address: str
     info: pb.ServerInfoResponse | None = None
     status: pb.MasterStatusResponse | None = None
+    config: Configuration | None = None
     heard_us: int = 0
 
 
@@ -90,6 +92,7 @@ class MasterPeers:
                     pb.MasterStatusRequest(),
                     timeout_ms=timeout_ms,
                 )
+                peer.config = _committed(peer.status)
                 peer.heard_us = self._env.clock.monotonic_us()
             except NyalaError as err:
                 log.debug("master %s does not answer: %s", peer.address, err)
@@ -111,11 +114,8 @@ class MasterPeers:
             status = peer.status
             if status is None or (own and status.cluster_id and status.cluster_id != own):
                 continue
-            if not status.consensus.members or not all(m.uuid for m in status.consensus.members):
-                continue  # it is new: these are the masters that it was started with
-            told = convert.configuration_from_proto(status.consensus)
-            if found is None or told.id > found.id:
-                found = told
+            if peer.config is not None and (found is None or peer.config.id > found.id):
+                found = peer.config
         return found
 
     def first_configuration(self) -> Configuration:
@@ -180,6 +180,14 @@ class MasterPeers:
             return pb.ServerInfoResponse(), False, now_us
         age_us = now_us - peer.heard_us
         return peer.info, age_us < self._unresponsive_us, age_us
+
+
+def _committed(status: pb.MasterStatusResponse) -> Configuration | None:
+    """Return the committed configuration that a master reports; None: it reports none."""
+    members = status.consensus.members
+    if not members or not all(m.uuid for m in members):
+        return None  # it is new: these are the masters that it was started with
+    return convert.configuration_from_proto(status.consensus)
 
 
 def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:

@@ -5,7 +5,8 @@ life a sleeper relies (`failure_detector.py`). On the loop only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply

@@ -4,9 +4,8 @@ Power goes for all, for two of three, for who is to lead next, or for a member t
 be of an older build that says nothing of losses.
 """
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft.changes import Change, ChangeKind

@@ -1,6 +1,6 @@
 """How long a member has acknowledged nothing, though it lacks entries: whatever it answers meanwhile."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from nyala.raft.messages import AnyMessage, AppendEntries
 from tests.unit.raft.support.raft_harness import Cluster

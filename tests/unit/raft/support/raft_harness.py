@@ -7,7 +7,9 @@ term, and what was once committed or acknowledged never changes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import invariants
@@ -300,7 +302,7 @@ class Cluster:
 
 def altered(message: AnyMessage, **changes: object) -> AnyMessage:
     """A copy of a message with other fields."""
-    return replace(message, **changes)  # type: ignore[arg-type]
+    return replace(message, **changes)
 
 
 def log_of(node: RaftNode) -> list[str]:

@@ -2,11 +2,11 @@
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from nyala.common import addresses
 from nyala.common.errors import Corrupt
