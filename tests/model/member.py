@@ -170,7 +170,9 @@ def _renumber(member: Member) -> None:
     waits = core.state is RaftState.CANDIDATE
     core.self_vote_version = max(0, core.self_vote_version - base) if waits else 0
     member.durable = DurablePoint(0, OpId(0, core.log.stable))  # only its index is compared
-    member.pending = tuple(dataclasses.replace(b, point=_earlier(b.point, base)) for b in member.pending)
+    member.pending = tuple(
+        dataclasses.replace(b, point=_earlier(b.point, base)) for b in member.pending
+    )
     member.waiting = tuple(replace(o, after=_earlier(o.after, base)) for o in member.waiting)
 
 
