@@ -111,11 +111,11 @@ REFUSED = {
         [{"k": 1, "t": NS.floor("s")}, {"k": 2, "t": NS}],
         "column 't', row 1",
     ),
-    "nothing but nulls": (
+    "only nulls": (
         pd.DataFrame({"k": [1], "n": [None]}),
-        "column 'n' has nothing but nulls",
+        "column 'n' has only nulls",
     ),
-    "nothing but nulls in dicts": ([{"k": 1, "n": None}], "column 'n' has nothing but nulls"),
+    "only nulls in dicts": ([{"k": 1, "n": None}], "column 'n' has only nulls"),
     "64 bits without sign": (pl.DataFrame({"k": [1], "u": [2**63]}), "column 'u': .* uint64"),
     "spans": (pd.DataFrame({"k": [1], "d": pd.to_timedelta(["1s"])}), "column 'd': .*duration"),
     "lists": (pl.DataFrame({"k": [1], "l": [[1]]}), "column 'l': .*list"),

@@ -53,10 +53,11 @@ class DeletionService:
         known = max(status.committed_config.id, status.config.id)
         if known > expected:
             raise CasFailed(
-                f"tablet {replica.group} has the configuration of {known} here, newer than {expected}",
+                f"tablet {replica.group} has the configuration of {known} on this server, newer "
+                f"than {expected}; read it again",
                 {"expected": str(expected), "found": str(known)},
             )
         if self._host.copies.waiting(replica.group):
             raise Unavailable(
-                f"a copy of {replica.group} waits here to become a member; order again"
+                f"a copy of {replica.group} on this server is waiting to become a member; retry"
             )

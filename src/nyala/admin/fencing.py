@@ -59,16 +59,19 @@ class Fence:
         """
         if not self.incarnation:
             raise Unavailable(
-                "this server has not heard from a majority of its masters yet; order again"
+                "this server has not received heartbeat responses from a majority of its masters yet; retry"
             )
         if order.catalog_incarnation != self.incarnation:
             raise CasFailed(
-                "the order does not come from the catalog that this server belongs to",
+                "the order comes from another catalog than this server belongs to; send it to a "
+                "server of that cluster",
                 {"expected": self.incarnation, "found": order.catalog_incarnation},
             )
         if order.term < self.term:
             raise CasFailed(
-                f"the order comes from a master that led in term {order.term}; term {self.term} is known",
+                f"the order comes from a master that led in term {order.term}; the current term is "
+                f"{self.term}: send "
+                f"it through the leader master",
                 {"expected": str(self.term), "found": str(order.term)},
             )
         self.term = max(self.term, order.term)
@@ -108,7 +111,7 @@ class OrderFence:
         if order.destination_uuid != self._identity.uuid:
             raise InvalidArgument(
                 f"the order is for server {order.destination_uuid}; this is {self._identity.uuid}. "
-                "Another server had this address before"
+                "The address has been reused: look the server up again"
             )
         cluster: str = getattr(order, "cluster_id", "")
         if not cluster:
@@ -117,7 +120,8 @@ class OrderFence:
         own = self._identity.instance.cluster_id
         if cluster != own:
             raise Forbidden(
-                f"the order is for cluster {cluster}, and this server belongs to {own or 'none yet'}"
+                f"the order is for cluster {cluster}, and this server belongs to {own or 'no cluster yet'}; "
+                "check the address"
             )
 
     async def run_to_completion(self, work: Coroutine[Any, Any, object]) -> None:
@@ -134,7 +138,7 @@ class OrderFence:
             try:
                 await work
             except OSError as err:
-                return Unavailable(f"this server's disk did not take it ({err}); order it again")
+                return Unavailable(f"the disk of this server failed ({err}); check it and retry")
             except NyalaError as err:
                 return err
             return None

@@ -112,8 +112,8 @@ class MembersService:
             given_up = node.is_leader and node.status().transferee is None
             if given_up or self._env.clock.monotonic_us() >= end_us:
                 raise Unavailable(
-                    f"{to} has not taken over the leadership of {replica.group} in time; is it cut "
-                    "off, or far behind? Try again, or name another voter"
+                    f"{to} did not become leader of {replica.group} in time, because it is unreachable "
+                    "or far behind; retry, or name another voter"
                 )
             await self._env.tasks.sleep_ms(POLL_MS)
 
@@ -147,7 +147,7 @@ def _change(message: pb.MemberChange) -> Change:
     except ValueError:
         kinds = ", ".join(k.value for k in ChangeKind)
         raise InvalidArgument(
-            f"a change of members is one of {kinds}, not {message.kind[:40]!r}"
+            f"the kind of a configuration change is one of {kinds}, not {message.kind[:40]!r}"
         ) from None
     member = convert.member_from_proto(message.member)
     if kind is not ChangeKind.REMOVE and not member.peer_address:
@@ -162,8 +162,8 @@ def _check_caught_up(status: ReplicaStatus, after: Configuration) -> None:
     coming = [u for u in after.voters if u not in status.config.voters and u not in near]
     if coming:
         raise Unavailable(
-            f"{coming[0]} is not caught up: it lacks entries up to {status.commit}, and writes would wait "
-            "for it. Add it as a non-voter to be promoted: its leader makes it a voter when it has them"
+            f"{coming[0]} has not caught up: it lacks entries up to {status.commit}, and writes would wait "
+            "for it. Add it as a non-voter with promote set: the leader makes it a voter once it has them"
         )
 
 
@@ -183,7 +183,7 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
     answering = [u for u in after.voters if u in heard]
     if len(answering) < needed:
         raise Unavailable(
-            f"of the {len(after.voters)} voters that there would be {len(answering)} answer, and {needed} "
-            "are needed: neither the change nor a write could be committed"
+            f"only {len(answering)} of the {len(after.voters)} voters after the change respond, and {needed} "
+            "are needed, so neither the change nor a write could be committed; restart or replace the others"
         )
     return False

@@ -50,7 +50,7 @@ class UnsafeRecoveryService:
         """
         if not request.cluster_id:
             raise InvalidArgument(
-                "only a person orders this: name the cluster that it is meant for"
+                "an unsafe recovery must be ordered by an operator; name the cluster in cluster_id"
             )
         self._orders.check(request)
         replica = self._host.get(TabletId(request.tablet_id))
@@ -64,12 +64,13 @@ class UnsafeRecoveryService:
             member = await self._wait_leaderless(replica)
             if not 0 <= request.term <= member.node.term + MAX_TERM_STEP:
                 raise InvalidArgument(
-                    f"term {request.term} is not one that the group of term {member.node.term} can be in"
+                    f"term {request.term} is too far from the group's term {member.node.term}; "
+                    "read the group's state again"
                 )
             last = member.node.last
             active = member.unsafe_change_config(keep, request.term)
             log.warning(
-                "tablet %s goes on with %s only: what others had after %s is lost",
+                "tablet %s continues with %s only: entries of other members after %s are lost",
                 replica.group, ", ".join(keep), last,
             )  # fmt: skip
         return pb.UnsafeChangeConfigResponse(
@@ -89,7 +90,8 @@ class UnsafeRecoveryService:
         member = replica.running_member()
         if member.node.view.hears_leader:
             raise InvalidArgument(
-                f"the group of {replica.group} has a leader, {member.node.leader}, and needs no rescue: "
+                f"the group of {replica.group} has a leader, {member.node.leader}, and needs no "
+                "unsafe recovery; "
                 "change its members with nyala tablet change_config"
             )
         return member

@@ -24,7 +24,7 @@ def ksck(
         bool, typer.Option("--checksum", help="Read all rows of all replicas and compare them.")
     ] = False,
     checksum_timeout_s: Annotated[
-        int, typer.Option(min=1, max=86_400, help="For all checksums together.")
+        int, typer.Option(min=1, max=86_400, help="Deadline of all checksums together, in seconds.")
     ] = 3600,
     format: FormatOption = Format.TABLE,
 ) -> None:

@@ -8,8 +8,8 @@ import typer
 
 from nyala.cli.output import Format, FormatOption, fail, say, show, verb
 
-app = typer.Typer(no_args_is_help=True, help="Data directories of servers that do not run.")
-dump = typer.Typer(no_args_is_help=True, help="What a data directory says of its server.")
+app = typer.Typer(no_args_is_help=True, help="Data directories of stopped servers.")
+dump = typer.Typer(no_args_is_help=True, help="Identity of a data directory's server.")
 app.add_typer(dump, name="dump")
 
 ServerDir = Annotated[str, typer.Option("--dir", help="Data directory of the server.")]
@@ -26,9 +26,10 @@ class ServerRole(StrEnum):
 @verb
 def format_directory(
     dir: ServerDir,
-    role: Annotated[ServerRole, typer.Option("--role", help="Of the server that it is for.")],
+    role: Annotated[ServerRole, typer.Option("--role", help="Role of the server.")],
     uuid: Annotated[
-        str, typer.Option("--uuid", help="Of a dead server whose place it takes; else a new one.")
+        str,
+        typer.Option("--uuid", help="Uuid of a dead server to replace; a new one if not given."),
     ] = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -43,7 +44,9 @@ def format_directory(
         group_bytes(uuid)  # 32 hex digits
     chosen = ServerUuid(uuid or random_id(system_random()))
     made, new = format_instance(SystemFiles(), dir, role.value, chosen, replaces=bool(uuid))
-    say(f"{dir} {'is now' if new else 'was already'} that of the {made.role} {made.uuid}")
+    say(
+        f"{dir} {'is now' if new else 'was already'} the data directory of the {made.role} {made.uuid}"
+    )
     if format is Format.JSON:
         print(json.dumps({"dir": dir, "role": made.role, "uuid": made.uuid, "changed": new}))
     else:

@@ -11,10 +11,10 @@ from nyala.cli.output import DEFAULT_DIR, DirOption, Format, FormatOption, fail,
 @verb
 def up(
     dir: DirOption = DEFAULT_DIR,
-    masters: Annotated[int, typer.Option(help="How many masters; odd.")] = 3,
-    tservers: Annotated[int, typer.Option(help="How many tablet servers.")] = 3,
+    masters: Annotated[int, typer.Option(help="Number of masters; odd.")] = 3,
+    tservers: Annotated[int, typer.Option(help="Number of tablet servers.")] = 3,
     base_port: Annotated[
-        int, typer.Option(help="Port of the first tablet server; all others follow.")
+        int, typer.Option(help="Port of the first tablet server; the other ports follow from it.")
     ] = 7050,
     set: Annotated[
         list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")

@@ -8,7 +8,7 @@ import typer
 from nyala.cli.fs import ServerDir, ServerRole
 from nyala.cli.output import Format, FormatOption, fail, say, show, verb
 
-app = typer.Typer(no_args_is_help=True, help="Replicas of a server that does not run.")
+app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
 app.add_typer(cmeta, name="cmeta")
 
@@ -51,10 +51,11 @@ def list_replicas(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
 @verb
 def copy_from_remote(
     tablet: Group,
-    source: Annotated[str, typer.Argument(help="Public address of the server that has it.")],
+    source: Annotated[str, typer.Argument(help="Public address of a server with the replica.")],
     dir: ServerDir,
     role: Annotated[
-        ServerRole | None, typer.Option("--role", help="Needed for a directory without a server.")
+        ServerRole | None,
+        typer.Option("--role", help="Role of the server; required for an empty directory."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also from a replica that may lack acknowledged writes.")
@@ -92,7 +93,7 @@ def copy_from_remote(
             env, options, dir, kind, group, source, force=force, tell=tell
         )
 
-    say(f"copying {group} from {source} into {dir}, which is the {kind}'s")
+    say(f"copying {group} from {source} into {dir} of the {kind}")
     done = run_alone(work)
     if done.may_lose:
         say(f"what may be lost: {done.may_lose}")
@@ -140,7 +141,7 @@ def unsafe_recover(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what it would do.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     set: Set = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -170,7 +171,7 @@ def unsafe_recover(
             tell(left, dir)
         if left.done or dry_run:
             return False
-        question = f"Give up all that came after {left.last} in {group}?"
+        question = f"Discard all entries after {left.last} of {group}?"
         if not yes and not typer.confirm(question, err=True):
             raise fail("nothing was changed", 1)
         return True
@@ -183,9 +184,10 @@ def unsafe_recover(
         print(json.dumps(facts(left, backup), indent=2))
     elif backup:
         print(
-            f"{group} goes on from {left.last} with {left.rows:,} rows in its files, on {owner.uuid} alone"
+            f"{group} continues from entry {left.last} with {left.rows:,} rows in its files, on "
+            f"{owner.uuid} only"
         )
-        print(f"start the server; its metadata of before are kept as {backup}")
+        print(f"start the server; the previous metadata is kept as {backup}")
     else:
         print(
             f"nothing {'to do: it is the only member' if left.done else 'was changed: --dry-run'}"
@@ -213,11 +215,14 @@ def rewrite_raft_config(
     tablet: Group,
     peers: Annotated[
         list[str],
-        typer.Argument(help="All members: UUID:HOST:PORT/PEER_HOST:PEER_PORT, or UUID as it is."),
+        typer.Argument(
+            help="All members: UUID:HOST:PORT/PEER_HOST:PEER_PORT, or the UUID of a current member."
+        ),
     ],
     dir: ServerDir,
     force: Annotated[
-        bool, typer.Option("--force", help="Also over a configuration that may be committed yet.")
+        bool,
+        typer.Option("--force", help="Also replace a configuration that may still be committed."),
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -235,7 +240,9 @@ def rewrite_raft_config(
         for m in config.members:
             say(f"{what:5} {m.uuid} {m.address}/{m.peer_address}")
     if len(after.voters) % 2 == 0:
-        say(f"note: {len(after.voters)} voters bear no more losses than {len(after.voters) - 1}")
+        say(
+            f"note: {len(after.voters)} voters tolerate no more failures than {len(after.voters) - 1}"
+        )
     _print_backup(rewrite_config.rewrite(files, dir, group, known, after), format)
 
 
@@ -243,7 +250,7 @@ def rewrite_raft_config(
 @verb
 def set_term(
     tablet: Group,
-    term: Annotated[int, typer.Argument(help="Above the present one.")],
+    term: Annotated[int, typer.Argument(help="New term, higher than the current one.")],
     dir: ServerDir,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -264,6 +271,6 @@ def _print_backup(backup: str, format: Format) -> None:
     if format is Format.JSON:
         print(json.dumps({"changed": bool(backup), "backup": backup}))
     elif backup:
-        print(f"rewritten; what was there before is kept as {backup}")
+        print(f"rewritten; the previous file is kept as {backup}")
     else:
-        print("nothing to do: it says this already")
+        print("nothing to do: the file has these values already")

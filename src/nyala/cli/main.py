@@ -28,9 +28,9 @@ from nyala.common.version import VERSION
 
 app = typer.Typer(
     name="nyala", cls=Tree, no_args_is_help=True, add_completion=True,
-    pretty_exceptions_enable=False, help="""A replicated, mutable, columnar table store for Python people.
+    pretty_exceptions_enable=False, help="""A replicated, mutable, columnar table store.
 
-    Begin with: nyala up. Every group and verb has --help.""",
+    Start with: nyala up. Every group and command has --help.""",
 )  # fmt: skip
 app.command("up")(local.up)
 app.command("status")(local.status)

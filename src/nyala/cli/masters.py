@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nyala.operate.master_group import MasterGroup
 
 Address = Annotated[
-    str, typer.Argument(help="Public address of the new master, which runs already.")
+    str, typer.Argument(help="Public address of the new master, which must be running.")
 ]
 Name = Annotated[str, typer.Argument(help="Master: its uuid, or its address host:port.")]
 LISTED = ("uuid", "address", "peer_address", "member", "role")
@@ -44,11 +44,11 @@ def _change(
 
     made, group = connected(masters, run)
     if not made.done:
-        say("nothing to do: it is so already")
+        say("nothing to do: the members are already as requested")
     config = group.config
     count = 0 if config is None else len(config.voters)
     if count % 2 == 0:
-        say(f"there are {count} masters now: an odd number bears as many losses as one more")
+        say(f"there are now {count} masters; one less tolerates as many failures")
     rows = [row for row in rows_of(group) if row[3]]
     if format is Format.JSON:
         shown = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
@@ -71,7 +71,8 @@ def add(
 @verb
 def migrate(
     addresses: Annotated[
-        list[str], typer.Argument(help="Public addresses of the new masters, which run already.")
+        list[str],
+        typer.Argument(help="Public addresses of the new masters, which must be running."),
     ],
     masters: MastersOption = "",
     timeout: Timeout = 60,

@@ -16,14 +16,17 @@ COLUMNS = ("number", "operation", "subject", "step", "committed", "locks", "age_
 def ops(
     masters: MastersOption = "",
     maps: Annotated[
-        bool, typer.Option("--maps", help="Every map of the leader's memory, as JSON, instead.")
+        bool, typer.Option("--maps", help="Print the leader's whole catalog state as JSON instead.")
     ] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=2000, help="Entries of each map; it says how many more.")
+        int,
+        typer.Option(
+            min=1,
+            max=2000,
+            help="Maximum entries of each map; the number of omitted ones is printed.",
+        ),
     ] = 1000,
-    offset: Annotated[
-        int, typer.Option(min=0, max=MOST, help="Entries of each map to pass over.")
-    ] = 0,
+    offset: Annotated[int, typer.Option(min=0, max=MOST, help="Entries of each map to skip.")] = 0,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the operations in flight, and moves under way: step, locks, commit point."""

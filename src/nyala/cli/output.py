@@ -39,7 +39,7 @@ def local_masters(given: str) -> str:
     return "" if found is None else found.masters
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print it.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 MastersOption = Annotated[
     str,
     typer.Option(
@@ -117,14 +117,14 @@ def fail(message: str, status: int = 1) -> typer.Exit:
 
 
 HINTS = {
-    errno.ENOTDIR: "a file stands where a folder belongs: name a folder",
-    errno.EEXIST: "something else has that name: name another path",
-    errno.EISDIR: "a folder stands where a file belongs: name a file",
+    errno.ENOTDIR: "a file exists where a folder is needed: name a folder",
+    errno.EEXIST: "the path exists already: name another path",
+    errno.EISDIR: "a folder exists where a file is needed: name a file",
     errno.ENOENT: "check the path",
-    errno.EACCES: "this user may not: use another folder, or have its owner allow it (ls -ld)",
-    errno.EPERM: "this user may not: use another folder, or have its owner allow it (ls -ld)",
+    errno.EACCES: "this user has no permission: use another folder, or change its permissions (ls -ld)",
+    errno.EPERM: "this user has no permission: use another folder, or change its permissions (ls -ld)",
     errno.EROFS: "its disk is mounted read-only: use a folder on another one",
-    errno.ENOSPC: "the disk is full: make room, then run the command again (df -h)",
+    errno.ENOSPC: "the disk is full: free some space, then run the command again (df -h)",
     errno.EIO: "the disk fails: see the kernel's log (dmesg), and use another one",
 }
 """Advice for errors of the operating system."""
@@ -133,7 +133,7 @@ HINTS = {
 def describe_os_error(err: OSError) -> str:
     """Return what the operating system refused, on which file, and what to do."""
     what = f"{err.filename}: {err.strerror}" if err.filename else str(err.strerror or err)
-    return f"{what}; {HINTS.get(err.errno or 0, 'mend that, then run the command again')}"
+    return f"{what}; {HINTS.get(err.errno or 0, 'fix that, then run the command again')}"
 
 
 def verb(command: Callable[P, T]) -> Callable[P, T]:

@@ -21,13 +21,13 @@ def _group() -> None:
 @verb
 def flights(
     masters: MastersOption = "",
-    slices: Annotated[int, typer.Option(help="In how many slices of the year to load.")] = 8,
+    slices: Annotated[int, typer.Option(help="Number of slices in which the year is loaded.")] = 8,
     data: Annotated[
         Path | None,
         typer.Option(help="Folder of raw CSV files; the year that ships with nyala if not given."),
     ] = None,
     tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
-    replicas: Annotated[int, typer.Option(help="Copies of each tablet; odd.")] = 3,
+    replicas: Annotated[int, typer.Option(help="Replicas of each tablet; odd.")] = 3,
 ) -> None:
     """Load a year of flights as the change stream that it once was."""
     try:

@@ -10,22 +10,22 @@ from nyala.offline.recovery import RecoveryPlan
 
 def tell(left: RecoveryPlan, directory: str) -> None:
     """Print it for people."""
-    say(f"UNSAFE: the replica of {left.group} in {directory} goes on alone")
-    say(f"  it cannot otherwise: {left.why}")
+    say(f"UNSAFE: the replica of {left.group} in {directory} becomes the only member of its group")
+    say(f"  reason: {left.why}")
     when = f", of {time_text(to_micros(left.cut.stamp))} UTC" if left.cut.stamp else ""
-    say(f"  its files are whole and have {left.rows:,} rows, as of entry {left.cut.op}{when}")
+    say(f"  its files are intact and have {left.rows:,} rows, as of entry {left.cut.op}{when}")
     if left.keeps_log:
-        say(f"  its log continues them up to entry {left.last}")
+        say(f"  its log continues up to entry {left.last}")
     else:
-        say("  its log does not continue them; what it still has of this tablet is forgotten")
+        say("  its log does not continue from there; its records of this tablet are discarded")
     say(f"  LOST FOR GOOD: every write after entry {left.last}, acknowledged or not")
     if left.known > left.last.index:
         say(f"  entries up to {left.known} are known to have been committed")
     for member in left.given_up:
-        say(f"  give up {member.uuid} at {member.address}; what it says is not heard any more")
+        say(f"  removed: {member.uuid} at {member.address}; its messages will be ignored")
     say(
-        "  BUT if another replica of it works (nyala tablet survivors), or has files of a later entry (this "
-        "command there, with --dry-run), go on with that one"
+        "  BUT if another replica works (nyala tablet survivors), or has files of a later entry (run this "
+        "command there with --dry-run), recover that one"
     )
 
 

@@ -8,10 +8,10 @@ import typer
 from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
 from nyala.operate.run import connected
 
-app = typer.Typer(no_args_is_help=True, help="Replicas of a tablet server that runs.")
+app = typer.Typer(no_args_is_help=True, help="Replicas of a running tablet server.")
 Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
 Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
-Force = Annotated[bool, typer.Option("--force", help="Do it though data may be lost.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed although data may be lost.")]
 
 
 @app.command("list")
@@ -52,8 +52,8 @@ def check(server: Server, masters: MastersOption = "", format: FormatOption = Fo
 @verb
 def copy(
     tablet: Tablet,
-    source: Annotated[str, typer.Argument(help="Tablet server that has it: uuid or address.")],
-    target: Annotated[str, typer.Argument(help="Tablet server that is to get it.")],
+    source: Annotated[str, typer.Argument(help="Tablet server with the replica: uuid or address.")],
+    target: Annotated[str, typer.Argument(help="Tablet server that receives the copy.")],
     masters: MastersOption = "",
     force: Force = False,
     format: FormatOption = Format.TABLE,

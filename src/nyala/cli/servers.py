@@ -27,7 +27,10 @@ Masters = Annotated[
     str, typer.Option("--master-addresses", help="Public addresses of all masters.")
 ]
 Location = Annotated[
-    str, typer.Option("--location", help="Where it stands: replicas are kept apart.")
+    str,
+    typer.Option(
+        "--location", help="Location; the replicas of a tablet are placed in different ones."
+    ),
 ]
 File = Annotated[str | None, typer.Option("--config", help="TOML file of options.")]
 Set = Annotated[
@@ -53,7 +56,7 @@ def _check(role: str, *own: str) -> None:
     """
     if not __debug__:
         raise InvalidArgument(
-            f"a {role} does not run with python -O: its assertions guard the data; leave -O away"
+            f"a {role} does not run with python -O, because assertions protect the data; run it without -O"
         )
     for address in own:
         if address:
@@ -70,7 +73,7 @@ class _NoPandas(MetaPathFinder):
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
         """Find nothing, and pandas less than that."""
         if fullname == "pandas":
-            raise ModuleNotFoundError("a nyala server has no use for pandas", name=fullname)
+            raise ModuleNotFoundError("a nyala server does not use pandas", name=fullname)
 
 
 def block_pandas() -> None:

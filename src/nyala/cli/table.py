@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="Name of the table.")]
 def list_tables(
     masters: MastersOption = "",
     dropped: Annotated[
-        bool, typer.Option("--dropped", help="Those dropped ones that can be recalled.")
+        bool, typer.Option("--dropped", help="List dropped tables that can be recalled.")
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -78,12 +78,14 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
 def scan(
     name: Name,
     masters: MastersOption = "",
-    columns: Annotated[str, typer.Option(help="Columns, by commas; all if not given.")] = "",
+    columns: Annotated[
+        str, typer.Option(help="Columns, separated by commas; all if not given.")
+    ] = "",
     where: Annotated[str, typer.Option(help="For instance: \"value > 3 and host = 'a'\"")] = "",
     at: Annotated[int, typer.Option(help="Snapshot, a hybrid time; 0 for now.")] = 0,
-    limit: Annotated[int, typer.Option(help="Most rows; 0 for all.")] = 100,
-    order: Annotated[bool, typer.Option("--order", help="By primary key.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Only the number of rows.")] = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows; 0 for all.")] = 100,
+    order: Annotated[bool, typer.Option("--order", help="Sort by primary key.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only the number of rows.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Print rows of a table."""
@@ -110,9 +112,10 @@ def scan(
 def drop(
     name: Name,
     masters: MastersOption = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     reserve_seconds: Annotated[
-        int, typer.Option(min=0, help="So long it can be recalled; 0: it goes at once.")
+        int,
+        typer.Option(min=0, help="Seconds for which it can be recalled; 0: it is deleted at once."),
     ] = 0,
 ) -> None:
     """Drop a table and its data."""

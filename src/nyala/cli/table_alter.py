@@ -11,7 +11,8 @@ from nyala.cli.table import Name
 app = typer.Typer()
 Column = Annotated[str, typer.Argument(help="Name of the column.")]
 Default = Annotated[
-    str | None, typer.Option("--default", help="As text: what rows hold that do not give it.")
+    str | None,
+    typer.Option("--default", help="Default, as text, of rows that do not set the column."),
 ]
 Lower = Annotated[
     str, typer.Argument(help="Lower bound, inclusive, as JSON: 10, '[\"a\", 1]'; null: open.")
@@ -31,7 +32,7 @@ def _value(text: str | None, kind: Any) -> Any:
         return pa.array([text], pa.string()).cast(kind)[0]
     except pa.ArrowException as err:
         raise InvalidArgument(
-            f"{text[:80]!r} is no {kind}: {err}; give a value of that type"
+            f"{text[:80]!r} is not a valid {kind}: {err}; give a value of that type"
         ) from err
 
 
@@ -43,7 +44,8 @@ def _end(text: str, kinds: list[Any]) -> Any:
         given = json.loads(text)
     except ValueError as err:
         raise InvalidArgument(
-            f"the bound {text[:80]!r} is no JSON: {err}; write a number, or a text in double quotes within "
+            f"the bound {text[:80]!r} is not valid JSON: {err}; write a number, or a string in "
+            "double quotes within "
             "single ones: '\"a\"'"
         ) from err
     if given is None:
@@ -85,8 +87,10 @@ def add_column(
     type: Annotated[str, typer.Argument(help="int64, string, decimal(18,4), timestamp[us], ...")],
     masters: MastersOption = "",
     default: Default = None,
-    not_null: Annotated[bool, typer.Option("--not-null", help="Needs a default.")] = False,
-    comment: Annotated[str, typer.Option(help="For people.")] = "",
+    not_null: Annotated[
+        bool, typer.Option("--not-null", help="Disallow nulls; requires a default.")
+    ] = False,
+    comment: Annotated[str, typer.Option(help="Comment.")] = "",
 ) -> None:
     """Add a column; rows that are there hold its default, or null."""
     from nyala.common.types import arrow_type
@@ -145,7 +149,7 @@ def column_remove_default(name: Name, column: Column, masters: MastersOption = "
 def column_set_comment(
     name: Name,
     column: Column,
-    comment: Annotated[str, typer.Argument(help="For people.")],
+    comment: Annotated[str, typer.Argument(help="Comment.")],
     masters: MastersOption = "",
 ) -> None:
     """Change the comment of a column."""
@@ -156,7 +160,7 @@ def column_set_comment(
 @verb
 def set_comment(
     name: Name,
-    comment: Annotated[str, typer.Argument(help="For people.")],
+    comment: Annotated[str, typer.Argument(help="Comment.")],
     masters: MastersOption = "",
 ) -> None:
     """Change the comment of a table."""
@@ -167,7 +171,7 @@ def set_comment(
 @verb
 def set_owner(
     name: Name,
-    owner: Annotated[str, typer.Argument(help="Who is told to own it.")],
+    owner: Annotated[str, typer.Argument(help="Name of the owner.")],
     masters: MastersOption = "",
 ) -> None:
     """Change the owner of a table."""
@@ -179,7 +183,7 @@ def set_owner(
 def set_extra_config(
     name: Name,
     key: Annotated[str, typer.Argument(help="history_max_age_s, compression, witness_first.")],
-    value: Annotated[str, typer.Argument(help="'' takes it back.")],
+    value: Annotated[str, typer.Argument(help="Value; '' resets the option.")],
     masters: MastersOption = "",
 ) -> None:
     """Change an option of a table."""
@@ -190,7 +194,9 @@ def set_extra_config(
 @verb
 def set_replication_factor(
     name: Name,
-    replicas: Annotated[int, typer.Argument(help="Odd, and no more than servers live.")],
+    replicas: Annotated[
+        int, typer.Argument(help="Number of replicas: odd, at most the number of live servers.")
+    ],
     masters: MastersOption = "",
 ) -> None:
     """Change how many replicas each tablet has; the masters add or remove them one at a time."""
@@ -229,10 +235,10 @@ def drop_range_partition(
 @app.command("recall")
 @verb
 def recall(
-    table_id: Annotated[str, typer.Argument(help="As told by: nyala table list --dropped")],
+    table_id: Annotated[str, typer.Argument(help="Id shown by: nyala table list --dropped")],
     masters: MastersOption = "",
     new_name: Annotated[
-        str, typer.Option("--name", help="A new name; as it was, if not given.")
+        str, typer.Option("--name", help="New name; the old one if not given.")
     ] = "",
 ) -> None:
     """Bring a table back that was dropped with --reserve-seconds."""

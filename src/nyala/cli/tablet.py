@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from nyala.operate.group_view import GroupView
     from nyala.operate.membership import Membership
 
-app = typer.Typer(no_args_is_help=True, help="Tablets: who has them, and who leads.")
+app = typer.Typer(no_args_is_help=True, help="Tablets: replicas and leaders.")
 config = typer.Typer(no_args_is_help=True, help="Members of a tablet's group.")
 app.add_typer(config, name="change_config")
 Tablet = Annotated[str, typer.Argument(help="Id of the tablet.")]
 Server = Annotated[str, typer.Argument(help="Tablet server: its uuid, or its address host:port.")]
-KINDS = "VOTER, NON_VOTER, or WITNESS: a voter with a log and no data, that never leads."
+KINDS = "VOTER, NON_VOTER, or WITNESS: a voter with a log and no data, which never leads."
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="Seconds without any progress until it gives up.")
+    float, typer.Option("--timeout", help="Seconds without progress after which the command fails.")
 ]
 NONE = "none"
 """Kind of a server that is no member."""
@@ -47,7 +47,7 @@ def _run(
 
     membership, group = connected(masters, run)
     if not membership.done:
-        say("nothing to do: it is so already")
+        say("nothing to do: the members are already as requested")
     rows = [row for row in rows_of(group) if row[2] != NONE or row[3]]
     if format is Format.JSON:
         replicas = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
@@ -90,7 +90,7 @@ def _kind(text: str) -> Any:
     try:
         return MemberKind(text.upper())
     except ValueError:
-        raise InvalidArgument(f"a member is {KINDS} Not {text!r}") from None
+        raise InvalidArgument(f"unknown member type {text!r}; use {KINDS}") from None
 
 
 @app.command("members")
@@ -137,8 +137,8 @@ def remove_replica(
 @verb
 def move_replica(
     tablet: Tablet,
-    source: Annotated[str, typer.Argument(help="Tablet server that it leaves.")],
-    target: Annotated[str, typer.Argument(help="Tablet server that it goes to.")],
+    source: Annotated[str, typer.Argument(help="Tablet server to move from.")],
+    target: Annotated[str, typer.Argument(help="Tablet server to move to.")],
     masters: MastersOption = "",
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
@@ -167,7 +167,10 @@ def change_replica_type(
 def leader_step_down(
     tablet: Tablet,
     new_leader: Annotated[
-        str, typer.Option("--new-leader", help="Who is to lead; none: the most up-to-date voter.")
+        str,
+        typer.Option(
+            "--new-leader", help="Uuid of the new leader; the most up-to-date voter if not given."
+        ),
     ] = "",
     masters: MastersOption = "",
     timeout: Timeout = 60,

@@ -81,14 +81,15 @@ async def _endpoints(env: "Env", masters: str) -> "list[ServerEndpoint]":
 def unsafe_change_config(
     tablet: Annotated[str, typer.Argument(help="Tablet id.")],
     server: Annotated[
-        str, typer.Argument(help="The survivor that is to lead: its address, or its uuid.")
+        str,
+        typer.Argument(
+            help="Surviving replica that becomes leader: address or uuid of its server."
+        ),
     ],
-    peer_uuids: Annotated[
-        list[str], typer.Argument(help="Uuids that stay, of the committed configuration.")
-    ],
+    peer_uuids: Annotated[list[str], typer.Argument(help="Uuids of the members to keep.")],
     masters: MastersOption = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Do it in spite of the doubts that it prints.")
+        bool, typer.Option("--force", help="Proceed in spite of the printed warnings.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what it would do.")
@@ -107,7 +108,7 @@ def unsafe_change_config(
         todo = await plan(env, tablet, place, peer_uuids)
         _print_plan(todo)
         if todo.doubts and not (force or todo.done):
-            raise fail("nothing was changed; --force does it all the same", 2)
+            raise fail("nothing was changed; use --force to proceed", 2)
         return todo, None if dry_run else await carry_out(env, todo)
 
     todo, outcome = run_alone(work)
@@ -129,12 +130,12 @@ def _print_plan(todo: "UnsafeConfigPlan") -> None:
     mine = todo.target
     say(f"tablet {todo.tablet} ({mine.table}): committed configuration {_config(mine.committed)}")
     if mine.active.id != mine.committed.id:
-        say(f"  a change under way, which will be given up: {_config(mine.active)}")
+        say(f"  a pending change, which will be discarded: {_config(mine.active)}")
     say(f"  keep     {' '.join(todo.keep)}")
-    say(f"  give up  {' '.join(todo.give_up) or 'nobody'}; what they say is not heard any more")
+    say(f"  remove   {' '.join(todo.give_up) or 'none'}; their messages will be ignored")
     say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows that "
-        f"{mine.commit} are committed; those after will be")  # fmt: skip
-    say("  entries that only those given up had, acknowledged or not, are lost")
+        f"{mine.commit} are committed; the later ones will be")  # fmt: skip
+    say("  entries that only removed members had, acknowledged or not, are lost")
     for doubt in todo.doubts:
         say(f"  BUT {doubt}")
 
@@ -162,7 +163,7 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
             f"the configuration of {outcome.config} is committed; {len(todo.keep)} members are left"
         )
         what = "no entry" if lost is None else f"entries {lost[0]} to {lost[1]}"
-        print(f"known to be lost after {last}: {what}; what only the others knew of is not known")
+        print(f"known to be lost after {last}: {what}; the removed members may have had more")
 
 
 @verb
@@ -170,12 +171,12 @@ def unsafe_replace_tablet(
     tablet: Annotated[str, typer.Argument(help="Tablet id.")],
     masters: MastersOption = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Give up replicas too that are there and work.")
+        bool, typer.Option("--force", help="Also discard replicas that exist and work.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print what it would do.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Let an empty tablet take the place of one whose replicas are all lost. Unsafe: read the page first.
@@ -190,8 +191,8 @@ def unsafe_replace_tablet(
     changed = False
     if not (seen.done or dry_run):
         if seen.shown and not force:
-            raise fail("nothing was changed; --force gives them up all the same", 2)
-        if not yes and not typer.confirm(f"Give up all rows of tablet {tablet}?", err=True):
+            raise fail("nothing was changed; use --force to discard them", 2)
+        if not yes and not typer.confirm(f"Discard all rows of tablet {tablet}?", err=True):
             raise fail("nothing was changed", 1)
         seen, changed = replace(masters, tablet, force=force), True
     if format is Format.JSON:

@@ -11,8 +11,8 @@ TIMEOUT_MS = 15_000
 LISTED = ("uuid", "address", "location", "version", "replicas", "state", "changed_in", "knows")
 LEFT = ("uuid", "tablet", "table", "heir", "address")
 
-state = typer.Typer(no_args_is_help=True, help="Servers that are away on purpose.")
-Server = Annotated[str, typer.Argument(help="Its id, the beginning of it, or its public address.")]
+state = typer.Typer(no_args_is_help=True, help="Servers in maintenance.")
+Server = Annotated[str, typer.Argument(help="Uuid, a prefix of it, or the public address.")]
 
 
 def register(group: typer.Typer) -> None:
@@ -70,9 +70,7 @@ def _found(answer: Any, named: str) -> str:
     if len(named) == 32 and not meant:
         return named  # not heard of since the master started: the master decides
     listed = ", ".join(f"{s.uuid} at {s.address}" for s in servers) or "none"
-    raise NotFound(
-        f"{len(meant) or 'no'} tablet servers are meant by {named!r}; there are: {listed}"
-    )
+    raise NotFound(f"{len(meant) or 'no'} tablet servers match {named!r}; known are: {listed}")
 
 
 @verb
@@ -100,7 +98,7 @@ def _state(server: Any) -> str:
 
 @verb
 def will(
-    server: Annotated[str, typer.Argument(help="Whose; without it everybody's.")] = "",
+    server: Annotated[str, typer.Argument(help="Tablet server; all if not given.")] = "",
     masters: MastersOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -125,7 +123,9 @@ def will(
 def decommission(
     server: Server,
     masters: MastersOption = "",
-    cancel: Annotated[bool, typer.Option("--cancel", help="Let it have replicas again.")] = False,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Cancel: the server may have replicas again.")
+    ] = False,
 ) -> None:
     """Empty a server: its replicas are moved to others, and it gets no new ones.
 
@@ -139,7 +139,9 @@ def decommission(
 
     _, answer = _ask(masters, _servers(), (methods.SET_DECOMMISSION, wanted))
     said = (
-        "may have replicas again" if cancel else f"is emptied: {answer.replicas} replicas to move"
+        "may have replicas again"
+        if cancel
+        else f"is being decommissioned: {answer.replicas} replicas to move"
     )
     say(f"tablet server {server} {said}")
 
@@ -152,12 +154,12 @@ def _set(masters: str, server: str, *, on: bool) -> None:
         return pb.SetMaintenanceRequest(uuid=_found(answers[0], server), on=on)
 
     _ask(masters, _servers(), (methods.SET_MAINTENANCE, wanted))
-    say(f"tablet server {server} is {'in' if on else 'no more in'} maintenance")
+    say(f"tablet server {server} is {'in' if on else 'no longer in'} maintenance")
 
 
 @state.callback()
 def _group() -> None:
-    """Servers that are away on purpose."""
+    """Servers in maintenance."""
 
 
 @state.command("enter_maintenance")

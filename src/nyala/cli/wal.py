@@ -19,7 +19,7 @@ FILE_NAME = "wal.extent"
 if TYPE_CHECKING:
     from nyala.wal.dump import LogDump
 
-app = typer.Typer(no_args_is_help=True, help="The write-ahead log of a server, as files.")
+app = typer.Typer(no_args_is_help=True, help="Files of a server's write-ahead log.")
 
 DAMAGED, UNREADABLE = 1, 2
 
@@ -47,7 +47,7 @@ class DumpTarget:
 
 @app.callback()
 def _group() -> None:
-    """The write-ahead log of a server, as files."""
+    """Files of a server's write-ahead log."""
 
 
 @app.command("dump")
@@ -57,10 +57,12 @@ def dump(
         str, typer.Argument(help="A segment, a wal directory, a data directory, or cmeta files.")
     ],
     how: Annotated[
-        DumpFormat, typer.Option("--format", help="For people, or one JSON object.")
+        DumpFormat, typer.Option("--format", help="Text, or one JSON object.")
     ] = DumpFormat.TEXT,
     group: Annotated[str, typer.Option("--group", help="Show this group's records only.")] = "",
-    payloads: Annotated[bool, typer.Option("--payloads", help="Show what entries carry.")] = False,
+    payloads: Annotated[
+        bool, typer.Option("--payloads", help="Show the payloads of entries.")
+    ] = False,
 ) -> None:
     """Print a log: every record, and what is wrong where. Status 0 whole, 1 damaged, 2 unreadable."""
     from nyala.cli import wal_text

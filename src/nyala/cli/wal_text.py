@@ -48,13 +48,13 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
     groups = {r.group for s in log.segments for r in s.records if r.kind is not RecordKind.MARKER}
     print(
         f"{_plural(len(log.segments), 'segment')}, {_plural(count, 'record')} of "
-        f"{_plural(len(groups), 'group')}; the log itself tells that it was durable up to segment "
+        f"{_plural(len(groups), 'group')}; it was durable up to segment "
         f"{log.proven.sequence}, offset {log.proven.offset:,}"
     )
     if log.extent_file is not None:
         _print_extent(log.extent_file, log.missing)
     for name in log.placeholders:
-        print(f"{name} is being prepared; it is no part of the log yet")
+        print(f"{name} is being prepared and is not part of the log yet")
     for segment in log.segments:
         _print_segment(segment, group, payloads=payloads)
 
@@ -63,17 +63,17 @@ def _print_extent(extent_file: ExtentStatus, missing: str) -> None:
     must = extent_file.extent
     if must is None:
         what = (
-            "is damaged: which segments have to be there is not known"
+            "is damaged: the expected segments are unknown"
             if extent_file.there
-            else "is not there: which segments have to be there is not known"
+            else "does not exist: the expected segments are unknown"
         )
     elif last_of(must) < must.first:
-        what = "no segment has to be there yet"
+        what = "no segment is expected yet"
     else:
         first, last = segment_name(must.first), segment_name(last_of(must))
         which = f"{first} has" if first == last else f"{first} to {last} have"
         end = f", up to offset {must.end.offset:,} of the last one" if must.end.offset else ""
-        what = f"{which} to be there{end}"
+        what = f"{which} to exist{end}"
     print(f"{extent_file.path}: {what}")
     if missing:
         print(_coloured(f"DAMAGE: {missing}; every group of this log counts as corrupt", _RED))
@@ -165,14 +165,14 @@ def _print_problem(problem: Problem) -> None:
         text += f"; {_affected(problem)}"
     elif problem.finding is Finding.TORN:
         text += (
-            "; the log ends here, nothing behind it was acknowledged (or it is being written now)"
+            "; the log ends here, nothing after it was acknowledged (or it is being written now)"
         )
     print(_coloured(text, _RED if problem.finding is Finding.DAMAGE else _YELLOW))
 
 
 def _affected(problem: Problem) -> str:
     if not problem.certain:
-        return "nobody can tell whose records are lost: every group of this log counts as corrupt"
+        return "the affected groups are unknown: every group of this log counts as corrupt"
     if not problem.groups:
         return "no group's record is lost"
     return "lost for " + ", ".join(problem.groups)

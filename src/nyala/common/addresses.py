@@ -21,14 +21,12 @@ def parse(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         if "://" in address:
-            raise InvalidArgument(
-                f"{address!r} is a URL; leave {address.partition('://')[0]}:// out"
-            )
+            raise InvalidArgument(f"{address!r} is a URL; omit {address.partition('://')[0]}://")
         raise InvalidArgument(f"the address {address!r} is ambiguous; write IPv6 as [::1]:7051")
     good = colon and host and not any(c.isspace() or c == "/" for c in host)
     if not good or not (port.isascii() and port.isdigit()) or int(port) > _MAX_PORT:
         raise InvalidArgument(
-            f"{address!r} is no address; write host:port, for instance 127.0.0.1:7051"
+            f"{address!r} is not an address; write host:port, for instance 127.0.0.1:7051"
         )
     return host, int(port)
 
@@ -55,7 +53,7 @@ def require_loopback(address: str) -> tuple[str, int]:
     if not loopback:
         raise Forbidden(
             f"refusing to bind {address}: nyala has no authentication or encryption yet, so "
-            "whoever reaches that address could read and change all data; bind a loopback address "
+            "any client that reaches that address could read and change all data; bind a loopback address "
             f"such as 127.0.0.1:{port}"
         )
     return host, port

@@ -26,7 +26,7 @@ from nyala.common.schema import (
 )
 from nyala.common.types import plain_type
 
-NOT_OURS = "use a client of this version, none sends this"
+NOT_OURS = "no client of this version sends this; use one of this version"
 """Advice of errors about a definition that only a broken or hostile client can send."""
 
 
@@ -102,7 +102,9 @@ def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
             or default that no column can have, too many columns.
     """
     if not steps:
-        raise InvalidArgument("an alteration has one step at least, and this has none; add one")
+        raise InvalidArgument(
+            "an alteration needs at least one step, and this one has none; add a step"
+        )
     made = schema
     for step in steps:
         made = _add(made, step) if isinstance(step, AddColumn) else _change(made, step)
@@ -118,8 +120,8 @@ def _add(schema: Schema, step: AddColumn) -> Schema:
     default = None if step.default is None else default_scalar(step.name, step.default, stored)
     if default is None and not step.nullable:
         raise InvalidArgument(
-            f"column {step.name!r} is not nullable, so it needs a default, which rows that are there "
-            "already will hold; give one, or allow nulls"
+            f"column {step.name!r} is not nullable, so it needs a default for the existing rows; "
+            "give a default, or allow nulls"
         )
     column = Column(
         ColumnId(schema.next_column_id),
@@ -145,8 +147,8 @@ def _change(schema: Schema, step: Change) -> Schema:
         new = [replace(old, comment=step.comment)]
     elif old.id in schema.key_ids:
         raise InvalidArgument(
-            f"column {step.name!r} is part of the primary key: it can be renamed and have a comment, not "
-            "be dropped, nor have a default or nulls; make a new table for another key"
+            f"column {step.name!r} is part of the primary key: it can be renamed and given a comment, but "
+            "not dropped, and it has no default and no nulls; create a new table for another key"
         )
     elif isinstance(step, SetDefault):
         given = step.default
@@ -161,7 +163,7 @@ def _change(schema: Schema, step: Change) -> Schema:
 def _check_free(schema: Schema, name: str) -> None:
     check_column_name(name)
     if name in schema.by_name:
-        raise AlreadyPresent(f"there is a column {name!r} already; choose another name")
+        raise AlreadyPresent(f"a column {name!r} already exists; choose another name")
 
 
 def check_schema(schema: Schema) -> None:
@@ -175,10 +177,10 @@ def check_schema(schema: Schema) -> None:
     ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
     keys = list(schema.key_ids)
     if len(set(ids)) != len(ids) or len(set(names)) != len(names):
-        raise InvalidArgument(f"a schema has a column id or name twice; {NOT_OURS}")
+        raise InvalidArgument(f"a column id or name appears twice in the schema; {NOT_OURS}")
     if not keys or keys != ids[: len(keys)]:
         raise InvalidArgument(
-            f"the key columns {keys} are not the first of the columns {ids}; {NOT_OURS}"
+            f"the key columns {keys} are not the first columns of {ids}; {NOT_OURS}"
         )
     if len(ids) > MAX_COLUMNS:
         raise InvalidArgument(
@@ -246,12 +248,13 @@ def check_successor(old: Schema, new: Schema) -> None:
 def _check_kept(old: Column, new: Column) -> None:
     if new.type != old.type or not _same(new.read_default, old.read_default):
         raise InvalidArgument(
-            f"column {old.name[:80]!r} would change its type or what older rows hold; {NOT_OURS}"
+            f"column {old.name[:80]!r} would change its type or its value in older rows; {NOT_OURS}"
         )
     if old.nullable and not new.nullable:
         raise InvalidArgument(
-            f"column {old.name[:80]!r} allows nulls, and some row might hold one: that cannot be taken back; "
-            "make a new column instead"
+            f"column {old.name[:80]!r} allows nulls, and a row may already hold one, so this "
+            "cannot be reverted; "
+            "add a new column instead"
         )
     if new.immutable and not old.immutable:
         raise InvalidArgument(f"column {old.name[:80]!r} cannot become immutable; {NOT_OURS}")

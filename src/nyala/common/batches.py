@@ -103,7 +103,7 @@ def _cast(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.Chunked
 def _check_names(names: Sequence[str], schema: Schema, extra: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"column {name!r} is in the data twice")
+            raise InvalidArgument(f"column {name!r} appears twice in the data; rename or drop one")
         if name not in schema.by_name and name not in extra:
             raise SchemaMismatch(
                 f"the table has no column {name!r}; its columns are: {', '.join(schema.by_name)}"
@@ -111,7 +111,7 @@ def _check_names(names: Sequence[str], schema: Schema, extra: Sequence[str]) -> 
     for name in [*(c.name for c in schema.key_columns), *extra]:
         if name not in names:
             what = "key column" if name in schema.by_name else "column"
-            raise SchemaMismatch(f"the data lacks the {what} {name!r}; it has: {', '.join(names)}")
+            raise SchemaMismatch(f"the data has no {what} {name!r}; it has: {', '.join(names)}")
 
 
 def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
@@ -126,7 +126,7 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
             f"the data cannot be read as a table: {err}; pass {_EXPECTED}"
         ) from err
     if table is None:
-        raise InvalidArgument(f"a {type(data).__name__} is no table data; pass {_EXPECTED}")
+        raise InvalidArgument(f"a {type(data).__name__} is not table data; pass {_EXPECTED}")
     return [_exact_objects(data, table, schema) if is_pandas(data) else table]
 
 

@@ -29,8 +29,8 @@ _ALLOWED = {
     ("zoned timestamp", "zoned timestamp"),
 }
 _HINTS = {
-    ("naive timestamp", "zoned timestamp"): "its moment is unknown without a time zone",
-    ("zoned timestamp", "naive timestamp"): "the column keeps no time zone",
+    ("naive timestamp", "zoned timestamp"): "a time without a time zone does not name a moment",
+    ("zoned timestamp", "naive timestamp"): "the column stores no time zone",
     (
         "float",
         "decimal",

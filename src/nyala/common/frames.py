@@ -100,8 +100,8 @@ def _stored(name: str, kind: pa.DataType) -> pa.DataType:
         return _stored(name, kind.value_type)
     if types.is_null(kind):
         raise InvalidArgument(
-            f"column {name!r} has nothing but nulls, so that its type is unknown; cast it, or pass an Arrow "
-            "schema"
+            f"column {name!r} has only nulls, so its type is unknown; cast it, or pass an Arrow schema"
+            ""
         )
     if types.is_timestamp(kind):
         return pa.timestamp("us", None if kind.tz is None else "UTC")

@@ -125,10 +125,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if self.raft_heartbeat_ms >= self.election_timeout_ms:
             raise InvalidArgument(
                 f"raft_heartbeat_ms ({self.raft_heartbeat_ms}) must be below election_timeout_ms "
-                f"({self.election_timeout_ms}), or every pause starts an election"
+                f"({self.election_timeout_ms}), or a single late heartbeat starts an election; "
+                "raise election_timeout_ms or lower raft_heartbeat_ms"
             )
         if self.replicas % 2 == 0:
-            raise InvalidArgument(f"replicas ({self.replicas}) must be odd, so that majorities are")
+            raise InvalidArgument(
+                f"replicas ({self.replicas}) must be odd: an even number tolerates no more "
+                "failures than one replica less; choose an odd number"
+            )
 
     @classmethod
     def load(
@@ -212,8 +216,9 @@ def _check_sizes(options: Options) -> None:
             needed = getattr(options, name) + ENTRY_SLACK_BYTES * (queue == "wal_queue_bytes")
             if needed > room:
                 raise InvalidArgument(
-                    f"{queue} ({room}) has no room for {name} ({getattr(options, name)}): what is so large "
-                    f"would wait for ever behind others; set {queue} to {needed} or more, or lower {name}"
+                    f"{queue} ({room}) is smaller than {name} ({getattr(options, name)}) needs: a "
+                    "request of that "
+                    f"size would wait forever; set {queue} to {needed} or more, or lower {name}"
                 )
 
 
@@ -221,7 +226,7 @@ def _known(name: str, where: str) -> str:
     if name in Options.__struct_fields__:
         return name
     near = difflib.get_close_matches(name, Options.__struct_fields__, 1)
-    hint = f"; did you mean {near[0]}?" if near else "; `nyala config list` names them all"
+    hint = f"; did you mean {near[0]}?" if near else "; `nyala config list` prints all options"
     raise InvalidArgument(f"{where} names an unknown option {name!r}{hint}")
 
 
@@ -233,7 +238,7 @@ def _convert(name: str, value: Any, where: str) -> Any:
         meta = LIMITS[name]
         allowed = meta.pattern.strip("^$()") if meta.pattern else f"{meta.ge}..{meta.le}"
         raise InvalidArgument(
-            f"{where} sets {name} to {value!r}, which is not allowed ({err}); allowed: {allowed}"
+            f"{where} sets {name} to {value!r}, which is not allowed ({err}); allowed are: {allowed}"
         ) from err
 
 

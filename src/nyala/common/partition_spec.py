@@ -108,7 +108,7 @@ def _levels(specs: Sequence[Hash], schema: Schema) -> tuple[HashLevel, ...]:
             if column.id in taken:
                 raise InvalidArgument(
                     f"column {column.name!r} is in two hash levels; each level needs columns of its own; "
-                    "take it out of one"
+                    "remove it from one of them"
                 )
             taken[column.id] = column.name
         buckets = spec.buckets
@@ -120,7 +120,8 @@ def _levels(specs: Sequence[Hash], schema: Schema) -> tuple[HashLevel, ...]:
         if not MIN_BUCKETS <= buckets <= MAX_BUCKETS:
             raise InvalidArgument(
                 f"Hash({_names(columns)}) has {buckets} buckets; "
-                f"a hash level has {MIN_BUCKETS} to {MAX_BUCKETS}; choose one, or leave it out"
+                f"a hash level has {MIN_BUCKETS} to {MAX_BUCKETS}; choose a number in that range, "
+                "or omit the level"
             )
         levels.append(HashLevel(tuple(c.id for c in columns), buckets, LEVEL_SEED + number))
     return tuple(levels)
@@ -135,7 +136,7 @@ def _key_columns(names: Sequence[str], schema: Schema, what: str) -> list[Column
     for name in names:
         if not isinstance(name, str):
             raise InvalidArgument(
-                f"{what} takes column names, not {type(name).__name__}; pass the name as a text"
+                f"{what} takes column names, not {type(name).__name__}; pass the name as a string"
             )
         column = schema.by_name.get(name)
         keys = ", ".join(c.name for c in schema.key_columns)
@@ -143,8 +144,8 @@ def _key_columns(names: Sequence[str], schema: Schema, what: str) -> list[Column
             raise InvalidArgument(f"{what}: no column {name!r}; the key columns are: {keys}")
         if column.id not in schema.key_ids:
             raise InvalidArgument(
-                f"{what}: column {name!r} is not in the primary key, and a row must be found by its "
-                f"key alone; the key columns are: {keys}"
+                f"{what}: column {name!r} is not in the primary key, and the key alone must determine a "
+                f"row's tablet; the key columns are: {keys}"
             )
         if column in found:
             raise InvalidArgument(f"{what}: column {name!r} is named twice; name each column once")
@@ -156,7 +157,7 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
     if not _is_list(spec.bounds) or not spec.bounds:
         raise InvalidArgument(
             f"Range({_names(columns)}) needs bounds, a list of (lower, upper) pairs: without any, "
-            "no row would have a place; give one at least, (None, None) covers everything"
+            "no tablet would hold a row; give at least one, (None, None) covers everything"
         )
     if len(spec.bounds) > MAX_PARTITIONS:
         raise InvalidArgument(
@@ -181,7 +182,7 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
         if before.upper is None or after.lower is None or before.upper > after.lower:
             raise InvalidArgument(
                 f"the ranges {_shown(first)} and {_shown(second)} of {_names(columns)} overlap; "
-                "each row may have one place only; cut one of them shorter"
+                "a row must belong to one range only; shorten one of them"
             )
     return tuple(range_ for range_, _ in made)
 
@@ -203,7 +204,9 @@ def _end(value: Any, columns: list[Column]) -> bytes | None:
 def _scalar(value: Any, column: Column) -> pa.Scalar:
     what = f"range end of column {column.name!r}"
     if value is None:
-        raise InvalidArgument(f"{what}: one column of an end cannot be open; say None for the end")
+        raise InvalidArgument(
+            f"{what}: a single column of an end cannot be open; pass None for the whole end"
+        )
     return scalar_of(value, column.type, f"{what}: {shown(value)}")
 
 

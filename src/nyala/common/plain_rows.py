@@ -62,7 +62,9 @@ class RowReader:
                 raise ValueError(f"{len(rows)} rows for {count} keys")
             return [None if row is None else self._row(row) for row in rows]
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as err:  # msgspec's too
-            raise Unavailable(f"the answer to a look-up cannot be read: {err}") from err
+            raise Unavailable(
+                f"the response to a look-up cannot be read: {err}; send it again"
+            ) from err
 
     def _row(self, values: Row) -> dict[str, Any]:
         row = dict(zip(self._names, values, strict=True))

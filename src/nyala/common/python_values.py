@@ -101,10 +101,12 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
     try:
         made = _cast_exactly([value], wanted).combine_chunks()[0]
     except _FAILURES as err:
-        raise InvalidArgument(f"{what} is no {wanted}: {err}; give a value of that type") from err
+        raise InvalidArgument(
+            f"{what} is not a valid {wanted}: {err}; give a value of that type"
+        ) from err
     except SchemaMismatch as err:
         raise InvalidArgument(
-            f"{what} is no {wanted}: {err.message}; give a value of that type"
+            f"{what} is not a valid {wanted}: {err.message}; give a value of that type"
         ) from err
     if not made.is_valid:
         raise InvalidArgument(f"{what} is null; give a value of type {wanted}, or None alone")
@@ -151,9 +153,9 @@ def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     array = pa.array(values)
     finer = pa.types.is_temporal(array.type) and any(hasattr(t, _NANOSECOND) for t in types)
     if finer and any(getattr(value, _NANOSECOND, 0) for value in values):
-        raise ValueError("it has nanoseconds, and microseconds are kept; round it first")
+        raise ValueError("it has nanoseconds, but times are stored in microseconds; round it first")
     if getattr(array.type, "tz", None) is not None and any(map(_has_odd_offset, values)):
-        raise ValueError("its time zone gives no offset in whole seconds; convert it to UTC first")
+        raise ValueError("its UTC offset is not a whole number of seconds; convert it to UTC first")
     if wanted == pa.float32() and array.type == pa.float64():
         return _to_float32(array)
     return array
@@ -190,7 +192,7 @@ def _to_float32(array: pa.Array) -> pa.Array:
     made = array.cast(pa.float32())
     grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
     if pc.any(grown, min_count=0).as_py():
-        raise ValueError("it is beyond the range of a float")
+        raise ValueError("it is outside the range of a 32-bit float")
     return made
 
 

@@ -146,12 +146,14 @@ def from_arrow(
         if in_key and stored in _NOT_KEYS:
             raise InvalidArgument(
                 f"column {name!r} of type {stored} cannot be part of the primary key: bool, float and "
-                "double do not tell rows apart well; choose another column, or cast it"
+                "double do not identify rows reliably; choose another column, or cast it"
             )
         default = None
         if defaults and defaults.get(name) is not None:
             if in_key:
-                raise InvalidArgument(f"default of key column {name!r}: rows give it; leave it out")
+                raise InvalidArgument(
+                    f"default of key column {name!r}: every row gives its key; omit the default"
+                )
             default = default_scalar(name, defaults[name], stored)
         columns.append(
             Column(
@@ -169,7 +171,9 @@ def from_arrow(
 
 def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
     if not keys:
-        raise InvalidArgument("a table needs a primary key: none is given; pass [column, ...]")
+        raise InvalidArgument(
+            "a table needs a primary key, and none was given; pass primary_key=[column, ...]"
+        )
     for many in (names, keys):
         for name in many:
             if many.count(name) > 1:
@@ -180,7 +184,9 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
     for name in names:
         check_column_name(name)
     if len(names) > MAX_COLUMNS:
-        raise InvalidArgument(f"{len(names)} columns; a table has at most {MAX_COLUMNS}; split it")
+        raise InvalidArgument(
+            f"{len(names)} columns; a table has at most {MAX_COLUMNS}; split it into several tables"
+        )
 
 
 def check_stored(name: str, kind: pa.DataType) -> None:
@@ -208,7 +214,7 @@ def check_column_name(name: str) -> None:
         )
     if not name.isprintable():
         raise InvalidArgument(
-            f"the column name {name[:40]!r} does not print; choose printable text"
+            f"the column name {name[:40]!r} has unprintable characters; choose printable text"
         )
 
 
@@ -221,7 +227,9 @@ def utf8_bytes(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError as err:
-        raise InvalidArgument(f"{text[:40]!r} is no text: {err}; write valid Unicode") from err
+        raise InvalidArgument(
+            f"{text[:40]!r} is not valid Unicode: {err}; remove the surrogate"
+        ) from err
 
 
 def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
@@ -251,5 +259,6 @@ def check_default(name: str, value: pa.Scalar) -> None:
     if len(value.as_buffer()) > MAX_DEFAULT_BYTES:
         raise InvalidArgument(
             f"the default of column {name!r} has {len(value.as_buffer())} bytes; at most "
-            f"{MAX_DEFAULT_BYTES} are kept, since older rows are read with it; give a shorter one"
+            f"{MAX_DEFAULT_BYTES} are allowed, because it is stored with the schema and read for "
+            "older rows; use a shorter one"
         )

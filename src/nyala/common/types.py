@@ -42,7 +42,9 @@ def type_name(arrow: pa.DataType) -> str:
         return f"decimal({arrow.precision},{arrow.scale})"
     if not _is_extension(arrow) and arrow in _NAMES:
         return _NAMES[arrow]
-    raise InvalidArgument(f"columns of Arrow type {arrow} are not stored; cast to one of: {_TYPES}")
+    raise InvalidArgument(
+        f"Arrow type {arrow} is not supported; cast the column to one of: {_TYPES}"
+    )
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:

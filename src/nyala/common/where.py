@@ -54,11 +54,11 @@ def parse(text: str, schema: Schema) -> Predicate:
     """
     cursor = Cursor(tokenize(text))
     if cursor.peek().kind is TokenKind.END:
-        raise problem("the expression is empty; leave where out to select every row", 1)
+        raise problem("the expression is empty; omit where= to select all rows", 1)
     tree = _Parser(cursor, schema).expression(0)
     rest = cursor.peek()
     if rest.kind is not TokenKind.END:
-        raise problem(f"{rest} does not belong here; join conditions with and, or", rest.at)
+        raise problem(f"{rest} is unexpected here; join conditions with and, or", rest.at)
     return tree
 
 
@@ -92,7 +92,10 @@ class _Parser:
         token = self._tokens.peek()
         if self._tokens.accept(TokenKind.SIGN, "("):
             if depth >= MAX_DEPTH:
-                raise problem(f"parentheses nest more than {MAX_DEPTH} deep", token.at)
+                raise problem(
+                    f"parentheses are nested more than {MAX_DEPTH} deep; simplify the expression",
+                    token.at,
+                )
             tree = self.expression(depth + 1)
             self._tokens.expect(
                 TokenKind.SIGN, ")", f"to close the parenthesis of character {token.at}"
@@ -105,7 +108,7 @@ class _Parser:
         if sign is None:
             if literal.kind == "boolean":
                 return TRUE if literal.text == "true" else FALSE
-            raise problem(f"{literal} is no condition; compare it with a column", literal.at)
+            raise problem(f"{literal} is not a condition; compare it with a column", literal.at)
         return compare(self._column(), _FLIPPED[_SIGNS[sign.text]], literal)
 
     def _column(self) -> Column:
@@ -160,7 +163,9 @@ class _Parser:
         while self._tokens.accept(TokenKind.SIGN, ","):
             found.append(self._literal("a literal in the list"))
             if len(found) > MAX_LIST:
-                raise problem(f"an in-list has at most {MAX_LIST} values", found[-1].at)
+                raise problem(
+                    f"an in-list has at most {MAX_LIST} values; use several scans", found[-1].at
+                )
         self._tokens.expect(TokenKind.SIGN, ")", "to close the list")
         return found
 
@@ -168,8 +173,8 @@ class _Parser:
         token = self._tokens.peek()
         if self._tokens.at_column():
             raise problem(
-                f"column {column.name!r} is compared with {token}; only literals can stand there "
-                "(strings go in single quotes)",
+                f"column {column.name!r} is compared with {token}; only a literal is allowed there "
+                "(strings are in single quotes)",
                 token.at,
             )
 
@@ -209,7 +214,7 @@ def _like(column: Column, pattern: Token) -> Predicate:
         letter = text[at]
         if letter == "\\":
             if text[at + 1 : at + 2] not in ("%", "_", "\\"):
-                raise problem(r"in like, \ stands before %, _ or \ only", pattern.at)
+                raise problem(r"in like, \ may precede only %, _ or another backslash", pattern.at)
             prefix += text[at + 1]
             at += 2
             continue
@@ -217,7 +222,7 @@ def _like(column: Column, pattern: Token) -> Predicate:
             return Prefix(column.id, prefix)
         if letter in "%_":
             raise problem(
-                f"like {text[:40]!r}: only 'prefix%' is understood; write \\{letter} for the sign itself",
+                f"like {text[:40]!r}: only 'prefix%' is supported; write \\{letter} for the character itself",
                 pattern.at,
             )
         prefix += letter

@@ -139,7 +139,7 @@ def _units(column: Column, literal: Literal) -> Fraction:
     micros, zoned = moment(literal)
     if zoned and getattr(kind, "tz", None) is None:
         raise problem(
-            f"column {column.name!r} has type {kind}, without a time zone; leave the zone out",
+            f"column {column.name!r} has type {kind}, without a time zone; omit the time zone",
             literal.at,
         )
     return Fraction(micros, _DAY_US if pa.types.is_date(kind) else 1)
@@ -153,7 +153,7 @@ def _number(literal: Literal) -> Decimal:
     if not value:
         return Decimal(0)
     if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT:
-        raise problem(f"{literal} is beyond what any column holds", literal.at)
+        raise problem(f"{literal} is outside the range of every column type", literal.at)
     return value
 
 
@@ -174,7 +174,7 @@ def _plain_scalar(column: Column, literal: Literal) -> pa.Scalar:
     value = pa.scalar(float(_number(literal)), pa.float64()).cast(kind)
     if not math.isfinite(value.as_py()):
         raise problem(
-            f"{literal} is beyond the range of column {column.name!r}, {kind}", literal.at
+            f"{literal} is outside the range of column {column.name!r}, {kind}", literal.at
         )
     return value
 
@@ -197,7 +197,9 @@ def moment(literal: Literal) -> tuple[Fraction, bool]:
     """Return a date or time in microseconds since the epoch (UTC if no zone), and whether it has a zone."""
     found = _MOMENT.fullmatch(literal.text.strip())
     example = "date '2024-02-29'" if literal.kind == "date" else "timestamp '2024-02-29 13:30:00.5'"
-    wrong = problem(f"{literal} is no moment in time; write for instance {example}", literal.at)
+    wrong = problem(
+        f"{literal} is not a valid date or time; write for instance {example}", literal.at
+    )
     if found is None or (literal.kind == "date" and (found[4] or found[8])):
         raise wrong
     year, month, day, hour, minute, second = (int(g or 0) for g in found.groups()[:6])

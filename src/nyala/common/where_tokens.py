@@ -73,7 +73,7 @@ def tokenize(text: str) -> list[Token]:
         InvalidArgument: not text, longer than 64 KiB, an unclosed quote, a character of no meaning.
     """
     if not isinstance(text, str):
-        raise InvalidArgument(f'where is a text such as "value > 3", not {type(text).__name__}')
+        raise InvalidArgument(f'where is a string such as "value > 3", not {type(text).__name__}')
     if len(text) > MAX_TEXT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
         raise InvalidArgument(
             f"where has more than {MAX_TEXT_BYTES} bytes; filter by fewer values, or in several scans"
@@ -105,7 +105,9 @@ def _token(found: re.Match[str], at: int) -> Token:
             return Token(TokenKind.QUOTED_NAME, _valid(text[1:-1].replace('""', '"'), at), at)
         case "number":
             if len(text) > MAX_NUMBER_CHARACTERS:
-                raise problem(f"a number has at most {MAX_NUMBER_CHARACTERS} characters", at)
+                raise problem(
+                    f"a number has at most {MAX_NUMBER_CHARACTERS} characters; round it", at
+                )
             return Token(TokenKind.NUMBER, text, at)
         case "name":
             lower = text.lower()
@@ -120,7 +122,7 @@ def _token(found: re.Match[str], at: int) -> Token:
 
 def _valid(text: str, at: int) -> str:
     if any("\ud800" <= c <= "\udfff" for c in text):
-        raise problem("a lone surrogate is no character; pass valid Unicode", at)
+        raise problem("a lone surrogate is not a character; pass valid Unicode", at)
     return text
 
 
@@ -132,8 +134,8 @@ def _unreadable(text: str, at: int) -> InvalidArgument:
     if text[at] == '"':
         return problem('this name has no closing "; a quote inside a name is written ""', at + 1)
     return problem(
-        f"{text[at]!r} has no meaning here; names with special characters go in double quotes, "
-        "strings in single ones",
+        f"{text[at]!r} is not allowed here; names with special characters are in double quotes, "
+        "strings in single quotes",
         at + 1,
     )
 

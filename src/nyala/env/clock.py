@@ -100,8 +100,9 @@ class HybridClock:
             number, _, check = files.read(path).strip().partition(b" ")
             if not number.isdigit() or check != _check(number):
                 raise Corrupt(
-                    f"{path} should hold the hybrid clock's ceiling and its checksum; without it this server "
-                    "could stamp twice, so its replicas have to be replaced"
+                    f"{path} does not hold a hybrid clock ceiling with a valid checksum; without "
+                    "it this server "
+                    "could assign a timestamp twice, so its replicas have to be replaced"
                 )
             files.sync_dir(path.rpartition("/")[0])  # else a power cut undoes what was read
             self._last = self._ceiling = int(number)
@@ -120,7 +121,7 @@ class HybridClock:
         stamp = max(self._physical(), self._last + 1)
         if not self._ensure_below_ceiling(stamp):
             raise Unavailable(
-                "the disk has not taken a new ceiling of the hybrid clock in time; ask again"
+                "the disk did not write a new ceiling of the hybrid clock in time; retry"
             )
         self._last = stamp
         self.refresh()

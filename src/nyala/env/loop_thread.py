@@ -20,7 +20,7 @@ SHUTDOWN_GRACE_S = 1.0
 CHECK_INTERVAL_S = 5.0
 """Interval in which a waiting thread checks that the loop still runs."""
 AFTER_FORK = (
-    "this process was forked from one that had made a client, and gRPC does not live through a fork; start "
+    "this process was forked from one that had a client, and gRPC does not work after a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
 )
 _first_pid: list[int] = []
@@ -102,7 +102,7 @@ class LoopThread:
         if os.getpid() != self._pid:
             raise InvalidArgument(AFTER_FORK)
         if self.closed:
-            raise InvalidArgument("this client was closed; call nyala.connect() for a new one")
+            raise InvalidArgument("this client is closed; call nyala.connect() for a new one")
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         try:
@@ -171,7 +171,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 def _closed_during_call() -> ClosedDuringCall:
     return ClosedDuringCall(
-        "the client was closed while this call was under way; connect again, and repeat it"
+        "the client was closed during this call; connect again and repeat the call"
     )
 
 

@@ -79,9 +79,10 @@ class ServerClock:
     def _check(self, stamp: int) -> None:
         if stamp > self.seen and self.ahead_us(stamp) > self.limit_us:
             raise FarAhead(
-                f"the time {stamp} lies {duration(self.ahead_us(stamp))} in the future of this server; at "
-                f"most clock_max_ahead_ms ({self.limit_us // 1000}) are believed. Let a time daemon (NTP) "
-                "keep the servers' clocks together; which one is wrong is told by: nyala cluster ksck"
+                f"the time {stamp} is {duration(self.ahead_us(stamp))} ahead of this server's "
+                "clock; the limit is "
+                f"clock_max_ahead_ms ({self.limit_us // 1000}). Synchronise the servers' clocks with NTP; "
+                "`nyala cluster ksck` shows which clock is wrong"
             )
 
     def ahead_us(self, stamp: int) -> int:

@@ -48,14 +48,15 @@ def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
         uuid = change.member.uuid
         if not uuid or uuid in named:
             raise InvalidArgument(
-                f"a change names the server {uuid!r} twice, or none: one edit a server"
+                f"a configuration change names the server {uuid!r} twice, or no server; send one "
+                "edit for each server"
             )
         named.add(uuid)
         if (change.kind is ChangeKind.ADD) == (uuid in members):
             there = "already" if uuid in members else "not"
             raise InvalidArgument(
                 f"cannot {change.kind.value} {uuid}: it is {there} in the configuration of {config.id}; "
-                "read it again from the leader"
+                "read the configuration again from the leader"
             )
         if change.kind is ChangeKind.REMOVE:
             del members[uuid]
@@ -68,12 +69,12 @@ def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
 
 def _check_voters(config: Configuration, after: Configuration, changes: Sequence[Change]) -> None:
     if not changes:
-        raise InvalidArgument("a configuration change needs at least one edit")
+        raise InvalidArgument("a configuration change needs at least one edit; add one")
     moved = sorted(set(config.voters) ^ set(after.voters))
     if len(moved) > 1:
         raise InvalidArgument(
             f"a change may add or remove one voter, not {len(moved)} ({', '.join(moved)}): two majorities "
-            "might not meet; send them one after the other"
+            "might not overlap; send one change after the other"
         )
     if not any(after.may_lead(m.uuid) for m in after.members):
         raise InvalidArgument("a configuration needs at least one voter that may lead")
@@ -102,12 +103,12 @@ def change(
     if lead.transfer is not None:
         raise _stepping_down(core, lead.transfer.to)
     if why := _not_yet(core, lead):
-        raise Unavailable(f"{why}; try again")
+        raise Unavailable(f"{why}; retry")
     active = core.configs.active
     if expected is not None and expected != active.id:
         raise CasFailed(
-            f"the configuration is that of {active.id}, not of {expected}: somebody changed it meanwhile; "
-            "read it again and decide anew",
+            f"the configuration is that of {active.id}, not of {expected}: another change came first; "
+            "read it again and repeat the decision",
             {"expected": str(expected), "found": str(active.id)},
         )
     after = edited(active, changes)
@@ -120,7 +121,7 @@ def change(
 
 def _stepping_down(core: RaftCore, successor: ServerUuid) -> NotLeader:
     return NotLeader(
-        f"{core.uuid} hands leadership to {successor} first; send the change to the new leader",
+        f"{core.uuid} is transferring leadership to {successor} first; send the change to the new leader",
         {"reason": "STEPPING_DOWN", "leader": successor},
     )
 
@@ -173,6 +174,6 @@ def most_up_to_date(core: RaftCore, lead: Leadership) -> ServerUuid:
     able = [u for u in lead.peers if core.configs.active.may_lead(u)]
     if not able:
         raise InvalidArgument(
-            f"{core.uuid} leads, and no other member may yet: make one an electable voter first"
+            f"{core.uuid} leads, and no other member may lead; make one an electable voter first"
         )
     return max(able, key=fitness)

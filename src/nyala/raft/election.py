@@ -152,12 +152,13 @@ def transfer(core: RaftCore, to: ServerUuid) -> None:
     lead = core.leadership
     if lead is None:
         raise NotLeader(
-            f"{core.uuid} does not lead its group, so it has no leadership to hand over; ask the leader",
+            f"{core.uuid} does not lead its group, so it cannot transfer leadership; send the "
+            "request to the leader",
             {"leader": core.leader} if core.leader else None,
         )
     if to == core.uuid or not core.configs.active.may_lead(to):
         raise InvalidArgument(
-            f"leadership cannot go to {to}: it must be another, electable voter of the group; "
+            f"leadership cannot be transferred to {to}: it must be another, electable voter of the group; "
             "choose one from the replica's status"
         )
     lead.transfer = Transfer(to, core.options.election_ticks)

@@ -101,9 +101,9 @@ def _check_committed(log: LogView, op: OpId) -> None:
     known = op.term <= log.base.term if op.index < log.base.index else log.holds(op)
     if not known:
         raise Forbidden(
-            f"the group of this replica has {op} where this one had committed another entry: it was given up "
-            "when a majority was lost, and has what the group went on without. Delete it, and have it "
-            "copied: it takes part no more"
+            f"the group has {op} where this replica had committed another entry: it was removed by an unsafe "
+            "recovery, and its log has diverged. It does not take part any more: delete it and let the group "
+            "copy it again"
         )
 
 

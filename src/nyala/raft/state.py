@@ -295,7 +295,7 @@ def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int)
     if log.last.term > core.term:
         raise Corrupt(
             f"the log of {core.uuid} reaches {log.last}, but the recovered term is {core.term}: its vote "
-            "may be lost with it; copy this replica from another one"
+            "may be lost too; copy this replica from another one"
         )
     commit = max(commit, applied, log.base.index)
     if commit > log.last.index:

@@ -40,8 +40,8 @@ def surviving_config(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuratio
         )
     if core.uuid not in keep or not committed.may_lead(core.uuid):
         raise InvalidArgument(
-            f"{core.uuid} has to be kept and to be a voter with data, since it is to lead: send this to "
-            "another survivor"
+            f"{core.uuid} must be kept and be a voter with data, because it will lead; send this to "
+            "another surviving replica"
         )
     gone = {m.uuid for m in (*committed.members, *active.members)} - set(keep)
     return membership.initial(

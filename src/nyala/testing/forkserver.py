@@ -91,7 +91,7 @@ class ForkServer:
             self._parent.stdout.readline()
             raise
         if not done:
-            raise Unavailable(f"no server can be started: {_error_output(self._parent)}")
+            raise Unavailable(f"the server process failed to start: {_error_output(self._parent)}")
 
     def close(self) -> None:
         """Close the connection to the parent."""
@@ -114,7 +114,7 @@ def _ready_parent() -> "subprocess.Popen[bytes]":
         parent.communicate()
         raise
     if not ready:
-        raise Unavailable(f"no server can be started: {_error_output(parent)}")
+        raise Unavailable(f"the server process failed to start: {_error_output(parent)}")
     return parent
 
 

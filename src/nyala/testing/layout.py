@@ -110,9 +110,13 @@ def plan(
         InvalidArgument: an even number of masters, none of either, or ports out of range.
     """
     if masters < 1 or masters % 2 == 0:
-        raise InvalidArgument(f"{masters} masters: take an odd number, so that a majority is clear")
+        raise InvalidArgument(
+            f"{masters} masters: choose an odd number; an even one tolerates no more failures"
+        )
     if tservers < 1:
-        raise InvalidArgument("a cluster needs at least one tablet server")
+        raise InvalidArgument(
+            "a cluster needs at least one tablet server; set tservers to 1 or more"
+        )
     names = [("master", i) for i in range(masters)] + [("tserver", i) for i in range(tservers)]
     if base_port is None:
         ports = iter(free_ports(3 * len(names)))
@@ -122,7 +126,8 @@ def plan(
         triples = [(p, p + 2000, p + 1000) for p in firsts]
         if base_port < 1024 or max(firsts) + 2000 > 65535:
             raise InvalidArgument(
-                f"base port {base_port}: ports up to {max(firsts) + 2000} are needed"
+                f"base port {base_port}: the cluster needs ports 1024 to 65535 and would use up to "
+                f"{max(firsts) + 2000}; choose another"
             )
     root = str(Path(directory).resolve())
     servers = tuple(

@@ -82,7 +82,7 @@ def end(server: ServerSpec, how: signal.Signals) -> None:
     if not send(server, how):
         raise Unavailable(f"{server.name} does not run")
     if not wait_gone(server, END_TIMEOUT_S):
-        raise TimedOut(f"{server.name} runs {END_TIMEOUT_S} s after {how.name}")
+        raise TimedOut(f"{server.name} still runs {END_TIMEOUT_S} s after {how.name}; see its log")
 
 
 def stop(layout: Layout) -> list[str]:
@@ -118,4 +118,6 @@ def require_running(layout: Layout, names: list[str]) -> None:
     for name in names:
         server = layout.server(name)
         if running_pid(server) is None:
-            raise Unavailable(f"{name} has ended; the end of {server.log}:\n{last_lines(server)}")
+            raise Unavailable(
+                f"{name} has exited; the last lines of {server.log}:\n{last_lines(server)}"
+            )

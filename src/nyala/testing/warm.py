@@ -25,7 +25,7 @@ def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
     stamp = _stamp()
     if stamp.exists():
         return False
-    tell("compiling the kernels of the store, once per machine: this takes some 20 s")
+    tell("compiling the numba kernels, once per machine (about 20 s)")
     subprocess.run(
         [sys.executable, "-c", "from nyala.tablet.kernels import key_index; key_index.warm()"],
         check=True,

@@ -59,7 +59,9 @@ class Checksums:
         """
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
         if timeout_ms > MAX_TIMEOUT_MS:
-            raise InvalidArgument(f"a deadline of {timeout_ms} ms; at most {MAX_TIMEOUT_MS}")
+            raise InvalidArgument(
+                f"a deadline of {timeout_ms} ms is over the limit of {MAX_TIMEOUT_MS} ms; set a shorter one"
+            )
         replica = self._tablets.host.find(TabletId(request.tablet_id))
         known = replica is not None and replica.state is not State.TOMBSTONED
         if replica is not None and known and isinstance(replica.machine, Witness):
@@ -72,8 +74,9 @@ class Checksums:
                     return await self._sum(hosted, at)
         except TimeoutError as err:
             raise TimedOut(
-                f"the replica of {request.tablet_id} here was not summed up in {timeout_ms} ms; ask "
-                "with a longer time-out, or when there is less to do"
+                f"the checksum of tablet {request.tablet_id} on this server was not computed in "
+                f"{timeout_ms} ms; "
+                "retry with a longer timeout, or when the server is less busy"
             ) from err
 
     async def _wait_applied(self, replica: Replica, at: int, timeout_ms: int) -> int:

@@ -46,7 +46,9 @@ class FlightService:
         try:
             token.MergeFromString(ticket.ticket)
         except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
-            raise InvalidArgument(f"the ticket is no nyala.v1.ScanToken: {err}") from err
+            raise InvalidArgument(
+                f"the ticket is not a nyala.v1.ScanToken: {err}; make it with the client's scan API"
+            ) from err
         async for data in _with_keepalives(self._scanners.run(token)):
             yield data
 
@@ -104,8 +106,8 @@ def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
     """Return the result of a batch on which this server failed."""
     header = pb.WriteHeader.FromString(bytes(data.app_metadata))
     told = OutcomeUnknown(
-        f"tablet {header.tablet_id}: this server met an internal error ({type(err).__name__}); the "
-        "batch may or may not take effect"
+        f"tablet {header.tablet_id}: internal error of this server ({type(err).__name__}); the "
+        "batch may or may not take effect; see the server's log"
     )
     return pb.WriteResult(request=header.request, error=status.to_proto(told))
 

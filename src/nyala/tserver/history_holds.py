@@ -69,19 +69,22 @@ class HistoryHolds:
         """
         if not 0 < len(name.encode()) <= MAX_ID_BYTES or not 0 < ttl_ms <= MAX_TTL_MS:
             raise InvalidArgument(
-                f"a hold {name[:MAX_ID_BYTES]!r} for {ttl_ms} ms: its name has 1 to {MAX_ID_BYTES} bytes, "
-                f"its time to live is 1 to {MAX_TTL_MS} ms"
+                f"the hold {name[:MAX_ID_BYTES]!r} for {ttl_ms} ms is invalid: a name has 1 to "
+                f"{MAX_ID_BYTES} bytes, "
+                f"a time to live is 1 to {MAX_TTL_MS} ms"
             )
         kept = self._kept.setdefault(tablet, _TabletHolds())
         floor = max(horizon, kept.collecting)
         if at < floor:
             raise HistoryGone(
-                f"the time {at} lies below {floor}, before which history is not kept: too late to hold it",
+                f"the time {at} lies below {floor}, the start of the history that is kept; hold a later time",
                 {"horizon": str(floor)},
             )
         self._expire(kept)
         if name not in kept.holds and len(kept.holds) >= MAX_HOLDS:
-            raise Throttled(f"{MAX_HOLDS} holds are on tablet {tablet} already; release one first")
+            raise Throttled(
+                f"{MAX_HOLDS} holds exist on tablet {tablet}, which is the limit; release one first"
+            )
         kept.holds[name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
     def release(self, tablet: TabletId, name: str) -> None:

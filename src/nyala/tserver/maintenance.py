@@ -145,5 +145,7 @@ def score_all(candidates: Sequence[Candidate]) -> dict[TabletId, float]:
 
 def _seconds(text: str) -> int:
     if not text.isdigit():
-        raise InvalidArgument(f"table option {AGE_OPTION}={text!r} is no number of seconds")
+        raise InvalidArgument(
+            f"table option {AGE_OPTION}={text!r} is not a number of seconds; set one"
+        )
     return int(text)

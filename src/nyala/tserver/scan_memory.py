@@ -60,8 +60,8 @@ class ScanMemory:
         size, used = max(batch_bytes, LEAST_BYTES), self._memory.of(MemoryPart.SCANS)
         if self._scans and used + size > self._limit:
             raise Throttled(
-                f"{len(self._scans)} open scans have {used >> 10} KiB of memory, as much as "
-                "scan_memory_bytes and a quarter of memory_budget_bytes allow; try again when one has ended",
+                f"{len(self._scans)} open scans use {used >> 10} KiB of memory, the limit of "
+                "scan_memory_bytes or of a quarter of memory_budget_bytes; retry when one has ended",
                 {"retry_after_ms": str(RETRY_AFTER_MS)},
             )
         number = self._next = self._next + 1

@@ -74,7 +74,7 @@ class Scanners:
         """
         if self._open >= self._options.scanners_max:
             raise Throttled(
-                f"{self._open} scans are open here, as many as scanners_max allows; try again",
+                f"{self._open} scans are open on this server, the limit of scanners_max; retry",
                 {"retry_after_ms": "100"},
             )
         self._open += 1
@@ -181,8 +181,9 @@ def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
     if newer:
         raise RangesChanged(
             f"the read was planned from version {token.ranges_version} of the ranges of table "
-            f"{info.table_name!r}, and that was version {newer} by then; plan it anew: scan the table, or "
-            "make the tokens, again",
+            f"{info.table_name!r}, which had version {newer} at the time of the read; plan it "
+            "again: repeat the "
+            "scan, or make new tokens",
             {"version": str(newer)},
         )
 
@@ -195,7 +196,7 @@ def check_present(info: TabletInfo, at: int) -> None:
     """
     if 0 < info.retired_at <= at:
         raise RangesChanged(
-            f"the range of tablet {info.tablet_id} was dropped; look the table's ranges up again"
+            f"the range of tablet {info.tablet_id} was dropped; read the table's ranges again"
         )
 
 
@@ -207,11 +208,13 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
     """
     lower, upper = token.key_lower, token.key_upper
     if (lower or upper) and (token.changes or token.keys_ipc):
-        raise InvalidArgument("key bounds are for scans and counts; make the token anew without")
+        raise InvalidArgument(
+            "key bounds are allowed in scans and counts only; make the token without them"
+        )
     if upper and lower >= upper:
         raise InvalidArgument(
             f"the token begins at key {lower.hex()} and ends before {upper.hex()}, which is not above it; "
-            "make the tokens anew"
+            "make new tokens"
         )
     if token.resume_after:
         lower = max(lower, token.resume_after + b"\0")
@@ -237,17 +240,17 @@ def check_predicate(
     planned, now = token.schema_version, view.schema.version
     if planned > now:
         raise Unavailable(
-            f"the scan was planned for schema version {planned}; this replica is at {now} and has yet to "
-            "learn of that one"
+            f"the scan was planned for schema version {planned}; this replica has version {now} and "
+            "has not applied the alteration yet; retry"
         )
     if columns is None and planned < now:
         raise SchemaMismatch(
-            f"the scan was planned for all columns of schema version {planned}; the table is at {now}; "
-            "open the table again, or name the columns"
+            f"the scan was planned for all columns of schema version {planned}; the table has version "
+            f"{now}; open the table again, or name the columns"
         )
     named = 0 if token.count_only else len(token.column_names)
     if named not in (0, len(columns or ())):
-        raise InvalidArgument(f"{len(columns or ())} columns under {named} names")
+        raise InvalidArgument(f"{len(columns or ())} columns with {named} names; make a new token")
     try:
         for column in columns or ():
             if column not in view.schema.by_id:
@@ -261,7 +264,8 @@ def check_predicate(
         if planned == now:
             raise
         raise SchemaMismatch(
-            f"{err.message}: it was planned for schema version {planned}, the table is at {now}; open the "
+            f"{err.message}: it was planned for schema version {planned}, the table has version "
+            f"{now}; open the "
             "table again"
         ) from err
 
@@ -295,7 +299,7 @@ def _get(
     expected = pa.schema([pa.field(c.name, c.type) for c in view.schema.key_columns])
     keys = flight.read_message(expected, token.keys_ipc)
     if any(c.null_count for c in keys.columns):
-        raise InvalidArgument("a key column is null; no row has such a key")
+        raise InvalidArgument("a key column is null, and no row has such a key; remove it")
     fields = [*schema, pa.field("_row", pa.int64(), nullable=False)]
     return pa.schema(fields), lambda: iter([view.get(at, keys, columns)])
 

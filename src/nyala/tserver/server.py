@@ -140,7 +140,9 @@ class TabletServer:
             OSError: nor be used.
         """
         if not self._config.master_addresses:
-            raise InvalidArgument("a tablet server needs --master-addresses: those of all masters")
+            raise InvalidArgument(
+                "a tablet server needs the addresses of all masters; pass --master-addresses"
+            )
         clock = self._identity.open()
         slow = self._env.tasks.spawn(self._report_opening(), "report while replicas are opened")
         try:
@@ -196,7 +198,7 @@ class TabletServer:
 
     def _started(self) -> _Running:
         if self._running is None:
-            raise Unavailable("this tablet server is starting or stopping; ask again")
+            raise Unavailable("this tablet server is starting or stopping; retry")
         return self._running
 
     async def _server_info(self, _request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:

@@ -41,7 +41,7 @@ class Splits:
         """
         token = request.token
         if token.changes or token.keys_ipc:
-            raise InvalidArgument("change feeds and look-ups are not read in pieces; scans are")
+            raise InvalidArgument("only scans can be split; change feeds and look-ups cannot")
         hosted = self._tablets.get(token.tablet_id)
         view = hosted.tablet.view()
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]

@@ -38,7 +38,7 @@ class StartupGate:
 
     def _handler(self, method: Method) -> Any:
         if self._handlers is None:
-            raise Unavailable("this tablet server is starting or stopping; ask again")
+            raise Unavailable("this tablet server is starting or stopping; retry")
         return self._handlers[method]
 
     def _unary(self, method: Method) -> Any:

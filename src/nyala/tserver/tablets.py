@@ -52,10 +52,15 @@ class Tablets:
         """
         replica = self.host.find(TabletId(tablet_id))
         if replica is None or replica.state is State.TOMBSTONED:
-            raise Unavailable(f"tablet {tablet_id} is not on this server (any more)")
+            raise Unavailable(
+                f"tablet {tablet_id} has no replica on this server; look up its locations again"
+            )
         machine = replica.machine
         if isinstance(machine, Witness):
-            raise Unavailable(f"the replica of {tablet_id} on this server is a witness: no data")
+            raise Unavailable(
+                f"the replica of tablet {tablet_id} on this server is a witness and has no data; "
+                "use another replica"
+            )
         assert isinstance(machine, Tablet), f"{tablet_id} replicates a {type(machine).__name__}"
         return HostedTablet(replica, machine)
 

@@ -59,8 +59,8 @@ class WritePath:
         rows, errors = ops.decode_result(outcome.result)
         if errors and errors[0].code == ops.RANGE_DROPPED:
             dropped = RangesChanged(
-                f"the range of tablet {header.tablet_id} was dropped; nothing was written; look the table's "
-                "ranges up again"
+                f"the range of tablet {header.tablet_id} was dropped; nothing was written; read the "
+                "table's ranges again"
             )
             return pb.WriteResult(request=header.request, error=status.to_proto(dropped))
         return pb.WriteResult(
@@ -82,7 +82,7 @@ class WritePath:
         limit = self._options.write_max_bytes
         if size > limit:
             raise TooLarge(
-                f"a batch of {size} bytes is over write_max_bytes ({limit}); send less at a time "
+                f"a batch of {size} bytes is over write_max_bytes ({limit}); send smaller batches "
                 "(connect(batch_bytes=...))",
                 {"limit": str(limit), "size": str(size)},
             )
@@ -129,7 +129,9 @@ def _header(data: FlightData) -> pb.WriteHeader:
     try:
         header = pb.WriteHeader.FromString(bytes(data.app_metadata))
     except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
-        raise InvalidArgument(f"a batch's metadata is no WriteHeader: {err}") from err
+        raise InvalidArgument(
+            f"the metadata of a batch is not a WriteHeader: {err}; see docs/internals/formats-wire.md"
+        ) from err
     if not header.tablet_id:
         raise InvalidArgument(
             "a batch needs a WriteHeader (nyala.v1) as app_metadata; see docs/internals/formats-wire.md"
@@ -150,15 +152,15 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tup
     """
     if header.schema_version > schema.version:
         raise Unavailable(
-            f"the batch was made for schema version {header.schema_version}; this replica is at "
-            f"{schema.version} and has yet to learn of that one"
+            f"the batch was made for schema version {header.schema_version}; this replica has version "
+            f"{schema.version} and has not applied the alteration yet; retry"
         )
     try:
         op = ops.RowOp(header.op)
     except ValueError:
-        raise InvalidArgument(f"unknown write operation {header.op}") from None
+        raise InvalidArgument(f"unknown write operation {header.op}; use one of RowOp") from None
     if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
-        raise InvalidArgument("a write needs a client_id of 16 bytes and a sequence from 1 on")
+        raise InvalidArgument("a write needs a client_id of 16 bytes and a sequence of 1 or more")
     if not 0 <= header.first_outstanding <= header.sequence:
         raise InvalidArgument(
             f"first_outstanding {header.first_outstanding} is above sequence {header.sequence}"
@@ -169,7 +171,7 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tup
     if unknown and header.schema_version < schema.version:
         raise SchemaMismatch(
             f"the batch was made for schema version {header.schema_version}; its columns with the ids "
-            f"{unknown} were dropped since, the table is at version {schema.version}; open the table again"
+            f"{unknown} were dropped since, the table has version {schema.version}; open the table again"
         )
     if missing or unknown or len(set(columns)) != len(columns):
         raise SchemaMismatch(
@@ -245,5 +247,5 @@ def _check_partition(info: TabletInfo, batch: pa.RecordBatch) -> None:
     if not inside.all():
         raise InvalidArgument(
             f"{int((~inside).sum())} of {batch.num_rows} rows belong to another tablet than "
-            f"{info.tablet_id}; open the table again to learn its partitions"
+            f"{info.tablet_id}; open the table again to read its partitions"
         )

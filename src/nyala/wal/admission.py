@@ -81,7 +81,9 @@ class Admission:
 
     def _admit(self, group: TabletId, entries: Sequence[Entry]) -> None:
         if self.closed:
-            raise Unavailable("the log is closed: the server is stopping; ask another server")
+            raise Unavailable(
+                "the log is closed because the server is stopping; use another server"
+            )
         group_bytes(group)
         following = self._following(group)
         for entry in entries:
@@ -118,8 +120,8 @@ class Admission:
             )
         if not roller.ready and begun >= length and begun + size_bytes > length + queue.limit_bytes:
             raise Throttled(
-                f"the log waits for its next segment, and the present one has {begun} bytes of "
-                f"{length}; try again shortly",
+                f"the log waits for its next segment, and the current one has {begun} of {length} "
+                f"bytes; retry shortly",
                 {"retry_after_ms": "100"},
             )
 

@@ -82,7 +82,9 @@ def inspect(data: bytes, path: str) -> tuple[TabletId, HardState, Configuration]
                 return _content(payload)
             except membership.UNREADABLE as err:
                 raise BadChecksum(
-                    f"{path}: the consensus metadata make no sense: {err}", where
+                    f"{path}: the consensus metadata is invalid: {err}; this replica has to be "
+                    "replaced",
+                    where,
                 ) from err
     raise BadChecksum(
         f"{path}: the consensus metadata is damaged; this replica has to be replaced", where

@@ -189,7 +189,7 @@ def dump_file(files: Files, path: str) -> LogDump:
         sequence = unpack_segment_header(files.read(path), path)[1]
     except BadChecksum:
         raise InvalidArgument(
-            f"{path} is no log segment: neither its name (0000000001.wal) nor its header says so"
+            f"{path} is not a log segment: neither its name (0000000001.wal) nor its header identifies one"
         ) from None
     return _judged([_read_segment(files, path, sequence)], (), None)
 
@@ -229,22 +229,22 @@ def _header_check(data: bytes, path: str, sequence: int) -> str:
     try:
         own = unpack_segment_header(data, path)[1]
     except BadChecksum:
-        return "the magic or the checksum of the segment header does not hold"
-    return f"the header tells segment {own}, the name {sequence}"
+        return "the magic or the checksum of the segment header is wrong"
+    return f"the header has segment number {own}, the name {sequence}"
 
 
 def _check(data: bytes, sequence: int, gap: Gap) -> str:
     """Say which check failed at a stretch."""
     if gap.record is None:
         if not any(data[gap.start : gap.end]):
-            return "zeros stand where a record should begin"
+            return "zeros instead of a record"
         found = inspect_record(data, gap.start, sequence)
-        return found if isinstance(found, str) else "a record that the scan did not take"
+        return found if isinstance(found, str) else "a record that the scan did not accept"
     if gap.start != gap.record.offset:
-        return "the trailer behind the footer does not hold"
+        return "the trailer after the footer is wrong"
     if gap.record.offset + gap.record.length > len(data):
         return f"the file ends inside the payload of {name_of(gap.record)}"
-    return f"the checksum of the payload of {name_of(gap.record)} does not hold"
+    return f"the checksum of the payload of {name_of(gap.record)} is wrong"
 
 
 def _judged(
@@ -308,7 +308,7 @@ def _problems(
 ) -> Iterator[Problem]:
     one = read.scan
     if any(blank is one for blank in verdict.blank):
-        yield Problem(0, one.size, Finding.IGNORED, "nothing was ever written to it")
+        yield Problem(0, one.size, Finding.IGNORED, "no record was ever written to it")
     if foreign:
         text = "the segments of this directory were written by more than one server"
         yield Problem(0, 0, Finding.DAMAGE, text)
@@ -316,7 +316,9 @@ def _problems(
     for offset, damage in verdict.found.get(one.sequence, ()):
         if damage is verdict.missing:
             continue  # no segment's, but the log's
-        check = read.checks.get(offset, "the footer is missing, though the log goes on behind it")
+        check = read.checks.get(
+            offset, "the footer is missing, although the log continues after it"
+        )
         ends = offset + lengths.get(offset, 0) >= one.size
         if (
             must is not None
@@ -340,7 +342,7 @@ def _problems(
     yield Problem(torn.offset, lost, Finding.TORN, read.checks[torn.offset])
     for record in read.records:
         if record.offset >= one.end:
-            text = f"{name_of(record)} stands behind the torn tail, and was never acknowledged"
+            text = f"{name_of(record)} follows the torn tail, and was never acknowledged"
             yield Problem(record.offset, record.length, Finding.IGNORED, text)
 
 

@@ -220,7 +220,7 @@ def check_entry(entry: Entry) -> None:
     size = len(entry.payload)
     if size > MAX_PAYLOAD_BYTES:
         raise TooLarge(
-            f"the entry {entry.id} has {size} bytes, the log takes {MAX_PAYLOAD_BYTES}; split it",
+            f"the entry {entry.id} has {size} bytes, the limit of the log is {MAX_PAYLOAD_BYTES}; split it",
             {"limit": str(MAX_PAYLOAD_BYTES), "size": str(size)},
         )
     assert entry.id.index >= 1, f"entry without an index: {entry.id}"
@@ -267,16 +267,16 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
     start = offset + RECORD_HEADER_BYTES
     body = data[offset + _PREFIX.size : start]
     if len(body) < _BODY.size:
-        return "the file ends inside a record's header"
+        return "the file ends within a record header"
     magic, crc = _PREFIX.unpack_from(data, offset)
     if magic != RECORD_MAGIC:
         return "no record begins here: its magic is missing"
     if crc != crc32c(body):
-        return "the checksum of a record's header does not hold"
+        return "the checksum of a record header is wrong"
     (payload_crc, length, own_sequence, own_offset, synced_sequence, synced_offset, group, term,
      index, stamp, kind, entry_kind, flags, rest) = _BODY.unpack(body)  # fmt: skip
     if own_sequence != sequence or own_offset != base + offset:
-        return f"a record of segment {own_sequence}, offset {own_offset} stands here"
+        return f"a record of segment {own_sequence}, offset {own_offset} is stored here"
     if kind not in _KINDS or (kind in ENTRIES and (entry_kind not in _ENTRY_KINDS or not index)):
         return f"a record of an unknown kind ({kind}, entry kind {entry_kind}, index {index})"
     payload: bytes | None = data[start : start + length]

@@ -204,7 +204,7 @@ class LogIndex:
             return []
         if first_index < own.first:
             raise LogGap(
-                f"the log of {group} begins at {own.first}, {first_index} was asked for; "
+                f"the log of {group} begins at {own.first}, after the requested index {first_index}; "
                 "a replica that needs it has to be copied",
                 {"first": str(own.first)},
             )

@@ -117,7 +117,9 @@ def _read_again(files: Files, path: str, data: bytes) -> bytes:
         if again == data:
             return data
         data = again
-    raise OSError(errno.EIO, f"{READS} reads of {path} gave as many results; check the disk", path)
+    raise OSError(
+        errno.EIO, f"{READS} reads of {path} returned different bytes; check the disk", path
+    )
 
 
 def _replay(
@@ -157,7 +159,7 @@ def _as_scanned(files: Files, one: SegmentScan) -> bytes:
         data = files.read(one.path)
         if crc32c(data) == one.checksum:
             return data
-    text = f"{one.path} does not read any more as it did a moment ago; check the disk"
+    text = f"{one.path} changed between two reads; check the disk"
     raise OSError(errno.EIO, text, one.path)
 
 

@@ -81,8 +81,8 @@ class SlotQueue:
         over = self.pending_bytes and self.pending_bytes + slot.size_bytes > self.limit_bytes
         if over and slot.group is not None and not slot.frees:
             raise Throttled(
-                f"{self.pending_bytes} bytes wait for the log's disk, the limit is "
-                f"{self.limit_bytes}; try again shortly",
+                f"{self.pending_bytes} bytes are waiting to be written to the log, the limit is "
+                f"{self.limit_bytes}; retry shortly",
                 {"retry_after_ms": "20"},
             )
         self.pending_bytes += slot.size_bytes

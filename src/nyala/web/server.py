@@ -159,7 +159,7 @@ def _bind(address: str) -> socket.socket:
     except OSError as err:
         sock.close()
         raise InvalidArgument(
-            f"cannot serve the web page on {address}: {err.strerror}; stop the process that has the "
+            f"cannot serve the web page on {address}: {err.strerror}; stop the process that uses the "
             "port, or choose another"
         ) from err
     sock.setblocking(False)

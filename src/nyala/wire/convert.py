@@ -84,7 +84,7 @@ def _column_from_proto(message: pb.Column) -> Column:
     default = value_from_ipc(message.default_ipc, message.name, kind)
     if default is not None and not default.is_valid:
         raise InvalidArgument(
-            f"the default of column {message.name[:80]!r} is a null: none is said so; leave it out"
+            f"the default of column {message.name[:80]!r} is null; omit the default instead"
         )
     return Column(
         ColumnId(message.id),
@@ -198,7 +198,9 @@ class _Reader:
         self._nodes += 1
         if depth > MAX_PREDICATE_DEPTH or self._nodes > MAX_PREDICATE_NODES:
             raise InvalidArgument(
-                f"a predicate is at most {MAX_PREDICATE_DEPTH} deep, of {MAX_PREDICATE_NODES} nodes"
+                f"a predicate has at most {MAX_PREDICATE_DEPTH} levels and {MAX_PREDICATE_NODES} "
+                "nodes; simplify it, "
+                "or use several scans"
             )
         kinds = pb.Predicate
         kind = message.kind

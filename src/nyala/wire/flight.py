@@ -131,13 +131,13 @@ def read_batch(
     if facts.kind == DICTIONARY_BATCH:
         raise InvalidArgument("dictionary-encoded columns are not accepted; cast to the plain type")
     if facts.kind != RECORD_BATCH:
-        raise InvalidArgument(f"an Arrow message of kind {facts.kind} where a record batch belongs")
+        raise InvalidArgument(f"an Arrow message of kind {facts.kind} instead of a record batch")
     if facts.compressed:
         raise InvalidArgument("compressed Arrow bodies are not accepted; send them uncompressed")
     given = 0 if body is None else len(body)
     if facts.body_bytes != given:
         raise InvalidArgument(
-            f"an Arrow message claims a body of {facts.body_bytes} bytes, has {given}"
+            f"an Arrow message declares a body of {facts.body_bytes} bytes and has {given}"
         )
     try:
         message = pa.ipc.read_message(pa.PythonFile(_Pieces(header, _aligned(body)), "r"))

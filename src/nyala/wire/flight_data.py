@@ -165,7 +165,7 @@ def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
     result = 0
     for shift in range(_MAX_VARINT_BYTES):
         if at >= len(view):
-            raise _malformed("it ends inside a number", at)
+            raise _malformed("it ends within a number", at)
         byte = view[at]
         at += 1
         result |= (byte & 127) << (7 * shift)
@@ -178,7 +178,7 @@ def _read_value(view: memoryview, at: int, kind: int) -> tuple[int, memoryview |
     if kind == _LENGTH:
         length, at = _read_varint(view, at)
         if length > len(view) - at:
-            raise _malformed(f"a field claims {length} bytes and {len(view) - at} are left", at)
+            raise _malformed(f"a field declares {length} bytes and {len(view) - at} remain", at)
         return at + length, view[at : at + length]
     if kind == _VARINT:
         return _read_varint(view, at)[1], None
@@ -186,7 +186,7 @@ def _read_value(view: memoryview, at: int, kind: int) -> tuple[int, memoryview |
     if width is None:
         raise _malformed(f"unknown wire type {kind}", at)
     if width > len(view) - at:
-        raise _malformed("it ends inside a number", at)
+        raise _malformed("it ends within a number", at)
     return at + width, None
 
 
@@ -198,4 +198,6 @@ def _descriptor(raw: memoryview) -> FlightDescriptor:
 
 
 def _malformed(why: str, at: int) -> InvalidArgument:
-    return InvalidArgument(f"a message is not a FlightData: {why} (at byte {at}); nothing was done")
+    return InvalidArgument(
+        f"a message is not a FlightData: {why} (at byte {at}); the message was ignored"
+    )

@@ -55,8 +55,8 @@ class RpcLimits:
                 yield
         except TimeoutError as err:
             raise Unavailable(
-                f"the reader took nothing for {self.unread_ms} ms, so its stream was ended; read on from "
-                "where it was, or raise reader_silent_ms"
+                f"the client read nothing for {self.unread_ms} ms, so the stream was closed; resume the "
+                "scan, or raise reader_silent_ms"
             ) from err
 
     def _common(self) -> list[tuple[str, int]]:

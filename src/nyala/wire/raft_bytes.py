@@ -143,7 +143,7 @@ def unpack(
     largest = max(largest, term, op_term, op_index, first, second, fourth)
     if largest > MAX_NUMBER:
         raise Corrupt(
-            f"a message of {group} has {largest} for a term or an index; {MAX_NUMBER} is the most",
+            f"a message of {group} has {largest} for a term or an index; the maximum is {MAX_NUMBER}",
             {"why": "number"},
         )
     op = OpId(op_term, op_index)

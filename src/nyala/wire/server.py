@@ -73,7 +73,7 @@ class GrpcServer:
         except RuntimeError as err:
             raise InvalidArgument(
                 f"cannot listen on {self._wanted}: the port is in use or not permitted; stop the "
-                "process that has it, or choose another port"
+                "process that uses it, or choose another port"
             ) from err
         await self._streams.start(host)
         await server.start()
@@ -166,7 +166,7 @@ class _Call:
         limit = self._limits.message_bytes
         if len(raw) > limit:
             raise TooLarge(
-                f"an answer of {len(raw)} bytes is over the limit of {limit} bytes; ask for less",
+                f"a response of {len(raw)} bytes is over the limit of {limit} bytes; request less data",
                 {"limit": str(limit), "size": str(len(raw))},
             )
         return raw

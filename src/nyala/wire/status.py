@@ -112,9 +112,7 @@ def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
     if isinstance(err, NyalaError):
         return err
     log.error("%s failed unexpectedly", doing, exc_info=err)
-    return NyalaError(
-        f"the server met an internal error in {doing}; look for it in the server's log"
-    )
+    return NyalaError(f"internal error of the server in {doing}; see the server's log")
 
 
 def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
@@ -149,16 +147,16 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
         size, limit = found.groups()
         return TooLarge(
             f"a message of {size} bytes to or from {address} is over the limit of {limit} bytes; "
-            "send or ask for smaller batches",
+            "use smaller batches",
             {"limit": limit, "size": size},
         )
     if err.code() is _Code.UNIMPLEMENTED:
         return InvalidArgument(
             f"the server at {address} does not have the method {method}; "
-            "it is another kind of server or another version"
+            "it is another kind of server, or of another version; check the address"
         )
     if err.code() is _Code.DEADLINE_EXCEEDED:
-        return TimedOut(f"no answer from {address} to {method} before the deadline")
+        return TimedOut(f"no response from {address} to {method} before the deadline")
     if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # so gRPC says it now and then
         details = NOT_SENT if "failed to connect to all addresses" in text else None
         return Unavailable(

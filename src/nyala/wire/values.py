@@ -38,7 +38,7 @@ def array_from_ipc(stored: bytes) -> pa.Array:
     batch = read_batch(schema, header, rest[: read_header(header).body_bytes])
     if batch.num_columns != 1:
         raise InvalidArgument(
-            f"values travel as one column, not {batch.num_columns}; use a client of this version"
+            f"values are encoded as one column, not {batch.num_columns}; use a client of this version"
         )
     return batch.column(0)
 

@@ -88,7 +88,7 @@ def test_a_tablet_whose_log_is_lost_on_all_servers_goes_on_from_the_files_of_one
     for more, end in ((("--dry-run",), 0), ((), 1)):
         status, printed, said = nyala(*words, *more)
         assert status == end, said
-        assert f"its files are whole and have {len(ROWS):,} rows, as of entry " in said
+        assert f"its files are intact and have {len(ROWS):,} rows, as of entry " in said
         assert "LOST FOR GOOD: every write after entry " in said
         assert said.count("  give up ") == 2
         assert bool(more) == ("nothing was changed: --dry-run" in printed)

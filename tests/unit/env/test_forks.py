@@ -45,7 +45,7 @@ def test_a_child_of_a_process_that_had_a_client_is_told_so_and_what_to_do():
     finally:
         loop.close()
     for words in (*said, in_child(make)):  # closed or not
-        assert "forked from one that had made a client" in words
+        assert "forked from one that had a client" in words
         assert "get_context('spawn')" in words
 
 

@@ -32,7 +32,7 @@ def test_each_server_has_its_own_log_and_what_it_said_last_is_found(tmp_path):
         wait_until(functools.partial(ended, server), "its end")
         assert "nowhere" in processes.last_lines(server)
         assert Path(server.dir + ".pid").read_text().split()[0].isdigit()
-    with pytest.raises(Unavailable, match=r"(?s)tserver-0 has ended; the end of .*nowhere"):
+    with pytest.raises(Unavailable, match=r"(?s)tserver-0 has exited; the last lines of .*nowhere"):
         processes.require_running(layout, ["tserver-0"])
 
 
@@ -51,6 +51,8 @@ def test_an_installation_that_cannot_run_servers_says_so(tmp_path, monkeypatch):
     broken.write_text("#!/bin/sh\necho no module named nyala >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
-    with pytest.raises(Unavailable, match="no server can be started: no module named nyala"):
+    with pytest.raises(
+        Unavailable, match="the server process failed to start: no module named nyala"
+    ):
         ForkServer().start(Layout(str(tmp_path), (), {}), [spec(tmp_path, "tserver-0")])
     assert not list(tmp_path.glob("*.pid"))

@@ -129,7 +129,7 @@ def test_a_configuration_is_rewritten_once_and_the_old_one_kept(folder):
         ([THREE[0], peer(U2, 7051), THREE[2]], "have one address"),
         ([U1, U2, U3], "is no member now"),
         ([f"{U1}:127.0.0.1:7051"], "write UUID:HOST:PORT/PEER_HOST:PEER_PORT"),
-        ([f"{U1}:nowhere/127.0.0.1:1"], "is no address"),
+        ([f"{U1}:nowhere/127.0.0.1:1"], "is not an address"),
         (["XY:127.0.0.1:1/127.0.0.1:2"], "32 lower-case hex digits"),
     ],
 )

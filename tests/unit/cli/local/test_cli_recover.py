@@ -1,4 +1,4 @@
-"""`nyala local_replica unsafe_recover`: a LOST replica goes on alone from its files, and no other one."""
+"""`nyala local_replica unsafe_recover`: a LOST replica becomes the only member of its group."""
 
 import json
 import os
@@ -81,13 +81,13 @@ def test_what_is_lost_is_named_and_nothing_is_done_before_it_is_agreed_to(folder
         code, _, said = recover(folder, *words, answer=answer)
         assert code == status
         for told in (
-            f"UNSAFE: the replica of {GROUP} in {folder} goes on alone",
+            f"UNSAFE: the replica of {GROUP} in {folder} becomes the only member of its group",
             "0000000001.wal is missing from the log",
-            "its files are whole and have 30 rows, as of entry 1.3",
+            "its files are intact and have 30 rows, as of entry 1.3",
             "LOST FOR GOOD: every write after entry 1.3, acknowledged or not",
             "entries up to 9 are known to have been committed",
             f"give up {U2} at a2:1",
-            "BUT if another replica of it works",
+            "BUT if another replica works",
         ):
             assert told in said, said
         assert now_or_lost(folder) == before
@@ -103,7 +103,7 @@ def test_a_log_that_continues_the_files_is_kept(folder):
     stage(folder, ReplicaStage.LOST)
     status, printed, said = recover(folder, "--yes", "--format", "json")
     assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
-    assert "its log continues them up to entry 1.6" in said
+    assert "its log continues up to entry 1.6" in said
     found, hard_state, alone, last = now(folder)
     assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERM_GAP, 6))
     assert hard_state.term == 7 + TERM_GAP, "above the log's too"

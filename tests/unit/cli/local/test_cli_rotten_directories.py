@@ -39,7 +39,7 @@ def a_file_less(folder):
 
 
 ROT = {
-    "clock": (rotten("hybrid_clock"), "should hold the hybrid clock's ceiling"),
+    "clock": (rotten("hybrid_clock"), "does not hold a hybrid clock ceiling"),
     "manifest": (rotten(f"data/{GROUP}/MANIFEST"), f"{GROUP}: "),
     "a file of the tablet": (a_file_less, "which its MANIFEST names"),
     "superblock": (rotten(f"superblock/{GROUP}"), "is not a superblock"),

@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "wal"
 FIRST, SECOND = "0000000001.wal", "0000000002.wal"
 
 SEALED = """\
-1 segment, 7 records of 2 groups; the log itself tells that it was durable up to segment 7, offset 651
+1 segment, 7 records of 2 groups; it was durable up to segment 7, offset 651
 
 {path}: segment 7 of server abababababababababababababababab, \
 sealed at 2026-01-01 00:00:00.000000 UTC: 1,007 bytes, index of 6 rows
@@ -162,7 +162,7 @@ def test_a_torn_tail_is_no_damage(folder):
     at = data.index(b"the last") - RECORD_HEADER_BYTES
     for torn, check in (
         (data[: at + 85], "the file ends inside the payload of entry 1.4 (8 bytes)"),
-        (data[: at + 30], "the file ends inside a record's header"),
+        (data[: at + 30], "the file ends within a record header"),
         (data[:at] + b"\xee" * 99, "no record begins here: its magic is missing"),
     ):
         path.write_bytes(torn)
@@ -193,7 +193,7 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     (wal / FIRST).write_bytes(whole[: whole.index(b"the last") + 8])
     status, text = dump(wal / FIRST)  # the segments behind it tell
     assert status == 1
-    assert "DAMAGE: the footer is missing, though the log goes on behind it" in text
+    assert "DAMAGE: the footer is missing, although the log continues after it" in text
     (wal / FIRST).write_bytes(b"\0" + whole[1:])
     assert "magic or the checksum of the segment header" in dump(folder)[1]
     (wal / FIRST).write_bytes(whole[:-1] + b"\0")
@@ -205,7 +205,7 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     status, text = dump(folder)
     assert status == 1
     assert "the segments 2..3 before it are missing" in text
-    assert "the header tells segment 2, the name 4" in text
+    assert "the header has segment number 2, the name 4" in text
 
 
 def test_the_log_of_two_servers_is_named(folder):
@@ -240,7 +240,7 @@ def test_damaged_consensus_metadata_is_damage(folder):
     ("name", "content", "said"),
     [
         ("nothing", None, "No such file"),
-        ("notes.txt", b"hello", "is no log segment"),
+        ("notes.txt", b"hello", "is not a log segment"),
         ("empty", "dir", "holds neither a log nor consensus metadata"),
     ],
 )

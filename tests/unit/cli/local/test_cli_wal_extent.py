@@ -52,7 +52,7 @@ def test_the_note_is_shown_and_a_whole_log_is_whole(folder):
         status, text, _ = nyala("wal", "dump", path)
         assert status == 0
         assert (
-            f"{folder}/{FILE_NAME}: {NAMES[0]} to {NAMES[3]} have to be there, up to offset {END} of "
+            f"{folder}/{FILE_NAME}: {NAMES[0]} to {NAMES[3]} have to exist, up to offset {END} of "
             "the last one\n" in text
         )
     shown = json.loads(nyala("wal", "dump", folder, "--format", "json")[1])["extent"]
@@ -115,8 +115,8 @@ def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
         note.write_bytes(rotten)
     status, text, _ = nyala("wal", "dump", folder)
     assert (status, checked(folder)[0]) == ((0, 0) if rotten is None else (1, 1))
-    what = "is not there" if rotten is None else "is damaged"
-    assert f"{note}: {what}: which segments have to be there is not known" in text
+    what = "does not exist" if rotten is None else "is damaged"
+    assert f"{note}: {what}: the expected segments are unknown" in text
 
 
 def test_segments_that_come_and_go_while_they_are_read_are_not_missed(folder):

@@ -121,7 +121,7 @@ async def test_any_replica_says_where_to_cut(s):
 async def test_what_cannot_be_cut_is_refused_by_servers(s):
     with pytest.raises(InvalidArgument, match="at most 4096: ask for pieces of"):
         await s.split(1)
-    with pytest.raises(InvalidArgument, match="not read in pieces"):
+    with pytest.raises(InvalidArgument, match="only scans can be split"):
         await s.split(1000, changes=True, at=1 << 40)
 
 

@@ -58,8 +58,8 @@ def test_lossy_values_are_refused_with_their_row(name, array, row, words):
         ("x", pa.array(["a"]), "has type string"),
         ("d", pa.array([0.5]), "binary fractions are not decimal ones"),
         ("g", pa.array([Decimal("0.5")]), "decimal fractions are not binary ones"),
-        ("z", pa.array([NOON]), "unknown without a time zone"),
-        ("t", pa.array([NOON.replace(tzinfo=UTC)]), "keeps no time zone"),
+        ("z", pa.array([NOON]), "without a time zone does not name a moment"),
+        ("t", pa.array([NOON.replace(tzinfo=UTC)]), "stores no time zone"),
         ("day", pa.array([NOON]), "has type timestamp[us]"),
         ("t", pa.array([5]), "has type int64"),
         ("v", pa.array([[1]]), "has type list"),
@@ -118,15 +118,15 @@ def test_dicts_that_do_not_fit(rows, words):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (5, "a int is no table data; pass an Arrow table"),
-        (None, "a NoneType is no table data"),
-        ("abc", "a str is no table data"),
-        (KEY, "a dict is no table data"),
+        (5, "a int is not table data; pass an Arrow table"),
+        (None, "a NoneType is not table data"),
+        ("abc", "a str is not table data"),
+        (KEY, "a dict is not table data"),
         ([KEY, 5], "row 1 is a int, not a dict"),
         ([KEY | {5: 1}], "a column name is a str, not 5"),
         (pl.Series([1]), "cannot be read as a table"),
-        (pl.LazyFrame({"k": [1]}), "a LazyFrame is no table data"),
-        (pa.table([[1], [1], [2]], names=["k", "k", "s"]), "'k' is in the data twice"),
+        (pl.LazyFrame({"k": [1]}), "a LazyFrame is not table data"),
+        (pa.table([[1], [1], [2]], names=["k", "k", "s"]), "'k' appears twice in the data"),
         (pd.DataFrame({"k": [1], "s": [object()]}), "cannot be read as a table"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -185,7 +185,7 @@ def test_no_columns_and_columns_twice():
         [*TABLE.to_batches()[0].columns, pa.array([1, 2])], list("vskv")
     )
     for data in (twice, Stream(pa.Table.from_batches([twice]))):
-        with pytest.raises(InvalidArgument, match="'v' is in the data twice"):
+        with pytest.raises(InvalidArgument, match="'v' appears twice in the data"):
             to_batches(data, SCHEMA)
 
 

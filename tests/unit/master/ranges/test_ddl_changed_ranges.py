@@ -53,7 +53,7 @@ def test_tokens_of_older_ranges_are_refused_at_a_later_time_and_hold_for_an_earl
         assert [b.column("k").to_pylist() for part in found for b in part] == [[5]]
         late = await ddl.ask(ddl.core.reader.tokens, replace(opened), ReadSpec(), 10_000)
         assert len(late) == 2, "planned by who does not know"
-        with pytest.raises(RangesChanged, match="plan it anew"):
+        with pytest.raises(RangesChanged, match="plan it again"):
             await ddl.ask(ddl.core.reader.collect_all, late)
         assert len(await ddl.ask(ddl.core.plan(replace(opened), ReadSpec()).verified)) == 3
 

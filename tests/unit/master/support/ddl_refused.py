@@ -27,7 +27,7 @@ CREATE = {
     "a name without end": (broken(name="x" * 10_000), "1 to 256 bytes"),
     "the name of another": (broken(name="t"), "exists already"),
     "10,000 columns": (too_wide(), "10000 columns; a table has at most 1000"),
-    "a column that does not print": (broken(schema__columns__1__name="a\nb"), "does not print"),
+    "a column that unprintable": (broken(schema__columns__1__name="a\nb"), "unprintable"),
     "overlapping ranges": (ranges(piece(key(0), key(5)), piece(key(4), key(9))), "overlap"),
     "an empty range": (ranges(piece(key(5), key(5))), "empty"),
     "a bound that is no key": (ranges(piece(b"\xff", None)), "no key of its columns"),

@@ -74,7 +74,7 @@ def test_what_is_refused_says_why_and_changes_nothing():
     with pytest.raises(CasFailed) as lost:
         cluster.change("1", Change(ADD, member("4")), expected=OpId(1, 7))
     assert lost.value.details == {"expected": "1.7", "found": str(NO_OP)}
-    with pytest.raises(InvalidArgument, match="one after the other"):
+    with pytest.raises(InvalidArgument, match="one change after the other"):
         cluster.change("1", Change(ADD, member("4")), Change(ADD, member("5")))
     assert log_of(cluster["1"]) == ["1.1"]
     assert cluster.change("1", Change(ADD, member("4")), expected=NO_OP) == OpId(1, 2)

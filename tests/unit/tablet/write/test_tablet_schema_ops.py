@@ -110,7 +110,7 @@ def test_a_schema_that_cannot_follow_is_refused_by_every_replica_alike(driver):
     before = driver.rows()
     count, [error] = driver.apply_schema(wrong)
     assert (count, error.row, error.code) == (0, 0, "invalid_argument")
-    assert error.message.startswith("column 'a' would change its type or what older rows hold")
+    assert error.message.startswith("column 'a' would change its type or its value in older rows")
     count, [error] = driver.apply_schema(replace(INT_KEY, version=1), compression="much")
     assert (count, error.code) == (0, "invalid_argument")
     assert "compression='much'" in error.message

@@ -25,7 +25,7 @@ def test_an_order_that_a_disk_refuses_may_be_given_again(number: int):
         rpc: Any = None
         env = system_env(rpc)
         try:
-            with pytest.raises(Unavailable, match="disk did not take it"):
+            with pytest.raises(Unavailable, match="disk of this server failed"):
                 await OrderFence(env, Self(), Fence()).run_to_completion(full())  # type: ignore[arg-type]
         finally:
             await env.tasks.close()

@@ -122,7 +122,7 @@ def test_a_change_that_nobody_could_commit_is_refused_before_it_is_logged():
         at = group.status().config
         err = await refused(group.change(("remove", group.member(live))))
         assert isinstance(err, Unavailable)
-        assert "of the 2 voters that there would be 1 answer, and 2 are needed" in err.message
+        assert "only 1 of the 2 voters after the change respond, and 2 are needed" in err.message
         demote = group.member(live, voter=False)
         assert isinstance(await refused(group.change(("modify", demote))), Unavailable)
         assert group.status().config == at
@@ -140,7 +140,7 @@ def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
         await group.cluster.loop.delay(after_ms * 1000)
         err = await refused(group.change(("remove", group.member(live))))
         assert isinstance(err, Unavailable)
-        assert "of the 2 voters that there would be 1 answer, and 2 are needed" in err.message
+        assert "only 1 of the 2 voters after the change respond, and 2 are needed" in err.message
         assert group.status().config == at
         assert len((await group.change(("remove", group.member(dead)))).members) == 2
 

@@ -185,7 +185,7 @@ def test_names_that_do_not_fit_the_columns_are_refused(wrong):
             token.MergeFrom(pb.ScanToken(**wrong))
             return await reader.collect_all([token])
 
-        with pytest.raises(InvalidArgument, match=r"columns under|column id 7"):
+        with pytest.raises(InvalidArgument, match=r"columns with|column id 7"):
             await t.ask(read)
 
     with_table(work)

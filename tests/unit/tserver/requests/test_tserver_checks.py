@@ -42,7 +42,9 @@ def test_no_order_is_obeyed_before_a_majority_of_masters_has_told_its_term():
     fence = Fence()
     for master in ("m1", "m1", "stranger"):
         fence.learn(master, MASTERS, "cat", 5)
-        with pytest.raises(Unavailable, match="not heard from a majority of its masters yet"):
+        with pytest.raises(
+            Unavailable, match="not received heartbeat responses from a majority of its masters yet"
+        ):
             fence.check(order())
     fence.learn("m2", MASTERS, "cat", 7)
     with pytest.raises(CasFailed, match="led in term 5; term 7 is known"):

@@ -125,7 +125,7 @@ def test_a_time_that_never_comes_is_given_up(tmp_path, leads):
     server = Server(str(tmp_path), leads=leads)
 
     async def story():
-        with pytest.raises(TimedOut, match="not summed up in 10 ms"):
+        with pytest.raises(TimedOut, match="not computed in 10 ms"):
             await server.ask(server.driver.now + 1000, timeout_ms=10)
 
     asyncio.run(story())

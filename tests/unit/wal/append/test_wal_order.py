@@ -164,7 +164,7 @@ def test_a_full_queue_refuses_until_the_disk_has_caught_up():
     async def main(loop):
         wal, _ = await Machine(loop).open(queue_bytes=3000)
         first = append(wal, A, [entry(1, bytes(2000))])
-        with pytest.raises(Throttled, match="wait for the log's disk") as caught:
+        with pytest.raises(Throttled, match="are waiting to be written to the log") as caught:
             wal.reserve(B, [entry(1, bytes(2000))], None)
         assert caught.value.details["retry_after_ms"] == "20"
         assert wal.stats().pending_bytes == 2000 + 2 * RECORD_HEADER_BYTES

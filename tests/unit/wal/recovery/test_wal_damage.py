@@ -230,7 +230,7 @@ def test_a_read_that_errs_costs_neither_the_tail_nor_a_verdict(at):
 
         files.read = read
         bad = 99
-        with pytest.raises(OSError, match="gave as many results; check the disk"):
+        with pytest.raises(OSError, match="returned different bytes; check the disk"):
             await open_wal(files, machine.tasks())
         reads.clear()
         bad = 2

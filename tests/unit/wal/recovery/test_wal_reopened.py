@@ -91,7 +91,7 @@ def test_a_segment_that_reads_differently_each_time_is_neither_torn_nor_damaged(
             return bytes(data)
 
         files.read = differs
-        with pytest.raises(OSError, match="gave as many results"):
+        with pytest.raises(OSError, match="returned different bytes"):
             recover(files, "/d/wal", UUID, 0)
 
     run(main)

@@ -158,7 +158,7 @@ def test_oversized_messages_are_refused_on_every_side():
                 async for _ in rpc.stream(address, methods.DO_PUT, puts(big)):
                     pass
             assert caught.value.details["limit"] == limit  # refused by the server
-            with pytest.raises(TooLarge, match="ask for less"):
+            with pytest.raises(TooLarge, match="request less data"):
                 await describe(rpc, address, name="big")
             with pytest.raises(TooLarge) as caught:
                 await describe(rpc, address, id="x" * (2 << 20))
