@@ -41,12 +41,7 @@ class CopyWitness:
         fetch: what comes from the source.
     """
 
-    def __init__(
-        self,
-        context: ReplicaContext,
-        job: CopyJob,
-        replica: Replica,
-    ) -> None:
+    def __init__(self, context: ReplicaContext, job: CopyJob, replica: Replica) -> None:
         self.fetch = CopyFetcher(context, job, None)
         self._context = context
         self._progress = job.progress
