@@ -13,7 +13,7 @@ from nyala.replica.superblock import Superblocks
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_support import LIMITED, story
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_busy_rate_bytes=5000)
@@ -133,12 +133,10 @@ async def test_the_same_order_again_tells_how_far_it_is(fleet):
 
 
 @pytest.mark.row("S1.50")
-@story()
+@story(options=LIMITED)
 async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
     await fill(fleet)
     leader = await flush(fleet)
-    slow = fleet.host(3).copies._pace
-    slow._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
@@ -147,21 +145,27 @@ async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
     assert fleet.leftovers(3) == []
     await fleet.until(lambda: fleet.sessions() == 0, "the source was told")
     await fleet.ask(3, methods.CANCEL_COPY, request)
-    slow._rate = 0
     await fleet.order(3, leader)
     await fleet.copied(3)
 
 
-@story(servers=4)
+@story(servers=4, options=LIMITED)
 async def test_a_copy_is_no_faster_than_allowed(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     began = fleet.loop.now_us()
-    fleet.host(3).copies._pace._rate = 1000
     await fleet.order(3, leader)
     progress = await fleet.copied(3)
     seconds = (fleet.loop.now_us() - began) / 1e6
     assert seconds >= (progress.bytes_total - 700) / 1000
+
+
+async def a_piece(fleet, source):
+    """Read a piece of a file for another server, and end its session."""
+    sessions = fleet.host(source).copies.sessions
+    offer = await fleet.as_(source, sessions.begin(GROUP, uuid_of(9)))
+    await fleet.as_(source, sessions.read(offer.session, offer.files[0].name, 0))
+    await fleet.as_(source, sessions.hold(offer.session, end=True))
 
 
 @pytest.mark.parametrize("writing", [True, False])
@@ -173,8 +177,7 @@ def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
         await fill(fleet)
         leader = await flush(fleet)
         await fleet.pass_ms(3000)
-        writers = fleet.host(leader).copies.sessions._pace.writers
-        assert not writers.busy  # from now on it knows what is new
+        await a_piece(fleet, leader)  # from now on the source knows what is new
         until = [writing]
 
         async def write():

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from nyala.common.errors import NyalaError, Unavailable
@@ -18,6 +19,7 @@ QUICK = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_retry_ms=3000,
     copy_session_ttl_ms=4000,
 )  # fmt: skip
+LIMITED = msgspec.structs.replace(QUICK, copy_rate_bytes=1000)
 EVERYTHING = {"k": 30}
 
 
@@ -184,15 +186,13 @@ def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
     tell()
 
 
-@story(options=QUICK)
+@story(options=LIMITED)
 async def test_what_a_crash_left_of_a_copy_is_so_again_when_the_next_copy_ends_early(fleet):
     leader = await prepared(fleet)
     for _ in range(2):
-        fleet.host(3).copies._pace._rate = 1000
         await fleet.order(3, leader)
         await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
         await fleet.restart_after_power_cut(3)
-        fleet.host(3).copies._pace._rate = 1000
         await fleet.order(3, leader)
         await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun again")
         request = pb.CancelCopyRequest(
@@ -201,7 +201,6 @@ async def test_what_a_crash_left_of_a_copy_is_so_again_when_the_next_copy_ends_e
         await fleet.ask(3, methods.CANCEL_COPY, request)
         assert fleet.host(3).find(GROUP).state is State.FAILED
         assert fleet.leftovers(3) == [f"superblock/{GROUP}"]
-    fleet.host(3).copies._pace._rate = 0
     await fleet.order(3, leader)
     await fleet.copied(3)
 
@@ -222,10 +221,9 @@ async def test_two_copies_at_once_from_one_source_and_one_to_a_server_that_is_st
     assert fleet.machine(3).sums == fleet.machine(4).sums == EVERYTHING
 
 
-@story(options=QUICK)
+@story(options=LIMITED)
 async def test_a_server_that_stops_in_order_leaves_nothing_of_a_copy(fleet):
     leader = await prepared(fleet)
-    fleet.host(3).copies._pace._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     files, host = fleet.processes[3].env.files, fleet.host(3)
@@ -236,10 +234,9 @@ async def test_a_server_that_stops_in_order_leaves_nothing_of_a_copy(fleet):
     assert fleet.host(3).find(GROUP) is None
 
 
-@story(options=QUICK)
+@story(options=LIMITED)
 async def test_what_a_crash_left_of_a_copy_can_be_deleted(fleet):
     leader = await prepared(fleet)
-    fleet.host(3).copies._pace._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     with pytest.raises(Unavailable, match="being created, copied or deleted"):

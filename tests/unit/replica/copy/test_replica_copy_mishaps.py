@@ -6,8 +6,10 @@ import errno
 import pytest
 
 from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
+from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
+from nyala.raft.messages import PeerBatch, RequestVote
 from nyala.replica import lifecycle
 from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy import uncancellable
@@ -15,7 +17,7 @@ from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
 from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import Checkpoint, PartsMachine, story
+from tests.unit.replica.support.copy_support import LIMITED, Checkpoint, PartsMachine, story
 from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
@@ -76,9 +78,14 @@ def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was
             await fleet.order(gone, leader)
             await fleet.until(lambda: fleet.stage(gone) is CopyStage.CANCELLED, "cancelled")
         assert len(asked) == 1 + (first == "cancelled")
+        refused = fleet.refusals(gone, "group")
         assert fleet.replica(gone).state is State.TOMBSTONED
         assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
-        assert not fleet.replica(gone).tombstone._silent, "it votes again"
+        ask = RequestVote(
+            sender=uuid_of(leader), to=uuid_of(gone), term=99, hlc=1, last=OpId(99, 99), pre=True
+        )
+        fleet.deliver(gone, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
+        assert fleet.refusals(gone, "group") == refused, "it votes again"
         await fleet.order(gone, leader)
         await fleet.copied(gone)
 
@@ -232,7 +239,7 @@ async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet
         assert await fleet.as_(leader, sessions.read(offer.session, name, offset)) == b""
 
 
-@story()
+@story(options=LIMITED)
 async def test_a_disk_with_room_for_one_of_two_copies_gets_one(fleet):
     """Both would fill it together, and neither of them would end."""
     for number in range(3):
@@ -243,7 +250,6 @@ async def test_a_disk_with_room_for_one_of_two_copies_gets_one(fleet):
         await fleet.write(b"k 1", group=OTHER)
     other = await fleet.leader(OTHER)
     await fleet.as_(other, fleet.replica(other, OTHER).flush())
-    fleet.host(3).copies._pace._rate = 3000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     files, size = fleet.processes[3].env.files, fleet.progress(3).bytes_total

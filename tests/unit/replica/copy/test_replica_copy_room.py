@@ -152,6 +152,14 @@ async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
 @story(servers=5, options=NARROW)
 async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(fleet):
     await several(fleet, {GROUP: 0, OTHER: 0})
+    sessions, offers = fleet.host(0).copies.sessions, []
+    begin = sessions.begin
+
+    async def noted(*args, **more):
+        offers.append(await begin(*args, **more))
+        return offers[-1]
+
+    sessions.begin = noted
     await fleet.order(3, 0, group=GROUP)
     await fleet.until(lambda: fleet.stage(3, GROUP) is CopyStage.FILES, "files of the first come")
     await fleet.order(4, 0, group=OTHER)
@@ -162,9 +170,8 @@ async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(
     held = source.copies.sessions.room
     assert 3000 < held.used_bytes <= ROOM
     await fleet.copied(3, group=GROUP)
-    await fleet.as_(
-        0, source.copies.sessions.hold(*source.copies.sessions._holds._sessions, end=True)
-    )
+    assert [o.session for o in offers] == [offers[0].session], "one was let in"
+    await fleet.as_(0, sessions.hold(offers[0].session, end=True))
     await fleet.copied(4, group=OTHER)
     await fleet.pass_ms(TOLD_US // 1000)
     assert source.problems() == []

@@ -13,7 +13,7 @@ from nyala.replica.witness import Witness
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.replica.support.copy_story import fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_support import LIMITED, story
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 
@@ -101,10 +101,9 @@ async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet)
 
 
 @pytest.mark.row("S1.50")
-@story(servers=4, members=2)
+@story(servers=4, members=2, options=LIMITED)
 async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
     leader = await with_witness(fleet)
-    fleet.host(3).copies._pace._rate = 1000
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)

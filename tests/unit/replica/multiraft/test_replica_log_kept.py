@@ -18,7 +18,7 @@ BIG = b"k" * 200_000 + b" 1"
 async def test_a_configuration_stays_in_the_log_until_the_metadata_are_saved(fleet):
     """A full disk refuses consensus metadata for a while; the log is all that has the new members then."""
     leader = await fleet.leader()
-    cmeta = fleet.host(leader)._context.cmeta
+    cmeta = fleet.replica(leader).context.cmeta
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -45,21 +45,21 @@ async def test_a_source_keeps_its_log_from_before_the_files_are_fixed(fleet):
     """The lane has fixed the cut and the loop hears of it late; what was flushed meanwhile is copied next."""
     await fill(fleet)
     leader = await flush(fleet)
-    sessions = fleet.host(leader).copies.sessions
-    fix = sessions._fix
+    tasks, machine = fleet.processes[leader].env.tasks, fleet.machine(leader)
+    run = tasks.run
     late: list[int] = []
 
-    async def fixed_and_heard_late(session):
-        found = await fix(session)
-        if not late:
+    async def fixed_and_heard_late(lane, fn, *args, **more):
+        found = await run(lane, fn, *args, **more)
+        if fn == machine.checkpoint and not late:
             late.append(found.cut.op.index)
             for _ in range(20):
                 await fleet.call(leader, BIG)
             await fleet.replica(leader).flush()
-            await fleet.host(leader)._context.env.tasks.sleep_ms(4000)
+            await tasks.sleep_ms(4000)
         return found
 
-    sessions._fix = fixed_and_heard_late
+    tasks.run = fixed_and_heard_late
     await fleet.order(3, leader)
     progress = await fleet.copied(3)
     assert progress.stage is CopyStage.WAITING

@@ -3,6 +3,8 @@
 import json
 from typing import cast
 
+import msgspec
+
 from nyala.admin.fencing import Fence, OrderFence
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId
@@ -25,6 +27,9 @@ from tests.unit.replica.support.replica_support import (
 )
 
 PARTS = 3
+OPTIONS = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700)
+LIMITED = msgspec.structs.replace(OPTIONS, copy_rate_bytes=1000)
+"""Copies take seconds: a test acts while one is made."""
 
 
 class Checkpoint:
@@ -237,7 +242,7 @@ class CopyFleet(Fleet):
 
 def story(servers=4, members=3, options=None, start=True, max_time_s=900):
     """Run an async test function with a fleet whose last servers have no replica yet."""
-    options = options or Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700)
+    options = options or OPTIONS
 
     def decorate(fn):
         def wrapped():
