@@ -172,7 +172,11 @@ async def hybrid_clock_in(fleet, year):
     await fleet.settled()
     leader = await fleet.leader()
     wrong = (leader + 1) % 3
-    fleet.processes[wrong].server.clock._hybrid._last = from_micros(WALL_START_US + until(year))
+    process = fleet.processes[wrong]
+    process.kill(power_cut=True)
+    ceiling = from_micros(WALL_START_US + until(year))
+    write_ceiling(process.disk.mount(), "/data/hybrid_clock", ceiling)
+    await fleet.boot(wrong)
     for _ in range(5):
         await fleet.write(b"k 1")
         await fleet.pass_ms(500)

@@ -1,5 +1,11 @@
 """Applying: however entries are grouped, the same takes effect, the same is answered, the same is saved."""
 
+import asyncio
+from collections import deque
+from contextlib import suppress
+from itertools import accumulate, pairwise
+from tempfile import TemporaryDirectory
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,55 +48,104 @@ def log_of(drawn):
     return entries
 
 
-def applier(directory="/nowhere"):
-    machine = AddingMachine(SystemFiles(), directory)
-    return Applier(
-        None,  # type: ignore[arg-type]
-        machine,
-        ClientSessions.load(machine.cut.extra),
-        group_ops=7,
-        group_bytes=300,
-        deliver=lambda *_: None,
-        may_apply=lambda: True,
-    )
+class Lanes:
+    """Lanes that run inline."""
+
+    async def run(self, _lane, work, *args):
+        return work(*args)
+
+    run_brief = run
+
+
+class Replica:
+    """An applier, and what it has delivered.
+
+    Attributes:
+        answers: to each entry.
+        groups: how many entries were applied at one go each time.
+    """
+
+    def __init__(self, directory="/nowhere", group_ops=7, group_bytes=300):
+        self.machine = AddingMachine(SystemFiles(), directory)
+        self.answers: list[Answer | None] = []
+        self.groups: list[int] = []
+        self.applier = Applier(
+            Lanes(),  # type: ignore[arg-type]
+            self.machine,
+            ClientSessions.load(self.machine.cut.extra),
+            group_ops=group_ops,
+            group_bytes=group_bytes,
+            deliver=self._deliver,
+            may_apply=lambda: True,
+        )
+
+    def _deliver(self, group, answers):
+        self.groups.append(len(group))
+        self.answers += answers
+        if group[-1].id == self._last:
+            self._feed()
+
+    def apply(self, *fed):
+        """Feed entries, each list when those before it are applied; return the answers to all so far."""
+        self._fed = deque(fed)
+
+        async def main():
+            self._running = asyncio.ensure_future(self.applier.run())
+            self._feed()
+            with suppress(asyncio.CancelledError):
+                await self._running
+
+        asyncio.run(main())
+        return self.answers
+
+    def _feed(self):
+        if not self._fed:
+            self._running.cancel()
+            return
+        entries = self._fed.popleft()
+        self._last = entries[-1].id
+        self.applier.feed(entries, awaited=True)
+
+    def flush(self):
+        """Make what is applied durable, as a replica does."""
+        build = self.applier.prepare_flush()
+        if build is not None:
+            build()()
 
 
 @given(steps, st.lists(st.integers(1, 12), min_size=40, max_size=40))
 def test_grouping_changes_nothing(drawn, sizes):
     log = log_of(drawn)
-    single, grouped = applier(), applier()
-    one_by_one = [single._apply([entry])[0] for entry in log]
-    answers: list[Answer | None] = []
-    for size in sizes:
-        group, rest = log[len(answers) : len(answers) + size], len(answers) < len(log)
-        if rest:
-            answers += grouped._apply(group)
-    assert answers == one_by_one
+    single, grouped = Replica(), Replica(group_ops=12, group_bytes=1 << 20)
+    ends = [0, *(e for e in accumulate(sizes) if e < len(log)), len(log)]
+    answers = grouped.apply(*(log[a:b] for a, b in pairwise(ends)))
+    assert answers == single.apply(*([entry] for entry in log))
+    assert single.groups == [1] * len(log)
+    assert grouped.groups == [b - a for a, b in pairwise(ends)]
     assert grouped.machine.sums == single.machine.sums
-    assert grouped.sessions.dump() == single.sessions.dump()
+    assert grouped.applier.sessions.dump() == single.applier.sessions.dump()
 
 
 @given(steps, st.integers(0, 40))
 def test_a_replay_from_the_cut_ends_where_the_first_run_did(drawn, at):
     log = log_of(drawn)
-    whole, first = applier(), applier()
-    for entry in log:
-        whole._apply([entry])
-    for entry in log[:at]:
-        first._apply([entry])
-    again = applier()
-    again.sessions = ClientSessions.load(first.sessions.dump())
-    again.machine.sums.update(first.machine.sums)
-    again._position = first._position
-    for entry in log[at:]:
-        again._apply([entry])
+    whole = Replica()
+    whole.apply(log)
+    with TemporaryDirectory() as directory:
+        if log[:at]:
+            first = Replica(directory)
+            first.apply(log[:at])
+            first.flush()
+        again = Replica(directory)
+    if log[at:]:
+        again.apply(log[at:])
     assert again.machine.sums == whole.machine.sums
-    assert again.sessions.dump() == whole.sessions.dump()
+    assert again.applier.sessions.dump() == whole.applier.sessions.dump()
 
 
 def test_a_duplicate_in_the_same_group_gets_the_result_of_the_first():
     log = log_of([(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", 1)] * 3)
-    first, second, third = applier()._apply(log)
+    first, second, third = Replica().apply(log)
     assert first is not None
     assert second is not None
     assert (first.kind, second.kind) == (AnswerKind.DONE, AnswerKind.DUPLICATE)
@@ -99,38 +154,37 @@ def test_a_duplicate_in_the_same_group_gets_the_result_of_the_first():
 
 
 def test_groups_are_bounded_in_operations_and_bytes():
-    made = applier()
+    made = Replica()
     payload = b"k 1" + b" " * 60
     log = log_of([(EntryKind.OPERATION, CLIENTS[0], n, 0, payload, 1) for n in range(20)])
-    made._queue.extend(log)
-    sizes = []
-    while made._queue:
-        sizes.append(len(made._take()))
-    assert sum(sizes) == 20
-    assert max(sizes) * len(log[0].payload) <= 300
-    made._queue.extend(log_of([(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"x" * 9999, 1)] * 2))
-    assert len(made._take()) == 1, "one at least, whatever its size"
-    made._queue.clear()
-    made._queue.extend(log_of([(EntryKind.NOOP, CLIENTS[0], 0, 0, b"", 1)] * 20))
-    assert len(made._take()) == 7
+    made.apply(log)
+    assert sum(made.groups) == 20
+    assert 1 < max(made.groups) <= 300 // len(log[0].payload)
+    large = Replica()
+    payload = b"k 1" + b" " * 9999
+    large.apply(log_of([(EntryKind.OPERATION, CLIENTS[0], n, 0, payload, 1) for n in range(2)]))
+    assert large.groups == [1, 1], "one at least, whatever its size"
+    many = Replica()
+    many.apply(log_of([(EntryKind.NOOP, CLIENTS[0], 0, 0, b"", 1)] * 20))
+    assert many.groups == [7, 7, 6]
 
 
 def test_an_entry_out_of_order_stops_the_replica():
     log = log_of([(EntryKind.NOOP, CLIENTS[0], 0, 0, b"", 1)] * 3)
-    made = applier()
-    made._apply(log[:1])
-    with pytest.raises(AssertionError, match="after"):
-        made._apply(log[2:])
     early = Entry(OpId(1, 2), 1, EntryKind.NOOP)
-    with pytest.raises(AssertionError, match="stamp"):
-        made._apply([early])
+    for wrong, why in ((log[2], "after"), (early, "stamp")):
+        made = Replica()
+        made.apply(log[:1])
+        with pytest.raises(AssertionError, match=why):
+            made.apply([wrong])
+        assert made.applier.applied == log[0].id
 
 
 def test_an_operation_of_a_newer_version_stops_the_replica_with_its_data_kept():
-    made = applier()
+    made = Replica()
     newer = Entry(OpId(1, 1), 1, EntryKind.OPERATION, b"\xff" * 60)
     with pytest.raises(BadVersion, match="version 255"):
-        made._apply([newer])
+        made.apply([newer])
     assert made.machine.sums == {}
 
 
@@ -138,7 +192,7 @@ def test_replicas_that_apply_at_other_times_keep_the_same_results():
     """Results expire by the stamps of entries: what a retry gets does not hang on when it is applied."""
     for later, kind in ((9 * SECOND, AnswerKind.DUPLICATE), (11 * SECOND, AnswerKind.EXPIRED)):
         drawn = [(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", s) for s in (SECOND, later)]
-        early, late = applier(), applier()
-        answers = [early._apply(log_of(drawn)), [late._apply([e])[0] for e in log_of(drawn)]]
+        early, late = Replica(), Replica()
+        answers = [early.apply(log_of(drawn)), late.apply(*([e] for e in log_of(drawn)))]
         assert [a[1] and a[1].kind for a in answers] == [kind, kind]
-        assert early.sessions.dump() == late.sessions.dump()
+        assert early.applier.sessions.dump() == late.applier.sessions.dump()
