@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -11,6 +12,7 @@ from nyala.common.errors import InvalidArgument, Throttled, Unavailable
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import Lane
 from nyala.wal.format import RECORD_HEADER_BYTES
+from nyala.wal.log_state import LogState
 from nyala.wal.scan import scan
 from nyala.wal.slots import SlotState
 from tests.sim.world.loop import run
@@ -140,16 +142,23 @@ def test_a_lone_append_is_not_kept_waiting_for_company():
 @pytest.mark.row("S4.8")
 def test_an_entrys_payload_is_written_from_its_own_buffer():
     async def main(loop):
-        machine = Machine(loop)
-        wal, _ = await machine.open()
-        seen = []
-        write = wal._state.active._file.append
+        machine, seen = Machine(loop), list[object]()
+        files = machine.files()
+        open_append = files.open_append
 
-        def append_seen(buffers):
-            seen.extend(buffers)
-            return write(buffers)
+        def opened(*args, **more):
+            file = open_append(*args, **more)
+            write = file.append
 
-        wal._state.active._file.append = append_seen  # type: ignore[method-assign]
+            def append_seen(buffers):
+                seen.extend(buffers)
+                return write(buffers)
+
+            file.append = append_seen
+            return file
+
+        files.open_append = opened
+        wal, _ = await open_wal(files, machine.tasks())
         payloads = [bytes([n]) * 100_000 for n in range(3)]
         await asyncio.gather(
             *(append(wal, g, [entry(1, p)]) for g, p in zip((A, B, C), payloads, strict=True))
@@ -248,8 +257,8 @@ def test_an_io_error_fails_the_round_and_everything_later_for_good(call):
 def test_a_broken_invariant_in_the_appender_reaches_every_waiter():
     async def main(loop):
         wal, _ = await Machine(loop).open()
-        wal._state.record_durable = None  # type: ignore[method-assign, assignment]
-        err = await append(wal, A, [entry(1)])
+        with mock.patch.object(LogState, "record_durable", None):
+            err = await append(wal, A, [entry(1)])
         assert err is not None
         assert "appender stopped" in str(err)
         assert wal.failed is err

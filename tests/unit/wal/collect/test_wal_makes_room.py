@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.unit.wal.support.wal_harness import (
     open_wal,
     vote,
 )
+from tests.waiting import eventually
 
 CLEANUP = 10_000
 
@@ -80,14 +82,15 @@ def test_a_full_queue_refuses_neither_a_marker_nor_what_frees_the_log(tmp_path, 
         tasks = HeldTasks()
         wal, _ = await open_wal(
             SystemFiles(), tasks, queue_bytes=3300, segment_bytes=1 << 20, sync=False,
-            sync_interval_ms=10, directory=str(tmp_path),
+            sync_interval_ms=300, directory=str(tmp_path),
         )  # fmt: skip
+        await durable(wal, A, [entry(1)])
         tasks.held = Lane.DISK
-        waiting = [append(wal, A, [entry(i)]) for i in range(1, 21)]
+        waiting = [append(wal, A, [entry(i)]) for i in range(2, 22)]
         with pytest.raises(Throttled):
-            append(wal, A, [entry(21, bytes(3000))])
-        await wal._appender.markers._mark()
-        assert wal.stats().markers == 1
+            append(wal, A, [entry(22, bytes(3000))])
+        assert wal.stats().markers == 0
+        await eventually(lambda: wal.stats().markers == 1, "a marker of the first round")
         forgotten = asyncio.get_running_loop().create_future()
         wal.forget(B, forgotten.set_result)
         tasks.gate.set()
@@ -119,13 +122,19 @@ def test_a_segment_stops_growing_when_the_next_one_is_late(tmp_path):
                 refused = err
         assert refused is not None, "a segment without bound"
         assert "waits for its next segment" in refused.message
-        assert wal._state.active.segment.end <= 5 * SEGMENT
+        assert wal.stats().rolls == 0
+        assert wal.stats().bytes_written <= 5 * SEGMENT
         tasks.gate.set()
         tasks.held = None
-        attempt = wal._appender.roller._attempt
-        assert attempt is not None
-        await attempt
-        await durable(wal, A, [entry(first, bytes(800))])
+        taken = []
+
+        def offer():
+            with suppress(Throttled):
+                taken.append(append(wal, A, [entry(first, bytes(800))]))
+            return taken
+
+        await eventually(offer, "the next segment")
+        assert await taken[0] is None
         assert wal.stats().rolls == 1
         assert wal.failed is None
         await wal.close()

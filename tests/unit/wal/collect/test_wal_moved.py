@@ -12,13 +12,12 @@ from nyala.wal.recovered import Recovery
 from nyala.wal.recovery import recover
 from nyala.wal.segment import Segment
 from tests.sim.world.loop import run
-from tests.unit.wal.support.wal_content import fill
+from tests.unit.wal.support.wal_content import damage, fill
 from tests.unit.wal.support.wal_harness import (
     UUID,
     A,
     B,
     Machine,
-    append,
     collected,
     durable,
     entries,
@@ -210,15 +209,16 @@ def test_a_power_cut_at_any_write_of_a_collection_loses_nothing(seed, monkeypatc
     run(main)
 
 
-def test_what_is_being_replaced_is_not_moved():
+@pytest.mark.parametrize("delay_us", range(0, 4000, 100))
+def test_what_is_being_replaced_is_not_moved(delay_us):
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
-        done = append(wal, A, entries(4, 4, term=2))
-        assert not wal._admission.move(A, entries(3, 5), 0, lambda err: None, begins=True)
-        assert await done is None
-        assert not wal._admission.move(A, entries(3, 5), 0, lambda err: None, begins=True)
-        await collected(wal)
+        collecting = wal.collect()
+        await loop.delay(delay_us)
+        await durable(wal, A, entries(4, 4, term=2))
+        await collecting
+        assert [e.id for e in await wal.read(A, 3, 1 << 20)] == [OpId(1, 3), OpId(2, 4)]
         machine.disk.crash()
         _, recovered = await machine.open(segment_bytes=SEGMENT)
         assert ids(recovered, A)[-2:] == [(1, 3), (2, 4)]
@@ -248,8 +248,7 @@ def test_entries_that_cannot_be_read_are_named_and_stay():
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
-        place = wal._state.needed(A)[0]
-        machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
+        damage(machine, entry(3).payload)
         assert await collected(wal) == 0
         assert list(wal.unreadable) == [A]
         wal.release(A)
@@ -265,8 +264,7 @@ def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
-        place = wal._state.needed(A)[0]
-        machine.disk.flip_bit(f"/d/wal/{place.sequence:010d}.wal", place.offset + 81)
+        damage(machine, entry(3).payload)
         assert await collected(wal) == 0
         assert list(wal.unreadable) == [A]
         forgotten = loop.create_future()

@@ -8,8 +8,12 @@ from nyala.common.errors import BadVersion, Corrupt, LogGap
 from nyala.wal.format import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
+    LogPosition,
     crc32c,
+    draft_entry,
+    group_bytes,
 )
+from nyala.wal.frame import frame
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_crashed import FIRST, SECOND, content, crashed, flipped, replace
 from tests.unit.wal.support.wal_harness import (
@@ -97,10 +101,12 @@ def test_an_entry_that_leaves_a_gap_makes_its_group_corrupt():
         wal, _ = await machine.open()
         await durable(wal, A, entries(1, 2))
         await durable(wal, B, [entry(1)])
-        wal._admission._next[A] = None  # a broken host would do this
-        wal._state.index.drop_group(A)
-        await durable(wal, A, [entry(7)])
-        await wal.close()
+        machine.disk.kill()
+        end = SEGMENT_HEADER_BYTES + wal.stats().bytes_written
+        at = LogPosition(1, end)
+        (record,), _ = frame([draft_entry(group_bytes(A), entry(7))], at, at)
+        whole = content(machine)
+        replace(machine, whole[:end] + bytes(record) + whole[end + len(record) :])
         _, recovered = await machine.open()
         assert isinstance(recovered[A].corrupt, LogGap)
         assert indices(recovered, A) == [1, 2]

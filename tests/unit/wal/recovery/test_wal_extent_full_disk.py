@@ -1,9 +1,13 @@
 """The note of the log's extent on a full disk may go, but with it neither a loss nor what was collected."""
 
+import asyncio
 import errno
+import threading
 
 import pytest
 
+from nyala.env.files import SystemFiles
+from nyala.env.tasks import LoopTasks
 from nyala.wal.extent import FILE_NAME, Extent, ExtentFile, decode
 from nyala.wal.format import LogPosition
 from tests.sim.world.loop import run
@@ -91,29 +95,40 @@ def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
     run(main)
 
 
-def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_the_next_start():
-    async def main(loop):
-        machine = await some_segments(loop)
-        spy = SpyFiles(machine.files())
-        wal, _ = await open_wal(spy, machine.tasks(), segment_bytes=900)
+def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_the_next_start(
+    tmp_path,
+):
+    directory = str(tmp_path)
+    removing, closed = threading.Event(), threading.Event()
+
+    async def main():
+        wal, _ = await open_wal(SystemFiles(), LoopTasks(), segment_bytes=900, directory=directory)
+        for index in range(1, 2000):
+            if wal.stats().rolls == 4:
+                break
+            await durable(wal, A, [entry(index, bytes(300))])
+        await wal.close()
+        newest = max((tmp_path / "wal").iterdir()).name
+        assert newest >= f"{5:010d}.wal"
+        spy = SpyFiles(SystemFiles())
+        wal, _ = await open_wal(spy, LoopTasks(), segment_bytes=900, directory=directory)
         wal.set_anchor(A, 1 << 40)
-        closed = False
 
         def removes(call, path):
-            nonlocal closed
-            if call == "remove" and path.endswith("5.wal") and not closed:
-                closed = True
-                spy.fail = lambda call, path: None
-                wal._appender._finish()  # its lane is free: the note is DISK's
+            if call == "remove" and path.endswith(newest):
+                removing.set()
+                assert closed.wait(60)
             return full_for_the_note(call, path)
 
         spy.fail = removes
-        wal.collect()
-        await loop.delay(1_000_000)
-        assert closed
-        machine.disk.kill()
-        wal, _ = await machine.open(segment_bytes=900)
-        assert wal.unattributed is None
+        collecting = wal.collect()
+        await asyncio.to_thread(removing.wait, 60)
+        spy.fail = lambda call, path: None
+        await wal.close()  # its lane is free: the note is DISK's
+        closed.set()
+        await collecting
+        wal, _ = await open_wal(SystemFiles(), LoopTasks(), segment_bytes=900, directory=directory)
+        assert wal.doubt is None
         await wal.close()
 
-    run(main)
+    asyncio.run(main())

@@ -1,25 +1,24 @@
 """A log that is opened again: what was given up stays so, and what was read is durable and certain."""
 
-import errno
-
 import pytest
 
+from nyala.common.errors import Throttled
 from nyala.raft.messages import Entry, EntryKind
 from nyala.wal.extent import Extent, ExtentFile
 from nyala.wal.format import LogPosition
-from nyala.wal.log import Wal
 from nyala.wal.recovery import recover
 from nyala.wal.slots import Slot, SlotQueue
 from tests.sim.world.loop import run
+from tests.unit.wal.support.wal_content import fill
 from tests.unit.wal.support.wal_harness import (
     UUID,
     A,
+    B,
     Machine,
     SpyFiles,
-    append,
+    collected,
     durable,
     entry,
-    open_wal,
 )
 
 
@@ -114,17 +113,24 @@ def test_what_was_taken_from_the_queue_frees_nothing_any_more():
     run(main)
 
 
-def test_on_a_full_disk_only_a_part_of_the_reserve_is_for_what_is_written_again():
+@pytest.mark.parametrize(("size", "moved"), [(400, 1), (450, 0)])
+def test_on_a_full_disk_only_a_part_of_the_reserve_is_for_what_is_written_again(size, moved):
+    """A quarter of 2000 bytes, less the header of a record."""
+
     async def main(loop):
         machine = Machine(loop)
-        wal, _ = await open_wal(
-            machine.disk.mount(), machine.tasks(), reserve_bytes=4000, cleanup_bytes=2000
-        )
-        assert isinstance(wal, Wal)
-        assert await append(wal, A, [entry(1)]) is None
-        assert wal._room() > 1 << 40
-        wal._appender.roller.error = OSError(errno.ENOSPC, "no space")
-        assert wal._room() == 500
+        wal, _ = await machine.open(segment_bytes=4000, reserve_bytes=50_000, cleanup_bytes=2000)
+        await durable(wal, A, [entry(1, bytes(size))])
+        wal.set_anchor(A, 1, 2, movable=True)
+        with pytest.raises(Throttled):
+            for index in range(1, 200):
+                await fill(wal, B, index, index)
+                await loop.delay(10_000)
+                if wal.stats().rolls == 3:  # the next segment is not made yet
+                    machine.disk.faults.capacity_bytes = machine.disk.used_bytes() + 50_000
+        wal.set_anchor(B, 1000)
+        assert (await collected(wal) > 0) is bool(moved)
+        assert wal.stats().moved == moved
         await wal.close()
 
     run(main)
