@@ -128,7 +128,7 @@ def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_th
         closed.set()
         await collecting
         wal, _ = await open_wal(SystemFiles(), LoopTasks(), segment_bytes=900, directory=directory)
-        assert wal.doubt is None
+        assert wal.unattributed is None
         await wal.close()
 
     asyncio.run(main())
