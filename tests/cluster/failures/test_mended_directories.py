@@ -90,7 +90,7 @@ def test_a_tablet_whose_log_is_lost_on_all_servers_goes_on_from_the_files_of_one
         assert status == end, said
         assert f"its files are intact and have {len(ROWS):,} rows, as of entry " in said
         assert "LOST FOR GOOD: every write after entry " in said
-        assert said.count("  give up ") == 2
+        assert said.count("  removed: ") == 2
         assert bool(more) == ("nothing was changed: --dry-run" in printed)
     status, printed, said = nyala(*words, "--yes", "--format", "json")
     told = json.loads(printed)

@@ -46,7 +46,7 @@ def test_a_dead_servers_uuid_is_given_once_and_again(tmp_path):
         "dir": str(tmp_path / "a"), "role": "tserver", "uuid": U1, "changed": True,
     }  # fmt: skip
     assert (second[0], json.loads(second[1])["changed"]) == (0, False)
-    assert "was already that of the tserver" in second[2]
+    assert "was already the data directory of the tserver" in second[2]
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_what_is_lost_is_named_and_nothing_is_done_before_it_is_agreed_to(folder
             "its files are intact and have 30 rows, as of entry 1.3",
             "LOST FOR GOOD: every write after entry 1.3, acknowledged or not",
             "entries up to 9 are known to have been committed",
-            f"give up {U2} at a2:1",
+            f"removed: {U2} at a2:1",
             "BUT if another replica works",
         ):
             assert told in said, said
@@ -116,7 +116,7 @@ def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
     stage(folder, ReplicaStage.LOST, lost="its entries are gone")
     status, _, said = recover(folder, "--yes")
     assert status == 0, said
-    assert "it cannot otherwise: its entries are gone" in said
+    assert "reason: its entries are gone" in said
     assert now(folder)[3] == OpId(0, 0)
 
 

@@ -131,7 +131,7 @@ def test_a_damaged_payload_is_damage_of_its_group(folder):
     assert status == 1
     assert (
         f"{at:>10} {RECORD_HEADER_BYTES + 4:>9}  DAMAGE: the checksum of the payload of entry 1.2 "
-        f"(4 bytes) does not hold; lost for {B}\n"
+        f"(4 bytes) is wrong; lost for {B}\n"
     ) in text
     assert text.count("\n       ") >= 7  # all others are still shown
     status, text = dump(folder / "wal" / SECOND, "--format", "json")
@@ -145,14 +145,14 @@ def test_a_damaged_header_in_an_open_segment_is_anybodys(folder):
     flip(folder / "wal" / SECOND, b"of B", shift=-1)
     status, text = dump(folder)
     assert status == 1
-    assert "the checksum of a record's header does not hold; nobody can tell whose" in text
+    assert "the checksum of a record header is wrong; the affected groups are unknown" in text
 
 
 def test_a_damaged_header_in_a_sealed_segment_is_told_by_the_index(folder):
     flip(folder / "wal" / FIRST, b"of B", shift=-1)
     status, text = dump(folder / "wal" / FIRST)  # the others are read for the verdict
     assert status == 1
-    assert f"a record's header does not hold; lost for {B}" in text
+    assert f"a record header is wrong; lost for {B}" in text
     assert f"{SECOND}: segment" not in text
 
 
@@ -184,7 +184,7 @@ def test_what_stands_behind_a_torn_tail_is_no_part_of_the_log(tmp_path):
     flip(tmp_path / "wal" / FIRST, b"torn")
     status, text = dump(tmp_path)
     assert status == 0
-    assert "NOT PART OF THE LOG: entry 1.2 (5 bytes) stands behind the torn tail" in text
+    assert "NOT PART OF THE LOG: entry 1.2 (5 bytes) follows the torn tail" in text
 
 
 def test_missing_segments_footers_and_headers_are_named(folder):
@@ -197,9 +197,7 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     (wal / FIRST).write_bytes(b"\0" + whole[1:])
     assert "magic or the checksum of the segment header" in dump(folder)[1]
     (wal / FIRST).write_bytes(whole[:-1] + b"\0")
-    assert (
-        "the trailer behind the footer does not hold; no group's record is lost" in dump(folder)[1]
-    )
+    assert "the trailer after the footer is wrong; no group's record is lost" in dump(folder)[1]
     (wal / FIRST).write_bytes(whole)
     (wal / SECOND).rename(wal / "0000000004.wal")
     status, text = dump(folder)
@@ -221,7 +219,7 @@ def test_blank_and_unfinished_segments_are_not_damage(folder):
     (folder / "wal" / "0000000004.wal.new").write_bytes(bytes(5000))
     status, text = dump(folder)
     assert status == 0
-    assert "NOT PART OF THE LOG: nothing was ever written to it" in text
+    assert "NOT PART OF THE LOG: no record was ever written to it" in text
     assert "0000000004.wal.new is being prepared" in text
 
 

@@ -86,7 +86,7 @@ FIELDS = [("k", pa.int8()), ("f", pa.float64()), ("v", pa.int8())]
         ([*FIELDS, ("é" * 200, pa.int8())], ["k"], {}, "256 bytes"),
         (FIELDS, ["k"], {"defaults": {"k": 1}}, "default of key column 'k'"),
         (FIELDS, ["k"], {"defaults": {"v": 300}}, "default 300 of column 'v'"),
-        (FIELDS, ["k"], {"defaults": {"v": 2**70}}, "of column 'v' is no int8"),
+        (FIELDS, ["k"], {"defaults": {"v": 2**70}}, "of column 'v' is not a valid int8"),
         (FIELDS, ["k"], {"defaults": {"v": "x"}}, "default 'x' of column 'v'"),
         (FIELDS, ["k"], {"defaults": {"w": 1}}, "no column 'w'"),
         (FIELDS, ["k"], {"immutable": ["w"]}, "no column 'w'"),

@@ -42,8 +42,9 @@ from tests.unit.master.support.ddl_operations import around, put
 from tests.unit.master.support.master_create import broken, key
 
 NEXT = (
-    "add", "alter", "cast", "choose", "cut", "drop", "give", "leave", "make", "name", "pass", "recall",
-    "say", "see", "split", "start", "swap", "take", "use", "write", "watch",
+    "add", "alter", "cast", "choose", "create", "cut", "drop", "give", "leave", "make", "name", "omit",
+    "pass", "recall", "remove", "say", "see", "shorten", "split", "start", "swap", "take", "use",
+    "write", "watch",
 )  # fmt: skip
 """First words of the last clause of a refusal, which says what to do or lists the choices."""
 LISTS = ("the columns are: ", "the key columns are: ", "the tables are: ", "the options are: ")
@@ -180,8 +181,8 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (ranged((1, 5), (4, 9)), "[4, 9)", "one range only"),
     (ranged(((1, 2), None)), "2 values for 1 columns", "k"),
     (ranged(((None,), 3)), "'k'", "cannot be open"),
-    (ranged(("x", None)), "'x'", "is no int64"),
-    (ranged((object(), None)), "object", "is no int64"),
+    (ranged(("x", None)), "'x'", "is not a valid int64"),
+    (ranged((object(), None)), "object", "is not a valid int64"),
     (altered(), "an alteration", "has none"),
     (altered(alteration.AddColumn("n", pa.int8(), False)), "'n'", "not nullable"),
     (altered(alteration.AddColumn("v", pa.int8())), "'v'", "already"),

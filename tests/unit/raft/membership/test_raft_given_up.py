@@ -79,7 +79,7 @@ def add(cluster: Cluster) -> None:
 def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, followed):
     cluster = surviving_config(more, how, followed)
     held = cluster["1"].last
-    with pytest.raises(Forbidden, match="Delete it, and have it copied"):
+    with pytest.raises(Forbidden, match="delete it and let the group copy it again"):
         add(cluster)
     assert cluster["1"].last == held, "it did not take what follows on something else"
     assert cluster["3"].core.configs.active.voters == ("3",)

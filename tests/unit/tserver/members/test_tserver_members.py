@@ -152,7 +152,7 @@ def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
     [
         ("evict", {}, "one of add, remove, modify"),
         ("add", {"peer_address": ""}, "needs a peer address"),
-        ("add", {"uuid": ""}, "or none"),
+        ("add", {"uuid": ""}, "or no server"),
         ("remove", {}, "it is not in the configuration"),
         ("modify", {}, "it is not in the configuration"),
     ],

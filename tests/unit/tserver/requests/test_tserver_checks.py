@@ -47,7 +47,7 @@ def test_no_order_is_obeyed_before_a_majority_of_masters_has_told_its_term():
         ):
             fence.check(order())
     fence.learn("m2", MASTERS, "cat", 7)
-    with pytest.raises(CasFailed, match="led in term 5; term 7 is known"):
+    with pytest.raises(CasFailed, match="led in term 5; the current term is 7"):
         fence.check(order(term=5))
     fence.check(order(term=7))
 
@@ -81,7 +81,7 @@ def test_an_order_of_nobody_who_leads_is_refused(wrong):
 def test_an_order_of_a_newer_term_deposes_the_older_one():
     fence = learned()
     fence.check(order(term=7))
-    with pytest.raises(CasFailed, match="led in term 6; term 7 is known"):
+    with pytest.raises(CasFailed, match="led in term 6; the current term is 7"):
         fence.check(order(term=6))
     fence.learn("m1", MASTERS, "cat", 6)  # a late heartbeat response takes nothing back
     with pytest.raises(CasFailed):

@@ -155,8 +155,8 @@ def test_no_sum_is_told_of_pages_that_the_disk_cannot_read(tmp_path, monkeypatch
     """They read as zeros: a row less, or another one, and no error from the file."""
     server = Server(str(tmp_path), leads=True)
     server.driver.flush()
-    monkeypatch.setattr(SystemFiles, "whole", False)
-    monkeypatch.setattr(SystemFiles, "lost", lambda _self, _mapped: 4096)
+    monkeypatch.setattr(SystemFiles, "intact", False)
+    monkeypatch.setattr(SystemFiles, "unreadable_offset", lambda _self, _mapped: 4096)
     with pytest.raises(Unavailable, match="FAILED"):
         asyncio.run(server.ask())
     assert len(server.replica.failures) == 1

@@ -143,7 +143,7 @@ def nested(depth):
          "1 of them null"),
         (pb.Predicate(kind=K.PREFIX, column_id=2, values_ipc=ONE), "no predicate of kind 11"),
         (pb.Predicate(kind=77, column_id=2, values_ipc=ONE), "no predicate of kind 77"),  # type: ignore[arg-type]
-        (nested(91), "at most 90 deep"),
+        (nested(91), "at most 90 levels"),
         (pb.Predicate(kind=K.AND, children=[pb.Predicate(kind=K.TRUE)] * 100_001), "100000 nodes"),
     ],
 )  # fmt: skip
