@@ -10,7 +10,7 @@ long as it gets on. When it does not, what is under way is ended, and the error 
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,19 +48,19 @@ class TabletRows:
 
 
 @dataclass(slots=True)
-class _PartitionOrder:
-    """The order of one write's requests to one partition: one at a time, and none after a failed one.
+class _Line:
+    """Order of one write's requests to one partition: one at a time, and none after a failed one.
 
-    Not a `RequestQueue`, which puts callers into shared requests, two of them in flight. These requests
-    are cut before they wait, and a second one in flight could overtake the first, whose rows take effect
-    before. The partition's tablet may be replaced by another one meanwhile.
+    Not a `RequestQueue`, which puts callers into shared requests, two of them in flight. These requests are
+    cut before they wait, and a second one in flight could overtake the first, whose rows take effect before.
+    The partition's tablet may be replaced by another one meanwhile.
 
     Attributes:
-        lock: held while the rows of one window are sent.
+        turn: held while the rows of one window are sent.
         failed: a request failed, or is in flight.
     """
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: asyncio.Lock
     failed: bool = False
 
 
@@ -73,16 +73,14 @@ class Writing:
         op: of the wire.
         whole: all or nothing.
         attempts: its deadline.
-        partitions: order of the requests to each.
+        lines: what goes to each part of the table.
     """
 
     table: OpenTable
     op: int
     whole: bool
     attempts: Attempts
-    partitions: defaultdict[TabletPartition, _PartitionOrder] = field(
-        default_factory=lambda: defaultdict(_PartitionOrder)
-    )
+    lines: dict[TabletPartition, _Line] = field(default_factory=dict)
 
 
 class RowGrouper(Protocol):
@@ -282,16 +280,16 @@ class Upload:
 
     async def _send(self, window: Window, part: TabletRows) -> None:
         """Send the rows of one part, after those of earlier ones for the same tablet."""
-        order = self._call.partitions[part.tablet.partition]
-        async with order.lock:
-            await self._in_pieces(window, part, order)
+        line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
+        async with line.turn:
+            await self._in_pieces(window, part, line)
 
-    async def _in_pieces(self, window: Window, part: TabletRows, order: _PartitionOrder) -> None:
+    async def _in_pieces(self, window: Window, part: TabletRows, line: _Line) -> None:
         call, outcomes = self._call, self._outcomes
         for start, piece in self._groups.pieces(call.table, part.batch):
-            if order.failed:
+            if line.failed:
                 return
-            order.failed = True  # until it is known that it did not
+            line.failed = True  # until it is known that it did not
             rows = part.rows[start : start + piece.num_rows]
             outcomes.sent(window, rows)
             try:
@@ -302,13 +300,13 @@ class Upload:
                 outcomes.failed(window, rows, err)
                 if not isinstance(err, RangesChanged):
                     raise
-                await self._elsewhere(window, TabletRows(part.tablet, rows, piece), order)
+                await self._elsewhere(window, TabletRows(part.tablet, rows, piece), line)
                 continue
-            order.failed = False
+            line.failed = False
             outcomes.acknowledged(window, rows, result)
             call.attempts.progressed()
 
-    async def _elsewhere(self, window: Window, part: TabletRows, order: _PartitionOrder) -> None:
+    async def _elsewhere(self, window: Window, part: TabletRows, line: _Line) -> None:
         """Send rows whose tablet takes no more to those that have their ranges now, if any has."""
         call = self._call
         if not await call.attempts.pause():
@@ -318,10 +316,10 @@ class Upload:
             )
         parts, errors = await self._groups.group_anew(call, part.batch, 0)
         self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
-        order.failed = False
+        line.failed = False
         for other in parts:
             moved = TabletRows(other.tablet, part.rows[other.rows], other.batch)
-            await self._in_pieces(window, moved, order)
+            await self._in_pieces(window, moved, line)
 
 
 async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
