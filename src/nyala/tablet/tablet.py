@@ -141,14 +141,14 @@ class Tablet:
         return results
 
     def prepare_flush(self, cut: LogCut) -> Build | None:
-        """Fix a cut at what has been applied.
+        """Fix a cut at the last applied entry.
 
         Args:
             cut: the last entry applied, its stamp, and the replica's own state then.
 
         Returns:
-            A build for lane COMPUTE, which returns an install for lane APPLY; None when the files stand for
-            this cut already, or a flush or compaction is under way.
+            A build for lane COMPUTE, which returns an install for lane APPLY; None when the files
+            represent this cut already, or a flush or compaction is running.
         """
         assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
         self._last_stamp = cut.stamp
@@ -157,21 +157,21 @@ class Tablet:
     def prepare_compaction(
         self, horizon: int | None = None, *, force: bool = False
     ) -> Build | None:
-        """Choose disk rowsets to merge. Returns as `prepare_flush`; None also if no merge is worth its cost.
+        """Choose disk rowsets to compact. Returns as `prepare_flush`; None also if none has a benefit.
 
         Args:
-            horizon: history that ended at or below may go; None: all stays. Never above a time that
-                a reader may still ask for.
-            force: merge all of them, if that changes anything.
+            horizon: history that ended at or below it is removed; None: all is kept. Never above a time that
+                may still be read.
+            force: compact all of them, if that changes anything.
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
 
     def merge_score(self, horizon: int | None) -> float:
-        """Return what the best merge is worth; 0: none is worth its cost, or one is running. Any lane."""
+        """Return the score of the best compaction; 0: none has a benefit, or one is running. Any lane."""
         return self._maintenance.merge_score(horizon)
 
     def figures(self) -> Figures:
-        """Return what flushes and merges have made of the files. Any lane."""
+        """Return totals of flushes and compactions. Any lane."""
         return self._maintenance.figures(self._last_stamp)
 
     def checkpoint(self) -> Checkpoint:

@@ -3,8 +3,8 @@
 The rule: a plan names the version of the ranges that it was made from. A tablet that had followed newer ones
 by the time of the read refuses it (RANGES_CHANGED), and nothing is written to a range that was added before
 all tablets of the table follow. So tokens that servers take are complete, whatever this client knew: see
-"Ranges" in docs/internals/master.md. A plan without tokens has nobody to refuse it, nor has one whose tokens
-are run elsewhere: a tablet is asked first.
+"Ranges and reads" in docs/internals/master.md. A plan without tokens, or whose tokens are run elsewhere, is
+first verified at a tablet.
 """
 
 from collections.abc import Awaitable, Callable

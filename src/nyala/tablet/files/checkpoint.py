@@ -1,8 +1,8 @@
-"""A checkpoint: the files of one manifest, held so that they can be copied while the tablet goes on.
+"""A checkpoint: the files of one manifest, held so that they can be copied while the tablet is written.
 
 Rules: taken and released in lane APPLY; the files, which never change, are read in any lane. Holds are
-counted in memory: a restart forgets them, as whoever held them is gone too, and removing the whole tablet
-ends them.
+counted in memory: they end with the process, like the sessions that hold them, and when the whole tablet is
+removed.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ class Holds:
 class Checkpoint:
     """The files of a copy of a tablet, and `manifest_bytes`, written last as `MANIFEST`.
 
-    Whatever the tablet does meanwhile, they stay until `release`. The copy opens as the tablet did at
+    They exist until `release`, whatever the tablet does meanwhile. The copy opens as the tablet did at
     `cut`, and replays the group's log from there.
 
     Args:
@@ -69,7 +69,7 @@ class Checkpoint:
     Attributes:
         manifest_name: of the file that is written last.
         manifest_bytes: of the copy's manifest; the tablet's own is replaced by its next flush.
-        cut: what the files stand for.
+        cut: position in the log that the files represent.
         files: all others that the manifest names, in its order.
     """
 

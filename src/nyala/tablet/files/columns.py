@@ -1,4 +1,4 @@
-"""Column blocks as Arrow IPC messages: how values lie in a data file.
+"""Column blocks as Arrow IPC messages: the layout of values in a data file.
 
 Each block of rows has one section per column, an encapsulated RecordBatch message of that column; docs/
 internals/formats-tablet.md shows the bytes. Uncompressed blocks are used where they are mapped.
@@ -215,7 +215,7 @@ def block_ends(sizes: Sequence[Int64s], rows: int) -> list[int]:
 
     Args:
         sizes: bytes per row of each column whose values vary in size.
-        rows: how many rows there are.
+        rows: number of rows.
     """
     if not rows:
         return []

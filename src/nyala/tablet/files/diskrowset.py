@@ -39,8 +39,8 @@ class DiskRowSet:
     """One rowset of the manifest, open.
 
     Attributes:
-        entry: what the manifest says of it.
-        marks: when its versions ended.
+        entry: its entry in the manifest.
+        marks: end timestamps of its versions.
         file_bytes: of all its files.
         key_range: least and greatest encoded key.
         place: for `live_kernels`.
@@ -170,7 +170,7 @@ def write(
     """Write the index and data files of a new rowset, synced (their names are not). Lane COMPUTE.
 
     Args:
-        files: where to.
+        files: file system.
         directory: of the tablet.
         number: of the files.
         sources: rowsets whose versions it will hold.
@@ -179,10 +179,10 @@ def write(
         compression: of the columns.
         seed: of the index hash.
         hash_keys: the index hash.
-        direct: columns go past the system's memory.
+        direct: columns are written past the page cache.
 
     Returns:
-        For each source, where each of its rows went, or -1.
+        For each source, the new position of each of its rows, or -1.
     """
     taken = np.concatenate(rows)
     keys = key_bytes.concat(

@@ -8,7 +8,7 @@ from nyala.tablet.rows.rowset import Int64s, Uint64s
 
 
 def order_of(keys: KeyBytes, ins: Uint64s) -> Int64s:
-    """Return the order of (key, ins): that of one word, if one tells all keys apart."""
+    """Return the order of (key, ins), by one word if the keys differ in no other."""
     words = keys.words()
     if words is None:
         words, positions = np.empty(len(keys), np.uint64), np.empty(8, np.int64)

@@ -48,11 +48,11 @@ class LogCut(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushedCut:
-    """A point in a group's log that the files stand for; the shape of `replica/state_machine.Cut`.
+    """Position in a group's log that the files represent; the shape of `replica/state_machine.Cut`.
 
     Attributes:
         op: the last entry (of any kind) whose effect the files hold; replay starts after it.
-        stamp: that entry's hybrid time; the files hold nothing stamped above it.
+        stamp: that entry's hybrid time; the files contain no stamp above it.
         extra: the replica's own state at the cut, opaque here.
     """
 
@@ -116,13 +116,13 @@ class Manifest:
     """The tablet's files.
 
     Attributes:
-        info: what the tablet is.
-        cut: what the files stand for.
+        info: definition of the tablet.
+        cut: position in the log that the files represent.
         horizon: the earliest time that can still be read; history below it was dropped.
         index_seed: of the hash in the key indexes.
         next_file: above the number of every file named.
         rowsets: in the order in which they are read.
-        retired: types of the columns that were dropped, for entries written when they were not yet.
+        retired: types of dropped columns, for entries written before the drop.
     """
 
     info: TabletInfo
@@ -317,7 +317,7 @@ def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> M
 def remove_unreferenced(
     files: Files, directory: str, manifest: Manifest, held: Collection[str] = ()
 ) -> None:
-    """Remove what the (durable) manifest does not name, nor anybody holds: remains, and merged rowsets.
+    """Remove files that neither the (durable) manifest nor a checkpoint names, such as compacted rowsets.
 
     Args:
         files: file system.

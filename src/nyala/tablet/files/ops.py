@@ -60,7 +60,7 @@ class WriteOp:
         op: the operation of every row; MIXED: the batch's last column, uint8 `_op`, gives each row's.
         schema_version: of the schema that `column_ids` come from.
         column_ids: of the batch's columns, in order, without `_op`; holds every key column.
-        all_or_nothing: one failing row voids the whole operation.
+        all_or_nothing: a failing row voids the whole operation.
         ipc: one encapsulated Arrow IPC RecordBatch message (metadata and body, no schema).
     """
 
@@ -141,7 +141,7 @@ def decode(payload: bytes) -> WriteOp:
 
 @lru_cache(maxsize=256)
 def _decode_head(head: bytes) -> tuple[RowOp, int, tuple[ColumnId, ...], bool]:
-    """Read what comes before a batch: the same bytes again and again."""
+    """Decode the header before a batch; cached, because most writes have the same one."""
     version, code, flags, schema_version, count = _HEAD.unpack_from(head)
     if version != VERSION:
         raise BadVersion(f"write operation of version {version}; this build knows {VERSION}")
@@ -154,7 +154,7 @@ def _decode_head(head: bytes) -> tuple[RowOp, int, tuple[ColumnId, ...], bool]:
 
 
 def header_bytes(payload: bytes) -> int:
-    """Return how many bytes come before the batch; those of two writes agree if all but their rows does."""
+    """Return the length of the header; writes with equal headers differ in their rows only."""
     return _HEAD.size + 4 * int.from_bytes(payload[_COUNT], "little")
 
 
@@ -169,7 +169,7 @@ def fields_of(op: WriteOp, schema: Schema, retired: Mapping[ColumnId, pa.DataTyp
     Args:
         op: may have been written for an older schema, or a newer one that this one has skipped.
         schema: as of the operation's place in the log; columns are its, by id.
-        retired: types of dropped columns, whose values are left out.
+        retired: types of dropped columns, whose values are ignored.
 
     Raises:
         Corrupt: it names columns that the schema does not have.
@@ -254,7 +254,7 @@ def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:
     """Return the result of applying a batch.
 
     Args:
-        rows: how many rows took effect or were ignored as their op asks; 0 when the whole was voided.
+        rows: number of rows that took effect or were ignored by an `_ignore` op; 0 if all are void.
         errors: of the rows that failed, by row.
     """
     kinds: dict[tuple[str, str], int] = {}

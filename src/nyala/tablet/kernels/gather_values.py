@@ -90,8 +90,8 @@ def bits(bitmaps: Any, starts: Any, arrays: Any, rows: Any, out: Any) -> Any:
 def lengths(offsets: Any, data: Any, arrays: Any, rows: Any, out: Any, places: Any) -> Any:
     """Write the offsets of the strings rows[i] of array arrays[i]; return whether they fit 31 bits.
 
-    `offsets` are the addresses of the arrays' first offsets, `data` of their bytes; where each string lies
-    goes to `places`.
+    `offsets` are the addresses of the arrays' first offsets, `data` of their bytes; the address of each
+    string is written to `places`.
 
     Args:
         offsets: address of the first offset of each array.
@@ -144,7 +144,7 @@ def strings(places: Any, ends: Any, out: Any) -> None:
     inline="always",
 )
 def before(at: Any, size: Any, other: Any, other_size: Any) -> Any:
-    """Return whether bytes at an address come before others.
+    """Return whether bytes at an address order before others.
 
     Args:
         at: address of the bytes.

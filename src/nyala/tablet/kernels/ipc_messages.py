@@ -1,9 +1,9 @@
-"""Kernels that read many small Arrow IPC messages at once, as a run of one-row writes is.
+"""Kernels that read many small Arrow IPC messages at once, such as a run of one-row writes.
 
-Arrow's own reader takes ten microseconds a message; a group of a hundred has a few hundred in all. What is
-unusual (compressed, of another version, with nulls miscounted, out of bounds) is refused, and goes to Arrow's
-reader, which says what is wrong with it. Rules as in kernels.py. The bytes come from clients: every access
-is within bounds that were checked first.
+Arrow's own reader takes ten microseconds per message; these kernels a few hundred for a group of a hundred.
+Other messages (compressed, of another version, with a wrong null count, out of bounds) are left to Arrow's
+reader, which reports errors. Rules as in common/kernels.py. The bytes are sent by clients: every access is
+within bounds that were checked before.
 """
 
 # mypy: allow-untyped-decorators
@@ -41,7 +41,7 @@ def _number(data: Any, at: Any, width: Any) -> Any:
     cache=True,
 )
 def _field(data: Any, table: Any, field: Any, low: Any, high: Any) -> Any:
-    """Return where a field of a flatbuffer table lies; 0: it is absent; -1: out of bounds."""
+    """Return the position of a field of a flatbuffer table; 0: absent; -1: out of bounds."""
     if table < low or table + 4 > high:
         return -1
     back = types.int64(types.int32(_number(data, table, 4)))
@@ -66,7 +66,7 @@ def _field(data: Any, table: Any, field: Any, low: Any, high: Any) -> Any:
     cache=True,
 )
 def _vector(data: Any, at: Any, count: Any, width: Any, low: Any, high: Any) -> Any:
-    """Return where the items of a vector of so many structs lie, or -1."""
+    """Return the position of the items of a vector of structs of the given number, or -1."""
     if at <= 0:
         return -1
     begin = at + _number(data, at, 4)
@@ -284,7 +284,7 @@ def join_offsets(data: Any, rows: Any, starts: Any, sizes: Any, buffer: Any, out
 
 @njit(types.void(_U8, _I64, _I64S, types.int64, _OUT_U8), nogil=True, cache=True)
 def join_strings(data: Any, rows: Any, starts: Any, buffer: Any, out: Any) -> None:
-    """Join the strings whose offsets (buffer `buffer`) `join_offsets` found to be right.
+    """Join the strings whose offsets (buffer `buffer`) `join_offsets` has validated.
 
     Args:
         data: bytes of all messages.

@@ -39,7 +39,7 @@ u8_at, u16_at, i32_at, i64_at, u64_at = (
 
 @intrinsic
 def prefetch(typing_context: Any, address: Any) -> Any:
-    """Ask for the memory at an address, which is wanted soon; without effect otherwise."""
+    """Prefetch the memory at an address into the cache."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
@@ -105,7 +105,7 @@ def following(at: Any, size: Any) -> Any:
     inline="always",
 )
 def ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
-    """Ask for the key that a slot names, if it is of this hash.
+    """Prefetch the key of a slot, if its hash matches.
 
     Args:
         slot: of the index.

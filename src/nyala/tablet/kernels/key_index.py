@@ -268,7 +268,7 @@ def enter(
 
 @_kernel(types.int64(_OUT_U64, _I64, _U64))
 def mark(ends: Any, rows: Any, stamps: Any) -> Any:
-    """Write the stamps at which rows end; return one that had ended already, or -1.
+    """Write the stamps at which rows end; return a row that had ended already, or -1.
 
     Args:
         ends: hybrid time at which each version ends; written to.

@@ -1,8 +1,8 @@
-"""Kernels over all rowsets of a tablet at once: where keys' live versions are, and the end of those that end.
+"""Kernels over all rowsets of a tablet at once: search of keys' live versions, and ending of versions.
 
-A write asks every rowset that may have its keys; one call for all of them, as a call for each would cost a
-small write more than the look-ups. A rowset is a row of numbers and addresses (`PLACE`); whoever calls keeps
-alive what they are of. Rules as in kernels.py.
+A write searches every rowset that may contain its keys. One call does so for all rowsets, because a call for
+each would cost a small write more than the search. A rowset is a row of numbers and addresses (`PLACE`); the
+caller keeps the arrays at these addresses alive. Rules as in common/kernels.py.
 """
 
 # mypy: allow-untyped-decorators

@@ -1,16 +1,16 @@
-"""The kernel that runs row operations in order, of one write or of several: what becomes of each key.
+"""Kernel that executes row operations in order, of one write or of several, and decides the outcome of each.
 
-Rules as in kernels.py. A version that would live for no time is never made; versions of one key that begin at
-several stamps, as several writes in one run make them, are chained.
+Rules as in common/kernels.py. A version that would begin and end at the same stamp is never created. Versions
+of one key that begin at different stamps, as several writes in one run create them, are chained.
 
 `decide` takes
 - ops: op code of each row;
-- bad: an error that the row has whatever it meets, or 0;
+- bad: an error of the row that does not depend on existing rows, or 0;
 - numbers: key number of each row (-1: has no key; then `bad` is set);
 - writes: number of the write that each row belongs to, ascending;
 - codes: per immutable column, equal codes for equal values: of row i at i, of the version of key g that was
   live before at rows + g;
-- no_create: a new row would lack a column that has to have a value;
+- no_create: a new row would lack a column that requires a value;
 - errors: out: outcome of each row, 0 for none;
 - columns: out: which immutable column a row with outcome IMMUTABLE would change;
 - alive: in and out, per key: it has a live version;
@@ -104,17 +104,17 @@ def decide(
     ops: Any, bad: Any, numbers: Any, writes: Any, codes: Any, no_create: Any,
     errors: Any, columns: Any, alive: Any, ended: Any, made: Any,
 ) -> Any:  # fmt: skip
-    """Run row operations in order; return how many versions they make. The module says what each array is.
+    """Execute row operations in order; return the number of new versions.
 
     Args:
         ops: op code of each row.
-        bad: error of each row whatever the state of its key, or 0.
+        bad: error of each row that does not depend on existing rows, or 0.
         numbers: key number of each row; -1: no key.
         writes: write of each row, ascending.
         codes: codes of the immutable columns, columns × (rows + keys).
         no_create: a new row would lack a column that needs a value.
         errors: outcome of each row, 0 or an error; written to.
-        columns: immutable column that an outcome IMMUTABLE is about; written to.
+        columns: column of each outcome IMMUTABLE; written to.
         alive: whether each key has a live version; updated.
         ended: write that ends each key's live version, or -1; written to.
         made: new versions, 6 × rows; written to.

@@ -1,9 +1,9 @@
-"""Numba kernels for writing a rowset in order of (key, ins), and where a key goes on in the next row.
+"""Numba kernels that sort a rowset's rows by (key, ins) and mark rows whose key is also the next row's.
 
-numpy sorts words of eight bytes several times faster than anything sorts bytes: what it cannot tell apart
-by one word of each key is put in order here, run by run.
+numpy sorts words of eight bytes several times faster than byte strings can be sorted. Runs of keys with equal
+words are sorted here.
 
-Rules as in kernels.py.
+Rules as in common/kernels.py.
 """
 
 # mypy: allow-untyped-decorators
@@ -83,7 +83,7 @@ def _word(at: Any, size: Any) -> Any:
 
 @njit(types.int64(types.int64, types.int64, types.int64, types.int64), nogil=True, cache=True)
 def _compare(at: Any, size: Any, other: Any, other_size: Any) -> Any:
-    """Return a number below, at or above 0 as bytes at an address come before others, are them, or after."""
+    """Return a number below, at or above 0: bytes at an address are less, equal or greater."""
     for k in range(min(size, other_size)):
         if u8_at(at)[k] != u8_at(other)[k]:
             return types.int64(u8_at(at)[k]) - types.int64(u8_at(other)[k])

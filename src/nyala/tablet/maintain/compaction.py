@@ -1,6 +1,6 @@
-"""Compaction: several disk rowsets become one of live rows and one of history; history below a horizon goes.
+"""Compaction: rewrites several disk rowsets as one of live rows and one of history above a horizon.
 
-It moves the manifest's files but not its cut, so that what ended since the last flush stays in memory, and
+It changes the manifest's files but not its cut, so ends of versions since the last flush stay in memory and
 in the log.
 """
 
@@ -83,13 +83,13 @@ class Rowset:
 def choose(rowsets: Sequence[Rowset], *, force: bool) -> set[int]:
     """Return the numbers of the rowsets worth rewriting together now; none: nothing to do.
 
-    History that can go comes first, then live rowsets in which much has ended, then the keys that most
-    rowsets have. Each row is rewritten once for every growth of its rowset by about `MIN_ROWSETS`, whatever
-    the number of flushes; and no key has more rowsets than `MIN_ROWSETS` for each such growth.
+    First removable history, then live rowsets of which many versions have ended, then the keys that most
+    rowsets contain. Each row is rewritten once for every growth of its rowset by about `MIN_ROWSETS`,
+    whatever the number of flushes; and a key is in at most `MIN_ROWSETS` rowsets for each such growth.
 
     Args:
         rowsets: all of them.
-        force: merge all if that changes anything.
+        force: compact all if that changes anything.
     """
     live = [r for r in rowsets if not r.is_history]
     history = [r for r in rowsets if r.is_history]
@@ -126,17 +126,18 @@ def _similar(rowsets: Sequence[Rowset]) -> list[Rowset]:
 
 
 def depth(rowsets: Sequence[Rowset]) -> int:
-    """Return the most live rowsets that one key may be in: what a look-up has to ask."""
+    """Return the maximum number of live rowsets that may contain one key, which a look-up searches."""
     live = [r for r in rowsets if not r.is_history]
     starts, ends = sorted(r.least for r in live), sorted(r.greatest for r in live)
     return max((n + 1 - bisect_left(ends, key) for n, key in enumerate(starts)), default=0)
 
 
 def score(rowsets: Sequence[Rowset], chosen: Collection[int]) -> float:
-    """Return what merging the chosen rowsets is worth, per MiB that has to be written; nothing: 0.
+    """Return the benefit of compacting the chosen rowsets, per MiB to write; 0: none.
 
-    Worth are the rowsets that a key is looked for in less, and the part of what is read that goes, or is
-    moved out of the present's way; the whole of it counts as `MIN_ROWSETS` (docs/internals/maintenance.md).
+    The benefit is the number of rowsets less to search for a key, and the fraction of the versions that is
+    removed or separated from live rows; the whole of them counts as `MIN_ROWSETS`
+    (docs/internals/maintenance.md).
     """
     merged = [r for r in rowsets if r.number in chosen]
     if not merged:
@@ -155,8 +156,8 @@ class Compaction:
         place: where to write.
         store: of the tablet.
         current: the manifest now.
-        chosen: the rowsets to merge.
-        horizon: history below goes; None: all history stays.
+        chosen: the rowsets to compact.
+        horizon: history below it is removed; None: all history is kept.
         number: gives the numbers of new files.
     """
 
@@ -178,7 +179,7 @@ class Compaction:
         self._next_file = number()
 
     def build(self) -> rewrite.Built:
-        """Write the merged rowsets and make them durable. Lane COMPUTE.
+        """Write the new rowsets and make them durable. Lane COMPUTE.
 
         Raises:
             OSError: nothing has changed.

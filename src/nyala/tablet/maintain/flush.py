@@ -38,9 +38,9 @@ class Flush:
 
     Args:
         place: where to write.
-        store: whose memory is to be written; new versions go to a new memory rowset from now on.
+        store: its memory is written; later versions are added to a new memory rowset.
         current: the manifest now.
-        cut: what has been applied.
+        cut: position in the log of the last applied entry.
         number: gives the numbers of new files.
     """
 

@@ -1,7 +1,7 @@
 """Background work beside applying: one flush or compaction at a time, and the manifest that it replaces.
 
-Prepare and install run in lane APPLY, build in lane COMPUTE. One at a time keeps the hand-over of what
-ends meanwhile simple: a flush that is due during a long merge waits for it.
+Prepare and install run in lane APPLY, build in lane COMPUTE. Versions that end during a build are carried
+over at its install; one build at a time keeps that simple. A flush that is due during a compaction waits.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ class Figures:
 
     Attributes:
         rowsets: on disk.
-        depth: the most rowsets with live rows that one key may be in.
+        depth: maximum number of rowsets with live rows that may contain one key.
         versions: on disk.
         ended: of them, those that are history.
         flushed: versions written by flushes since the tablet was opened.
-        merged: versions written by merges since then.
+        merged: versions written by compactions since then.
         file_bytes: of all rowsets.
         memory_bytes: that a flush would free.
         history_s: seconds since the oldest version that is kept ended, by the stamps of the log.
@@ -88,7 +88,7 @@ class Maintenance:
         self._merged = 0
 
     def figures(self, stamp: int) -> Figures:
-        """Return what flushes and merges have made of the tablet. Any lane: as of some moment of late.
+        """Return totals of the tablet's flushes and compactions. Any lane; may be slightly out of date.
 
         Args:
             stamp: of the last entry applied.
@@ -109,7 +109,7 @@ class Maintenance:
         )
 
     def merge_score(self, horizon: int | None) -> float:
-        """Return what the merge that `prepare_compaction` would choose is worth (`compaction.score`)."""
+        """Return the score of the compaction that `prepare_compaction` would choose (`compaction.score`)."""
         if self._busy:
             return 0.0
         rowsets = self._rowsets(horizon)
@@ -129,7 +129,7 @@ class Maintenance:
         return self._start(work)
 
     def prepare_compaction(self, horizon: int | None, *, force: bool) -> Build | None:
-        """Choose rowsets to merge; None: not worth its cost, or a flush or compaction is running."""
+        """Choose rowsets to compact; None: no benefit, or a flush or compaction is running."""
         if self._busy:
             return None
         numbers = compaction.choose(self._rowsets(horizon), force=force)

@@ -1,8 +1,8 @@
 """The shared part of flush and compaction: build new files from immutable inputs, then switch to them.
 
-Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY goes on meanwhile: what ends in an input
-after the cut is kept by the input (`Marks.pending`) and carried over at the switch. The manifest is
-saved before anything in memory changes, and old files go only after that.
+Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY continues meanwhile: ends of an input's versions
+after the cut are kept by the input (`Marks.pending`) and carried over at the switch. The manifest is
+saved before anything in memory changes, and old files are removed only after that.
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ class RewriteInput:
     """One rowset that is rewritten.
 
     Attributes:
-        rowset: lane APPLY goes on marking its versions.
+        rowset: lane APPLY continues to mark its versions.
         view: of it, when the cut was fixed.
-        ended: rows that had ended at the cut, with their stamps; whatever ends later is carried over.
+        ended: rows that had ended at the cut, with their stamps; later ends are carried over.
     """
 
     rowset: RowSet
@@ -96,11 +96,11 @@ def build(
     """Write new rowsets from several. Lane COMPUTE.
 
     Args:
-        place: where to.
-        base: the manifest to come but for the new rowsets: its cut is the new files' cut, its schema
+        place: files and directory of the output.
+        base: the next manifest without the new rowsets: its cut is the new files' cut, its schema
             the one that they are written with.
-        inputs: what to rewrite.
-        plan: how.
+        inputs: rowsets to rewrite.
+        plan: assignment of versions to new rowsets.
     """
     kept = [_kept(i, plan) for i in inputs]
     live, ended = [k[0] for k in kept], [k[1] for k in kept]
@@ -124,7 +124,7 @@ def build(
 
 
 def _kept(source: RewriteInput, plan: RewritePlan) -> tuple[Rows, Rows]:
-    """Return the rows that stay: those of the first new rowset, and history that goes apart."""
+    """Return the rows that are kept: those of the first new rowset, and history for the second."""
     first = np.ones(source.view.rows, np.bool_)
     rows, stamps = source.ended
     stays = stamps > np.uint64(plan.drop_below)

@@ -1,7 +1,7 @@
-"""The change feed: what began and ended in (since, until], net per key or version by version.
+"""The change feed: versions that began or ended in (since, until], net per key or version by version.
 
 An `update` is a version that follows another without a gap (by version), or a key that had a row at both
-ends of the interval (net). Rows come in order of (_timestamp, key), whatever rowset they lie in.
+ends of the interval (net). Rows are in order of (_timestamp, key), over all rowsets.
 Lane COMPUTE.
 """
 

@@ -1,7 +1,7 @@
-"""A sum over rows that says whether two replicas hold the same: the same whatever the order and the batches.
+"""Checksum of rows for the comparison of replicas, independent of the order of rows and of batches.
 
-Each row is one number, of all its columns and their ids; the numbers are added. Nothing is stored: both
-sides compute it anew, so it may change from version to version of nyala.
+Each row is hashed to a number, from all its columns and their ids; the numbers are added. Nothing is stored:
+both sides compute it, so it may change between versions of nyala.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _hashes(column: pa.Array, seed: int) -> npt.NDArray[np.uint64]:
-    """Return a number for each value; what lies under a null does not count."""
+    """Return a number for each value; the value below a null is ignored."""
     if not len(column):
         return np.zeros(0, np.uint64)
     if pa.types.is_boolean(column.type):

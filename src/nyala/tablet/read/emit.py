@@ -1,4 +1,4 @@
-"""Batches of the size that a reader asked for, from batches as they come."""
+"""Batches of the requested size, from batches of any size."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,13 +14,13 @@ def emit(
     batch_bytes: int,
     limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `batches` in order, in batches of the size asked for.
+    """Yield the rows of `batches` in order, in batches of the requested size.
 
     Args:
-        batches: of one schema; empty ones are left out.
-        batch_rows: a batch has at most so many rows.
-        batch_bytes: and at most so many bytes, unless it is a single row.
-        limit: end after so many rows; None: all.
+        batches: of one schema; empty ones are skipped.
+        batch_rows: maximum rows of a batch.
+        batch_bytes: maximum bytes of a batch with more than one row.
+        limit: maximum rows in all; None: all.
     """
     assert min(batch_rows, batch_bytes) > 0, f"{batch_rows} rows, {batch_bytes} bytes"
     waiting: list[pa.RecordBatch] = []

@@ -86,7 +86,7 @@ def _find(
 ) -> tuple[Int64s, Int64s]:
     """Return the rowset and the row of the version of each key that is visible at a time, or -1, -1.
 
-    `todo` says which keys to look for. The newest rowset comes first: what is visible in one is in no
+    `todo` marks the keys to search for. The newest rowset is first: a key visible in one is visible in no
     other.
     """
     which, rows = np.full(len(keys), -1, np.int64), np.full(len(keys), -1, np.int64)

@@ -1,6 +1,6 @@
 """Scans in key order: windows of keys, each merged from the rowsets that have rows in it.
 
-What is held at a time is one window's keys and rows, and the keys of the rows wanted of memory rowsets,
+Memory is bounded by one window's keys and rows, and the keys of selected rows of memory rowsets,
 which are in memory anyway. A window is bounded so that no rowset has more than its share of rows in it.
 Lane COMPUTE.
 """
@@ -30,8 +30,8 @@ class _Source:
 
     Attributes:
         keys: sorted, with those of older versions.
-        at: position of the first one that is still to be read.
-        end: after the last one.
+        at: position of the next key.
+        end: position after the last key.
         chunks: the columns.
     """
 
@@ -68,7 +68,7 @@ class _Source:
 
 
 class _Remembering:
-    """The columns of a rowset; of each the last chunk asked for stays decoded."""
+    """The columns of a rowset; the last decoded chunk of each is cached."""
 
     def __init__(self, chunks: Chunked) -> None:
         self._chunks = chunks
@@ -131,7 +131,7 @@ def scan_ordered(
 def _window(sources: Sequence[_Source], live: Sequence[int], share: int) -> tuple[Int64s, Int64s]:
     """Return the next rows in key order, as (source, row); at most `share` versions of each source.
 
-    A key with more versions than that comes whole all the same.
+    All versions of a key are returned together, even if there are more.
     """
     ends = _ends([sources[n] for n in live], share)
     parts = []
@@ -152,7 +152,7 @@ def _window(sources: Sequence[_Source], live: Sequence[int], share: int) -> tupl
 
 
 def _ends(sources: Sequence[_Source], share: int) -> list[int]:
-    """Return how far each source goes: to the least of the keys that lie `share` rows on."""
+    """Return the end of the window in each source: the least of the keys that are `share` rows ahead."""
     ahead = [s.keys.key_at(s.at + share) for s in sources if s.at + share < s.end]
     if not ahead:
         return [s.end for s in sources]

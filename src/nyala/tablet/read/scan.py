@@ -1,4 +1,4 @@
-"""Scans as rows lie, and counts: what is selected, then the rest of the columns for what is left.
+"""Unordered scans, and counts: selection of rows, then the other columns of the selected rows.
 
 Lane COMPUTE.
 """

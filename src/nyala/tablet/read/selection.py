@@ -116,7 +116,7 @@ def select(
 
 
 def _limits(rowset: RowSetView, where: Predicate | None) -> list[tuple[ColumnId, Bounds]]:
-    """Return what a predicate asks of columns of which something is known in each of several chunks."""
+    """Return the conditions of a predicate on columns that have statistics for each of several chunks."""
     if where is None or not rowset.stats or len(rowset.chunks.starts) <= 2:
         return []
     return [(c, bounds(where, c)) for c in columns_of(where) if c in rowset.stats]
@@ -161,7 +161,7 @@ def _within(rowset: RowSetView, begin: int, end: int, wanted: KeyBounds) -> Flag
 
 
 def row_range(rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> tuple[int, int]:
-    """Return the rows among which all that is wanted lies; nothing: (0, 0).
+    """Return a range of rows that contains all selected ones; none: (0, 0).
 
     Args:
         rowset: read from.

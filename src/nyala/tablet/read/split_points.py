@@ -1,7 +1,7 @@
 """Split points of a scan: keys with about the same number of bytes between them.
 
-Known from the sizes of blocks and the key indexes; no column is read. The bytes are those of the columns that
-the scan reads, where they lie: in files as stored, history included, in memory as they are. Lane COMPUTE.
+Computed from the sizes of blocks and the key indexes; no column is read. The bytes are those of the columns
+that the scan reads: stored bytes in files, including history, and bytes in memory. Lane COMPUTE.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,10 +71,10 @@ def _cuts(places: Sequence[tuple[bytes, float]], last: bytes, split_bytes: int) 
 
 
 class _Part:
-    """One rowset: how its bytes lie along its sorted keys.
+    """Distribution of one rowset's bytes over its sorted keys.
 
     Attributes:
-        bytes: of what is wanted of it.
+        bytes: of the selected rows and columns.
     """
 
     def __init__(

@@ -28,14 +28,14 @@ BATCH_BYTES = 1 << 20
 
 
 class View:
-    """One immutable look at a tablet.
+    """Immutable state of a tablet that a scan reads.
 
     Attributes:
-        info: what the tablet is.
+        info: definition of the tablet.
         schema: of the table.
         horizon: the earliest time that can be read.
-        check: raises Corrupt if a mapped file could not be read where it was touched; to be called before
-            what was made of a batch goes out.
+        check: raises Corrupt if a mapped file could not be read; to be called before a result derived from a
+            batch is returned.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class View:
 
         Args:
             at: hybrid time.
-            columns: ids, in the order wanted; None: all. An empty list gives batches of rows only.
-            where: which rows; None: all.
-            ordered: by primary key; otherwise as they lie.
-            limit: at most so many rows; None: all.
-            batch_rows: a batch has at most so many.
-            batch_bytes: and at most so many, unless it is a single row.
-            within: only rows whose encoded key lies there.
+            columns: ids, in the order of the result; None: all. With an empty list batches have no columns.
+            where: predicate; None: all rows.
+            ordered: by primary key; otherwise in storage order.
+            limit: maximum rows; None: all.
+            batch_rows: maximum rows of a batch.
+            batch_bytes: maximum bytes of a batch with more than one row.
+            within: range of encoded keys.
 
         Raises:
-            HistoryGone: `at` lies below the horizon (at once, not from the iterator).
+            HistoryGone: `at` is below the horizon (at once, not from the iterator).
             InvalidArgument: no such column.
             Corrupt: a file is damaged (from the iterator).
         """
@@ -156,13 +156,13 @@ class View:
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """Return what changed in (since, until], in order of (_timestamp, key).
+        """Return the changes in (since, until], in order of (_timestamp, key).
 
         Args:
             since: hybrid time, exclusive.
             until: hybrid time, inclusive.
             net: one change per key, from its row at `since` to that at `until`; else every version.
-            where: of an insert or update the new row has to match, of a delete the row that ended.
+            where: predicate on the new row of an insert or update, on the ended row of a delete.
             columns: as for `scan`.
             batch_rows: as for `scan`.
             batch_bytes: as for `scan`.
@@ -171,7 +171,7 @@ class View:
             The columns, then `_op` ("insert", "update", "delete") and int64 `_timestamp`. A delete
             carries the key columns; the others are null.
 
-        Raises as `scan`; HistoryGone when `since` lies below the horizon.
+        Raises as `scan`; HistoryGone when `since` is below the horizon.
         """
         _check_time(since, self.horizon)
         chosen = _columns(self.schema, columns)
@@ -190,7 +190,7 @@ class View:
         """Return the rowsets that may have rows at a time: none, once the tablet is retired.
 
         Raises:
-            HistoryGone: the time lies below the horizon.
+            HistoryGone: the time is below the horizon.
         """
         _check_time(at, self.horizon)
         return () if 0 < self.info.retired_at <= at else self._rowsets
@@ -199,9 +199,9 @@ class View:
 def split_keys(
     view: View, wanted: ScanFilter, columns: Sequence[ColumnId] | None, split_bytes: int
 ) -> list[bytes]:
-    """Return where a scan is best cut into pieces of about so many bytes; see `splitting.split_keys`.
+    """Return the keys at which to split a scan into pieces of about `split_bytes`; see `split_points`.
 
-    Any time will do, also one below the horizon: what comes back are keys, not rows.
+    Any time is valid, also below the horizon, because the result is keys, not rows.
 
     Args:
         view: a consistent state of the tablet.

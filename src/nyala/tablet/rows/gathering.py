@@ -1,6 +1,6 @@
-"""Gathering rows of several sources into new columns: one kernel call a column, whatever the sources are.
+"""Gathering rows of several sources into new columns, with one kernel call per column.
 
-Nothing here looks at a row from Python, and nothing is copied twice.
+No row is handled in Python, and no value is copied twice.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ def gather(
     """Return columns of rows from several sources.
 
     Args:
-        sources: where rows come from.
+        sources: rowsets or batches that contain the rows.
         which: number of the source of each row.
         rows: position of each row in its source.
-        columns: what to return, one array each, in the order of `rows`.
+        columns: columns to return, one array each, in the order of `rows`.
 
     Raises:
-        pa.ArrowCapacityError: more than 2 GiB in one string column; `gather_batches` copes.
+        pa.ArrowCapacityError: more than 2 GiB in one string column; `gather_batches` splits them.
     """
     if not len(rows):
         return [pa.array([], c.type) for c in columns]
@@ -87,7 +87,7 @@ def _is_run(rows: Int64s) -> bool:
 def _chunks(
     sources: Sequence[Chunked], which: Int64s, rows: Int64s
 ) -> tuple[list[tuple[Chunked, int]], Int64s, Int64s]:
-    """Return the chunks that the rows lie in, and of each row the number of its chunk and its place."""
+    """Return the chunks that contain the rows, and for each row the number of its chunk and its position."""
     bases = np.zeros(len(sources) + 1, np.int64)
     np.cumsum([len(s.starts) - 1 for s in sources], out=bases[1:])
     starts = np.concatenate([s.starts[:-1] for s in sources])

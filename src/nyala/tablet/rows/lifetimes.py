@@ -37,7 +37,7 @@ class Ended:
         return self.with_more(len(stamps), first, last)
 
     def with_more(self, rows: int, first: int, last: int) -> "Ended":
-        """Return this with so many versions more, which end from `first` to `last`.
+        """Return these lifetimes with more versions, which end from `first` to `last`.
 
         Args:
             rows: number of further versions.
@@ -84,7 +84,7 @@ class Lifetimes:
         return self.last_ins <= at < self.ended.first
 
     def count_at(self, at: int) -> int | None:
-        """Return how many versions are visible at a time; None: only the versions themselves tell."""
+        """Return the number of versions visible at a time; None: the aggregates do not determine it."""
         if self.none_at(at):
             return 0
         if self.last_ins > at:

@@ -1,7 +1,7 @@
 """Interface of rowsets to readers: versions as rows, columns in chunks; and gathering of rows.
 
-A `RowSetView` is immutable but for its `ends`, `slots` and `prev`, which lane APPLY writes in place in ways
-that a reader at a safe time cannot tell (marks.py, kernels.py).
+A `RowSetView` is immutable except for its `ends`, `slots` and `prev`, which lane APPLY writes in place in
+ways that do not affect a reader at a safe time (marks.py, kernels).
 """
 
 import math
@@ -46,7 +46,7 @@ class Chunked(Protocol):
         ...
 
     def bytes_of(self, chunk: int, column: ColumnId) -> int:
-        """Return how many bytes one column of one chunk takes where it lies, without reading it."""
+        """Return the stored bytes of one column of one chunk, without reading it."""
         ...
 
 
@@ -153,7 +153,7 @@ class Batches:
         return column not in self.positions
 
     def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
-        """Return nothing: batches come and go."""
+        """Return None: batches in memory have no statistics."""
         return None
 
     def bytes_of(self, chunk: int, column: ColumnId) -> int:
@@ -170,6 +170,6 @@ def older_than(column: Column, rows: int) -> pa.Array:
 
 
 def empty_columns(rows: int) -> pa.RecordBatch:
-    """Return a batch of so many rows without any column."""
+    """Return a batch with the given number of rows and no columns."""
     carrier = pa.RecordBatch.from_arrays([pa.nulls(rows)], names=["rows"])
     return carrier.select([])

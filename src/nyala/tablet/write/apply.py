@@ -47,7 +47,7 @@ _CODES = {
 
 @dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
 class _Rows:
-    """Rows on their way in: what they give, and their distinct keys."""
+    """Rows of a run of writes: their columns, and their distinct keys."""
 
     given: Given
     stamps: Uint64s  # of each write

@@ -1,11 +1,10 @@
-"""A new schema on a tablet: a pure function of (what it is so far, operation). Lane APPLY.
+"""Change of a tablet's schema: a pure function of (current definition, operation). Lane APPLY.
 
-Only what the tablet is changes; no row is touched. Versions that are there keep the columns they were
-written with until a flush or a merge writes them anew, and are read by column id: a column that they lack
-shows its read default, one that was dropped is not looked at. An entry that comes after this one in the log
-means this schema, whichever one it was made for: a column that it gives and that was dropped is left out,
-one that it does not know is absent from it, so that a new row takes the default of *now*, as from any
-client that leaves it out, and an old row keeps what it shows.
+Only the definition changes; no row is modified. Existing versions keep the columns they were written with
+until a flush or a compaction rewrites them, and are read by column id: a column that they lack has its read
+default, a dropped one is ignored. A later entry of the log refers to this schema, whichever one it was made
+for: values of a dropped column are ignored; a column that the entry does not know is absent from it, so a
+new row takes the *current* default, as from any client that omits the column, and an old row keeps its value.
 """
 
 from dataclasses import replace

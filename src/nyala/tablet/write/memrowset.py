@@ -31,11 +31,11 @@ class MemRowSet:
         columns: all of the table's columns, in schema order.
 
     Attributes:
-        rows: how many versions.
-        data_bytes: memory that they take, about.
-        marks: when they ended.
-        key_range: bounds of its keys, as `widen` was told; None: it has none.
-        place: for `live_kernels`, as of now.
+        rows: number of versions.
+        data_bytes: approximate memory of their data.
+        marks: their end timestamps.
+        key_range: bounds of its keys, as passed to `widen`; None: no keys.
+        place: current row for `live_versions`.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -71,7 +71,7 @@ class MemRowSet:
             batches: all columns, in schema order, of the versions.
             keys: their encoded keys.
             hashes: of the rows that `made` names as sources.
-            made: the versions, as `decisions.decide` says.
+            made: the versions, as `row_decisions.decide` returns them.
             stamps: of the writes that `made` names, above every stamp so far.
             newest: of each key that `made` names this rowset's newest version so far, or -1.
         """
@@ -157,7 +157,7 @@ class MemRowSet:
 
 
 class _Chunks:
-    """Batches in order of arrival, merged like the digits of a counter into chunks worth scanning."""
+    """Batches in order of arrival, concatenated like digits of a binary counter into larger chunks."""
 
     def __init__(self) -> None:
         self._done: list[pa.RecordBatch] = []

@@ -1,8 +1,8 @@
-"""Writes on their way in: which may be applied as one run, and their rows as one set of columns.
+"""Runs of writes: sequences that are applied together, with their rows as one set of columns.
 
-A run is a sequence of writes with the same header: the same kind of write, of the same columns. Its rows go
-through the kernels together, each with the number of its write; what every write comes to is the same as if
-it were alone, its stamps and its result too.
+A run is a sequence of writes with the same header: the same kind of write, of the same columns. The kernels
+process its rows together, each with the number of its write; the effect, stamps and result of each write are
+the same as if it were applied alone.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ class Given:
 
 
 def runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """Cut a sequence of writes into runs; one that is all or nothing is a run of its own.
+    """Split a sequence of writes into runs; an all-or-nothing write is a run of its own.
 
     Raises:
         Corrupt: a payload has no header.

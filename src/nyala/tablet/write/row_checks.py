@@ -32,7 +32,7 @@ def keys_of(columns: Mapping[ColumnId, pa.Array], schema: Schema) -> KeyBytes:
 
 
 def without_nulls(array: pa.Array) -> pa.Array:
-    """Return an array whose null slots count as values, whatever lies in them."""
+    """Return an array whose null slots count as values, with unspecified contents."""
     if not array.null_count:
         return array
     buffers = array.buffers()

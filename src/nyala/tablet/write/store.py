@@ -163,7 +163,7 @@ class Store:
         return self.info.schema
 
     def alter(self, info: TabletInfo) -> None:
-        """Become what `info` says: new versions have its columns, those that are there stay as they are."""
+        """Change the schema to that of `info`; existing versions are not modified."""
         old, new = self.schema, info.schema
         dropped = {c.id: c.type for c in old.columns if c.id not in new.by_id}
         self.retired = {**self.retired, **dropped}
@@ -241,7 +241,7 @@ class Store:
         return Located(rowsets, self._places, which, rows, newest, live)
 
     def _place(self) -> None:
-        """Put rowsets in the order of being asked: a key lives in one of them, most likely in a large one."""
+        """Order the rowsets for searches: a live key is in one of them, most likely in a large one."""
         self._named = [*self.disks, *self.frozen, self.mem]
         others = sorted(self._named[:-1], key=lambda rowset: -rowset.live)
         self._placed = [self.mem, *others]
