@@ -1,1 +1,1 @@
-"""Consensus as a pure machine, after Ongaro's dissertation: inputs go in, `Ready` comes out."""
+"""Consensus as a deterministic state machine without I/O, after Ongaro's dissertation."""

@@ -1,9 +1,9 @@
-"""Membership changes, one voter at a time: what they make of a configuration, and when one may begin.
+"""Membership changes of one voter at a time (dissertation 4.1, 4.2): their effect, and when one may begin.
 
-Dissertation 4.1, 4.2. A change is one CONFIG entry that holds the whole new configuration; it counts from
-the moment it is in the log. It is refused while an earlier one is not committed, and until the leader has
-committed an entry of its own term: changes of two leaders could otherwise both win, with majorities that
-do not meet. A leader never commits its own removal: it hands leadership over first, and says to whom.
+A change is one CONFIG entry that holds the whole new configuration; it is active from the moment it is in the
+log. It is refused while an earlier change is not committed, and until the leader has committed an entry of
+its own term: otherwise changes of two leaders could both succeed with majorities that do not overlap. A
+leader never commits its own removal: it transfers leadership first and names its successor.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from nyala.raft.state import RaftCore
 
 
 class ChangeKind(Enum):
-    """Kind of a change to one member."""
+    """Kind of a change."""
 
     ADD = "add"
     REMOVE = "remove"
@@ -29,18 +29,18 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One edit of a configuration; of REMOVE's member only the uuid matters."""
+    """One edit of a configuration. A REMOVE uses the member's uuid only."""
 
     kind: ChangeKind
     member: Member
 
 
 def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
-    """Return what `changes`, all together, make of `config`; its id is left as it is.
+    """Return `config` with all `changes` applied; its id stays the same.
 
     Raises:
-        InvalidArgument: nothing to change, a server named twice, unknown or already there, more than one
-            voter gained or lost, or no voter left that may lead.
+        InvalidArgument: no change, a server named twice, unknown or already a member, more than one voter
+            added or removed, or no voter left that may lead.
     """
     members = {m.uuid: m for m in config.members}
     named: set[ServerUuid] = set()
@@ -83,7 +83,7 @@ def _check_voters(config: Configuration, after: Configuration, changes: Sequence
 def change(
     core: RaftCore, changes: Sequence[Change], stamp: int, expected: OpId | None = None
 ) -> OpId:
-    """Append a changed configuration, active at once; errors as `RaftNode.change_config`.
+    """Append a changed configuration, which is active at once. Raises as `RaftNode.change_config`.
 
     Args:
         core: of the leader.
@@ -127,7 +127,7 @@ def _stepping_down(core: RaftCore, successor: ServerUuid) -> NotLeader:
 
 
 def _not_yet(core: RaftCore, lead: Leadership) -> str:
-    """Return why no change may begin now, or nothing."""
+    """Return why no change may begin now; empty: one may."""
     if core.configs.pending:
         return f"the configuration of {core.configs.active.id} is not committed yet"
     if core.log.committed < lead.first:
@@ -136,12 +136,12 @@ def _not_yet(core: RaftCore, lead: Leadership) -> str:
 
 
 def may_begin(core: RaftCore, lead: Leadership) -> bool:
-    """Return whether a change would be taken now."""
+    """Return whether a change may begin now."""
     return lead.transfer is None and not _not_yet(core, lead)
 
 
 def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -> OpId:
-    """Append a configuration, and add and remove peers with it; return its op id.
+    """Append a configuration, update the peers accordingly, and return its op id.
 
     Args:
         core: of the leader.
@@ -160,7 +160,7 @@ def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -
 
 
 def most_up_to_date(core: RaftCore, lead: Leadership) -> ServerUuid:
-    """Return the best successor: one that is heard from, then by how much of the log it has (3.10).
+    """Return the best successor: one that replies, then the one with the most of the log (3.10).
 
     Raises:
         InvalidArgument: no other member may lead.

@@ -1,4 +1,4 @@
-"""Elections: pre-vote, vote, stickiness to a live leader, and leadership handed over.
+"""Elections: pre-vote, vote, leader stickiness, and leadership transfer.
 
 Dissertation 3.4 (election), 3.6.1 (up-to-date logs), 3.10 (transfer), 4.2.3 (stickiness), 9.6 (pre-vote).
 """
@@ -12,7 +12,7 @@ from nyala.raft.state import RaftCore, RaftState
 
 
 def tick(core: RaftCore) -> None:
-    """Let a tick pass for a member that does not lead; a leader's time is `leader.tick`."""
+    """Process a tick of a member that does not lead; a leader's tick is `leader.tick`."""
     core.elapsed += 1
     core.silent += 1
     if core.elapsed >= core.timeout:
@@ -26,8 +26,8 @@ def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
 
     Args:
         core: of a member that may lead.
-        pre: pre-vote: ask how they would vote, which changes no state anywhere.
-        override: by order of the leader, whom voters need not wait for.
+        pre: a pre-vote, which changes no state of the voters.
+        override: ordered by the leader, so that voters ignore leader stickiness.
     """
     assert core.may_campaign, f"{core.uuid} may not stand in {core.configs.active}"
     if pre:
@@ -53,9 +53,10 @@ def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
 
 
 def count(core: RaftCore) -> None:
-    """Act on the votes so far: go on to the vote, lead, or give up until the next timeout.
+    """Count the votes: win the pre-vote or the election, or step down until the next timeout.
 
-    Who knows that its log lacks something asks all the same: a witness may lend it.
+    A member whose log is known to be incomplete requests votes too: a witness may offer it the missing
+    entries.
     """
     result = quorum.tally(core.voters, core.votes)
     vain = result is quorum.Tally.WON and core.state is RaftState.PRE_CANDIDATE and core.incomplete
@@ -69,7 +70,7 @@ def count(core: RaftCore) -> None:
 
 
 def count_own_vote(core: RaftCore) -> None:
-    """A candidate's own vote counts like any other's: when it is durable (figure 3.1)."""
+    """Count a candidate's own vote once it is durable, like any other vote (figure 3.1)."""
     if (
         core.state is RaftState.CANDIDATE
         and core.uuid not in core.votes
@@ -80,11 +81,11 @@ def count_own_vote(core: RaftCore) -> None:
 
 
 def on_request(core: RaftCore, message: RequestVote) -> None:
-    """Answer a candidate. Its configuration decides whom it asks and counts, not ours (4.1)."""
+    """Answer a candidate. The candidate's configuration decides which votes it requests and counts (4.1)."""
     if core.hears_leader and not message.override and (message.pre or message.term > core.term):
         if message.pre:
             _answer(core, message, granted=False)
-        return  # a live leader is not disturbed, and our term does not move (4.2.3)
+        return  # a live leader is not disrupted, and the term stays (4.2.3)
     if message.term > core.term and not message.pre:
         core.become_follower(message.term, None)
     _answer(core, message, granted=_would_vote(core, message))
@@ -94,16 +95,17 @@ def _would_vote(core: RaftCore, message: RequestVote) -> bool:
     if message.term < core.term or not up_to_date(core, message.last):
         return False
     if message.term > core.term:
-        return True  # a pre-vote for a term that we have not entered
+        return True  # a pre-vote for a term that this member has not entered
     free = core.hard.vote is None and core.leader is None
     return free or core.hard.vote == message.sender
 
 
 def up_to_date(core: RaftCore, last: OpId) -> bool:
-    """Return whether a log that ends at `last` is at least as complete as ours ever was (dissertation 3.6.1).
+    """Return whether a log that ends at `last` is at least as complete as this log ever was (3.6.1).
 
-    What this log lost still counts: a majority may have been counted with it. So does what it is to get: who
-    has lost it may vote for a log without it, and must find nobody to do the same.
+    Entries that this log lost still count, because a majority may have been counted with them. So do entries
+    that it has yet to receive: a member that lost them may vote for a log without them only if no other
+    member can do the same.
     """
     return last >= core.log.last and core.complete(last)
 
@@ -127,12 +129,12 @@ def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
 
 
 def offers_suffix(core: RaftCore, last: OpId) -> bool:
-    """Return whether a member whose log ends at `last` may fetch from this witness: its log is longer."""
+    """Return whether this witness offers its entries after `last` to a candidate: its log is longer."""
     return last < core.log.last and not core.may_campaign and not core.hears_leader
 
 
 def on_reply(core: RaftCore, message: VoteReply) -> None:
-    """Count an answer to the question that is open now; any other is late."""
+    """Count a vote for the current election; any other reply is late."""
     if message.pre:
         if core.state is not RaftState.PRE_CANDIDATE:
             return
@@ -148,7 +150,7 @@ def on_reply(core: RaftCore, message: VoteReply) -> None:
 
 
 def transfer(core: RaftCore, to: ServerUuid) -> None:
-    """Begin to hand leadership to `to`; see `RaftNode.transfer`."""
+    """Start a leadership transfer to `to`; see `RaftNode.transfer`."""
     lead = core.leadership
     if lead is None:
         raise NotLeader(
@@ -167,7 +169,7 @@ def transfer(core: RaftCore, to: ServerUuid) -> None:
 
 
 def continue_transfer(core: RaftCore) -> None:
-    """Order the election once the successor holds the whole log (3.10)."""
+    """Send TimeoutNow once the successor has the whole log (3.10)."""
     lead = core.leadership
     if lead is None or lead.transfer is None or lead.transfer.ordered:
         return
@@ -178,7 +180,7 @@ def continue_transfer(core: RaftCore) -> None:
 
 
 def on_timeout_now(core: RaftCore, message: TimeoutNow) -> None:
-    """Stand at once, without asking first: the leader ordered it."""
+    """Start an election at once, without a pre-vote: the leader ordered it."""
     able = core.may_campaign and not core.incomplete
     if core.state is RaftState.FOLLOWER and core.leader == message.sender and able:
         campaign(core, pre=False, override=True)

@@ -1,7 +1,7 @@
-"""A follower's side of replication: check, append, overwrite what conflicts, learn what is committed.
+"""A follower's side of AppendEntries: check, append, overwrite conflicting entries, advance the commit index.
 
-Dissertation 3.5. `RaftCore.verified` is how far our log is known to agree with that of this term's leader;
-an answer claims the part of it that is durable, and the commit index never passes it.
+Dissertation 3.5. `RaftCore.verified` is the index up to which this log is known to agree with the log of the
+term's leader; a reply acknowledges the durable part of it, and the commit index never exceeds it.
 """
 
 from nyala.common.errors import Corrupt, Forbidden
@@ -13,10 +13,10 @@ from nyala.raft.state import RaftCore, RaftState
 
 
 def check(message: AppendEntries | Suffix) -> None:
-    """Refuse a message that contradicts itself, before it changes anything.
+    """Reject an inconsistent message before it changes anything.
 
     Raises:
-        Corrupt: indexes have gaps, terms or stamps fall, an entry is newer than its sender's term, or
+        Corrupt: indexes have gaps, terms or timestamps decrease, an entry is newer than its sender's term, or
             a configuration cannot be read.
     """
     index, term, stamp = message.previous.index, message.previous.term, 0
@@ -38,10 +38,10 @@ def check(message: AppendEntries | Suffix) -> None:
 
 
 def on_append(core: RaftCore, message: AppendEntries) -> None:
-    """Take entries or a heartbeat from the leader of the present term, and answer.
+    """Process entries or a heartbeat of the current term's leader, and reply.
 
     Raises:
-        Forbidden: the leader's log parts from what is committed here; see `_check_committed`.
+        Forbidden: the leader's log conflicts with entries committed here; see `_check_committed`.
     """
     log = core.log
     if message.commit > core.known_commit:
@@ -63,12 +63,12 @@ def on_append(core: RaftCore, message: AppendEntries) -> None:
         _answer(core, message, success=True, match=core.verified, hint=agreed, last=None)
     elif added or core.verified <= log.stable:
         _answer(core, message, success=True, match=core.verified, hint=agreed, last=agreed)
-    else:  # a heartbeat's answer claims what is durable already, and need not wait
+    else:  # a heartbeat's reply acknowledges what is durable already, and need not wait
         _answer(core, message, success=True, match=log.stable, hint=agreed, last=None)
 
 
 def merge(core: RaftCore, entries: tuple[Entry, ...]) -> bool:
-    """Append what is new, after cutting what conflicts; return whether anything was appended."""
+    """Truncate conflicting entries and append new ones; return whether anything was appended."""
     log = core.log
     for position, entry in enumerate(entries):
         index = entry.id.index
@@ -89,14 +89,14 @@ def merge(core: RaftCore, entries: tuple[Entry, ...]) -> bool:
 
 
 def _check_committed(log: LogView, op: OpId) -> None:
-    """Refuse a log that conflicts with what is committed here.
+    """Reject a log that conflicts with entries committed here.
 
-    That happens only after an unsafe recovery (`unsafe_recovery.py`), if a lost member is added again with
-    its old replica. Of an entry that was collected here only the term of a later one is known, which is not
-    below its own.
+    This happens only after an unsafe recovery (`unsafe_recovery.py`), if a removed member is added again with
+    its old replica. For a collected entry only the term of a later entry is known, which is not below its
+    own.
 
     Raises:
-        Forbidden: `op`, at or below the commit index, is not what is there.
+        Forbidden: the entry `op`, at or below the commit index, differs from the one in this log.
     """
     known = op.term <= log.base.term if op.index < log.base.index else log.holds(op)
     if not known:
@@ -127,7 +127,7 @@ def _note_commit(core: RaftCore, message: AppendEntries) -> None:
 
 
 def advance_closed(core: RaftCore) -> None:
-    """Believe a closed time once everything that it speaks of is applied here."""
+    """Adopt a pending closed time once all entries that it covers are applied here."""
     if core.closed_pending is not None and core.log.applied >= core.closed_pending[1]:
         core.closed = max(core.closed, core.closed_pending[0])
         core.closed_pending = None
@@ -162,12 +162,12 @@ def _answer(
 
 
 def reject_stale(core: RaftCore, message: AppendEntries) -> None:
-    """Tell a leader of an earlier term about ours, so that it steps down."""
+    """Reply to a leader of an earlier term with the current term, so that it steps down."""
     _answer(core, message, success=False, match=0, hint=core.log.last, last=None)
 
 
 def note_leader(core: RaftCore, message: AppendEntries) -> None:
-    """Note that the leader of the present term lives.
+    """Record contact with the leader of the current term.
 
     Raises:
         AssertionError: two leaders in one term.

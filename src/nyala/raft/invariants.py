@@ -1,7 +1,7 @@
-"""Invariants that hold after every step, derived anew (dissertation figure 3.2).
+"""Invariants that hold after every step, recomputed from the state (dissertation figure 3.2).
 
-Rules: reads everything, changes nothing; called by tests and the simulator. What spans several members
-(one leader a term, log matching, committed entries kept) takes the nodes together.
+Called by tests and the simulator; nothing is changed. Invariants over several members (one leader per term,
+log matching, committed entries stay) take all nodes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,14 +17,14 @@ def check(node: RaftNode) -> None:
     """Check one member.
 
     Raises:
-        AssertionError: with the values.
+        AssertionError: an invariant is violated; the message has the values.
     """
     core = node.core
     _check_log(core)
     _check_role(core)
     if core.leadership is not None:
         _check_leader(core)
-    if core.quiesced and not core.dirty:  # what it was asked for wakes it with its next `ready()`
+    if core.quiesced and not core.dirty:  # a pending input wakes it in its next `ready()`
         _check_asleep(core)
 
 
@@ -52,7 +52,7 @@ def _check_log(core: RaftCore) -> None:
 
 
 def _check_configs(core: RaftCore, entries: Sequence[Entry], what: str) -> None:
-    """The active configuration is the last one in the log (4.1), as written there."""
+    """Check that the active configuration is the last one in the log (4.1)."""
     active = core.configs.active
     assert active.id.index <= core.log.last.index, what
     logged = [e for e in entries if e.kind is EntryKind.CONFIG]
@@ -105,10 +105,10 @@ def _check_asleep(core: RaftCore) -> None:
 
 
 def check_group(nodes: Iterable[RaftNode]) -> None:
-    """Check each member, and that their logs match (3.5: one op id, one log up to it).
+    """Check each member, and the log matching property (3.5: logs with the same op id agree up to it).
 
     Raises:
-        AssertionError: with the values.
+        AssertionError: an invariant is violated; the message has the values.
     """
     together = list(nodes)
     for node in together:

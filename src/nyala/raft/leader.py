@@ -1,9 +1,9 @@
-"""A leader's side of replication: what is sent to whom, and when an entry is committed.
+"""A leader's side of AppendEntries: messages to peers, acknowledgements, the commit index.
 
-Dissertation 3.5, 3.6.2 (only entries of its own term are counted), 6.2 (stepping down without a
-majority), 10.2.1 (writing to its own disk in parallel), 10.2.2 (pipelining). A leader counts itself only
-up to what is durable. Entries are cut into messages in `replicate`, once per `ready()`, so that proposals
-made together travel together.
+Dissertation 3.5, 3.6.2 (only entries of the own term are counted), 6.2 (stepping down without a majority),
+10.2.1 (writing to the own disk in parallel), 10.2.2 (pipelining). A leader counts itself only up to its
+durable index. `replicate` cuts entries into messages once per `ready()`, so that proposals made together are
+sent together.
 """
 
 from collections.abc import Container, Sequence
@@ -19,7 +19,7 @@ from nyala.raft.state import RaftCore
 
 
 def lead(core: RaftCore) -> None:
-    """Take office: a NOOP of the own term goes first, so that earlier entries can commit (6.4)."""
+    """Become leader and append a NOOP of the own term, so that earlier entries can commit (6.4)."""
     log = core.log
     first = log.last.index + 1
     leadership = Leadership(first)
@@ -30,15 +30,15 @@ def lead(core: RaftCore) -> None:
 
 
 def own_stamp(core: RaftCore) -> int:
-    """Return a stamp for an entry that the core makes of its own accord."""
+    """Return a timestamp for an entry that the core itself appends."""
     return max(core.hlc, core.log.last_stamp + 1, core.closed + 1)
 
 
 def update_peers(core: RaftCore, leadership: Leadership) -> None:
-    """Let peers come and go with the active configuration, whose entry was just appended.
+    """Add and remove peers according to the active configuration, whose entry was just appended.
 
-    Who comes may have been here before, and have lost its log since: an answer to a message of an earlier
-    round says nothing of it.
+    A peer that is added may have been a member before and have lost its log: replies to messages of earlier
+    rounds do not count.
     """
     before, last = leadership.peers, core.log.last.index
     leadership.peers = {
@@ -54,15 +54,15 @@ def update_peers(core: RaftCore, leadership: Leadership) -> None:
 
 
 def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
-    """Append an operation; see `RaftNode.propose`.
+    """Append an operation as leader; see `RaftNode.propose`.
 
     Args:
         core: of the node.
         payload: of the operation.
-        stamp: above the log's last one and the closed time.
+        stamp: hybrid time above the log's last one and the closed time.
 
     Returns:
-        Its op id; None: this node does not lead, or hands leadership over.
+        Its op id; None: this node does not lead, or is transferring leadership.
     """
     leadership = core.leadership
     if leadership is None or leadership.transfer is not None:
@@ -78,7 +78,7 @@ def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
 
 
 def replicate(core: RaftCore, leadership: Leadership) -> None:
-    """Send each peer what it lacks, as far as its window allows; a new read round goes to a majority."""
+    """Send each peer the entries that it lacks, within its window; send a new read round to a majority."""
     asked = reads.likely_majority(core, leadership) if leadership.round_unsent else ()
     leadership.round_unsent = core.dirty = False
     for uuid, peer in leadership.peers.items():
@@ -96,7 +96,7 @@ def replicate(core: RaftCore, leadership: Leadership) -> None:
 
 
 def has_room(core: RaftCore, peer: Progress) -> bool:
-    """Return whether a peer lacks entries, and takes more of them now."""
+    """Return whether a peer lacks entries and its window allows sending more now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
     if peer.full:
@@ -107,23 +107,24 @@ def has_room(core: RaftCore, peer: Progress) -> bool:
 def send_entries(
     core: RaftCore, uuid: ServerUuid, peer: Progress, entries: Sequence[Entry]
 ) -> None:
-    """Send a peer the entries that follow those sent before.
+    """Send a peer the next entries.
 
     Args:
         core: of the leader.
         uuid: of the peer.
         peer: its progress.
-        entries: contiguous from `peer.next` on, one at least.
+        entries: contiguous from `peer.next` on, at least one.
     """
     _send(core, uuid, peer, peer.next - 1, tuple(entries))
     peer.sent(entries[-1].id.index, sum(map(size_of, entries)))
 
 
 def heartbeat(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False) -> None:
-    """Send no entries, only the commit index, the closed time and the read round.
+    """Send an AppendEntries without entries: commit index, closed time and read round only.
 
-    While streaming it builds on what the peer has received, so that it may overtake entries; while
-    probing it is a probe. Of a peer in doubt it asks for what that has acknowledged.
+    In STREAM mode `previous` is the last entry received by the peer, so that the heartbeat may overtake
+    entries; in PROBE mode it is a probe. With `probe_match` set it asks for the entry that the peer has
+    acknowledged.
 
     Args:
         core: of the leader.
@@ -164,11 +165,11 @@ def _send(
 
 
 def needed(core: RaftCore) -> int:
-    """Return the lowest index that some member may still have to be sent; 0: not known.
+    """Return the lowest index that some member may still have to be sent; 0: unknown.
 
-    A leader knows it from its peers' matches (0 for one not heard from yet, so everything counts); a
-    follower by its leader's word in this term. A peer that needs a copy needs no entry; what a copy that
-    is made from here needs counts on top.
+    A leader derives it from its peers' match indexes (0 for a peer without a reply, so every entry counts); a
+    follower takes it from the leader of this term. A peer that needs a copy needs no entry. Entries that a
+    copy made from here needs count too.
     """
     if core.leadership is None:
         found = core.needed
@@ -179,7 +180,7 @@ def needed(core: RaftCore) -> int:
 
 
 def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
-    """Send a peer what the host read from the log; see `RaftNode.entries_read`.
+    """Send a peer the entries that the host read from the log; see `RaftNode.entries_read`.
 
     Args:
         core: of the node.
@@ -188,7 +189,7 @@ def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> 
     """
     peer = core.leadership.peers.get(uuid) if core.leadership is not None else None
     if peer is None or not peer.reading:
-        return  # asked in an earlier leadership, or before the peer was probed anew
+        return  # requested in an earlier leadership, or before the peer was probed again
     peer.reading = False
     core.dirty = True
     if not entries:
@@ -202,7 +203,7 @@ def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> 
 
 
 def mark_for_copy(core: RaftCore, index: int) -> None:
-    """Call for a copy to the peers furthest behind; see `RaftNode.mark_for_copy`."""
+    """Mark the peers that are furthest behind as needing a copy; see `RaftNode.mark_for_copy`."""
     peers = [] if core.leadership is None else list(core.leadership.peers.values())
     since = core.ticks - quiescence.SILENT_TIMEOUTS * core.options.election_ticks
     known = [p for p in peers if p.match_known or p.last_progress_at <= since or core.quiesced]
@@ -211,11 +212,11 @@ def mark_for_copy(core: RaftCore, index: int) -> None:
         peer.needs_copy = peer.match == min(p.match for p in behind)
 
 
-# ---- answers -----------------------------------------------------------------------------------------
+# ---- replies -----------------------------------------------------------------------------------------
 
 
 def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Take a peer's answer; it may be late, doubled or out of order.
+    """Process a peer's reply; it may be late, duplicated or out of order.
 
     Args:
         core: of the leader.
@@ -223,7 +224,7 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
         message: the answer.
 
     Raises:
-        Corrupt: the peer claims entries that do not exist; nothing was changed.
+        Corrupt: the peer acknowledges entries that do not exist; nothing was changed.
     """
     peer = leadership.peers.get(message.sender)
     if peer is None or message.round < peer.joined_round:
@@ -253,16 +254,17 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
 
 
 def reset_peer(core: RaftCore, peer: Progress) -> None:
-    """Forget what a peer acknowledged, since its log lost it: it counts for no commit, nor as a round's echo.
+    """Discard a peer's acknowledgements, because its log lost entries.
 
-    An answer to anything sent before now says nothing of the log that it has now.
+    They count for no commit and no read round. Replies to messages sent before now say nothing about its
+    current log.
     """
     core.round += 1
     peer.reset(core.round)
 
 
 def find_match(core: RaftCore, peer: Progress, hint: OpId) -> None:
-    """Step back to where the logs may agree: at most one refusal for each term that differs (3.5).
+    """Step back to where the logs may agree: at most one refusal per conflicting term (3.5).
 
     Args:
         core: of the leader.
@@ -277,12 +279,12 @@ def find_match(core: RaftCore, peer: Progress, hint: OpId) -> None:
     if agreed == log.base != hint and hint.index <= log.base.index and log.base != NO_OP:
         peer.needs_copy = True
     if (peer.waiting or peer.reading) and peer.next == agreed.index + 1:
-        return  # refused more than once: what follows that entry is on its way
+        return  # a duplicate refusal: the entries after that one are in flight
     peer.probe(agreed.index + 1)
 
 
 def advance_commit(core: RaftCore, leadership: Leadership) -> None:
-    """Commit what a majority holds durably, once that includes an entry of this term (3.6.2)."""
+    """Commit the entries that a majority has durably, once they include one of this term (3.6.2)."""
     index = quorum.reached([_durable_at(core, leadership, v) for v in core.voters])
     if index > core.log.committed and core.log.term(index) == core.term:
         core.commit(index)
@@ -300,7 +302,7 @@ def _durable_at(core: RaftCore, leadership: Leadership, voter: ServerUuid) -> in
 
 
 def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> None:
-    """Process a tick of a leader: heartbeats, lost entries, a majority out of reach.
+    """Process a tick of a leader: heartbeats, retransmission, stepping down without a majority.
 
     Args:
         core: of the leader.
@@ -320,7 +322,7 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
         return
     leadership.heartbeat_elapsed = 0
     if hand_over is not None:
-        hand_over.ordered = False  # the order may have been lost
+        hand_over.ordered = False  # the TimeoutNow may have been lost
     if not _reaches_majority(core, leadership):
         core.become_follower(core.term, None)
         return
@@ -330,13 +332,13 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
     core.dirty = True
     for uuid, peer in leadership.peers.items():
         heartbeat_or_probe(core, uuid, peer, quiesce=sleep)
-    leadership.round_unsent = False  # a read round that waits for a message travels with these
+    leadership.round_unsent = False  # a pending read round is sent with these
 
 
 def heartbeat_or_probe(
     core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool = False
 ) -> None:
-    """Send a heartbeat; entries that were sent long ago and not acknowledged count as lost.
+    """Send a heartbeat; if the peer has stalled, assume that the entries in flight are lost and probe it.
 
     Args:
         core: of the leader.

@@ -1,10 +1,10 @@
-"""The log as the core sees it: a cached tail of entries, the terms of all of it, and its watermarks.
+"""The core's view of the log: a cached tail of entries, the terms of all entries, and its indexes.
 
     base <= applied <= committed <= last        applied <= stable <= handed <= last
 
-`handed` is what the host was given to write, `stable` what it has reported as durable. Entries that are
-applied leave the cache from the front when it is over its limit; their terms stay, as runs,
-so that log matching needs no disk. The rules of the protocol are in `leader.py`/`follower.py`.
+`handed` is the last index given to the host for writing, `stable` the last one that it reported as durable.
+When the cache is over its limit, applied entries are evicted from its front; their terms stay, as runs, so
+that log matching needs no disk. The protocol rules are in `leader.py` and `follower.py`.
 """
 
 from bisect import bisect_right
@@ -15,11 +15,11 @@ from nyala.common.ids import OpId
 from nyala.raft.messages import Entry
 
 ENTRY_OVERHEAD_BYTES = 64
-"""Counted for each entry beside its payload, so that empty entries are not free."""
+"""Overhead in bytes that is counted per entry, beside its payload."""
 
 
 def size_of(entry: Entry) -> int:
-    """Return the bytes that an entry counts for in caches and windows."""
+    """Return the size of an entry in bytes, as counted in caches and windows."""
     return len(entry.payload) + ENTRY_OVERHEAD_BYTES
 
 
@@ -33,7 +33,7 @@ def _check_recovered(last: OpId, stamp: int, entry: Entry) -> None:
 
 
 class TermRuns:
-    """The term of every index from a base on, as runs of one term each."""
+    """Terms of all indexes from a base on, as runs."""
 
     __slots__ = ("_starts", "_terms")
 
@@ -48,7 +48,7 @@ class TermRuns:
         return self._terms[bisect_right(self._starts, index) - 1]
 
     def at_or_below(self, index: int, term: int) -> OpId | None:
-        """Return the last op id at or below `index` whose term is at or below `term`, if any."""
+        """Return the last op id at or below `index` whose term is at or below `term`; None: there is none."""
         for start, found in zip(reversed(self._starts), reversed(self._terms), strict=True):
             if start <= index and found <= term:
                 return OpId(found, index)
@@ -62,25 +62,25 @@ class TermRuns:
             self._terms.append(op.term)
 
     def truncate(self, first: int) -> None:
-        """Forget the indexes from `first` on, which is above the base."""
+        """Remove the indexes from `first` on, which is above the base."""
         while self._starts[-1] >= first:
             self._starts.pop()
             self._terms.pop()
 
 
 class LogView:
-    """One group's log; entries are appended at its end and cut from its end, never changed.
+    """Log of one group; entries are appended and truncated at its end, never changed.
 
     Args:
         base: op id of the entry before the first.
-        base_stamp: its stamp, or that of the last one in `skipped`.
+        base_stamp: timestamp of `base`, or of the last entry in `skipped`.
         entries: recovered entries after it, or after the last one in `skipped`; durable.
-        cache_bytes: limit on what is kept beyond need.
-        skipped: of entries after the base that stay on disk, the first one of each term, and the last; all
-            are committed. Those that are not applied yet are read when it is their turn.
+        cache_bytes: limit of the applied entries that are kept in memory.
+        skipped: op ids of committed entries after the base that stay on disk: the first of each term, and the
+            last. Those that are not applied yet are read when they are due.
 
     Raises:
-        LogGap: an index is missing, or terms or stamps fall.
+        LogGap: an index is missing, or terms or timestamps decrease.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class LogView:
         self.handed = self.stable = self.last.index
         self.loading = False
 
-    # ---- what it says ----------------------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------
 
     def term(self, index: int) -> int:
         """Return the term of the entry at `index`, from `base` to the last."""
@@ -134,7 +134,7 @@ class LogView:
         return self._runs.at_or_below(min(index, self.last.index), term) or self.base
 
     def stamp(self, index: int) -> int:
-        """Return the stamp of the entry at `index`, which is cached or just before the cache."""
+        """Return the timestamp of the entry at `index`, which is cached or directly before the cache."""
         assert self.first_cached - 1 <= index <= self.last.index, f"{index} not in memory: {self!r}"
         return (
             self._entries[index - self.first_cached].stamp
@@ -143,7 +143,7 @@ class LogView:
         )
 
     def slice(self, first: int, max_bytes: int) -> tuple[Entry, ...] | None:
-        """Return entries from `first` on, one at least if there is one; None when not in memory."""
+        """Return entries from `first` on, at least one if there is one; None: they are not in memory."""
         if first < self.first_cached:
             return None
         start = stop = first - self.first_cached
@@ -161,10 +161,10 @@ class LogView:
             f"committed={self.committed}, stable={self.stable}, last={self.last})"
         )
 
-    # ---- what changes it -------------------------------------------------------------------------
+    # ---- changes -------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end; the caller has checked what came from outside."""
+        """Append an entry; the caller has checked entries that were received."""
         op = entry.id
         assert op.index == self.last.index + 1, f"{op} after {self.last}"
         assert op.term >= self.last.term, f"terms fall: {op} after {self.last}"
@@ -176,7 +176,7 @@ class LogView:
         self.last_stamp = entry.stamp
 
     def truncate(self, first: int) -> None:
-        """Forget the entries from `first` on, which are not committed."""
+        """Remove the entries from `first` on, which are not committed."""
         assert self.committed < first <= self.last.index, f"truncate at {first}: {self!r}"
         cut = first - self.first_cached
         self._bytes -= sum(size_of(e) for e in self._entries[cut:])
@@ -188,18 +188,18 @@ class LogView:
         self.stable = min(self.stable, first - 1)
 
     def note_durable(self, op: OpId) -> None:
-        """Note that the host has written everything up to `op` durably."""
+        """Record that everything up to `op` is durable."""
         assert op.index <= self.handed, f"{op} is durable, but was never handed out: {self!r}"
         assert self.holds(op), f"{op} is durable, but not in the log: {self!r}"
         self.stable = max(self.stable, op.index)
 
     def commit(self, index: int) -> None:
-        """Note that entries up to `index` are committed."""
+        """Record that entries up to `index` are committed."""
         assert self.committed <= index <= self.last.index, f"commit {index}: {self!r}"
         self.committed = index
 
     def take_unwritten(self) -> tuple[Entry, ...]:
-        """Return, once, the entries that the host has not been given to write."""
+        """Return the entries that the host was not given to write yet; each is returned once."""
         if self.handed == self.last.index:
             return ()
         taken = tuple(self._entries[self.handed + 1 - self.first_cached :])
@@ -207,7 +207,7 @@ class LogView:
         return taken
 
     def take_applicable(self) -> tuple[Entry, ...]:
-        """Return, once, the entries that are committed and durable here."""
+        """Return the entries that are committed and durable here; each is returned once."""
         upto = min(self.committed, self.stable)
         if upto <= self.handed_apply or self.behind:
             return ()
@@ -221,9 +221,9 @@ class LogView:
         return self.handed_apply + 1 < self.first_cached
 
     def take_missing(self) -> int:
-        """Return, once, from which index on entries have to be read next; 0: none, or not yet.
+        """Return the index from which entries have to be read from the log next; 0: none, or not yet.
 
-        What was read before is applied first: memory holds one reading.
+        Entries of the previous read are applied first, so memory holds one read at a time.
         """
         if not self.behind or self.loading or self.applied < self.handed_apply:
             return 0
@@ -231,7 +231,7 @@ class LogView:
         return self.handed_apply + 1
 
     def load(self, entries: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Take what was read; return what of it is to be applied."""
+        """Take entries read from the log; return those that are to be applied."""
         assert entries, f"committed entries are not in the log any more: {self!r}"
         self.loading = False
         found = tuple(e for e in entries if e.id.index < self.first_cached)
@@ -240,7 +240,7 @@ class LogView:
         return found
 
     def note_applied(self, index: int) -> None:
-        """Note that entries up to `index` are applied, and let go of memory over the limit."""
+        """Record that entries up to `index` are applied, and evict those over the limit."""
         assert index <= self.handed_apply, f"applied {index} was never handed out: {self!r}"
         self.applied = max(self.applied, index)
         self.shrink(self.cache_bytes)
@@ -251,10 +251,10 @@ class LogView:
         return self._bytes
 
     def shrink(self, limit_bytes: int) -> None:
-        """Let go of the oldest entries that are applied, until so many bytes are left."""
+        """Evict the oldest applied entries until at most `limit_bytes` are left."""
         if self._bytes <= limit_bytes:
             return
-        upto = self.applied + 1 - self.first_cached  # what is applied is durable
+        upto = self.applied + 1 - self.first_cached  # applied entries are durable
         drop = 0
         while drop < upto and self._bytes > limit_bytes:
             self._bytes -= size_of(self._entries[drop])

@@ -1,7 +1,7 @@
-"""Configurations of a group: voters and non-voters, their attributes, and the bytes of a CONFIG entry.
+"""Configurations of a group: voters, non-voters, their attributes, and the encoding of a CONFIG entry.
 
-Pure values. A configuration is represented whole; `History` knows which one is active as the log grows
-and is cut (dissertation 4.1: a configuration counts from the moment it is in the log).
+A configuration lists all members; `History` tracks the active one while the log is extended and truncated
+(dissertation 4.1: a configuration is active from the moment it is in the log).
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of JSON decoding: malformed bytes, another shape, too deep."""
+"""Exceptions of JSON decoding: malformed bytes, unexpected structure, too deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Member:
         uuid: the server's permanent id.
         peer_address: host:port of its peer port, as last known.
         address: host:port of its public port, as last known.
-        voter: counts in elections and in the commit rule.
-        promote: a non-voter to be made a voter when it has caught up; a witness that is to get the data.
+        voter: counts for majorities in elections and commits.
+        promote: a non-voter that becomes a voter once it has caught up; a witness that will receive the data.
         replace: a voter that is to be replaced.
-        electable: False for a witness, which logs and votes but never stands (S1.45).
+        electable: False for a witness, which logs and votes but never leads (S1.45).
     """
 
     uuid: ServerUuid
@@ -41,9 +41,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The members of one group as of the entry at `id` (NO_OP: given at the group's creation).
+    """The members of one group as of the entry at `id` (NO_OP: the initial configuration).
 
-    `lost` are those given up when a majority was lost (`unsafe_recovery.py`): what they say is not heard.
+    `lost` are members removed by an unsafe recovery (`unsafe_recovery.py`): their messages are ignored.
     """
 
     members: tuple[Member, ...]
@@ -57,21 +57,21 @@ class Configuration:
     def __post_init__(self) -> None:
         voters = tuple(m.uuid for m in self.members if m.voter)
         promoting = tuple(m.uuid for m in self.members if m.promote and not m.voter)
-        object.__setattr__(self, "voters", voters)  # asked for on every acknowledgement
-        object.__setattr__(self, "promoting", promoting)  # asked for on every tick
+        object.__setattr__(self, "voters", voters)  # read on every acknowledgement
+        object.__setattr__(self, "promoting", promoting)  # read on every tick
 
     def get(self, uuid: ServerUuid) -> Member | None:
-        """Return the member with this uuid, or None."""
+        """Return the member with this uuid; None: there is none."""
         return next((m for m in self.members if m.uuid == uuid), None)
 
     def may_lead(self, uuid: ServerUuid) -> bool:
-        """Return whether this server may become leader: a voter, and not a witness."""
+        """Return whether a server may become leader: it is a voter and not a witness."""
         member = self.get(uuid)
         return member is not None and member.voter and member.electable
 
 
 def initial(members: Iterable[Member], lost: Iterable[ServerUuid] = ()) -> Configuration:
-    """Return a configuration without an id, as a new group starts with; in one order wherever it is made.
+    """Return the initial configuration of a group, without an id; members are sorted by uuid.
 
     Raises:
         InvalidArgument: no voter, or one uuid twice.
@@ -113,7 +113,7 @@ def decode(payload: bytes, at: OpId) -> Configuration:
 
 
 class History:
-    """The last committed configuration and those after it in the log; the newest is active.
+    """The last committed configuration and the later ones in the log; the newest is active.
 
     Args:
         committed: the configuration known to be committed.
@@ -131,13 +131,13 @@ class History:
         return bool(self._pending)
 
     def adopt(self, config: Configuration) -> None:
-        """Make the configuration of an entry just appended the active one."""
+        """Make the configuration of an appended entry the active one."""
         assert config.id.index > self.active.id.index, f"{config.id} after {self.active.id}"
         self._pending.append(config)
         self.active = config
 
     def truncate(self, first: int) -> bool:
-        """Roll back what entries from `first` on made active; return whether anything was."""
+        """Roll back the configurations of entries from `first` on; return whether the active one changed."""
         before = self.active
         while self._pending and self._pending[-1].id.index >= first:
             self._pending.pop()
@@ -145,7 +145,7 @@ class History:
         return self.active is not before
 
     def commit(self, index: int) -> bool:
-        """Note that entries up to `index` are settled; return whether `committed` moved."""
+        """Record that entries up to `index` are committed; return whether `committed` changed."""
         before = self.committed
         while self._pending and self._pending[0].id.index <= index:
             self.committed = self._pending.pop(0)

@@ -1,4 +1,4 @@
-"""Entries and messages, by the dissertation's names. Frozen values; the wire form is `wire/raft_bytes.py`.
+"""Log entries and messages, with the dissertation's names; `wire/raft_bytes.py` encodes them.
 
 Every message carries `term` (of the sender) and `hlc` (the sender's hybrid clock when the message was
 made). A field that a kind does not use stays at its default.
@@ -12,7 +12,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 
 
 class EntryKind(IntEnum):
-    """Kind of an entry; the payload of an OPERATION is opaque to the core."""
+    """Kind of an entry."""
 
     NOOP = 0
     CONFIG = 1
@@ -24,8 +24,8 @@ class Entry(msgspec.Struct, frozen=True):
 
     Attributes:
         id: (term, index).
-        stamp: hybrid time; strictly above the stamp of the entry before it.
-        kind: what it means to the core.
+        stamp: hybrid time, greater than that of the previous entry.
+        kind: how the core treats it.
         payload: CONFIG: `membership.encode(...)`; OPERATION: opaque; NOOP: empty.
     """
 
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class HardState(msgspec.Struct, frozen=True):
-    """Term and vote: durable before a message that asserts them is sent (dissertation figure 3.1)."""
+    """Term and vote, durable before a message that depends on them is sent (dissertation figure 3.1)."""
 
     term: int = 0
     vote: ServerUuid | None = None
@@ -52,13 +52,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendEntries(Message, frozen=True, kw_only=True):
-    """Replicate entries after `previous`; without entries it is a heartbeat.
+    """Replicates entries after `previous`; without entries it is a heartbeat.
 
-    `round` numbers the read-index round (dissertation 6.4) that this message asks to confirm.
-    `closed` is the hybrid time below which the leader promises no further stamps (0: none).
-    `needed` is the lowest index that some member may still have to be sent (0: not known): whoever
-    leads next must still have it. `quiesce` asks the follower to fall asleep (`quiescence.py`).
-    `acknowledged`: the receiver has acknowledged `previous` in this term, so it must have it.
+    Attributes:
+        previous: op id of the entry before `entries`.
+        entries: contiguous.
+        commit: the leader's commit index.
+        round: read-index round that a reply confirms (dissertation 6.4).
+        closed: hybrid time at or below which the leader assigns no further timestamps; 0: none.
+        needed: lowest index that some member may still have to be sent, so the next leader must have it; 0:
+            unknown.
+        quiesce: offer to quiesce (`quiescence.py`).
+        acknowledged: the receiver has acknowledged `previous` in this term, so it must have it.
     """
 
     previous: OpId = NO_OP
@@ -72,15 +77,17 @@ class AppendEntries(Message, frozen=True, kw_only=True):
 
 
 class AppendReply(Message, frozen=True, kw_only=True):
-    """Answer to AppendEntries.
+    """Reply to AppendEntries.
 
-    `match` is the last index known to agree with the leader's log *and durable here*, when `success`;
-    `hint` is then the last op id that agrees, received though perhaps not durable.
-    On refusal `hint` is the follower's last op id at or below `previous.index` whose term is not above
-    `previous.term` (conflict search).
-    `round` echoes the highest round seen from this leader in this term. `quiesce`: asleep from now on.
-    `lost`: refused, though `previous` was acknowledged: this log lost it since.
-    `full`: entries were let go, or would be, since there is no room for them now; heartbeats are answered.
+    Attributes:
+        success: the logs agree up to `hint`.
+        match: last index that agrees with the leader's log and is durable here; 0 unless `success`.
+        hint: on success the last op id that agrees, perhaps not durable; on refusal the follower's last op id
+            at or below `previous.index` whose term is not above `previous.term`.
+        round: highest round received from this leader in this term.
+        quiesce: the sender is quiesced now.
+        lost: refused although `previous` was acknowledged: this log has lost it since.
+        full: entries are discarded because there is no memory for them now; heartbeats are answered.
     """
 
     success: bool
@@ -93,10 +100,12 @@ class AppendReply(Message, frozen=True, kw_only=True):
 
 
 class RequestVote(Message, frozen=True, kw_only=True):
-    """Ask for a vote; `pre` asks only whether it would be given (dissertation 9.6).
+    """Requests a vote; with `pre` a pre-vote (dissertation 9.6).
 
-    `term` is the term that would be entered. `override` bypasses leader stickiness: set only in an
-    election that the leader itself ordered (leadership transfer).
+    Attributes:
+        last: op id of the candidate's last entry.
+        pre: only ask whether the vote would be granted.
+        override: ignore leader stickiness: the leader itself ordered the election (leadership transfer).
     """
 
     last: OpId
@@ -105,10 +114,14 @@ class RequestVote(Message, frozen=True, kw_only=True):
 
 
 class VoteReply(Message, frozen=True, kw_only=True):
-    """Answer to RequestVote. For a granted pre-vote `term` is the asked-for term.
+    """Reply to RequestVote. In a granted pre-vote `term` is the requested term.
 
-    `offers_suffix`: the voter is a witness whose log ends at `last`, past the candidate's; the candidate may
-    fetch the missing entries from it.
+    Attributes:
+        granted: the vote is granted.
+        pre: a pre-vote.
+        last: op id of the voter's last entry.
+        offers_suffix: refused by a witness whose log, up to `last`, is longer; the candidate may fetch the
+            entries.
     """
 
     granted: bool
@@ -118,17 +131,17 @@ class VoteReply(Message, frozen=True, kw_only=True):
 
 
 class TimeoutNow(Message, frozen=True, kw_only=True):
-    """The leader orders the receiver to stand for election at once (dissertation 3.10)."""
+    """Orders the receiver to start an election at once (dissertation 3.10)."""
 
 
 class FetchSuffix(Message, frozen=True, kw_only=True):
-    """Ask a lender for the entries after `last`, of which both logs are thought to have it (`witness.py`)."""
+    """Requests the entries after `last` from a witness (`witness.py`)."""
 
     last: OpId
 
 
 class Suffix(Message, frozen=True, kw_only=True):
-    """Entries lent: those after `previous` in a log that ends at `last`, perhaps not all of them."""
+    """Entries of a witness after `previous`, perhaps not all of them; its log ends at `last`."""
 
     previous: OpId
     entries: tuple[Entry, ...] = ()
@@ -141,14 +154,22 @@ AnyMessage = (
 
 
 class PeerBatch(msgspec.Struct, frozen=True):
-    """Messages of many groups that one server sends another together, with the sender's HLC.
+    """Messages of many groups from one server to another, with the sender's hybrid time.
 
-    `wall_us` is the sender's wall clock (0: not told): clocks are compared by it, never set.
-    `incarnation` grows with each start of the sender (0: it vouches for nothing); `epoch` counts the groups
-    that it has ceased to vouch for in this incarnation, and `left` names the last of them, newest last.
-    `log_ms` is how long a round of the sender's log takes (0: not known). `address` is the sender's peer
-    address (empty: not told): a receiver whose configuration does not have the sender yet answers there.
-    A batch without messages says only that the sender lives (`quiescence.py`).
+    A batch without messages is a keep-alive (`quiescence.py`).
+
+    Attributes:
+        sender: uuid of the sending server.
+        to: uuid of the receiving server.
+        hlc: the sender's hybrid time.
+        messages: group and message.
+        wall_us: the sender's wall clock in microseconds, for comparison only; 0: not sent.
+        incarnation: grows with each start of the sender; 0: it confirms no quiesced groups.
+        epoch: number of groups that the sender no longer confirms as quiesced in this incarnation.
+        left: the last of these groups, newest last.
+        log_ms: latency of a round of the sender's log, in milliseconds; 0: unknown.
+        address: the sender's peer address, for receivers whose configuration does not name it yet; empty: not
+            sent.
     """
 
     sender: ServerUuid
@@ -164,20 +185,20 @@ class PeerBatch(msgspec.Struct, frozen=True):
 
 
 class DurablePoint(msgspec.Struct, frozen=True):
-    """Point that is to be durable: the version-th hard state of this run, and the log up to `last`.
+    """Point up to which the log must be durable: a version of the hard state, and the last entry.
 
-    A truncation counts as a new version (the hard state is written again beside the replacing
-    entries), so that within one version the log only grows and an index says everything.
+    A truncation counts as a new version (the hard state is written again with the replacing entries), so
+    within one version the log only grows and an index identifies its end.
     """
 
     hard_state_version: int = 0
     last: OpId = NO_OP
 
     def covers(self, needed: "DurablePoint") -> bool:
-        """Return whether what waits for `needed` may leave when this much is durable.
+        """Return whether a message that waits for `needed` may be sent when this much is durable.
 
-        The host compares with the point of the last batch that became durable; batches become durable
-        in the order in which they were made, so a later version implies all of an earlier one.
+        The host compares with the point of the last batch that became durable; batches become durable in the
+        order in which they were made, so a later version implies everything of an earlier one.
         """
         if self.hard_state_version != needed.hard_state_version:
             return self.hard_state_version > needed.hard_state_version

@@ -1,10 +1,9 @@
-"""RaftNode: one member of one group, as a pure machine. Inputs go in, `Ready` comes out.
+"""One member of one Raft group as a deterministic state machine: inputs in, `Ready` out.
 
-The host calls any of the inputs, then `ready()`, and owes what that returns (rules in `ready.py`). One
-caller at a time, on one loop. `hlc` is the reading of the host's hybrid clock *after* it has merged
-the incoming message's, and never below a time that was asked for here (`read_index`, `publish_closed`);
-it may fall otherwise, when a clock that was wrong is set right. The core never reads a clock. Departures
-from the dissertation: docs/internals/raft.md.
+The host calls inputs, then `ready()`, and executes what that returns (rules in `ready.py`). One caller at a
+time. `hlc` is the host's hybrid clock *after* it has merged the incoming message's time, and never below a
+time that was passed in before (`read_index`, `publish_closed`); it may decrease otherwise, when a wrong clock
+is corrected. The core never reads a clock. Differences to the dissertation: docs/internals/raft.md.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -51,16 +50,16 @@ class RaftNode:
     Args:
         uuid: this server.
         config: the last committed configuration (from consensus metadata); configurations that the
-            log holds after `config.id.index` are adopted, committed or not.
-        hard_state: term and vote as recovered; durable.
-        log: recovered entries after `base`, or after the last in `skipped`, in index order; durable.
-        base: op id of the entry before the first of the log (NO_OP: the log is whole).
-        base_stamp: stamp of the entry before the first of `log`.
+            log has after `config.id.index` are adopted, committed or not.
+        hard_state: recovered term and vote.
+        log: recovered entries after `base`, or after the last one in `skipped`, in index order.
+        base: op id of the entry before the first one of the log (NO_OP: nothing was collected).
+        base_stamp: timestamp of the entry before the first one of `log`.
         skipped: see `LogView`; all of them are applied.
-        configs: the configurations among them, as far as they may not be in `config`.
-        commit_index: what is known to be committed (at least what is in the files).
-        applied_index: what the state machine's files hold; `Ready.apply` begins after it.
-        options: pace and limits.
+        configs: CONFIG entries among them that `config` may lack.
+        commit_index: index known to be committed, at least `applied_index`.
+        applied_index: last index in the state machine's files; `Ready.apply` begins after it.
+        options: timing and limits.
         random: n -> a number in 0..n-1.
 
     Attributes:
@@ -68,7 +67,7 @@ class RaftNode:
         view: further properties, for the host.
 
     Raises:
-        LogGap: `log` does not continue `base`, its terms or stamps fall, or it ends below what is
+        LogGap: `log` does not continue `base`, its terms or timestamps decrease, or it ends below the index
             known to be committed.
         Corrupt: `log` is newer than `hard_state`.
     """
@@ -99,7 +98,7 @@ class RaftNode:
 
     @property
     def uuid(self) -> ServerUuid:
-        """This server."""
+        """Uuid of this server."""
         return self.core.uuid
 
     @property
@@ -114,7 +113,7 @@ class RaftNode:
 
     @property
     def is_leader(self) -> bool:
-        """True if this node leads its group in its term (perhaps not yet accepting reads)."""
+        """True if this node leads its group in its term; it may not accept reads yet."""
         return self.core.leadership is not None
 
     @property
@@ -129,7 +128,7 @@ class RaftNode:
 
     @property
     def leader(self) -> ServerUuid | None:
-        """Leader of the current term, when known."""
+        """Leader of the current term; None: unknown."""
         return self.core.leader
 
     @property
@@ -144,35 +143,35 @@ class RaftNode:
 
     @property
     def last_stamp(self) -> int:
-        """Stamp of the last entry; the host's next stamp lies above it."""
+        """Timestamp of the last entry; the host's next one must be greater."""
         return self.core.log.last_stamp
 
     @property
     def closed(self) -> int:
-        """Hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown."""
+        """Closed time: at or below it all is applied here and no new entry is timestamped; 0: unknown."""
         return self.core.closed
 
     @property
     def quiesced(self) -> bool:
-        """True if the group is quiesced as far as this node is concerned."""
+        """True if this node is quiesced."""
         return self.core.quiesced
 
     def status(self) -> Status:
-        """Return everything that is worth showing; costs more than the properties."""
+        """Return the full status; costs more than the properties."""
         return self.view.status()
 
     # ---- inputs ----------------------------------------------------------------------------------
 
     def step(self, message: AnyMessage, hlc: int) -> None:
-        """Take a message from another member; may be lost, late, doubled or out of order.
+        """Process a message from another member; it may be lost, late, duplicated or out of order.
 
         Raises:
-            Corrupt: the message contradicts itself or the protocol; nothing was changed.
+            Corrupt: the message is inconsistent or violates the protocol; nothing was changed.
         """
         if message.to != self.core.uuid:
             return  # sent to a server that had this address before
         if message.sender in self.core.configs.active.lost:
-            return  # given up for good
+            return  # removed by an unsafe recovery
         if isinstance(message, AppendEntries):
             follower.check(message)
         elif isinstance(message, Suffix):
@@ -185,17 +184,17 @@ class RaftNode:
         _take(self.core, message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid] = ()) -> None:
-        """Let one tick (50 ms) pass; nothing in a quiesced group.
+        """Process one tick (50 ms); a quiesced node does nothing.
 
         Args:
             hlc: the clock's reading.
-            absent: servers that have been silent for long; a group goes to sleep without them.
+            absent: servers that have been silent for long; a group quiesces without them.
         """
         if not self.core.quiesced:
             _tick(self.core, hlc, absent)
 
     def durable(self, point: DurablePoint) -> None:
-        """Note that everything up to a Ready's `point` is on disk."""
+        """Record that everything up to a Ready's `point` is durable."""
         core = self.core
         core.durable_version = max(core.durable_version, point.hard_state_version)
         of_this_log = point.hard_state_version >= core.truncated_version
@@ -207,7 +206,7 @@ class RaftNode:
             leader.advance_commit(core, core.leadership)
 
     def entries_read(self, peer: ServerUuid, entries: Sequence[Entry]) -> None:
-        """Answer a `ReadRequest`; no entries means that the log no longer holds them."""
+        """Answer a `ReadRequest`; no entries: the log no longer has them."""
         if peer == self.core.uuid:
             self.core.out.apply += self.core.log.load(entries)
         elif self.core.leadership is None:
@@ -216,37 +215,38 @@ class RaftNode:
             leader.entries_read(self.core, peer, entries)
 
     def applied(self, index: int) -> None:
-        """Note that entries up to `index` are applied; their memory may go."""
+        """Record that entries up to `index` are applied and may be evicted from memory."""
         self.core.log.note_applied(index)
         follower.advance_closed(self.core)
 
     def retain_from(self, index: int) -> None:
-        """Count entries from `index` on as needed, here and by a leader's word everywhere; 0: no more."""
+        """Retain entries from `index` on, here and, if this member leads, on all members; 0: no longer."""
         self.core.retained_from = index
 
     def set_full(self, full: bool) -> None:
-        """Take no entries as a follower while there is no room for them; heartbeats and votes go on.
+        """Set whether there is no memory for entries.
 
-        The leader is told with each answer, and sends no entries until an answer says that there is room.
+        A follower then discards entries, but answers heartbeats and votes. The leader learns this from each
+        reply, and sends no entries until a reply says that there is memory.
         """
         self.core.full = full
 
     def shrink(self, limit_bytes: int) -> None:
-        """Free entries in memory that are applied, and so durable, down to so many bytes."""
+        """Evict applied entries until at most `limit_bytes` are in memory."""
         self.core.log.shrink(limit_bytes)
 
     def inherit(self, before: "RaftNode") -> None:
-        """Copy what an earlier core of this member knew beside its log: entries it lost, known commits."""
+        """Copy state of an earlier node of this member that the log lacks: lost entries, known commits."""
         core, known = self.core, before.core
         core.lost_last = known.lost_last
         core.known_commit, core.known_term = known.known_commit, known.known_term
 
     def unsafe_change_config(self, keep: Sequence[ServerUuid], stamp: int, term: int = 0) -> OpId:
-        """Go on without a majority that is lost for good: keep these members only, at once.
+        """Continue without a majority that is lost for good: keep only these members, at once.
 
-        Whatever role this member has, it appends the configuration in a later term and stands, if it is kept
-        alone, at the next tick. Nothing is safe about it unless the others are dead: entries that only they
-        had are lost, and entries here that were not committed will be.
+        Whatever its role, this member appends the configuration in a later term, and starts an election at
+        the next tick if it is the only one kept. This is unsafe unless the other members are dead: entries
+        that only they had are lost, and uncommitted entries here become committed.
 
         Args:
             keep: members of the committed configuration, this one among them.
@@ -254,7 +254,7 @@ class RaftNode:
             term: of the entry, unless this member's next term is higher.
 
         Returns:
-            The op id of the configuration; of the active one if it says this already.
+            The op id of the configuration; of the active one if it is the same already.
 
         Raises:
             InvalidArgument: see `unsafe_recovery.surviving_config`; nothing was changed.
@@ -262,25 +262,25 @@ class RaftNode:
         return unsafe_recovery.change_config(self.core, keep, stamp, term)
 
     def wake(self) -> None:
-        """Wake this node, if it is quiesced: a server that it relies on may have failed."""
+        """Wake this node if it is quiesced, because a server that it relies on may have failed."""
         quiescence.wake_suspecting(self.core)
 
     def peer_exited(self, server: ServerUuid) -> bool:
         """Start an election soon if `server`, whose process has exited, leads; return whether it does.
 
-        A mistake costs an election that the others refuse, since they hear their leader.
+        A wrong call costs one election that the other members refuse, because they have contact with their
+        leader.
         """
         return quiescence.peer_exited(self.core, server)
 
     # ---- inputs to a leader ----------------------------------------------------------------------
 
     def propose(self, payload: bytes, stamp: int) -> OpId | None:
-        """Append an OPERATION, to be replicated by the next `ready()`.
+        """Append an OPERATION, which the next `ready()` replicates.
 
         Returns:
-            Its op id, or None when this node does not lead (or is handing leadership over). What became
-            of it is known when an entry of that index is applied: the same term means it took effect,
-            any other that it never will.
+            Its op id; None: this node does not lead, or is transferring leadership. The outcome is known when
+            an entry of that index is applied: with the same term it took effect, with another it never will.
         """
         return leader.propose(self.core, payload, stamp)
 
@@ -288,27 +288,27 @@ class RaftNode:
         """Join the next read-index round (dissertation 6.4); reads of one `ready()` share a round.
 
         Args:
-            hlc: the read's hybrid time; the round is confirmed by acknowledgements with HLCs at or
-                above it, so that no later leader stamps at or below it.
+            hlc: hybrid time of the read; the round is confirmed by replies with hybrid times at or above it,
+                so no later leader assigns a timestamp at or below it.
 
         Returns:
-            The round, answered by `Ready.confirmed` with this or a later round; None when not leader.
-            A round whose leader steps down is never answered.
+            The round, confirmed by `Ready.confirmed` with this or a later number; None: this node does not
+            lead. A round whose leader steps down is never confirmed.
         """
         return reads.join(self.core, hlc)
 
     def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
-        """Hand leadership over (dissertation 3.10); given up after an election timeout.
+        """Transfer leadership (dissertation 3.10); the attempt ends after an election timeout.
 
         Args:
-            to: who is to lead next; None: the most up-to-date voter that is heard from.
+            to: the successor; None: the most up-to-date voter that replies.
 
         Returns:
-            Who is to lead next.
+            Uuid of the successor.
 
         Raises:
             NotLeader: this node does not lead.
-            InvalidArgument: `to` is this node, not a voter, or not electable; or nobody else may lead.
+            InvalidArgument: `to` is this node, not a voter, or not electable; or no other member may lead.
         """
         core = self.core
         if to is None and core.leadership is not None:
@@ -321,8 +321,8 @@ class RaftNode:
     ) -> OpId:
         """Append one CONFIG entry with all of `changes`, active at once (dissertation 4.1).
 
-        Any number of non-voters and attributes may change, and at most one voter with them. What became of
-        it is known when an entry of the returned index is applied, as for a proposal.
+        Any number of non-voters and attributes may change, and at most one voter. The outcome is known when
+        an entry of the returned index is applied, as for a proposal.
 
         Args:
             changes: at most one for each server.
@@ -330,53 +330,53 @@ class RaftNode:
             expected: op id that the active configuration must have.
 
         Raises:
-            NotLeader: this node does not lead, or hands leadership over; to remove itself (or make itself
-                a non-voter or a witness) a leader begins to do so, with details `reason` =
-                STEPPING_DOWN and `leader`, its successor.
-            Unavailable: an earlier change, or any entry of the own term, is not committed yet.
+            NotLeader: this node does not lead, or is transferring leadership. A leader that is to be removed,
+                or to become a non-voter or a witness, starts a transfer: details `reason` = STEPPING_DOWN and
+                `leader`, its successor.
+            Unavailable: an earlier change, or the first entry of the own term, is not committed yet.
             CasFailed: the active configuration is not the expected one.
             InvalidArgument: see `changes.edited`.
         """
         return change(self.core, changes, stamp, expected)
 
     def mark_for_copy(self, index: int) -> None:
-        """Take it that the peers furthest behind, if that is before `index`, need a copy.
+        """Mark the peers that are furthest behind as needing a copy, if they lack entries before `index`.
 
-        A peer that has not told this leader yet where its log agrees may be level: it is not among them
-        before `quiescence.SILENT_TIMEOUTS` election timeouts have passed without its word.
+        A peer that has not replied to this leader yet may be up to date: it is marked only after
+        `quiescence.SILENT_TIMEOUTS` election timeouts without a reply.
         """
         leader.mark_for_copy(self.core, index)
 
     def publish_closed(self, stamp: int) -> None:
-        """Promise followers that this leader stamps nothing at or below `stamp`.
+        """Promise followers that this leader assigns no timestamp at or below `stamp`.
 
-        The host may do so only for a `stamp` that a confirmed read round covered, with every entry at
-        or below it applied. Ignored when not leader.
+        The host may call this only for a time that a confirmed read round covered, with every entry at or
+        below it applied. Ignored if this node does not lead.
         """
         if self.core.leadership is not None:
             assert stamp < MAX_HYBRID_TIME, f"closed time {stamp}"
             self.core.closed = max(self.core.closed, stamp)
-            self.core.hlc = max(self.core.hlc, stamp)  # who hears of it stamps above it
+            self.core.hlc = max(self.core.hlc, stamp)  # later leaders assign higher timestamps
 
     # ---- output ----------------------------------------------------------------------------------
 
     def ready(self) -> Ready:
-        """Drain what the host owes since the last call; `Ready.empty` when nothing."""
+        """Return the work for the host since the last call; `Ready.empty` if there is none."""
         return _collect(self.core)
 
 
 def _enter_term(core: RaftCore, message: AnyMessage) -> None:
-    """Follow in the higher term of a message, unless it only asks, or answers, what would be."""
+    """Enter the higher term of a message, except for pre-votes and suffixes of a witness."""
     if isinstance(message, RequestVote | FetchSuffix | Suffix):
-        return  # stickiness comes first: election.on_request; as for what is lent, witness.py
+        return  # leader stickiness first: election.on_request; suffixes: witness.py
     if isinstance(message, VoteReply) and message.pre and message.granted:
-        return  # `term` is the one that was asked about
+        return  # `term` is the requested one
     leads = isinstance(message, AppendEntries | TimeoutNow)
     core.become_follower(message.term, message.sender if leads else None)
 
 
 def _take(core: RaftCore, message: AnyMessage) -> None:
-    """Hand a message of our term, or of an older one, to whom it concerns."""
+    """Dispatch a message of the current or an older term."""
     if isinstance(message, RequestVote):
         election.on_request(core, message)
     elif isinstance(message, VoteReply):
@@ -402,7 +402,7 @@ def _take(core: RaftCore, message: AnyMessage) -> None:
 
 
 def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
-    """Let a tick pass for a node that is awake."""
+    """Process a tick of a node that is not quiesced."""
     core.hlc = hlc
     core.ticks += 1
     if core.leadership is None:
@@ -417,7 +417,7 @@ def _tick(core: RaftCore, hlc: int, absent: Container[ServerUuid]) -> None:
 
 
 def _collect(core: RaftCore) -> Ready:
-    """Drain what is owed, replication first, since it adds to the rest."""
+    """Collect the work for the host, replication first, because it adds to the rest."""
     if core.dirty and core.leadership is not None:
         if core.quiesced:
             quiescence.wake(core)

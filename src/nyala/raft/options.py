@@ -1,6 +1,6 @@
-"""Timing and memory limits of a core; times are in ticks.
+"""Timing and memory limits of a node; times are in ticks.
 
-Rules: values only. The names that operators see, with milliseconds, live in `common/options.py`.
+The operators' options, in milliseconds, are in `common/options.py`.
 """
 
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RaftOptions:
-    """Pace and limits of one group.
+    """Timing and limits of one group.
 
     Attributes:
-        election_ticks: the minimum election timeout; a timeout is drawn from [n, 2n).
+        election_ticks: minimum election timeout n; timeouts are drawn from [n, 2n).
         heartbeat_ticks: ticks between heartbeats; must be below `election_ticks`.
-        max_append_bytes: entries in one AppendEntries, one entry at least (etcd: 1 MiB).
-        inflight_bytes: unacknowledged entries on the way to one peer, one message at least.
-        cache_bytes: entries kept in memory after they are durable and applied.
-        quiesce_heartbeats: a group idle for so many heartbeats is put to sleep; 0: never.
-        eager: a group that has never had a leader does not wait for silence before its first election,
-            and one that holds nothing but its first leader's entry sleeps as soon as it can: tables of
-            many tablets are made sooner, and with fewer heartbeats.
+        max_append_bytes: limit of the entries in one AppendEntries, at least one entry (etcd: 1 MiB).
+        inflight_bytes: limit of unacknowledged entries sent to one peer, at least one message.
+        cache_bytes: limit of the applied entries kept in memory.
+        quiesce_heartbeats: idle heartbeats after which a group quiesces; 0: never.
+        eager: a group that never had a leader starts its first election at once, and one with only its first
+            leader's entry quiesces as soon as it can, so that tables of many tablets are created faster, with
+            fewer heartbeats.
     """
 
     election_ticks: int = 10

@@ -1,9 +1,10 @@
-"""A leader's view of one peer, and what else it remembers only while it leads.
+"""A leader's state per peer, and other state that exists only while it leads.
 
-A peer is *probed* until one answer shows where its log agrees; then entries are *streamed* ahead of
-the answers, within a window of bytes. A refusal, or silence about something sent, leads back to probing.
+In PROBE mode one message at a time is sent until a reply shows where the logs agree; in STREAM mode entries
+are sent ahead of the replies, within a window of bytes. A refusal, or no progress after entries were sent,
+leads back to PROBE.
 
-    0 <= match <= received < next        match: agrees and durable there; received: agrees
+    0 <= match <= received < next        match: agrees and is durable there; received: agrees
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ from enum import Enum
 from nyala.common.ids import ServerUuid
 
 STALL_HEARTBEATS = 2
-"""Heartbeats without news of what was sent, after which it counts as lost."""
+"""Heartbeats without progress after which entries in flight count as lost."""
 
 
 class Flow(Enum):
@@ -24,7 +25,7 @@ class Flow(Enum):
 
 
 class Progress:
-    """Progress of one peer, by its leader; its transitions are here, their reasons in `leader.py`."""
+    """Progress of one peer, as its leader tracks it; `leader.py` has the reasons for the transitions."""
 
     __slots__ = (
         "flow", "full", "hlc", "inflight", "inflight_bytes", "joined_round", "last_progress_at",
@@ -37,28 +38,28 @@ class Progress:
         self.match = 0
         self.received = 0
         self.next = next_index
-        self.waiting = False  # a probe is under way
+        self.waiting = False  # a probe is in flight
         self.reading = False  # the host is reading entries for it
         self.needs_copy = False
         self.probe_match = False  # it refused an index below `match`: probe `match` next
-        self.full = False  # it has no room: no entries are sent until an answer says that it has
+        self.full = False  # no memory for entries: none are sent until a reply clears this
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
-        self.last_reply_at = now  # tick of the last answer in this term
-        self.last_progress_at = now  # tick at which `match` last grew, or nothing was missing
-        self.round = 0  # highest read round it echoed
-        self.hlc = 0  # highest hybrid time it answered with
+        self.last_reply_at = now  # tick of the last reply in this term
+        self.last_progress_at = now  # tick at which `match` last grew, or the peer lacked nothing
+        self.round = 0  # highest read round that it confirmed
+        self.hlc = 0  # highest hybrid time of its replies
         self.joined_round = joined_round  # read round that was current when it joined
-        self.stalled_heartbeats = 0  # heartbeats since `received` moved, with entries on the way
+        self.stalled_heartbeats = 0  # heartbeats since `received` changed, with entries in flight
         self.last_received = 0  # `received` at the last heartbeat
 
     @property
     def match_known(self) -> bool:
-        """True if it has told where its log agrees: until then a `match` of 0 says nothing."""
+        """True if a reply has shown where its log agrees; before that a `match` of 0 means unknown."""
         return self.flow is Flow.STREAM or self.match > 0
 
     def probe(self, next_index: int) -> None:
-        """Ask again where the logs agree, from `next_index`; what was on the way no longer counts."""
+        """Switch to PROBE mode from `next_index`; entries in flight no longer count."""
         self.flow = Flow.PROBE
         self.next = max(next_index, self.match + 1)
         self.received = min(self.received, self.next - 1)
@@ -73,7 +74,7 @@ class Progress:
         self.needs_copy = self.probe_match = False
 
     def acknowledge(self, match: int, received: int) -> bool:
-        """Take a success; return whether `match` grew."""
+        """Process a successful reply; return whether `match` grew."""
         self.probe_match = False
         grew = match > self.match
         if grew:
@@ -91,7 +92,7 @@ class Progress:
         return grew
 
     def sent(self, last_index: int, size_bytes: int) -> None:
-        """Note a message with entries up to `last_index`."""
+        """Record a sent message with entries up to `last_index`."""
         if self.flow is Flow.PROBE:
             self.waiting = True
             return
@@ -100,7 +101,7 @@ class Progress:
         self.next = last_index + 1
 
     def mark_full(self) -> None:
-        """It has no room for entries: what is on the way was let go, and is sent again when it has room."""
+        """Record that it has no memory for entries; those in flight are sent again later."""
         self.full = True
         self.reading = False
         if self.flow is Flow.STREAM:
@@ -109,7 +110,7 @@ class Progress:
             self.inflight_bytes = 0
 
     def stalled(self) -> bool:
-        """Called once a heartbeat: whether entries were sent and nothing was heard of them since."""
+        """Return, once per heartbeat, whether entries in flight have made no progress."""
         if (
             self.flow is Flow.PROBE
             or self.received + 1 >= self.next
@@ -124,7 +125,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Round:
-    """A read-index round: `index` was committed when it began, `hlc` is what its answers must reach."""
+    """A read-index round: the commit index at its start, and the hybrid time that replies must reach."""
 
     number: int
     index: int
@@ -133,7 +134,7 @@ class Round:
 
 @dataclass(slots=True)
 class Transfer:
-    """Leadership being handed over; `ordered` once TimeoutNow is on its way."""
+    """A leadership transfer; `ordered` once TimeoutNow is sent."""
 
     to: ServerUuid
     ticks_left: int
@@ -142,7 +143,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """A round of a member that is to be promoted: it began at tick `began`, and ends at index `target`."""
+    """A catch-up round of a member to be promoted: it began at tick `began` and ends at index `target`."""
 
     target: int
     began: int
@@ -150,28 +151,28 @@ class CatchUp:
 
 @dataclass(slots=True)
 class RemovedPeer:
-    """A peer that the entry at index `target` removed, and that is to be told; see `removed_peers.py`."""
+    """A peer that the entry at index `target` removed; see `removed_peers.py`."""
 
     peer: Progress
     target: int
-    heartbeats: int = 0  # since that is committed
+    heartbeats: int = 0  # since that entry was committed
 
 
 @dataclass(slots=True)
 class Leadership:
-    """All that a leader forgets when it stops leading.
+    """State that a leader discards when it stops leading.
 
-    `first` is the index of its NOOP: until that is committed, nothing is (dissertation 3.6.2, 6.4).
+    `first` is the index of its NOOP: nothing commits before that entry does (dissertation 3.6.2, 6.4).
     """
 
     first: int
     peers: dict[ServerUuid, Progress] = field(default_factory=dict)
     removed: dict[ServerUuid, RemovedPeer] = field(default_factory=dict)
-    rounds: list[Round] = field(default_factory=list)  # unanswered, oldest first
+    rounds: list[Round] = field(default_factory=list)  # unconfirmed, oldest first
     round_unsent: bool = False  # the newest round has not been sent yet
     transfer: Transfer | None = None
     catch_ups: dict[ServerUuid, CatchUp] = field(default_factory=dict)  # see `promotion.py`
     heartbeat_elapsed: int = 0
     idle: int = 0  # heartbeats without input; see `quiescence.py`
-    idle_inputs: tuple[int, ...] = ()  # last index, round and closed time, as they were then
+    idle_inputs: tuple[int, ...] = ()  # last index, round and closed time at that heartbeat
     quiesced_peers: dict[ServerUuid, None] = field(default_factory=dict)  # agreed to quiesce

@@ -1,9 +1,9 @@
-"""Making a voter of a non-voter that has caught up, by rounds (dissertation 4.2.1).
+"""Promotion of non-voters that have caught up, by rounds (dissertation 4.2.1).
 
-A round ends when the member has, durably, all that the log held when the round began. One that took no longer
-than an election timeout says that the rest will not take longer either: as a voter it would not hold up
-commits for more than that. Any number of members catch up at once; they are promoted one by one, as every
-other change of a voter (`changes.py`), and only while they answer.
+A round ends when the member has, durably, all entries that the log had at the start of the round. A round
+within one election timeout shows that the member keeps up: as a voter it would delay commits by no more than
+that. Any number of members catch up at once; they are promoted one by one, like every change of a voter
+(`changes.py`), and only while they reply.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ from nyala.raft.state import RaftCore
 
 
 def tick(core: RaftCore, lead: Leadership) -> None:
-    """Begin and end rounds, and promote the first member that is ready, when a change may begin."""
+    """Start and end catch-up rounds, and promote the first member that is ready, if a change may begin."""
     ready = [uuid for uuid in core.configs.active.promoting if _caught_up(core, lead, uuid)]
     if ready and changes.may_begin(core, lead):
         _promote(core, lead, ready[0])

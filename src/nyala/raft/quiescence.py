@@ -1,12 +1,12 @@
-"""Quiescence: a group that has nothing to do falls asleep; nothing is sent in it until something happens.
+"""Quiescence: an idle group sends no messages until there is work.
 
-    leader, idle for `quiesce_heartbeats` heartbeats: its heartbeats offer sleep (`AppendEntries.quiesce`)
-    follower whose log ends where the offer says, all of it committed and applied: asleep, and says so
-    leader that has this word of every member, absent and silent ones excepted: asleep
+    leader, idle for `quiesce_heartbeats` heartbeats: its heartbeats offer to quiesce
+    (`AppendEntries.quiesce`) follower whose log ends where the offer says, all committed and applied:
+    quiesces, and replies so leader with this reply of every member, except absent and silent ones: quiesces
 
-A sleeping member's ticks do nothing. A message of its group wakes it, and so does its host, which watches the
-servers that it sleeps on (`replica/multiraft/failure_detector.py`, docs/internals/many-groups.md). Only
-progress is at stake: sleep changes no term, vote, entry or commit index.
+A quiesced member ignores ticks. A message of its group wakes it, and so does its host, which monitors the
+servers that it relies on (`replica/multiraft/failure_detector.py`, docs/internals/many-groups.md). Only
+liveness is at stake: quiescence changes no term, vote, entry or commit index.
 """
 
 from collections.abc import Container, Sequence
@@ -25,16 +25,16 @@ from nyala.raft.progress import Leadership
 from nyala.raft.state import RaftCore
 
 SILENT_TIMEOUTS = 4
-"""Election timeouts without an answer, after which a member that may stand is not waited for."""
+"""Election timeouts without a reply after which the leader quiesces without an electable member."""
 
 
 def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) -> bool:
-    """Return, at a leader's heartbeat, whether it offers sleep; fall asleep when all have taken the offer.
+    """Return, at a leader's heartbeat, whether it offers to quiesce; quiesce when all have accepted.
 
     Args:
         core: the leader's.
         leadership: of this term.
-        absent: servers that have been silent for long: they are not waited for.
+        absent: servers that have been silent for long; their replies are not required.
     """
     least = _idle_limit(core)
     inputs = (core.log.last.index, core.round, core.closed)
@@ -52,15 +52,15 @@ def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid])
 
 
 def _idle_limit(core: RaftCore) -> int:
-    """Return after how many idle heartbeats a group sleeps; a new one that is eager does not wait."""
+    """Return the number of idle heartbeats after which a group quiesces; 1 for a new, eager group."""
     least = core.options.quiesce_heartbeats
     return min(least, 1) if core.options.eager and core.log.last.index <= 1 else least
 
 
 def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
-    """Return whether a peer has not answered for so long that it is not waited for, though its server lives.
+    """Return whether a peer has not replied for so long that its reply is not required.
 
-    Only one that asks for votes when it is back: that wakes its leader.
+    Only an electable one: it requests votes when it is back, which wakes its leader.
     """
     silent = core.ticks - leadership.peers[uuid].last_reply_at
     longest = SILENT_TIMEOUTS * core.options.election_ticks
@@ -68,7 +68,7 @@ def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
 
 
 def _settled(core: RaftCore, leadership: Leadership, waited_for: Sequence[ServerUuid]) -> bool:
-    """Return whether nothing is under way, and a majority, with all who are waited for, has everything."""
+    """Return whether nothing is pending, and a majority with all of `waited_for` has every entry."""
     if leadership.transfer is not None or leadership.rounds or not _all_applied(core):
         return False
     if any(leadership.peers[u].match != core.log.last.index for u in waited_for):
@@ -89,12 +89,12 @@ def _reset_idle(leadership: Leadership) -> None:
 
 
 def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Note whether a peer has accepted the pending offer to quiesce.
+    """Record whether a peer has accepted the pending offer to quiesce.
 
     Args:
         core: of the leader.
         leadership: of the core.
-        message: the peer's answer.
+        message: the peer's reply.
     """
     if not message.quiesce:
         leadership.quiesced_peers.pop(message.sender, None)
@@ -103,7 +103,7 @@ def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
 
 
 def take(core: RaftCore, message: AppendEntries) -> bool:
-    """Fall asleep as a follower, if the offer is for exactly this log; return whether it was taken."""
+    """Quiesce as a follower if the offer is for exactly this log; return whether it was accepted."""
     core.quiesced = (
         message.quiesce
         and message.previous == core.log.last
@@ -114,10 +114,10 @@ def take(core: RaftCore, message: AppendEntries) -> bool:
 
 
 def wakes(core: RaftCore, message: AnyMessage) -> bool:
-    """Return whether a message wakes a quiesced node. An offer does: the node quiesces again with its answer.
+    """Return whether a message wakes a quiesced node. An offer does: the node quiesces again with its reply.
 
-    An answer to one of several offers does not; nor does a candidate whom a follower refuses for its
-    leader's sake, which sleeps on: its own timer must not run while the leader does not speak.
+    A late reply to an earlier offer does not. Neither does a candidate that a follower refuses because of its
+    leader: the follower's timer must not run while its leader sends no heartbeats.
     """
     if message.term < core.term:
         return False
@@ -125,7 +125,7 @@ def wakes(core: RaftCore, message: AnyMessage) -> bool:
         late = message.quiesce and message.term == core.term and message.hint == core.log.last
         return not late
     if isinstance(message, FetchSuffix | Suffix):
-        return False  # it is refused, or comes late: a leader is known here
+        return False  # refused or late: a leader is known here
     if isinstance(message, RequestVote):
         return (
             core.leadership is not None
@@ -136,14 +136,14 @@ def wakes(core: RaftCore, message: AnyMessage) -> bool:
 
 
 def relies_on(core: RaftCore) -> tuple[ServerUuid, ...]:
-    """Return the servers on which a sleeper relies: a leader on its peers', a follower on its leader's."""
+    """Return the servers that a quiesced node relies on: a leader its peers, a follower its leader."""
     if core.leadership is not None:
         return tuple(core.leadership.peers)
     return () if core.leader is None else (core.leader,)
 
 
 def wake(core: RaftCore) -> None:
-    """Be up again: a leader speaks at its next tick, a follower has just heard its leader."""
+    """Wake: a leader sends heartbeats at its next tick, a follower restarts its election timer."""
     core.quiesced = False
     if core.leadership is not None:
         _reset_idle(core.leadership)
@@ -154,9 +154,9 @@ def wake(core: RaftCore) -> None:
 
 
 def wake_suspecting(core: RaftCore) -> None:
-    """Wake because a server is in doubt: for a leader one of its peers', for a follower its leader's.
+    """Wake because a server may have failed: one of the peers if this node leads, else the leader.
 
-    The follower asks its leader to speak, and does not wait for long.
+    The follower requests a message from its leader, and starts an election soon.
     """
     if not core.quiesced:
         return
@@ -179,7 +179,7 @@ def wake_suspecting(core: RaftCore) -> None:
 
 
 def peer_exited(core: RaftCore, server: ServerUuid) -> bool:
-    """Act on the end of a server's process, if its replica leads here; return whether it did."""
+    """React to the exit of a server's process; return whether it leads this group."""
     known = core.silent >= core.options.election_ticks
     if core.quiesced or core.leadership is not None or core.leader != server or known:
         return False
@@ -189,10 +189,10 @@ def peer_exited(core: RaftCore, server: ServerUuid) -> bool:
 
 
 def _suspect_leader(core: RaftCore, spread: int) -> None:
-    """Do not wait for the leader any longer, nor refuse a candidate for its sake.
+    """Stop waiting for the leader, and grant votes to other candidates.
 
-    The election is drawn anew from `spread` ticks, so that not all groups stand in one tick, nor in the
-    tick in which others have not heard yet what is known here.
+    The election timeout is drawn from `spread` ticks plus two, so that groups do not all start elections in
+    one tick, nor before the other members have noticed the failure.
     """
     core.silent = core.options.election_ticks
     core.timeout = 2 + core.random(spread)

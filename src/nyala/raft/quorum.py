@@ -1,6 +1,6 @@
-"""Quorum arithmetic: votes, and the highest number that a majority has reached.
+"""Quorum arithmetic: votes, and the highest index that a majority has reached.
 
-Rules: functions from values to values. A set of no voters can decide nothing.
+An empty set of voters decides nothing.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -18,15 +18,15 @@ class Tally(Enum):
 
 
 def majority(voters: int) -> int:
-    """Return how many of `voters` are more than half of them."""
+    """Return the size of a majority."""
     return voters // 2 + 1
 
 
 def reached(values: Sequence[int]) -> int:
-    """Return the highest number that a majority is at or above; one value per voter.
+    """Return the highest value that a majority has reached; one value per voter.
 
-    With match indexes this is the commit rule's first half (dissertation 3.6.2: the caller still checks
-    the term), with rounds or hybrid times the read index's.
+    With match indexes this is the first half of the commit rule (dissertation 3.6.2; the caller checks the
+    term).
     """
     if not values:
         return 0
@@ -34,7 +34,7 @@ def reached(values: Sequence[int]) -> int:
 
 
 def tally(voters: Sequence[ServerUuid], votes: Mapping[ServerUuid, bool]) -> Tally:
-    """Return where an election stands; votes of servers that are not voters are not counted."""
+    """Return the state of an election; only votes of voters are counted."""
     granted = sum(1 for v in voters if votes.get(v) is True)
     refused = sum(1 for v in voters if votes.get(v) is False)
     needed = majority(len(voters))
@@ -44,5 +44,5 @@ def tally(voters: Sequence[ServerUuid], votes: Mapping[ServerUuid, bool]) -> Tal
 
 
 def contains(voters: Sequence[ServerUuid], present: Container[ServerUuid]) -> bool:
-    """Return whether `present` holds a majority of `voters`."""
+    """Return whether `present` contains a majority of `voters`."""
     return bool(voters) and sum(1 for v in voters if v in present) >= majority(len(voters))

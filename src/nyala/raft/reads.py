@@ -1,7 +1,7 @@
-"""Read-index rounds (dissertation 6.4): is this still the leader, and from which index on may one read?
+"""Read-index rounds (dissertation 6.4): confirmation, by a majority, that this node still leads.
 
-All reads that wait when a message leaves share its round. A round is answered when a majority echoed it
-with hybrid times at or above the reads', and an entry of the leader's own term is committed.
+All reads that are pending when a message is sent share its round. A round is confirmed when a majority has
+replied to it with hybrid times at or above the reads', and an entry of the leader's own term is committed.
 """
 
 from nyala.common.ids import ServerUuid
@@ -12,7 +12,7 @@ from nyala.raft.state import RaftCore
 
 
 def join(core: RaftCore, hlc: int) -> int | None:
-    """Join the round that leaves next; see `RaftNode.read_index`."""
+    """Join the next round; see `RaftNode.read_index`."""
     leadership = core.leadership
     if leadership is None:
         return None
@@ -29,10 +29,10 @@ def join(core: RaftCore, hlc: int) -> int | None:
 
 
 def likely_majority(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid, ...]:
-    """Return the voters that are asked first: as few as make a majority, if so many are surely there.
+    """Return the voters to which a new round is sent first: a majority, if enough are likely to reply.
 
-    An answer costs two processes an awakening. Who answered the last round, and was heard within the last
-    heartbeat, is asked; if it is silent now, so are the others at the next tick (`unanswered`).
+    A message costs two processes a wake-up. Voters that confirmed the last round and replied within the last
+    heartbeat are chosen; if one does not reply now, the others are asked at the next tick (`unanswered`).
     """
     peers, since = leadership.peers, core.ticks - core.options.heartbeat_ticks - 1
     voters = [v for v in core.voters if v in peers]
@@ -45,7 +45,7 @@ def likely_majority(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid,
 
 
 def unanswered(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:
-    """Return the voters that have not answered the newest round, if it still waits."""
+    """Return the voters that have not replied to the newest round; empty if it is confirmed or unsent."""
     if not leadership.rounds or leadership.round_unsent:
         return []
     newest = leadership.rounds[-1].number
@@ -53,7 +53,7 @@ def unanswered(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:
 
 
 def confirm(core: RaftCore, leadership: Leadership) -> None:
-    """Answer the newest round that a majority has echoed, and with it all before it."""
+    """Confirm the newest round that a majority has replied to, and with it all earlier ones."""
     if not leadership.rounds or core.log.committed < leadership.first:
         return
     answered: Round | None = None

@@ -1,4 +1,4 @@
-"""Work that the host owes the core after each step, and the order in which it owes it.
+"""Work that the host executes for the core after each step, and its order.
 
 The host keeps to these rules:
 1. `persist` and `append` of one Ready go to the log as one record batch, in the order of the Readys.
@@ -20,17 +20,17 @@ from nyala.raft.messages import AnyMessage, DurablePoint, Entry, HardState
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A message and the durable point that it asserts."""
+    """A message, and the point that must be durable before it is sent."""
 
     message: AnyMessage
     after: DurablePoint
 
 
 class ReadRequest(msgspec.Struct, frozen=True):
-    """The core needs entries that it does not cache: read them from the log for `peer`, or to be applied.
+    """Request to read entries that the core does not cache from the log, for `peer` or to be applied.
 
-    The host answers with `RaftNode.entries_read(peer, entries)`; first entry is `first_index`. Where
-    `peer` is this member itself, they are to be applied.
+    The host calls `RaftNode.entries_read(peer, entries)`, with entries from `first_index` on. If `peer` is
+    this member itself, they are to be applied.
     """
 
     peer: ServerUuid
@@ -39,7 +39,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
 
 
 class ReadConfirmed(msgspec.Struct, frozen=True):
-    """A read-index round (dissertation 6.4) was answered by a majority.
+    """A read-index round (dissertation 6.4) that a majority has confirmed.
 
     A read that joined round <= `round` is linearizable once `index` is applied.
     """
@@ -49,11 +49,11 @@ class ReadConfirmed(msgspec.Struct, frozen=True):
 
 
 NOWHERE = DurablePoint()
-"""A point that is durable from the start."""
+"""Point that is always durable."""
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """Everything the host now owes the core. Fields stand in the order in which they are honoured."""
+    """Work for the host. The fields are in the order in which they are executed."""
 
     persist: HardState | None = None
     append: tuple[Entry, ...] = ()
@@ -62,12 +62,12 @@ class Ready(msgspec.Struct, frozen=True):
     read: tuple[ReadRequest, ...] = ()
     apply: tuple[Entry, ...] = ()
     confirmed: ReadConfirmed | None = None
-    config: Configuration | None = None  # newly active membership, committed or not
-    config_committed: Configuration | None = None  # to be synced to consensus metadata
+    config: Configuration | None = None  # newly active configuration, committed or not
+    config_committed: Configuration | None = None  # to be saved to consensus metadata
 
     @property
     def empty(self) -> bool:
-        """True if nothing is owed."""
+        """True if there is no work."""
         return self is NOTHING or self == NOTHING
 
 

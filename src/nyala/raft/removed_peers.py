@@ -1,9 +1,10 @@
-"""A leader's last word to who was removed: the log up to the entry of its removal, once that is committed.
+"""Messages to removed peers: the log up to the entry of their removal, once that is committed.
 
-Whoever gets it is a NON_PARTICIPANT from then on, and asks for no more votes (the dissertation only
-bears with such servers, 4.2.3). Not before the commit: one that is told too early neither stands nor,
-for its longer log, votes for those who count on it still. It is tried for a while, from memory; who
-cannot be reached, or lacks more, is borne with until somebody deletes it.
+A peer that receives its removal becomes NON_PARTICIPANT and requests no more votes (the dissertation only
+limits the disruption by such servers, 4.2.3). It must not receive it before the commit: it would neither
+campaign nor, with its longer log, vote for members that still need its vote. The leader retries for a while,
+with entries in memory only; a peer that is unreachable or lacks more is left to the masters or an operator to
+delete.
 """
 
 from nyala.raft import leader
@@ -16,7 +17,7 @@ HEARTBEATS = 20
 
 
 def send(core: RaftCore, leadership: Leadership) -> None:
-    """Send to those who leave what they lack of the log up to their removal, if that is committed."""
+    """Send removed peers the entries up to their removal that they lack, if the removal is committed."""
     for uuid, one in list(leadership.removed.items()):
         peer, log = one.peer, core.log
         while peer.next <= one.target <= log.committed and leader.has_room(core, peer):
@@ -28,12 +29,12 @@ def send(core: RaftCore, leadership: Leadership) -> None:
 
 
 def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
-    """Take the answer of a removed peer; one that has all of the log up to its removal is forgotten.
+    """Process the reply of a removed peer; one that has the log up to its removal is dropped.
 
     Args:
         core: of the leader.
         leadership: of the core.
-        message: the answer.
+        message: the reply.
     """
     one = leadership.removed.get(message.sender)
     if one is None or message.round < one.peer.joined_round:
@@ -46,7 +47,7 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
 
 
 def tick(core: RaftCore, leadership: Leadership) -> None:
-    """At a heartbeat: ask again, or give up."""
+    """At a heartbeat, send again, or drop a peer after `HEARTBEATS` attempts."""
     if leadership.heartbeat_elapsed:
         return
     for uuid, one in list(leadership.removed.items()):

@@ -1,8 +1,7 @@
-"""The state of one member of a group, durable or not, and its transitions: promises, log, role.
+"""State of one member of a group and its transitions: hard state, log, role.
 
-Two rules: nothing here sends a message of its own accord (that is `election.py`, `leader.py`,
-`follower.py`, `reads.py`, which share one `RaftCore`); and the role changes only through `_become`, along
-TRANSITIONS.
+Nothing here sends messages on its own (`election.py`, `leader.py`, `follower.py` and `reads.py` do, which
+share one `RaftCore`). The state changes only through `_become`, along TRANSITIONS.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,33 +31,33 @@ class RaftState(Enum):
 
 TRANSITIONS: frozenset[tuple[RaftState, RaftState]] = frozenset(
     {
-        (RaftState.FOLLOWER, RaftState.FOLLOWER),  # a new term, or a leader made known
+        (RaftState.FOLLOWER, RaftState.FOLLOWER),  # a new term, or a leader is known
         (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE),  # election timeout
         (RaftState.FOLLOWER, RaftState.CANDIDATE),  # TimeoutNow
         (RaftState.PRE_CANDIDATE, RaftState.PRE_CANDIDATE),  # election timeout again
-        (RaftState.PRE_CANDIDATE, RaftState.CANDIDATE),  # a majority would vote
+        (RaftState.PRE_CANDIDATE, RaftState.CANDIDATE),  # won the pre-vote
         (
             RaftState.PRE_CANDIDATE,
             RaftState.FOLLOWER,
-        ),  # a leader, a higher term, or a majority would not
-        (RaftState.CANDIDATE, RaftState.LEADER),  # a majority voted
+        ),  # a leader, a higher term, or lost the pre-vote
+        (RaftState.CANDIDATE, RaftState.LEADER),  # won the election
         (
             RaftState.CANDIDATE,
             RaftState.PRE_CANDIDATE,
-        ),  # election timeout: ask again before the next term
-        (RaftState.CANDIDATE, RaftState.FOLLOWER),  # a leader, a higher term, or a majority refused
-        (RaftState.LEADER, RaftState.FOLLOWER),  # a higher term, or no contact with a majority
+        ),  # election timeout: pre-vote before the next term
+        (RaftState.CANDIDATE, RaftState.FOLLOWER),  # a leader, a higher term, or lost the election
+        (RaftState.LEADER, RaftState.FOLLOWER),  # a higher term, or no replies of a majority
     }
 )
 
 
 @dataclass(slots=True)
 class Output:
-    """Work that the next `ready()` returns beside log and hard state; named as in `Ready`."""
+    """Work that the next `ready()` returns, beside log and hard state; fields as in `Ready`."""
 
     send: list[Outgoing] = field(default_factory=list)
     read: list[ReadRequest] = field(default_factory=list)
-    apply: tuple[Entry, ...] = ()  # read from the log; what is in memory follows
+    apply: tuple[Entry, ...] = ()  # read from the log; those in memory follow
     confirmed: ReadConfirmed | None = None
     config: Configuration | None = None
     config_committed: Configuration | None = None
@@ -76,22 +75,22 @@ class Output:
 
 @dataclass(slots=True, eq=False)
 class RaftCore:
-    """The state of one member, and its transitions; see `RaftNode` for the first fields."""
+    """State of one member and its transitions; `RaftNode` describes the first fields."""
 
     uuid: ServerUuid
     options: RaftOptions
     random: Callable[[int], int]
     log: LogView
     configs: History
-    # durable promises
+    # hard state
     hard: HardState
-    version: int = 0  # of (hard state, truncations): what a message may have to wait for
-    version_out: int = 0  # given to the host
+    version: int = 0  # counts changes of the hard state and truncations
+    version_out: int = 0  # last version given to the host
     durable_version: int = 0
-    truncated_version: int = 0  # a durable point below this says nothing of today's log
+    truncated_version: int = 0  # durable points of earlier versions do not cover the current log
     # role
     state: RaftState = RaftState.FOLLOWER
-    role: Role = Role.NON_PARTICIPANT  # what `state` and the active configuration come to
+    role: Role = Role.NON_PARTICIPANT  # derived from `state` and the active configuration
     leader: ServerUuid | None = None
     leadership: Leadership | None = None  # exactly when LEADER
     votes: dict[ServerUuid, bool] = field(default_factory=dict)
@@ -100,26 +99,26 @@ class RaftCore:
     ticks: int = 0
     elapsed: int = 0  # since the election timer was reset
     timeout: int = 0
-    silent: int = 0  # since the leader was heard from
+    silent: int = 0  # since the last message of the leader
     # a follower's view of this term's leader
-    verified: int = 0  # the log agrees with the leader's up to here
-    needed: int = 0  # lowest index that some member may still have to be sent; 0: not known
-    known_commit: int = 0  # highest index that a leader told to be committed, here or not
+    verified: int = 0  # index up to which the log agrees with the leader's
+    needed: int = 0  # lowest index that some member may still have to be sent; 0: unknown
+    known_commit: int = 0  # highest commit index received from a leader
     known_term: int = 0  # that leader's term
-    retained_from: int = 0  # lowest index that a copy made from here needs; 0: none is made
+    retained_from: int = 0  # lowest index that a copy made from here needs; 0: none
     lost_last: OpId = NO_OP  # last entry that this log acknowledged and has lost since
     round_seen: int = 0
-    round: int = 0  # highest read round begun here; never falls, so late answers cannot mislead
+    round: int = 0  # highest read round begun here; never decreases, so late replies do not count
     hlc: int = 0
     closed: int = 0
     closed_pending: tuple[int, int] | None = None  # (stamp, index to be applied first)
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
     quiesced: bool = False  # see `quiescence.py`
-    full: bool = False  # a follower's host has no room for entries: none are taken, answers say so
-    suffix_candidate: ServerUuid | None = None  # for whom the host reads the log: see `witness.py`
+    full: bool = False  # no memory for entries: a follower discards them, and replies so
+    suffix_candidate: ServerUuid | None = None  # see `witness.py`
 
-    # ---- who we are ------------------------------------------------------------------------------
+    # ---- identity ------------------------------------------------------------------------------
 
     @property
     def term(self) -> int:
@@ -138,28 +137,28 @@ class RaftCore:
 
     @property
     def incomplete(self) -> bool:
-        """True if this log lacks entries that it acknowledged, or was told to be committed."""
+        """True if this log lacks entries that it acknowledged or that are known to be committed."""
         return not self.complete(self.log.last)
 
     def complete(self, last: OpId) -> bool:
-        """Return whether a log that ends at `last` has what is known here of what a majority has.
+        """Return whether a log that ends at `last` has all entries that are known here to be on a majority.
 
-        A log with entries of a later term than the word's has what was committed before.
+        A log with entries of a later term than that of the known commit index has what was committed before.
         """
         up_to_date = last.term > self.known_term or last.index >= self.known_commit
         return last >= self.lost_last and up_to_date
 
     @property
     def hears_leader(self) -> bool:
-        """True if a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        """True if a leader's message came within the minimum election timeout (dissertation 4.2.3)."""
         if self.state is RaftState.LEADER:
             return True
         return self.leader is not None and self.silent < self.options.election_ticks
 
     def reset_timer(self) -> None:
-        """Begin a new, freshly drawn election timeout; who votes alone has nobody to wait for.
+        """Restart the election timer with a new random timeout; a single voter does not wait.
 
-        Nor has a new group, if it is eager: no leader can be disturbed that never was.
+        A new, eager group does not wait either: there has been no leader that it could disrupt.
         """
         self.elapsed = 0
         if self.voters == (self.uuid,):
@@ -169,23 +168,23 @@ class RaftCore:
         new = self.options.eager and self.hard.term == 0 and self.log.last == NO_OP
         self.timeout = (1 if new else least) + self.random(least)
 
-    # ---- durable promises ------------------------------------------------------------------------
+    # ---- hard state ------------------------------------------------------------------------
 
     def set_hard_state(self, hard: HardState) -> None:
-        """Change term or vote; whatever asserts it waits until it is durable."""
+        """Change term or vote; messages that depend on it wait until it is durable."""
         assert hard.term >= self.hard.term, f"term falls: {hard} after {self.hard}"
         if hard != self.hard:
             self.hard = hard
             self.version += 1
 
     def send(self, message: AnyMessage, last: OpId = NO_OP) -> None:
-        """Queue a message that asserts the hard state of now, and the log up to `last`."""
+        """Queue a message that depends on the current hard state, and on the log up to `last`."""
         if last.index <= self.log.stable:
             last = NO_OP
         self.out.send.append(Outgoing(message, DurablePoint(self.version, last)))
 
     def append(self, entry: Entry) -> None:
-        """Add an entry to the log; a configuration is active from now on (dissertation 4.1)."""
+        """Append an entry to the log; a configuration is active at once (dissertation 4.1)."""
         if entry.kind is EntryKind.CONFIG:
             config = membership.decode(entry.payload, entry.id)
             self.log.append(entry)
@@ -196,7 +195,7 @@ class RaftCore:
             self.log.append(entry)
 
     def truncate(self, first: int) -> None:
-        """Forget entries from `first` on, and the configurations among them."""
+        """Remove entries from `first` on, and the configurations among them."""
         self.log.truncate(first)
         self.version += 1
         self.truncated_version = self.version
@@ -210,7 +209,7 @@ class RaftCore:
         self.commit_configs()
 
     def commit_configs(self) -> None:
-        """Call configurations committed that are so, and durable here: who saves one also has its entry."""
+        """Mark configurations as committed whose entries are committed and durable here."""
         if self.configs.pending and self.configs.commit(min(self.log.committed, self.log.stable)):
             self.out.config_committed = self.configs.committed
 
@@ -228,7 +227,7 @@ class RaftCore:
         self._update_role()
 
     def role_now(self) -> Role:
-        """Return what this member is to its group, derived anew."""
+        """Return the role, derived from state and configuration."""
         me = self.configs.active.get(self.uuid)
         if self.state is RaftState.LEADER:
             return Role.LEADER
@@ -245,7 +244,7 @@ class RaftCore:
             self.role = role
 
     def become_follower(self, term: int, leader: ServerUuid | None) -> None:
-        """Follow in `term`, which may be the present one."""
+        """Become follower in `term`, which may be the current one."""
         new_term = term > self.term
         self._become(RaftState.FOLLOWER)
         self.leader = leader
@@ -254,12 +253,12 @@ class RaftCore:
             self._forget_leader_of_term()
 
     def become_pre_candidate(self) -> None:
-        """Ask around; neither term nor vote changes (dissertation 9.6)."""
+        """Start a pre-vote; neither term nor vote changes (dissertation 9.6)."""
         self._become(RaftState.PRE_CANDIDATE)
         self.leader = None
 
     def become_candidate(self) -> None:
-        """Enter the next term and vote for oneself; that vote counts once it is durable."""
+        """Enter the next term and vote for itself; the vote counts once it is durable."""
         self._become(RaftState.CANDIDATE)
         self.leader = None
         self.set_hard_state(HardState(self.term + 1, self.uuid))
@@ -267,7 +266,7 @@ class RaftCore:
         self._forget_leader_of_term()
 
     def become_leader(self, leadership: Leadership) -> None:
-        """Lead the present term."""
+        """Become leader of the current term."""
         self._become(RaftState.LEADER)
         self.leader = self.uuid
         self.leadership = leadership
@@ -279,17 +278,17 @@ class RaftCore:
 
 
 def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int) -> None:
-    """Restore the state of an earlier run: configurations in the log are active again (4.1).
+    """Restore the state of an earlier run; the last configuration in the log is active (4.1).
 
     Args:
         core: new.
-        entries: those of the log, oldest first; only configurations are used.
+        entries: of the log, oldest first; only configurations are used.
         commit: index known to be committed.
         applied: index up to which the state machine's files have applied.
 
     Raises:
         LogGap: the files have applied entries that the log does not have.
-        Corrupt: the log is newer than the recovered term, so a vote may have been forgotten.
+        Corrupt: the log is newer than the recovered term, so a vote may be lost.
     """
     log = core.log
     if log.last.term > core.term:

@@ -1,7 +1,4 @@
-"""Status of a core: roles by the names that status output prints, and one frozen view.
-
-Rules: values only; nothing here is read back by the core.
-"""
+"""Status of a node: roles, and one immutable snapshot for listings."""
 
 from enum import StrEnum
 
@@ -18,9 +15,9 @@ class Role(StrEnum):
     FOLLOWER = "FOLLOWER"
     CANDIDATE = "CANDIDATE"
     LEARNER = "LEARNER"
-    """A non-voter: it logs, and neither stands nor counts."""
+    """A non-voter."""
     NON_PARTICIPANT = "NON_PARTICIPANT"
-    """No longer, or not yet, in the configuration that it knows."""
+    """Not in the configuration that it knows: removed, or not added yet."""
 
 
 ROLE_TRANSITIONS: frozenset[tuple[Role, Role]] = frozenset(
@@ -37,7 +34,7 @@ ROLE_TRANSITIONS: frozenset[tuple[Role, Role]] = frozenset(
         (Role.LEARNER, Role.NON_PARTICIPANT),
     }
 )
-"""All that happens; who stands or leads follows first, and only then hears of its removal."""
+"""All possible transitions; a candidate or leader becomes a follower before its removal is active."""
 
 
 class PeerStatus(msgspec.Struct, frozen=True):
@@ -50,8 +47,8 @@ class PeerStatus(msgspec.Struct, frozen=True):
         inflight_bytes: entries sent and not acknowledged.
         ticks_silent: ticks since it last answered in this term.
         needs_copy: it lacks entries that the leader's log no longer holds.
-        full: its server has no room for entries now.
-        ticks_stuck: ticks since it last acknowledged more, while it lacks entries; whatever it answers.
+        full: its server has no memory for entries now.
+        ticks_stuck: ticks since its match index last grew, while it lacks entries.
     """
 
     uuid: ServerUuid
@@ -65,27 +62,27 @@ class PeerStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """One replica at one moment.
+    """Status of one replica.
 
     Attributes:
         uuid: this replica's server.
-        role: see `Role`; a candidate that only asks for pre-votes counts as CANDIDATE.
+        role: see `Role`; a pre-candidate counts as CANDIDATE.
         term: current term.
-        vote: whom it voted for in this term.
+        vote: candidate that it voted for in this term.
         leader: leader of this term, when known.
         commit: last index known to be committed.
         applied: last index that the host reported as applied.
-        durable: last index known to be on disk here.
+        durable: last index that is durable here.
         last: op id of the last entry.
         config: active configuration, committed or not.
         committed_config: last committed configuration.
-        accepting: leads, has committed *and applied* an entry of its own term, and is not handing over: what
-            is decided on the applied state then rests on everything that earlier leaders committed.
-        transferee: whom leadership is being handed to.
-        closed: hybrid time below which this replica's applied state is complete (0: unknown).
-        known_commit: highest index that a leader told to be committed, here or not.
-        quiesced: the group sleeps: nothing is sent in it until something happens.
-        peers: a leader's view of the others, in configuration order.
+        accepting: leads, has committed *and applied* an entry of its own term, and is not transferring
+            leadership: decisions on the applied state then include everything that earlier leaders committed.
+        transferee: successor in a leadership transfer; None: none is in progress.
+        closed: closed time; 0: unknown.
+        known_commit: highest commit index received from any leader; may exceed `commit`.
+        quiesced: see `quiescence.py`.
+        peers: progress of the other members, in configuration order; empty unless it leads.
     """
 
     uuid: ServerUuid

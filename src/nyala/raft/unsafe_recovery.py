@@ -1,11 +1,12 @@
-"""A group whose majority is lost for good goes on with those that are left: the one step that is not Raft's.
+"""Unsafe recovery: a group whose majority is lost for good continues with the surviving members.
 
 A survivor acts as if a leader of a later term had sent it one more entry: a configuration of survivors only.
-So the logs that survive agree about it as about any other entry; it replaces a pending change and needs no
-restart. What the survivor's log has becomes the truth, what only the lost had is gone. The lost are named in
-the configuration, and heard no more: those that come back as a majority would lead, truncate and
-break what was rescued. They come back in by being deleted, added and copied as new ones; one that is added as
-it was ends as soon as the leader's log parts from what it has committed (`follower.py`).
+The surviving logs agree about it as about any other entry; it replaces a pending change and needs no restart.
+The survivor's log becomes authoritative; entries that only the lost members had are gone. The lost members
+are named in the configuration, and their messages are ignored: if they returned as a majority they would lead
+and truncate the recovered log. They rejoin by being deleted, added and copied as new members; one that is
+added with its old replica fails as soon as the leader's log conflicts with its committed entries
+(`follower.py`).
 """
 
 from collections.abc import Sequence
@@ -18,17 +19,19 @@ from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.state import RaftCore
 
 TERM_GAP = 500_000
-"""Terms that a tool leaves between those that it sees and that of the recovery: days of elections for the
-lost members. In a term that both had, entries of both would have one op id, and a lost member that comes back
-with its old log would seem to agree."""
+"""Terms that a tool leaves between those that it sees and that of the recovery.
+
+The lost members need days of elections to reach it. If both used the same term, different entries would have
+the same op id, and a lost member that returns with its old log would seem to agree.
+"""
 
 
 def surviving_config(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuration:
-    """Return the committed configuration with `keep` only, and the others lost; without an id.
+    """Return the committed configuration reduced to `keep`, without an id; the others are listed as lost.
 
     Raises:
-        InvalidArgument: none kept, or one twice, or who is no member of the committed configuration; or this
-            server is not kept, or could not lead.
+        InvalidArgument: `keep` is empty, names a server twice or one that is not in the committed
+            configuration, or this server is not kept or may not lead.
     """
     committed, active = core.configs.committed, core.configs.active
     known = [m.uuid for m in committed.members]
@@ -50,11 +53,11 @@ def surviving_config(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuratio
 
 
 def change_config(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: int) -> OpId:
-    """Append a configuration of survivors in a new term; see `RaftNode.unsafe_change_config`.
+    """Append the configuration of survivors in a new term; see `RaftNode.unsafe_change_config`.
 
     Args:
-        core: of a survivor.
-        keep: members of the committed configuration that stay, this one among them.
+        core: of a surviving member.
+        keep: members of the committed configuration to keep, this one among them.
         stamp: of the entry.
         term: of the entry, unless this member's next term is higher.
 

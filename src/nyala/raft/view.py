@@ -1,7 +1,4 @@
-"""Properties of a node that its host reads on hot paths, beside those of `RaftNode`; and its full status.
-
-Rules: reads only.
-"""
+"""Properties of a node that its host reads often, and its full status; read-only."""
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft import leader, quiescence
@@ -12,7 +9,7 @@ from nyala.raft.status import PeerStatus, Status
 
 
 class NodeView:
-    """The state of a node as its host reads it. Made by `RaftNode`.
+    """Read-only view of a node's state; made by `RaftNode`.
 
     Args:
         core: of the node.
@@ -21,7 +18,7 @@ class NodeView:
     def __init__(self, core: RaftCore) -> None:
         self._core = core
 
-    # ---- log and promises ------------------------------------------------------------------------
+    # ---- log and hard state ------------------------------------------------------------------------
 
     @property
     def hard_state(self) -> HardState:
@@ -30,7 +27,7 @@ class NodeView:
 
     @property
     def acknowledged(self) -> OpId:
-        """The last entry that this member ever acknowledged, whether its log still has it or not."""
+        """Op id of the last entry that this member ever acknowledged, even if its log has lost it."""
         return max(self._core.log.last, self._core.lost_last)
 
     @property
@@ -45,12 +42,12 @@ class NodeView:
 
     @property
     def log_bytes(self) -> int:
-        """Memory that cached entries take, in bytes."""
+        """Memory of cached entries, in bytes."""
         return self._core.log.memory_bytes
 
     @property
     def reads_behind(self) -> bool:
-        """True if committed entries are not in memory, and are read from the log before they are applied."""
+        """True if committed entries have to be read from the log before they are applied."""
         return self._core.log.behind
 
     def holds(self, op: OpId) -> bool:
@@ -65,13 +62,13 @@ class NodeView:
 
     @property
     def needed(self) -> int:
-        """Lowest index that some member may still have to be sent; 0: not known (no leader heard)."""
+        """Lowest index that some member may still have to be sent; 0: unknown."""
         core = self._core
         return core.log.base.index + 1 if self.keeps_log else leader.needed(core)
 
     @property
     def keeps_log(self) -> bool:
-        """True if nothing of the log may go: a witness that is to get the data has nothing else (S1.53)."""
+        """True if the whole log is retained, for a witness that will receive the data (S1.53)."""
         me = self._core.configs.active.get(self._core.uuid)
         return me is not None and me.promote and me.voter and not me.electable
 
@@ -79,23 +76,23 @@ class NodeView:
 
     @property
     def hears_leader(self) -> bool:
-        """True if a leader was heard from within the minimum election timeout (dissertation 4.2.3)."""
+        """True if a leader's message came within the minimum election timeout (dissertation 4.2.3)."""
         return self._core.hears_leader
 
     @property
     def closed_pending(self) -> int:
-        """A follower's closed time that counts once it has applied more; 0: there is none."""
+        """A follower's closed time that becomes valid once more entries are applied; 0: none."""
         pending = self._core.closed_pending
         return 0 if pending is None else pending[0]
 
     @property
     def transferring(self) -> bool:
-        """True if this leader hands leadership over."""
+        """True if this leader is transferring leadership."""
         lead = self._core.leadership
         return lead is not None and lead.transfer is not None
 
     def answered_since(self, number: int) -> tuple[ServerUuid, ...]:
-        """Return who has answered this leader since a read-index round began, itself among them."""
+        """Return the members that have replied to a read-index round or a later one, this leader included."""
         lead = self._core.leadership
         peers = () if lead is None else lead.peers.items()
         return (self._core.uuid, *(u for u, p in peers if p.round >= number))
@@ -106,7 +103,7 @@ class NodeView:
         return {} if lead is None else {u: p.match for u, p in lead.peers.items()}
 
     def successors(self) -> dict[ServerUuid, int]:
-        """Return those of `matches` that may lead next: heard from of late, with all that is committed."""
+        """Return those of `matches` that may lead next: they reply, and have all committed entries."""
         core, lead = self._core, self._core.leadership
         since = core.ticks - core.options.election_ticks
         able = {} if lead is None else lead.peers
@@ -123,7 +120,7 @@ class NodeView:
         return quiescence.relies_on(self._core)
 
     def status(self) -> Status:
-        """Return everything that is worth showing; costs more than the properties."""
+        """Return the full status; costs more than the properties."""
         return _status(self._core)
 
 

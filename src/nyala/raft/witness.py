@@ -1,12 +1,12 @@
 """Log suffixes that a witness, which cannot lead, gives to a candidate that lacks them.
 
-A leader and a witness commit an entry, and the leader dies. The witness never stands, and may not vote for
-anybody whose log is older than its own: without help the rest would live on without a leader. So its
-refusal of a pre-vote says that it lends; the candidate fetches what it lacks, and stands again.
+A leader and a witness commit an entry, and the leader fails. The witness never campaigns, and may not vote
+for a log that is older than its own: the other members could never elect a leader. So its refusal of a
+pre-vote offers the missing entries; the candidate fetches them and campaigns again.
 
-What is fetched counts towards no commit: it says nothing of what the leader of this term has. It is taken
-only from a log that is newer than one's own, after an entry that both have, so a committed entry is never
-lost by it: a newer log, made by leaders who had every committed entry, has them too.
+Fetched entries count towards no commit: they say nothing about the log of the term's leader. They are taken
+only from a log that is newer than the own one, after an entry that both have, so no committed entry is lost:
+a newer log was made by leaders that had every committed entry.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from nyala.raft.state import RaftCore, RaftState
 
 
 def on_refusal(core: RaftCore, message: VoteReply) -> None:
-    """Ask a voter that refused, and lends, for what it has and we lack."""
+    """Fetch the missing entries from a witness that refused its vote and offers them."""
     if message.pre and message.offers_suffix and message.last > core.log.last and _wants(core):
         _fetch(core, message.sender, core.log.last)
 
 
 def _wants(core: RaftCore) -> bool:
-    """Return whether there is nobody to follow, and standing is up to us."""
+    """Return whether there is no leader, and this member may campaign."""
     idle = core.state in (RaftState.FOLLOWER, RaftState.PRE_CANDIDATE)
     return idle and core.leader is None and core.may_campaign
 
@@ -36,7 +36,7 @@ def _fetch(core: RaftCore, lender: ServerUuid, last: OpId) -> None:
 
 
 def check(message: Suffix) -> None:
-    """Refuse a suffix that contradicts itself, before it changes anything.
+    """Reject an inconsistent suffix before it changes anything.
 
     Raises:
         Corrupt: as `follower.check`, or it goes beyond the end of its sender's log.
@@ -51,10 +51,10 @@ def check(message: Suffix) -> None:
 
 
 def on_suffix(core: RaftCore, message: Suffix) -> None:
-    """Take entries of a newer log, and stand again when nothing is missing any more."""
+    """Append entries of a newer log, and campaign again when none are missing."""
     log, previous = core.log, message.previous
     if not _wants(core) or message.last <= log.last or previous.index < log.committed:
-        return  # late; or it parted from what is committed here, and is not the newest log at all
+        return  # late, or it conflicts with committed entries and is not the newest log
     if not log.holds(previous):
         hint = log.at_or_below(previous.index, previous.term)
         if hint.index >= log.committed:
@@ -63,7 +63,7 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
     _follow_nobody(core, message)
     core.reset_timer()
     if not follower.merge(core, message.entries):
-        return  # it came twice
+        return  # a duplicate
     if log.last < message.last:
         _fetch(core, message.sender, log.last)
     elif core.may_campaign:
@@ -71,7 +71,10 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
 
 
 def _follow_nobody(core: RaftCore, message: Suffix) -> None:
-    """Be a follower in the lender's term, or in one where no leader was told of entries that will go."""
+    """Become follower without a leader, in the witness's term or a later one.
+
+    The next term is entered if entries are truncated that agreed with this term's leader.
+    """
     log, term = core.log, max(core.term, message.term)
     gone = next(
         (e.id for e in message.entries if e.id.index <= log.last.index and not log.holds(e.id)),
@@ -82,11 +85,11 @@ def _follow_nobody(core: RaftCore, message: Suffix) -> None:
     core.become_follower(term, None)
 
 
-# ---- the lender --------------------------------------------------------------------------------------
+# ---- the witness --------------------------------------------------------------------------------------
 
 
 def on_fetch(core: RaftCore, message: FetchSuffix) -> None:
-    """Send what follows the last entry that both logs may have, as much as fits a message."""
+    """Send the entries after the last one that both logs may have, up to the size of a message."""
     log = core.log
     if not election.offers_suffix(core, message.last) or message.last.index < log.base.index:
         return
@@ -101,7 +104,7 @@ def on_fetch(core: RaftCore, message: FetchSuffix) -> None:
 
 
 def entries_read(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]) -> None:
-    """Send a candidate what the host read from the log; see `RaftNode.entries_read`.
+    """Send a candidate the entries that the host read from the log; see `RaftNode.entries_read`.
 
     Args:
         core: of the witness.
