@@ -1,1 +1,1 @@
-"""The write-ahead log: one for all groups of a data directory; and consensus metadata."""
+"""Write-ahead log, one for all groups of a data directory, and consensus metadata."""

@@ -1,6 +1,7 @@
-"""The way into the log: checks, order, serialisation. Face: `Wal.reserve` and `Wal.append_async`.
+"""Admission of records to the log: checks, order, serialisation.
 
-Rules: loop only; refuses before anything is reserved.
+Callers use `Wal.reserve` and `Wal.append_async`. Requests are refused before anything is reserved. Used on
+the event loop only.
 """
 
 from collections.abc import Sequence
@@ -26,16 +27,16 @@ from nyala.wal.slots import Callback, Slot, SlotQueue, SlotState
 
 
 class Admission:
-    """Takes slots until it is closed.
+    """Reserves slots until it is closed.
 
     Args:
-        queue: where slots wait.
-        appender: is woken for them.
-        state: knows the room left in the active segment.
+        queue: of the reserved slots.
+        appender: woken when a slot is ready.
+        state: has the free space of the active segment.
         hard_states: the last one of each group.
 
     Attributes:
-        closed: nothing is taken any more.
+        closed: no slot is accepted any more.
     """
 
     def __init__(
@@ -50,15 +51,15 @@ class Admission:
         self._appender = appender
         self._state = state
         self._hard_states = hard_states
-        self._next: dict[TabletId, int | None] = {}  # None: any
+        self._next: dict[TabletId, int | None] = {}  # None: any index
 
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
     ) -> Slot:
-        """Reserve a place in the log; see `Wal.reserve`.
+        """Reserve a slot; see `Wal.reserve`.
 
         Args:
-            group: whose they are.
+            group: id of the Raft group.
             entries: contiguous.
             hard_state: None: unchanged.
 
@@ -96,7 +97,7 @@ class Admission:
             following = index + 1
 
     def _following(self, group: TabletId) -> int | None:
-        """Return the index that comes after all that is reserved; None: any."""
+        """Return the index after the last reserved entry; None: any index."""
         if group in self._next:
             return self._next[group]
         bounds = self._state.index.bounds(group)
@@ -104,13 +105,13 @@ class Admission:
 
     def _enqueue(self, slot: Slot) -> None:
         if self._appender.refusal is not None:
-            return  # append_async tells
+            return  # append_async reports the error
         if not slot.frees:
             self._check_room(slot.size_bytes)
         self._queue.add(slot)
 
     def _check_room(self, size_bytes: int) -> None:
-        """Raise Throttled where the active segment would grow too far before the next one is there."""
+        """Raise Throttled if the active segment would grow too far before the next one is ready."""
         roller, active, queue = self._appender.roller, self._state.active, self._queue
         length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
         if roller.error is not None and begun + size_bytes > length:
@@ -126,7 +127,7 @@ class Admission:
             )
 
     def append_async(self, slot: Slot, callback: Callback) -> None:
-        """Serialise a slot and let the appender have it."""
+        """Serialise a slot and pass it to the appender."""
         assert slot.state is SlotState.RESERVED, f"slot handed in twice: {slot.state}"
         if self._appender.refusal is not None:
             slot.state = SlotState.DONE
@@ -144,7 +145,7 @@ class Admission:
         self._appender.wake()
 
     def forget(self, group: TabletId, callback: Callback | None = None) -> None:
-        """Void all earlier records of a group; `callback` is told when that is durable."""
+        """Void all earlier records of a group; `callback` is called when that is durable."""
         self._admit(group, ())
         slot = Slot(group, forget=True)
         self._enqueue(slot)
@@ -161,13 +162,13 @@ class Admission:
         *,
         begins: bool,
     ) -> bool:
-        """Append entries of a run again; return False, and do nothing, if some are being replaced.
+        """Append entries of a run again; return False, and do nothing, if some of them are being replaced.
 
         Args:
-            group: whose they are.
-            entries: as the log has them; contiguous.
-            rest: so many entries of the run follow them.
-            callback: as of `append_async`.
+            group: id of the Raft group.
+            entries: contiguous, as the log has them.
+            rest: number of entries of the run that follow them.
+            callback: as for `append_async`.
             begins: they are the first of the run.
 
         Raises:
@@ -193,7 +194,7 @@ class Admission:
         return True
 
     def rewrite(self, group: TabletId, callback: Callback) -> None:
-        """Append the last hard state of a group again, whatever the queue holds.
+        """Append the last hard state of a group again, even if the queue is full.
 
         Raises:
             Unavailable: the log is closed.

@@ -1,7 +1,7 @@
 """Anchors: the first log index that each group still needs.
 
-Rules: pure bookkeeping. Only the oldest segments are ever removed, so a hole in the sequence numbers
-is damage and not collection. A group without an anchor pins everything it has.
+Only the oldest segments are ever removed, so a gap in the sequence numbers is damage. A group without an
+anchor retains all its records.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from nyala.wal.segment import PINNED, Segment
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Part of the log that one group needs.
+    """Entries that one group needs.
 
     Attributes:
         first: index of the first entry that is needed at all.
-        own: index of the first entry that this server's own replica needs; what lies before it stays for
-            others.
-        movable: no flush would let go of it: the log may write it again at its end instead.
+        own: index of the first entry that the local replica needs; those before it are retained for other
+            members.
+        movable: no flush releases the entries: the log may rewrite them at its end instead.
     """
 
     first: int
@@ -28,39 +28,39 @@ class Anchor:
 
 
 NOTHING = Anchor(PINNED + 1, PINNED + 1)
-"""Of a group that needs nothing, not even in segments that are kept for corrupt groups."""
+"""Anchor of a group that needs nothing, not even in segments that are retained for corrupt groups."""
 
 
 class Anchors:
-    """The first index that each group still needs (unflushed data, slow followers, copies)."""
+    """Anchors of all groups (unflushed data, slow followers, copies)."""
 
     def __init__(self) -> None:
         self._of: dict[TabletId, Anchor] = {}
 
     def set(self, group: TabletId, anchor: Anchor) -> None:
-        """Keep this group's entries from an index on; the rest may go."""
+        """Retain this group's entries from an index on; earlier ones may be removed."""
         self._of[group] = anchor
 
     def drop(self, group: TabletId) -> None:
-        """The group has no anchor any more; what it still has in the log pins again."""
+        """Remove a group's anchor; all its records in the log are retained."""
         self._of.pop(group, None)
 
     def first_needed(self, group: TabletId) -> int:
-        """Return the first index that a group needs; 0: everything."""
+        """Return the first index that a group needs; 0: all entries."""
         anchor = self._of.get(group)
         return 0 if anchor is None else anchor.first
 
     def movable(self, group: TabletId) -> bool:
-        """Return whether what a group needs may be written again at the log's end."""
+        """Return whether the entries that a group needs may be rewritten at the end of the log."""
         anchor = self._of.get(group)
         return anchor is not None and anchor.movable
 
     def held(self) -> dict[TabletId, tuple[int, int]]:
-        """Return from where to where groups need entries for others."""
+        """Return, by group, the index range that is retained for other members: (first, own)."""
         return {g: (a.first, a.own) for g, a in self._of.items() if a.first < a.own}
 
     def pinning(self, segment: Segment) -> Iterator[TabletId]:
-        """Yield the groups with an entry in the segment that they may need."""
+        """Yield the groups that may need an entry of the segment."""
         for group, last in segment.last.items():
             if last >= self.first_needed(group):
                 yield group

@@ -1,7 +1,7 @@
-"""The one appender: drains the queue, writes a round at once, syncs once, calls back in order.
+"""The appender: drains the queue, writes each round with one write and one sync, calls back in order.
 
-Rules: the only place that writes the active segment. After an I/O error in a write, a sync or a
-roll nothing is written or acknowledged any more: what the disk holds is then unknown.
+The only writer of the active segment. After an I/O error of a write, a sync or a roll nothing is written or
+acknowledged any more, because the content of the disk is unknown.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ log = logging.getLogger(__name__)
 
 
 class Appender:
-    """Runs as a background task from `start` to `close`. Loop only.
+    """Appends rounds of slots, as a background task from `start` to `close`. Used on the event loop only.
 
     Args:
-        files: where segments live.
-        tasks: for the task, the lane and the idle timer.
-        clock: tells the close time of segments; None: it is left unknown.
-        queue: what to write.
-        state: knows the segment to write to; told of each record, in order, once it is durable.
-        allocator: makes the next one.
-        extent: told of each roll, and of the end.
-        sync_interval_ms: None: each round is synced before it is acknowledged; else so long after a
-            round at the latest; 0: when the segment is sealed. Terms and votes are synced always.
+        files: file system of the segments.
+        tasks: runs the task, the lane and the timers.
+        clock: for the close time of segments; None: it is recorded as unknown.
+        queue: slots to write.
+        state: has the active segment; updated with each record, in order, once it is durable.
+        allocator: creates the next segment.
+        extent: updated at each roll and at close.
+        sync_interval_ms: None: each round is synced before it is acknowledged; else the longest time from a
+            round to its sync; 0: at the end of the segment. Terms and votes are always synced.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Appender:
         self._task: asyncio.Task[object] | None = None
 
     def start(self) -> None:
-        """Begin to drain the queue."""
+        """Start draining the queue."""
         self._task = self._tasks.spawn(self._run(), "wal-appender")
 
     def wake(self) -> None:
-        """Something is ready."""
+        """Wake the appender: a slot or a segment is ready."""
         self._wake.set()
 
     def call_back(self, callback: Callback | None, err: OSError | None) -> None:
-        """Call back on the loop, in the order of these calls, never from inside one."""
+        """Schedule a callback on the loop, in the order of these calls."""
         if callback is not None:
             asyncio.get_running_loop().call_soon(callback, err)
 
@@ -85,7 +85,7 @@ class Appender:
         except OSError as err:
             self._fail(err)
         except Exception as bug:
-            # The task's top: whoever waits for the log has to hear of a broken invariant too.
+            # Top of the task: callers that wait for the log must be notified of a broken invariant too.
             self._fail(OSError(errno.EIO, f"the log's appender stopped: {bug!r}"))
             raise
 
@@ -103,7 +103,7 @@ class Appender:
                 self._wake.clear()
 
     async def _round(self, slots: list[Slot]) -> None:
-        """Write and sync what was drained; everything in it shares one fate."""
+        """Write and sync the drained slots as one round, which succeeds or fails as a whole."""
         self._in_flight = slots
         drafts = [d for slot in slots for d in slot.drafts]
         segment = self._state.active.segment
@@ -131,19 +131,19 @@ class Appender:
         self.markers.round_done(slots)
 
     def unfinished(self) -> Iterator[Slot]:
-        """Yield what is reserved and not yet durable, in its order."""
+        """Yield the slots that are reserved and not yet durable, in order."""
         yield from self._in_flight
         yield from self._queue
 
     def _freeing(self, slots: list[Slot]) -> bool:
-        """Return whether what waits for space, or waits behind it, lets the log shrink."""
+        """Return whether a slot of the round, or one queued behind it, allows the log to shrink."""
         return self._queue.freeing > 0 or any(slot.frees for slot in slots)
 
     def _full(self) -> bool:
         return self._state.active.segment.end >= self._state.active.preallocated_bytes
 
     async def _roll(self) -> None:
-        """Seal the active segment and go on in the next one. Durable before anything is written."""
+        """Seal the active segment and activate the next one; durable before anything is written to it."""
         full, following = self._state.active, self.roller.next_segment
         try:
             await self._tasks.run(Lane.DISK, self._swap, full, following, self._state.first)
@@ -166,7 +166,7 @@ class Appender:
         return 0 if self._clock is None else self._clock.wall_us()
 
     def _fail(self, err: OSError) -> None:
-        """Nothing is acknowledged any more: not this round, not what waits, nothing later."""
+        """Fail this round, all queued slots and all later ones."""
         log.error("the log in %s failed for good: %s", self._state.active.segment.path, err)
         self.failed = self.refusal = err
         self.markers.stopped = True
@@ -175,7 +175,7 @@ class Appender:
             self.call_back(slot.callback, err)
 
     async def close(self) -> None:
-        """Flush what is ready, fail what is not, seal the segment."""
+        """Write the ready slots, fail the others, seal the segment."""
         self._closing = self.markers.stopped = self.roller.stopping = True
         self.wake()
         if self._task is not None:

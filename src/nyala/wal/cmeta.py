@@ -1,7 +1,7 @@
-"""Consensus metadata: per group one file with the committed configuration, the term and the vote.
+"""Consensus metadata: one file per group with the committed configuration, the term and the vote.
 
-Layout in docs/internals/formats-wal.md. The log has newer terms and votes; these files name the
-members when the log's CONFIG entries are collected, and keep the vote of a deleted replica.
+Layout: docs/internals/formats-wal.md. The log has newer terms and votes; these files keep the members after
+the log's CONFIG entries are collected, and the vote of a deleted replica.
 """
 
 from struct import Struct
@@ -34,7 +34,7 @@ def encode(group: TabletId, hard_state: HardState, config: Configuration) -> byt
     """Return the bytes of a group's file.
 
     Args:
-        group: whose file.
+        group: id of the Raft group.
         hard_state: term and vote.
         config: the committed configuration.
     """
@@ -48,15 +48,15 @@ def encode(group: TabletId, hard_state: HardState, config: Configuration) -> byt
 
 
 def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configuration]:
-    """Return hard state and configuration of a group's file.
+    """Return the hard state and the configuration in a group's file.
 
     Args:
-        group: whose file it has to be.
-        data: all of its bytes.
-        path: of the file, for errors.
+        group: expected id of the Raft group.
+        data: content of the file.
+        path: of the file, for error messages.
 
     Raises:
-        Corrupt: damaged, cut short, another group's, or its members make no sense. BadVersion: of an
+        BadChecksum: damaged, truncated, of another group, or its members are invalid. BadVersion: of an
             unknown format.
     """
     owner, hard_state, config = inspect(data, path)
@@ -66,7 +66,7 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
 
 
 def inspect(data: bytes, path: str) -> tuple[TabletId, HardState, Configuration]:
-    """Return whose file it is, and what it says. Raises as `decode`."""
+    """Return the group, hard state and configuration of a file. Raises as `decode`."""
     where = {"path": path, "offset": "0"}
     if len(data) >= _HEADER.size:
         magic, version, length, crc = _HEADER.unpack_from(data)
@@ -100,10 +100,10 @@ def _content(payload: bytes) -> tuple[TabletId, HardState, Configuration]:
 
 
 class ConsensusMetadata:
-    """The files `<directory>/cmeta/<group>`. All calls block: lane DISK.
+    """The files `<directory>/cmeta/<group>`. All calls block; use lane DISK.
 
     Args:
-        files: where they live.
+        files: the file system.
         directory: the data directory.
     """
 
@@ -112,7 +112,7 @@ class ConsensusMetadata:
         self._directory = f"{directory}/cmeta"
 
     def load(self, group: TabletId) -> tuple[HardState, Configuration] | None:
-        """Return what was saved last, or None if nothing was.
+        """Return the saved hard state and configuration; None: there is no file.
 
         Raises:
             BadChecksum, BadVersion: as `decode`. OSError.
@@ -121,15 +121,15 @@ class ConsensusMetadata:
         return decode(group, self._files.read(path), path) if self._files.exists(path) else None
 
     def save(self, group: TabletId, hard_state: HardState, config: Configuration) -> None:
-        """Replace a group's file: durable on return, the old one until then.
+        """Replace a group's file atomically; durable on return.
 
         Args:
-            group: whose file.
+            group: id of the Raft group.
             hard_state: term and vote.
             config: the committed configuration.
 
         Raises:
-            OSError: the old one is in place.
+            OSError: the old file is still in place.
         """
         self._files.make_dir(self._directory)
         self._files.write_atomic(self._path(group), encode(group, hard_state, config))
@@ -141,10 +141,10 @@ class ConsensusMetadata:
             self._files.sync_dir(self._directory)
 
     def groups(self) -> list[TabletId]:
-        """Return the groups that have a file, sorted; what is read of them is durable then."""
+        """Return the groups that have a file, sorted; the files are durable on return."""
         names = self._files.list(self._directory)
         if names:
-            self._files.sync_dir(self._directory)  # else a power cut undoes what was read
+            self._files.sync_dir(self._directory)  # a power failure could undo what was read
         return [TabletId(n) for n in names if "." not in n]
 
     def _path(self, group: TabletId) -> str:

@@ -1,11 +1,11 @@
-"""Removing the oldest segments when no group needs them; a last hard state is written anew first.
+"""Collection: removal of the oldest segments when no group needs them; a last hard state is rewritten first.
 
-What a group still needs and no flush would let go of - entries that a dead member lacks, those of a replica
-that has failed or has no leader - is written again at the log's end, as long as that is little beside the
-log: then it pins nothing for long. Where it is much, the log grows to a few times of it.
+Entries that a group still needs and that no flush releases (entries that a dead member lacks, those of a
+replica that has failed or has no leader) are rewritten at the end of the log if they are small relative to
+the log; so they do not retain old segments. If they are large, the log grows to a few times their size.
 
-Rules: one segment at a time, its removal synced before the next, so that a crash leaves no hole. A
-segment that is being read stays.
+One segment is removed at a time, durably before the next, so that a crash leaves no gap. A segment that is
+being read stays.
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from nyala.wal.reader import read_runs
 from nyala.wal.segment import Segment
 
 MOVE_SHARE = 4
-"""At most one part in so many of the log is written again for the sake of its oldest segment."""
+"""Largest share of the log, as a divisor, that is rewritten to release its oldest segment."""
 MOVE_BYTES = 1 << 20
-"""Of entries in memory at a time while they are moved, one at least."""
+"""Limit, in bytes, of the entries in memory while they are rewritten; at least one entry."""
 
 log = logging.getLogger(__name__)
 
 
 class LogCollector:
-    """Runs at most one collection at a time. Loop only.
+    """Collects segments, at most one collection at a time. Used on the event loop only.
 
     Args:
-        files: where segments live.
-        tasks: for the lanes.
-        state: knows who needs what.
-        extent: is told before a segment goes.
-        admission: takes what is written again.
-        room: returns how many bytes may be written again now.
+        files: file system of the segments.
+        tasks: runs the lanes.
+        state: has the anchors and segments.
+        extent: updated before a segment is removed.
+        admission: accepts rewritten records.
+        room: returns the number of bytes that may be rewritten now.
 
     Attributes:
-        removed: segments, since open.
-        moved: entries that were written again, since open.
-        unreadable: groups whose entries could not be read, and so not be moved, and why.
+        removed: number of segments removed since open.
+        moved: number of entries rewritten since open.
+        unreadable: groups whose entries could not be read, and so not be rewritten, with the error.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class LogCollector:
         self._running = False
 
     async def run(self, keep_segments: int = 0) -> int:
-        """Remove what nobody needs, down to so many segments; return how many went."""
+        """Remove unneeded segments, down to `keep_segments`; return the number removed."""
         if self._running:
             return 0
         self._running = True
         before = self.removed
         closed = self._state.closed
-        newest = closed[-1].sequence if closed else 0  # what is moved there meanwhile stays
+        newest = closed[-1].sequence if closed else 0  # rewritten entries go to later segments
         try:
             while len(closed) >= max(1, keep_segments) and closed[0].sequence <= newest:
                 if not await self._step(closed[0]):
@@ -88,7 +88,7 @@ class LogCollector:
         return self.removed - before
 
     async def _step(self, oldest: Segment) -> bool:
-        """Bring the oldest segment nearer to its end; return whether there may be more to do."""
+        """Take one step towards removing the oldest segment; return whether to continue."""
         if oldest.readers:
             return False
         pinning = list(self._state.pinning())
@@ -97,7 +97,7 @@ class LogCollector:
         groups = self._state.only_hard_states(oldest)
         if groups:
             return await self._rewrite_all(groups)
-        self._state.drop_oldest()  # no new reader finds it
+        self._state.drop_oldest()  # new readers do not find it any more
         await self._tasks.run(Lane.DISK, self._extent.advance_first, oldest.sequence + 1)
         await self._tasks.run(Lane.COMPUTE, self._remove, oldest.path)
         self._state.dropped()
@@ -109,7 +109,7 @@ class LogCollector:
         self._files.sync_dir(path.rpartition("/")[0])
 
     async def _rewrite_all(self, groups: list[TabletId]) -> bool:
-        """Append the last hard state of each group again; return whether all are durable."""
+        """Rewrite the last hard state of each group; return whether all are durable."""
         loop = asyncio.get_running_loop()
         written: list[asyncio.Future[OSError | None]] = []
         for group in groups:
@@ -119,7 +119,7 @@ class LogCollector:
         return not any(await asyncio.gather(*written))
 
     async def _move_all(self, oldest: Segment, groups: list[TabletId]) -> bool:
-        """Write again what groups need of a segment; return whether none needs it any more."""
+        """Rewrite the entries of a segment that groups need; return whether no group needs it any more."""
         state = self._state
         if not all(map(state.anchors.movable, groups)):
             return False
@@ -135,7 +135,7 @@ class LogCollector:
         return True
 
     async def _move(self, group: TabletId) -> bool:
-        """Write all that a group needs again, as one run; return whether it is durable."""
+        """Rewrite all entries that a group needs, as one run; return whether they are durable."""
         places, begins = self._state.needed(group), True
         while places:
             taken = _some(places)
@@ -163,7 +163,7 @@ class LogCollector:
 
 
 def _some(places: list[EntryLocation]) -> list[EntryLocation]:
-    """Return the first places, one at least, that are read at a time."""
+    """Return the first locations, at least one, that are read in one batch."""
     room, taken = MOVE_BYTES, 0
     for place in places:
         room -= place.length

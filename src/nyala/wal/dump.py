@@ -1,7 +1,7 @@
-"""A log, or one segment of it, as values to look at: each record, and what is wrong where and for whom.
+"""Content of a log or of one segment as values: each record, each problem and the groups it affects.
 
-Reads only, takes no lock, changes nothing: a server may be writing meanwhile. The verdict is the one
-that opening the log would give (verdict.py).
+Read-only, without locks: a server may be writing meanwhile. The verdict is the one of opening the log
+(verdict.py).
 """
 
 from collections.abc import Iterator
@@ -28,11 +28,11 @@ from nyala.wal.segment import PLACEHOLDER_SUFFIX, segment_name, segment_path, se
 from nyala.wal.verdict import LogVerdict, judge
 
 READS = 5
-"""A stretch that is no record is looked at so many times: it may just be being written."""
+"""Maximum number of reads of a segment with a gap, which may be in the process of being written."""
 
 
 class Finding(StrEnum):
-    """Classification of bytes that are no whole record of the log."""
+    """Classification of bytes that are not a valid record of the log."""
 
     DAMAGE = "damage"
     TORN = "torn tail"
@@ -41,15 +41,15 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a segment.
+    """A problem of a segment.
 
     Attributes:
         offset: where it begins.
-        length: bytes it covers.
-        finding: what it counts as.
-        check: which check failed, in words.
-        groups: whose records it may have cost.
-        certain: False: it cannot be told whose.
+        length: in bytes.
+        finding: its classification.
+        check: the failed check, as text.
+        groups: ids of the groups that may have lost records.
+        certain: False: the affected groups cannot be determined.
     """
 
     offset: int
@@ -66,12 +66,12 @@ class SegmentDump:
 
     Attributes:
         path: of the file.
-        sequence: from its name, or from its header if it was given another name.
-        server_uuid: who wrote it; None: the header is damaged.
-        size: bytes of the file.
-        used: bytes up to the end of the last record, footer or problem.
+        sequence: from the file name, or from the header if the name is another.
+        server_uuid: of the server that wrote it; None: the header is damaged.
+        size: of the file, in bytes.
+        used: length in bytes up to the end of the last record, footer or problem.
         footer: (close time in microseconds since the epoch, rows); None: it is open.
-        records: whole records by offset, also those that are not part of the log (see `problems`).
+        records: valid records by offset, also those that are not part of the log (see `problems`).
         problems: by offset.
     """
 
@@ -87,12 +87,12 @@ class SegmentDump:
 
 @dataclass(frozen=True, slots=True)
 class ExtentStatus:
-    """The note beside a log that tells which segments have to be there.
+    """State of the extent file, which lists the expected segments.
 
     Attributes:
         path: of the file.
-        there: whether there is one.
-        extent: what it says; None: there is none, or it is damaged.
+        there: it exists.
+        extent: its content; None: it does not exist, or is damaged.
     """
 
     path: str
@@ -101,7 +101,7 @@ class ExtentStatus:
 
     @property
     def damaged(self) -> bool:
-        """True if it cannot be read."""
+        """True if it exists and cannot be read."""
         return self.there and self.extent is None
 
 
@@ -111,10 +111,10 @@ class LogDump:
 
     Attributes:
         segments: oldest first.
-        proven: the position up to which the log itself, or its note, tells that all was durable once.
-        placeholders: segments under preparation.
+        proven: position up to which the log is known to have been durable.
+        placeholders: names of segments under preparation.
         extent_file: state of the extent file; None: it was not read.
-        missing: which of them are not, in words; empty: none.
+        missing: text that names the missing segments; empty: none.
     """
 
     segments: tuple[SegmentDump, ...]
@@ -125,7 +125,7 @@ class LogDump:
 
     @property
     def damaged(self) -> bool:
-        """True if anything that was durable once is damaged, or gone."""
+        """True if records that were durable are damaged or missing."""
         if self.missing or (self.extent_file is not None and self.extent_file.damaged):
             return True
         problems = (p for s in self.segments for p in s.problems)
@@ -135,17 +135,17 @@ class LogDump:
 def dump_log(
     files: Files, directory: str, only: str | None = None, home: str | None = None
 ) -> LogDump:
-    """Look at a log.
+    """Read a log.
 
     Args:
-        files: where it lives.
+        files: the file system.
         directory: of the segments.
-        only: name of the segment that is wanted; the others are read all the same, since they tell
-            what of it was durable.
-        home: data directory whose note tells which segments have to be there; None: that is not known.
+        only: name of the segment to return; the others are read too, because they show which part of it was
+            durable.
+        home: data directory with the extent file; None: unknown.
 
     Raises:
-        BadVersion: a segment has a format of another version. OSError: a file cannot be read.
+        BadVersion: a segment has an unknown format version. OSError: a file cannot be read.
     """
     before = None if home is None else read_extent(files, home)
     names = files.list(directory)
@@ -155,7 +155,7 @@ def dump_log(
         try:
             reads.append(_read_segment(files, path, sequence))
         except FileNotFoundError:
-            continue  # collected since it was listed
+            continue  # removed since it was listed
     placeholders = tuple(n for n in names if n.endswith(PLACEHOLDER_SUFFIX))
     extent_file = None
     if home is not None and before is not None:
@@ -164,14 +164,14 @@ def dump_log(
 
 
 def read_extent(files: Files, home: str) -> ExtentStatus:
-    """Read the note of a data directory; nothing is changed."""
+    """Read the extent file of a data directory."""
     path = f"{home}/{extent.FILE_NAME}"
     there = files.exists(path)
     return ExtentStatus(path, there, extent.decode(files.read(path)) if there else None)
 
 
 def _while_read(before: ExtentStatus, after: ExtentStatus) -> ExtentStatus:
-    """Return what had to be there all the while that the segments were read: the server may be running."""
+    """Return the extent that held during the whole read of the segments; the server may be running."""
     old, new = before.extent, after.extent
     if old is None or new is None:
         return after
@@ -180,10 +180,11 @@ def _while_read(before: ExtentStatus, after: ExtentStatus) -> ExtentStatus:
 
 
 def dump_file(files: Files, path: str) -> LogDump:
-    """Look at a file alone, whatever its name.
+    """Read one segment file, whatever its name.
 
     Raises:
-        InvalidArgument: it is no segment. BadVersion: of another version. OSError: it cannot be read.
+        InvalidArgument: it is not a segment. BadVersion: an unknown format version. OSError: it cannot be
+            read.
     """
     try:
         sequence = unpack_segment_header(files.read(path), path)[1]
@@ -196,7 +197,7 @@ def dump_file(files: Files, path: str) -> LogDump:
 
 @dataclass(frozen=True, slots=True)
 class _SegmentRead:
-    """A scan, and what only the bytes tell."""
+    """A scan of a segment, with details that need its bytes."""
 
     scan: SegmentScan
     records: tuple[Record, ...]
@@ -205,7 +206,7 @@ class _SegmentRead:
 
 
 def _read_segment(files: Files, path: str, sequence: int) -> _SegmentRead:
-    """Read a segment until two reads agree on what is wrong with it."""
+    """Read a segment until two reads agree on its gaps."""
     found, gaps = _read_once(files, path, sequence), None
     for _ in range(READS):
         if not found.scan.gaps or found.scan.gaps == gaps:
@@ -234,7 +235,7 @@ def _header_check(data: bytes, path: str, sequence: int) -> str:
 
 
 def _check(data: bytes, sequence: int, gap: Gap) -> str:
-    """Say which check failed at a stretch."""
+    """Return the failed check of a gap, as text."""
     if gap.record is None:
         if not any(data[gap.start : gap.end]):
             return "zeros instead of a record"
@@ -269,7 +270,7 @@ def _judged(
 
 
 def _missing(must: Extent, there: set[int]) -> str:
-    """Say which segments are not there."""
+    """Return a text that names the missing segments."""
     gone = [n for n in range(must.first, last_of(must) + 1) if n not in there]
     if not gone:
         return "an earlier start found that segments of the log were missing"
@@ -283,7 +284,7 @@ def _missing(must: Extent, there: set[int]) -> str:
 
 
 def last_of(must: Extent) -> int:
-    """Return the last segment that has to be there; below the first one: none has."""
+    """Return the sequence of the last expected segment; below the first one: none is expected."""
     return must.end.sequence - (must.end.offset == 0)
 
 
@@ -315,7 +316,7 @@ def _problems(
     lengths = {g.start: g.end - g.start for g in one.gaps}
     for offset, damage in verdict.found.get(one.sequence, ()):
         if damage is verdict.missing:
-            continue  # no segment's, but the log's
+            continue  # reported for the log, not for a segment
         check = read.checks.get(
             offset, "the footer is missing, although the log continues after it"
         )
@@ -347,7 +348,7 @@ def _problems(
 
 
 def name_of(record: Record) -> str:
-    """Return what a record is, for a sentence."""
+    """Return a description of a record for messages."""
     if record.kind in ENTRIES:
         moved = "moved " if record.kind is RecordKind.MOVED else ""
         return f"{moved}entry {record.term}.{record.index} ({record.length - RECORD_HEADER_BYTES} bytes)"

@@ -1,9 +1,9 @@
-"""Markers: records of nobody, added by a timer. A round with a marker is synced in any case.
+"""Markers: records without a group, added by a timer. A round with a marker is always synced.
 
-Where each round is synced, one marker follows a while after the last: a record tells what was durable
-before it, so the last ones are proven only by a later one. After the marker, damage to any entry is known
-as damage; without it, it would look like a crash's torn tail.
-Where rounds are not synced, a marker follows within `wal_sync_interval_ms`, and brings the sync.
+If each round is synced, one marker follows the last round after a pause: each record stores the position that
+was durable before it, so the last records are proven durable only by a later one. With the marker, damage to
+any entry is recognised as damage; without it, it would look like the torn tail of a crash. If rounds are not
+synced, a marker follows within `wal_sync_interval_ms` and triggers the sync.
 """
 
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from nyala.wal.format import NO_GROUP, RecordKind, draft
 from nyala.wal.slots import Slot, SlotQueue, SlotState
 
 IDLE_MS = 200
-"""Time without a round after which a log is idle."""
+"""Time in milliseconds without a round after which the log is idle."""
 
 
 class DurabilityMarkers:
-    """Adds a marker to the queue after, or from time to time during, each busy time. Loop only.
+    """Adds markers to the queue after, or during, periods of activity. Used on the event loop only.
 
     Args:
-        tasks: for the timer.
-        queue: where the marker waits, like any slot.
+        tasks: runs the timer.
+        queue: to which markers are added, like any slot.
         wake: wakes the appender.
-        interval_ms: from the first round without a sync to the marker; None: rounds are synced, the
-            marker waits for a quiet log; 0: no markers.
+        interval_ms: from the first unsynced round to the marker; None: rounds are synced, the marker waits
+            until the log is idle; 0: no markers.
 
     Attributes:
-        count: added so far.
+        count: number of markers added.
         stopped: no more are added.
     """
 
@@ -44,7 +44,7 @@ class DurabilityMarkers:
         self._armed = False
 
     def round_done(self, slots: list[Slot]) -> None:
-        """A round is acknowledged; unless it was the marker's own, one is due."""
+        """Schedule a marker after an acknowledged round, unless the round was the marker's own."""
         if self._interval_ms == 0 or all(slot.group is None for slot in slots):
             return
         self._rounds += 1

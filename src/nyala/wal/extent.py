@@ -1,9 +1,9 @@
-"""The extent of the log, noted beside it: from which segment on it must be there, and up to where.
+"""The extent file beside the log: the segments that must exist.
 
-A log that is gone, or whose first or last segments are, shows nothing of that itself. The note is the file
-`<data directory>/wal.extent` (bytes: docs/internals/formats-wal.md). What it tells is never more than what is
-durable: the end moves after the log did, the beginning before a segment goes. Without it, as with a directory
-of an older build, the log is taken as it is found. Blocking calls; on one lane, DISK, so that they have an
+A log that is gone, or whose first or last segments are, does not show that itself. The file is
+`<data directory>/wal.extent` (bytes: docs/internals/formats-wal.md). It never covers more than what is
+durable: its end moves after the log did, its beginning before a segment is removed. Without the file, as in a
+directory of an older build, the log is accepted as it is. Blocking calls, all in lane DISK, which keeps their
 order.
 """
 
@@ -32,9 +32,9 @@ class Extent:
     """Segments of a log that must be there.
 
     Attributes:
-        first: no segment from this one on has been collected.
-        end: everything before this position was durable once.
-        missing: a start found that some of it is gone, and whose records those were is not yet noted.
+        first: sequence of the first segment; none from it on has been collected.
+        end: position up to which the log was durable.
+        missing: a start found segments missing, and the affected groups are not recorded yet.
     """
 
     first: int
@@ -43,7 +43,7 @@ class Extent:
 
     @property
     def empty(self) -> bool:
-        """True if nothing has to be there."""
+        """True if no segment is expected."""
         return self.end <= LogPosition(self.first, 0) and not self.missing
 
 
@@ -54,7 +54,7 @@ def encode(extent: Extent) -> bytes:
 
 
 def decode(raw: bytes) -> Extent | None:
-    """Return what the file says; None if it is damaged: the log's own records then have to do."""
+    """Return the extent; None: the file is damaged, and the log's own records have to suffice."""
     body, crc = raw[:-_CRC_BYTES], raw[-_CRC_BYTES:]
     if len(body) != _FILE.size or int.from_bytes(crc, "little") != google_crc32c.value(body):
         return None
@@ -65,14 +65,14 @@ def decode(raw: bytes) -> Extent | None:
 
 
 class ExtentFile:
-    """The note of one data directory.
+    """The extent file of one data directory.
 
     Args:
-        files: where it lives.
+        files: the file system.
         directory: the data directory.
 
     Attributes:
-        extent: what it says; None: there is none, or it is damaged.
+        extent: its content; None: it does not exist, or is damaged.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -80,24 +80,24 @@ class ExtentFile:
         self._directory = directory
         self._path = f"{directory}/{FILE_NAME}"
         self.extent: Extent | None = None
-        self._removed_below = 0  # segments before this one are gone, or about to be
+        self._removed_below = 0  # segments before this one are removed, or about to be
 
     def load(self) -> None:
-        """Read it."""
+        """Read the file."""
         if not self._files.exists(self._path):
             return
         self.extent = decode(self._files.read(self._path))
         if self.extent is None:
             log.warning("%s is damaged; the log is taken as it is found", self._path)
-        self._files.sync_dir(self._directory)  # else a power cut undoes what was read
+        self._files.sync_dir(self._directory)  # a power failure could undo what was read
 
     def save(self, extent: Extent) -> None:
-        """Replace it; durable on return. On a full disk it is removed, which needs no space.
+        """Replace the file; durable on return. On a full disk it is removed, which needs no space.
 
-        One that tells of a loss is never removed: who lost what would be forgotten.
+        A file with `missing` set is never removed: the loss would be forgotten.
 
         Raises:
-            OSError: what it said before is in place, or nothing.
+            OSError: the file has its old content, or does not exist.
         """
         if extent == self.extent:
             return
@@ -113,14 +113,14 @@ class ExtentFile:
             self.extent = extent
 
     def advance_first(self, first: int) -> None:
-        """Note that segments before this one are about to be removed. Raises as `save`."""
+        """Record that segments before `first` are about to be removed. Raises as `save`."""
         self._removed_below = max(self._removed_below, first)
         if self.extent is not None and first > self.extent.first:
             end = max(self.extent.end, LogPosition(first, 0))
             self.save(Extent(first, end, self.extent.missing))
 
     def advance_end(self, end: LogPosition, first: int) -> None:
-        """Note that the log, which begins at segment `first`, is durable up to `end`; a failure is borne."""
+        """Record that the log, which begins at segment `first`, is durable up to `end`; errors are logged."""
         known = self.extent
         try:
             if known is None:

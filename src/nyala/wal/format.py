@@ -1,8 +1,8 @@
-"""Bytes of a log segment: header, records, footer, trailer. The page is docs/internals/formats-wal.md.
+"""Encoding of a log segment: header, records, footer, trailer (docs/internals/formats-wal.md).
 
-Rules: the only module that packs or unpacks them; no files, no decisions. A record carries its own
-place (sequence, offset), so that bytes of another segment, or a log's bytes inside a payload, never
-pass for a record. Its header has a checksum of its own: with a damaged payload the group is still known.
+Only this module packs or unpacks these bytes. A record stores its own position (sequence, offset), so that
+bytes of another segment, or of a log within a payload, are never taken for a record. Its header has a
+checksum of its own, so that the group is known even if the payload is damaged.
 """
 
 from enum import IntEnum
@@ -18,12 +18,12 @@ from nyala.raft.messages import Entry, EntryKind, HardState
 
 VERSION = 2
 READABLE = (1, 2)
-"""1: as 2, without MOVED records."""
+"""Readable format versions. 1: as 2, without MOVED records."""
 SEGMENT_MAGIC = b"NYALAWAL"
 RECORD_MAGIC = b"\xd7wRe"
 TRAILER_MAGIC = b"NYALAEND"
 MAX_PAYLOAD_BYTES = 256 << 20
-"""A record's payload; the largest write is 16 MiB, so a longer length is damage."""
+"""Maximum payload of a record in bytes; the largest write is 16 MiB, so a greater length is damage."""
 
 _SEGMENT = Struct("<8sII16sQII")
 _PREFIX = Struct("<4sI")
@@ -60,17 +60,17 @@ _ENTRY_KINDS = {int(k): k for k in EntryKind}
 
 
 class LogPosition(NamedTuple):
-    """A place in the log; ordered."""
+    """Position in the log; ordered."""
 
     sequence: int
     offset: int
 
 
 class RecordDraft(NamedTuple):
-    """A record without a place: what can be computed before the appender takes it.
+    """A record without a position: the part that is computed before the appender takes it.
 
     Attributes:
-        rest: of a MOVED record: so many of its run follow.
+        rest: of a MOVED record: number of records of its run that follow.
         flags: of a MOVED record: BEGINS, TAIL.
     """
 
@@ -87,7 +87,7 @@ class RecordDraft(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record whose header checksum held; `payload` is None if its own checksum did not."""
+    """A record with a valid header; `payload` is None if its checksum is wrong."""
 
     kind: RecordKind
     group: bytes
@@ -109,12 +109,12 @@ class Record(NamedTuple):
 
     @property
     def tail(self) -> bool:
-        """True if the run of a MOVED record ended at the last entry that the group had."""
+        """True if the run of a MOVED record ended at the group's last entry."""
         return bool(self.flags & TAIL)
 
 
 class IndexRow(NamedTuple):
-    """One row of a footer's index array; index 0: a record that is not an entry."""
+    """One row of a footer's index; index 0: a record that is not an entry."""
 
     group: bytes
     term: int
@@ -128,7 +128,7 @@ def group_bytes(group: str) -> bytes:
     """Return the 16 bytes of a 32-hex-digit id.
 
     Raises:
-        InvalidArgument: it is something else.
+        InvalidArgument: it is not such an id.
     """
     try:
         raw = bytes.fromhex(group)
@@ -140,7 +140,7 @@ def group_bytes(group: str) -> bytes:
 
 
 def pack_segment_header(server_uuid: str, sequence: int) -> bytes:
-    """Return a segment's first bytes."""
+    """Return the header of a segment."""
     head: bytes = _SEGMENT.pack(
         SEGMENT_MAGIC, VERSION, 0, group_bytes(server_uuid), sequence, 0, 0
     )[:-4]
@@ -151,8 +151,8 @@ def unpack_segment_header(data: bytes, path: str) -> tuple[str, int]:
     """Return (server uuid, sequence).
 
     Raises:
-        BadChecksum: it is short, or magic or checksum do not hold.
-        BadVersion: whole, but of a format that this build does not know.
+        BadChecksum: it is truncated, or magic or checksum are wrong.
+        BadVersion: valid, but of an unknown format version.
     """
     head = data[:SEGMENT_HEADER_BYTES]
     if len(head) == SEGMENT_HEADER_BYTES:
@@ -195,12 +195,12 @@ def draft_entry(group: bytes, entry: Entry) -> RecordDraft:
 
 
 def draft_moved(group: bytes, entry: Entry, rest: int, flags: int) -> RecordDraft:
-    """Return the draft of an entry that is written again.
+    """Return the draft of an entry that is rewritten.
 
     Args:
         group: 16 bytes.
-        entry: that is moved.
-        rest: entries of its run that follow.
+        entry: to rewrite.
+        rest: number of entries of its run that follow.
         flags: as in `RecordDraft`.
     """
     return draft_entry(group, entry)._replace(kind=RecordKind.MOVED, rest=rest, flags=flags)
@@ -212,7 +212,7 @@ def draft_hard_state(group: bytes, state: HardState) -> RecordDraft:
 
 
 def check_entry(entry: Entry) -> None:
-    """Refuse what no record can hold.
+    """Reject an entry that does not fit a record.
 
     Raises:
         TooLarge: the payload is over MAX_PAYLOAD_BYTES.
@@ -231,7 +231,7 @@ def pack_record_header(record: RecordDraft, at: LogPosition, synced: LogPosition
 
     Args:
         record: the draft.
-        at: position at which it will stand.
+        at: its position.
         synced: position up to which the log is known to be durable.
     """
     body = _BODY.pack(
@@ -243,7 +243,7 @@ def pack_record_header(record: RecordDraft, at: LogPosition, synced: LogPosition
 
 
 def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Record | None:
-    """Return the record at `offset` of a segment's bytes, or None if no header of one holds there.
+    """Return the record at an offset; None: there is no valid record header.
 
     Args:
         data: bytes of the segment.
@@ -256,7 +256,7 @@ def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Rec
 
 
 def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Record | str:
-    """Return the record at an offset, or which check failed, in words.
+    """Return the record at an offset, or the failed check as text.
 
     Args:
         data: of the segment, or a part of it.
@@ -289,7 +289,7 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
 
 
 def _sound(kind: int, payload: bytes | None) -> bool:
-    """Return whether bytes with the right checksum are a payload of their kind."""
+    """Return whether a payload with a valid checksum is valid for its kind."""
     data = payload or b""
     if kind == RecordKind.HARD_STATE:
         return data.decode(errors="replace").encode() == data
@@ -300,14 +300,14 @@ def _sound(kind: int, payload: bytes | None) -> bool:
 
 
 def to_entry(record: Record) -> Entry:
-    """Return the Raft entry of a whole ENTRY or MOVED record."""
+    """Return the Raft entry of a valid ENTRY or MOVED record."""
     assert record.payload is not None, f"damaged record at {record.offset}"
     kind = _ENTRY_KINDS[record.entry_kind]
     return Entry(OpId(record.term, record.index), record.stamp, kind, record.payload)
 
 
 def to_hard_state(record: Record) -> HardState:
-    """Return the term and vote of a whole HARD_STATE record."""
+    """Return the term and vote of a valid HARD_STATE record."""
     assert record.payload is not None, f"damaged record at {record.offset}"
     vote = record.payload.decode()
     return HardState(record.term, vote or None)  # type: ignore[arg-type]
@@ -319,7 +319,7 @@ def to_group(raw: bytes) -> TabletId:
 
 
 def pack_row(row: IndexRow) -> bytes:
-    """Return one row of the index array."""
+    """Return the bytes of one row of the index."""
     return _ROW.pack(*row)
 
 
@@ -331,8 +331,8 @@ def pack_footer(
     Args:
         rows: the packed rows, in the order of their offsets.
         close_time_us: wall time, microseconds since the epoch; 0: unknown.
-        at: where the footer will stand.
-        synced: what is known durable.
+        at: position of the footer.
+        synced: position up to which the log is known to be durable.
     """
     payload = _FOOTER.pack(close_time_us, len(rows) // ROW_BYTES, 0) + rows
     header = pack_record_header(draft(RecordKind.FOOTER, NO_GROUP, payload), at, synced)
@@ -342,7 +342,7 @@ def pack_footer(
 
 
 def unpack_footer(record: Record) -> tuple[int, list[IndexRow]]:
-    """Return (close time in microseconds, index array) of a whole FOOTER record."""
+    """Return (close time in microseconds, rows of the index) of a valid FOOTER record."""
     payload = record.payload
     assert payload is not None, f"damaged footer at {record.offset}"
     rows = [IndexRow(*values) for values in _ROW.iter_unpack(payload[_FOOTER.size :])]
@@ -350,7 +350,7 @@ def unpack_footer(record: Record) -> tuple[int, list[IndexRow]]:
 
 
 def find_footer(data: bytes, end: int, sequence: int) -> int | None:
-    """Return the offset of the footer, as its trailer says; None: there is no trailer.
+    """Return the offset of the footer according to the trailer; None: there is no valid trailer.
 
     Args:
         data: of the segment.

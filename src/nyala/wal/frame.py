@@ -1,4 +1,4 @@
-"""From drafts to the buffers of one vectored write: each record gets its place. Pure."""
+"""Layout of drafts as the buffers of one vectored write."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,13 @@ from nyala.env.files import Buffer
 from nyala.wal.format import RECORD_HEADER_BYTES, LogPosition, RecordDraft, pack_record_header
 
 JOIN_BYTES = 64 << 10
-"""Smaller buffers are joined up to this size, so that a round has few of them."""
+"""Size in bytes up to which smaller buffers are joined, so that a round has few of them."""
 
 
 def frame(
     drafts: Sequence[RecordDraft], at: LogPosition, synced: LogPosition
 ) -> tuple[list[Buffer], int]:
-    """Lay out drafts for one write.
+    """Assign positions to drafts and return the buffers of one write.
 
     Args:
         drafts: in their order.

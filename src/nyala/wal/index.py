@@ -1,8 +1,8 @@
-"""Index of the log: group → index → (segment, offset, length). In memory, rebuilt at open.
+"""Index of the log: group → index → (segment, offset, length), in memory, rebuilt at open.
 
-Rules: pure. A later entry for an index wins and cuts the group's suffix (truncation is logical); an entry
-that was moved to the log's end is the same entry elsewhere, and cuts nothing. Four arrays a group, 24 bytes
-an entry.
+A later entry for an index replaces the earlier one and truncates the group's later entries; an entry
+rewritten at the end of the log is the same entry at another location and truncates nothing. Four arrays per
+group, 24 bytes per entry.
 """
 
 from array import array
@@ -24,17 +24,17 @@ class EntryLocation(NamedTuple):
 
 
 class GroupIndex:
-    """The places of one group's entries: contiguous indices from `first` on."""
+    """Locations of one group's entries: contiguous indexes from `first` on."""
 
     __slots__ = ("_before", "_ends", "_offsets", "_sequences", "_terms", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
-        self._before = 0  # bytes of all entries ahead of the first
+        self._before = 0  # total bytes of the entries before the first one
         self._terms = array("Q")
         self._sequences = array("I")
         self._offsets = array("I")
-        self._ends = array("Q")  # bytes of all entries up to and with this one
+        self._ends = array("Q")  # total bytes up to and including each entry
 
     @property
     def next(self) -> int:
@@ -42,12 +42,12 @@ class GroupIndex:
         return self.first + len(self._terms)
 
     def put(self, place: EntryLocation) -> bool:
-        """Add an entry's place; return False, and change nothing, if it would leave a gap."""
+        """Add an entry's location; return False, and change nothing, if it would leave a gap."""
         at = place.index - self.first
         if at > len(self._terms):
             return False
         if at < len(self._terms):
-            if at < 0:  # everything known is replaced
+            if at < 0:  # all known entries are replaced
                 self.first, at = place.index, 0
             for column in self._columns():
                 del column[at:]
@@ -58,7 +58,7 @@ class GroupIndex:
         return True
 
     def move(self, place: EntryLocation) -> bool:
-        """Note that an entry stands elsewhere too; return False if there is no such entry (any more)."""
+        """Set the new location of a rewritten entry; return False if there is no such entry."""
         at = place.index - self.first
         if not (0 <= at < len(self._terms) and self._terms[at] == place.term):
             return False
@@ -66,17 +66,17 @@ class GroupIndex:
         return True
 
     def term(self, index: int) -> int:
-        """Return the term of an entry that is there."""
+        """Return the term of an existing entry."""
         return self._terms[index - self.first]
 
     def get(self, index: int) -> EntryLocation:
-        """Return the place of an entry that is there."""
+        """Return the location of an existing entry."""
         at = index - self.first
         length = self._ends[at] - self._end(at)
         return EntryLocation(index, self._terms[at], self._sequences[at], self._offsets[at], length)
 
     def size_bytes(self, first: int, end: int) -> int:
-        """Return how long the records of the entries from `first` on, and before `end`, are."""
+        """Return the total size in bytes of the records of the entries in [first, end)."""
         first, end = (min(max(0, i - self.first), len(self._ends)) for i in (first, end))
         return max(0, self._end(end) - self._end(first))
 
@@ -93,7 +93,7 @@ class GroupIndex:
                 yield index
 
     def drop_segment(self, sequence: int, last: int) -> None:
-        """Forget the entries up to the last one, at or below `last`, that stands in a segment."""
+        """Remove the entries up to the last one, at or below `last`, that is in a segment."""
         count = min(last + 1, self.next) - self.first
         while count > 0 and self._sequences[count - 1] != sequence:
             count -= 1
@@ -124,7 +124,7 @@ class LogIndex:
         return own.put(place)
 
     def begin(self, group: TabletId, places: list[EntryLocation]) -> None:
-        """Have a group begin with these entries; what is known and does not replace them follows them."""
+        """Prepend entries to a group; known entries that they do not replace follow them."""
         known, own = self._groups.get(group), GroupIndex(places[0].index)
         end = places[-1].index + 1
         later = [] if known is None else [known.get(i) for i in range(known.first, known.next)]
@@ -134,12 +134,12 @@ class LogIndex:
         self._groups[group] = own
 
     def move(self, group: TabletId, place: EntryLocation) -> bool:
-        """As `GroupIndex.move`."""
+        """Set the new location of a rewritten entry; see `GroupIndex.move`."""
         own = self._groups.get(group)
         return own is not None and own.move(place)
 
     def bounds(self, group: TabletId) -> tuple[int, int] | None:
-        """Return (first index, index after the last), or None for an unknown group."""
+        """Return (first index, index after the last); None: an unknown group."""
         own = self._groups.get(group)
         return None if own is None else (own.first, own.next)
 
@@ -147,7 +147,7 @@ class LogIndex:
         """Return the bytes of a group's records; 0 for an unknown group.
 
         Args:
-            group: whose records.
+            group: id of the Raft group.
             first: lowest index.
             end: after the highest index.
         """
@@ -160,7 +160,7 @@ class LogIndex:
         """Return the locations of a group's entries that are in a segment.
 
         Args:
-            group: whose entries.
+            group: id of the Raft group.
             sequence: of the segment.
             first: lowest index.
             last: highest index.
@@ -171,14 +171,14 @@ class LogIndex:
         return [own.get(index) for index in own.in_segment(sequence, first, last)]
 
     def holds(self, group: TabletId, op: OpId) -> bool:
-        """Return whether the entry at an index is known, and has this term."""
+        """Return whether the entry at an index exists and has this term."""
         own = self._groups.get(group)
         return (
             own is not None and own.first <= op.index < own.next and own.term(op.index) == op.term
         )
 
     def starts(self, group: TabletId) -> list[OpId]:
-        """Return the first entry of a group, the first one of each later term, and the last one."""
+        """Return the op ids of a group's first entry, the first one of each later term, and the last."""
         own = self._groups.get(group)
         if own is None or own.first == own.next:
             return []
@@ -192,9 +192,9 @@ class LogIndex:
         """Return the locations of a group's entries from an index on.
 
         Args:
-            group: whose entries.
+            group: id of the Raft group.
             first_index: of the first.
-            max_bytes: of their records; one at least is returned if there is one.
+            max_bytes: limit of their records; at least one is returned if there is one.
 
         Raises:
             LogGap: entries from there on have been collected.
@@ -218,16 +218,16 @@ class LogIndex:
         return places
 
     def drop_group(self, group: TabletId) -> None:
-        """Forget a group."""
+        """Remove a group."""
         self._groups.pop(group, None)
 
     def drop_segment(self, group: TabletId, sequence: int, last: int) -> None:
-        """Forget a group's entries up to the last one that is in a segment; see `GroupIndex.drop_segment`.
+        """Remove a group's entries up to the last one in a segment; see `GroupIndex.drop_segment`.
 
         Args:
-            group: whose entries.
+            group: id of the Raft group.
             sequence: of the segment.
-            last: highest index that is looked at.
+            last: highest index considered.
         """
         if (own := self._groups.get(group)) is not None:
             own.drop_segment(sequence, last)

@@ -1,7 +1,7 @@
-"""Latency of the log's disk per round: the measure by which a slow disk is recognised.
+"""Latency of the log's rounds, by which a slow disk is recognised. Used on the event loop only.
 
-Rules: on the loop only. A round counts when it ends, and one that has not ended yet by its age: a disk that
-answers nothing at all is the slowest.
+A round counts when it ends, and an unfinished one by its age, so that a disk that does not respond at all is
+the slowest.
 """
 
 from collections import deque
@@ -11,17 +11,17 @@ from nyala.env.clock import Clock
 
 SLOT_US = 250_000
 KEPT_US = 60_000_000
-"""The longest span that can be asked for."""
+"""Longest supported span, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Rounds of a span of time.
+    """Rounds within a span of time.
 
     Attributes:
-        rounds: how many ended, and the one under way where it is slower than those.
-        busy: which part of the span the disk was waited for, 0 to 1.
-        mean_us: of a round; 0: there was none.
+        rounds: number of rounds that ended, plus the unfinished one if it is slower than those.
+        busy: fraction of the span spent waiting for the disk, 0 to 1.
+        mean_us: mean duration of a round in microseconds; 0: there was none.
     """
 
     rounds: int
@@ -30,7 +30,7 @@ class Load:
 
 
 class Latency:
-    """Of one log.
+    """Latency of one log.
 
     Args:
         clock: monotonic time; None: nothing is measured.
@@ -42,11 +42,11 @@ class Latency:
         self._began_us: int | None = None
 
     def round_started(self) -> None:
-        """A round is handed to the disk."""
+        """Record the start of a round."""
         self._began_us = None if self._clock is None else self._clock.monotonic_us()
 
     def round_ended(self) -> None:
-        """The round is written, and durable if it was to be; or it has failed."""
+        """Record the end of a round, successful or not."""
         if self._clock is None or self._began_us is None:
             return
         now_us = self._clock.monotonic_us()
@@ -61,7 +61,7 @@ class Latency:
             self._slots.popleft()
 
     def load(self, span_us: int) -> Load:
-        """Return what the last `span_us` were like."""
+        """Return the load of the last `span_us` microseconds."""
         if self._clock is None:
             return Load(0, 0.0, 0)
         now_us = self._clock.monotonic_us()
@@ -72,6 +72,6 @@ class Latency:
             rounds, busy_us = rounds + count, busy_us + took_us
         if self._began_us is not None:
             age_us = now_us - self._began_us
-            if age_us * rounds >= busy_us:  # slower than the mean of those that ended
+            if age_us * rounds >= busy_us:  # slower than the mean of the finished rounds
                 rounds, busy_us = rounds + 1, busy_us + age_us
         return Load(rounds, min(1.0, busy_us / span_us), busy_us // max(1, rounds))

@@ -1,8 +1,8 @@
-"""The write-ahead log of one data directory: the face over queue, appender, index and collection.
+"""The write-ahead log of one data directory: facade of queue, appender, index and collection.
 
-One physical log carries the entries and hard states of every group of the process, so that one sync
-serves all of them; order, anchors, truncation and collection are per group. Everything here runs on
-the loop; files are touched in lanes only. The bytes: docs/internals/formats-wal.md.
+One physical log has the entries and hard states of all groups of the process, so that one sync serves all of
+them; order, anchors, truncation and collection are per group. Everything here runs on the event loop; files
+are accessed in lanes only. Format: docs/internals/formats-wal.md.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import WalStats
 
 MAX_SEGMENT_BYTES = 1 << 30
-"""Offsets are 32 bits, and a segment may pass its size by what the queue holds."""
+"""Maximum of `segment_bytes`: offsets have 32 bits, and a segment may exceed its size by the queue's."""
 
 
 def _begin(
@@ -43,14 +43,14 @@ def _begin(
     allocator: SegmentAllocator,
     note: ExtentFile,
 ) -> tuple[Recovery, SegmentWriter]:
-    """Recover what is there and make the segment to append to. Blocks."""
+    """Recover the log and create the segment to append to. Blocks."""
     files.make_dir(path)
     note.load()
     recovery = recover(files, path, server_uuid, now_us, note.extent)
     at = recovery.next_sequence
     first = recovery.segments[0].sequence if recovery.segments else at
     made = Extent(first, LogPosition(at, SEGMENT_HEADER_BYTES))
-    if recovery.missing:  # new segments must not hide it
+    if recovery.missing:  # new segments must not hide the loss
         note.save(replace(note.extent or made, missing=True))
     active = allocator.first(at)
     active.activate(files)
@@ -60,11 +60,11 @@ def _begin(
 
 
 class Wal:
-    """The log. Made by `open`; loop only.
+    """The write-ahead log; created by `open`, used on the event loop only.
 
     Attributes:
-        damage: what `open` found damaged, also where no group is affected.
-        torn: the torn tail that `open` cut off; None: the log ended cleanly.
+        damage: found by `open`, also if it affects no group.
+        torn: the torn tail that `open` truncated; None: the log ended cleanly.
         unattributed: damage that may affect groups without any record left here; None: none. See
             `accept_damage`.
     """
@@ -117,24 +117,25 @@ class Wal:
         """Recover the log and start a new segment.
 
         Args:
-            files: where it lives.
-            tasks: for the appender and the lanes.
-            directory: the data directory; segments live in `<directory>/wal/`.
+            files: the file system.
+            tasks: runs the appender and the lanes.
+            directory: the data directory; segments are in `<directory>/wal/`.
             server_uuid: must be that of the server which wrote the log.
             segment_bytes: preallocated length of a segment.
-            queue_bytes: limit of what is reserved and not yet durable.
-            sync: False: acknowledge before the sync; a power cut may then lose a tail of the entries.
-            sync_interval_ms: without `sync`: so long after a round it is synced; 0: with its segment.
-            reserve_bytes: free space that the log leaves on its disk; below, it is full.
-            cleanup_bytes: of that, so much may be used for what lets the log shrink.
-            clock: tells the close time of segments; None: it is left unknown.
+            queue_bytes: limit of records that are reserved and not yet durable.
+            sync: False: acknowledge before the sync; a power failure may then lose the last entries.
+            sync_interval_ms: without `sync`: longest time from a round to its sync; 0: at the end of the
+                segment.
+            reserve_bytes: free space that the log leaves on its disk.
+            cleanup_bytes: part of it that may be used by records that allow the log to shrink.
+            clock: for the close time of segments; None: it is recorded as unknown.
 
         Returns:
-            The log, and by group what was in it. A group whose `corrupt` is set must not go on.
+            The log, and its content by group. A group with `corrupt` set must not continue from it.
 
         Raises:
-            Corrupt: the log is another server's. BadVersion: it has a format of another version.
-            InvalidArgument: an argument is out of range. OSError: the disk failed or has no byte left.
+            Corrupt: the log belongs to another server. BadVersion: it has an unknown format version.
+            InvalidArgument: an argument is out of range. OSError: the disk failed or is full.
         """
         if not SEGMENT_HEADER_BYTES < segment_bytes <= MAX_SEGMENT_BYTES:
             raise InvalidArgument(f"segment_bytes {segment_bytes} is outside 49..2**30")
@@ -161,7 +162,7 @@ class Wal:
         Until this returns, each start reports the damage again.
 
         Raises:
-            OSError: not noted.
+            OSError: it was not recorded.
         """
         end = LogPosition(self._state.active.segment.sequence, SEGMENT_HEADER_BYTES)
         await self._tasks.run(Lane.DISK, self._note.save, Extent(self._state.first, end))
@@ -169,43 +170,44 @@ class Wal:
     def reserve(
         self, group: TabletId, entries: Sequence[Entry], hard_state: HardState | None
     ) -> Slot:
-        """Fix the place in the log of a hard state and of the entries that follow it.
+        """Reserve the next position in the log for a hard state and the entries that follow it.
 
-        What is reserved first stands first on disk and is called back first, whatever the order of
-        `append_async`. Every reserved slot must be handed in: later ones wait for it.
+        Slots are written and called back in the order of their reservation, whatever the order of
+        `append_async`. Every reserved slot must be passed to `append_async`: later ones wait for it.
 
         Args:
-            group: whose they are.
-            entries: contiguous; the first at most one after the group's last; what it overlaps is
-                replaced from there on.
+            group: id of the Raft group.
+            entries: contiguous; the first at most one after the group's last; overlapping entries are
+                replaced.
             hard_state: None: unchanged.
 
         Raises:
-            Throttled: queue or disk is full. TooLarge: an entry is. Unavailable: the log is closed.
-            All of them before anything was reserved.
+            Throttled: queue or disk is full. TooLarge: an entry is. Unavailable: the log is closed. In each
+                case nothing was reserved.
         """
         return self._admission.reserve(group, entries, hard_state)
 
     def append_async(self, slot: Slot, callback: Callback) -> None:
-        """Serialise a reserved slot and let the appender have it.
+        """Serialise a reserved slot and pass it to the appender.
 
         Args:
-            slot: from `reserve`; handed in once.
-            callback: called on the loop, never from here: with None once the slot is durable, with
-                the OSError after which it, and everything later, never will be.
+            slot: from `reserve`; passed in once.
+            callback: called on the loop, never from within this call: with None once the slot is durable, or
+                with the OSError after which neither it nor any later slot will be.
         """
         self._admission.append_async(slot, callback)
 
     async def read(self, group: TabletId, first_index: int, max_bytes: int) -> list[Entry]:
-        """Return durable entries from an index on, for a follower that fell behind.
+        """Return durable entries from an index on, for a follower that is behind.
 
         Args:
-            group: whose entries.
+            group: id of the Raft group.
             first_index: of the first.
-            max_bytes: of records; at least one entry is returned if there is one.
+            max_bytes: limit of the records; at least one entry is returned if there is one.
 
         Raises:
-            LogGap: they have been collected. BadChecksum: a record is damaged. OSError.
+            LogGap: they have been collected. BadChecksum: a record is damaged. OSError: a file cannot be
+                read.
         """
         runs = self._state.locate(group, first_index, max_bytes)
         return await read_runs(self._tasks, self._files, group, runs)
@@ -218,60 +220,60 @@ class Wal:
         *,
         movable: bool = False,
     ) -> None:
-        """Keep the group's entries from an index on. Without an anchor it keeps all it has.
+        """Retain the group's entries from an index on. Without an anchor all its entries are retained.
 
         Args:
-            group: whose entries.
-            first_needed_index: of the first that is kept.
-            own_index: of the first that the replica here needs, the ones before are kept for others;
-                None: that is the first one.
-            movable: no flush lets go of them: they may be written again at the log's end.
+            group: id of the Raft group.
+            first_needed_index: of the first entry to retain.
+            own_index: of the first entry that the local replica needs, earlier ones are retained for other
+                members; None: `first_needed_index`.
+            movable: no flush releases the entries: they may be rewritten at the end of the log.
         """
         own = first_needed_index if own_index is None else own_index
         self._state.anchors.set(group, Anchor(first_needed_index, own, movable))
 
     def abandon(self, group: TabletId) -> None:
-        """Nobody flushes the group any more, its replica has failed: keep what it needs, wherever.
+        """Retain the entries that a group needs although nothing flushes it any more: its replica has failed.
 
-        Of a corrupt group the files stay as they are: they say that it is.
+        The segments of a corrupt group stay as they are, because they are the evidence.
         """
         first, movable = self._state.anchors.first_needed(group), group not in self._corrupt
         self._state.anchors.set(group, Anchor(first, PINNED, movable))
 
     def release(self, group: TabletId) -> None:
-        """Keep nothing of a group that is known elsewhere never to go on from here."""
+        """Release all entries of a group whose replica will never continue from this log."""
         self._state.anchors.set(group, NOTHING)
         self._collector.unreadable.pop(group, None)
 
     def held_bytes(self) -> dict[TabletId, int]:
-        """Return how much of the log stays by group for other members, or for replicas that failed."""
+        """Return, by group, the bytes retained for other members or for failed replicas."""
         return self._state.held_bytes()
 
     @property
     def unreadable(self) -> dict[TabletId, Exception]:
-        """The groups that keep the oldest segment with entries that cannot be read, and why."""
+        """Groups that retain the oldest segment with entries that cannot be read, with the error."""
         return self._collector.unreadable
 
     def logged(self, group: TabletId) -> RecoveredGroup:
-        """Return what the log has of a group, but for its hard state and configurations."""
+        """Return the content of the log for a group, without hard state and configurations."""
         return fill_bounds(self._state.index, group, RecoveredGroup())
 
     def _room(self) -> int:
-        """Return how many bytes may be written again for the sake of collection."""
+        """Return the number of bytes that collection may rewrite now."""
         full = self._appender.roller.error is not None
         return self._allocator.cleanup_bytes // 4 if full else 1 << 62
 
     def forget(self, group: TabletId, callback: Callback | None = None) -> None:
         """Void all earlier records of a group whose replica is deleted.
 
-        Durable with the next round (`callback`); repeated at start for groups that no replica claims.
+        Durable with the next round (`callback`); repeated at start for groups without a replica.
 
         Raises:
             Throttled, Unavailable: as `reserve`.
         """
 
         def forgotten(err: OSError | None) -> None:
-            self._collector.unreadable.pop(group, None)  # a replica that comes later is another one
+            self._collector.unreadable.pop(group, None)  # a later replica is a new one
             if callback is not None:
                 callback(err)
 
@@ -279,16 +281,15 @@ class Wal:
         self._state.anchors.drop(group)
 
     def collect(self, keep_segments: int = 0) -> asyncio.Task[object]:
-        """Start to remove the oldest segments that nobody needs; awaited, it tells how many.
+        """Start removing the oldest unneeded segments; the task's result is their number.
 
         Args:
-            keep_segments: so many stay in any case, the active one included: for followers that may
-                turn out to be slow.
+            keep_segments: minimum number of segments to retain, the active one included, for slow followers.
         """
         return self._tasks.spawn(self._collector.run(keep_segments), "wal-collect")
 
     def stats(self) -> WalStats:
-        """Return the log in numbers."""
+        """Return statistics of the log."""
         counts, state = self._appender.counts, self._state
         return WalStats(
             **asdict(counts),
@@ -303,16 +304,16 @@ class Wal:
 
     @property
     def latency(self) -> Latency:
-        """Latency of the log's disk per round."""
+        """Latency of the log's rounds."""
         return self._appender.latency
 
     @property
     def failed(self) -> OSError | None:
-        """The I/O error after which nothing is acknowledged any more; None: all is well."""
+        """The I/O error after which nothing is acknowledged any more; None: none."""
         return self._appender.failed
 
     async def close(self) -> None:
-        """Write what is ready, fail what is only reserved, seal the segment. Durable on return."""
+        """Write the ready slots, fail those only reserved, seal the segment. Durable on return."""
         if not self._admission.closed:
             self._admission.closed = True
             await self._appender.close()

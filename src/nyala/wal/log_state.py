@@ -1,6 +1,6 @@
-"""State of the log: index, segments, last hard states, anchors.
+"""State of the log in memory: index, segments, last hard states, anchors.
 
-Rules: bookkeeping only, told of each record once it is durable. Loop only.
+Updated with each record once it is durable. Used on the event loop only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,17 +22,17 @@ from nyala.wal.segment import PINNED, Segment, SegmentWriter
 
 
 class LogState:
-    """Grows with the appender's rounds, shrinks with collection.
+    """State of the log; grows with the appender's rounds, shrinks with collection.
 
     Args:
-        recovery: what the log held at open.
+        recovery: content of the log at open.
         active: the segment that is appended to.
 
     Attributes:
-        index: where each entry stands.
-        anchors: what each group still needs.
+        index: location of each entry.
+        anchors: entries that each group still needs.
         closed: sealed segments, oldest first.
-        active: the one that is appended to.
+        active: the segment that is appended to.
     """
 
     def __init__(self, recovery: Recovery, active: SegmentWriter) -> None:
@@ -43,7 +43,7 @@ class LogState:
         self._hard_state_at = recovery.hard_state_at
 
     def record_durable(self, one: RecordDraft, at: LogPosition) -> None:
-        """A record is durable in the active segment."""
+        """Add a record that is durable in the active segment."""
         if one.kind is RecordKind.MARKER:
             return
         segment = self.active.segment
@@ -64,18 +64,18 @@ class LogState:
 
     @property
     def first(self) -> int:
-        """The oldest segment there is."""
+        """Sequence of the oldest segment."""
         return (self.closed[0] if self.closed else self.active.segment).sequence
 
     def _forget(self, group: TabletId) -> None:
-        """All records of the group so far are void."""
+        """Void all records of a group so far."""
         self.index.drop_group(group)
         self._hard_state_at.pop(group, None)
         for segment in (*self.closed, self.active.segment):
             segment.forget(group)
 
     def rolled(self, following: SegmentWriter) -> None:
-        """The active segment is sealed; this one follows it."""
+        """Replace the active segment, which is sealed, by the next one."""
         self.closed.append(self.active.segment)
         self.active = following
 
@@ -85,9 +85,9 @@ class LogState:
         """Return the locations of a group's entries, by segment.
 
         Args:
-            group: whose entries.
+            group: id of the Raft group.
             first_index: of the first.
-            max_bytes: of their records; one at least is returned if there is one.
+            max_bytes: limit of their records; at least one is returned if there is one.
 
         Raises:
             LogGap: entries from there on have been collected.
@@ -97,7 +97,7 @@ class LogState:
     def by_segment(
         self, places: Sequence[EntryLocation]
     ) -> list[tuple[Segment, list[EntryLocation]]]:
-        """Return places by segment, in their order."""
+        """Return locations grouped by segment, in order."""
         runs = groupby(places, key=lambda place: place.sequence)
         return [(self._find(sequence), list(run)) for sequence, run in runs]
 
@@ -108,25 +108,25 @@ class LogState:
         return next(s for s in reversed(self.closed) if s.sequence == sequence)
 
     def only_hard_states(self, segment: Segment) -> list[TabletId]:
-        """Return the groups whose last hard state stands in this segment and nowhere later."""
+        """Return the groups whose last hard state is in this segment."""
         here = segment.sequence
         return [g for g in segment.hard_states if self._hard_state_at.get(g) == here]
 
     def pinning(self) -> Iterator[TabletId]:
-        """Yield the groups that keep the oldest closed segment."""
+        """Yield the groups that retain the oldest closed segment."""
         return self.anchors.pinning(self.closed[0]) if self.closed else iter(())
 
     def size_bytes(self) -> int:
-        """Return how long the closed segments are together."""
+        """Return the total size of the closed segments in bytes."""
         return sum(s.end for s in self.closed)
 
     def needs(self, group: TabletId, segment: Segment) -> bool:
-        """Return whether an entry that a group needs stands in a segment."""
+        """Return whether a segment has an entry that a group needs."""
         first, last = self.anchors.first_needed(group), segment.last.get(group, 0)
         return bool(self.index.in_segment(group, segment.sequence, first, last))
 
     def needed(self, group: TabletId) -> list[EntryLocation]:
-        """Return where all the entries stand that a group needs."""
+        """Return the locations of all entries that a group needs."""
         first = self.anchors.first_needed(group)
         bounds = self.index.bounds(group)
         if bounds is None or bounds[1] <= first:
@@ -134,26 +134,26 @@ class LogState:
         return self.index.locate(group, max(first, bounds[0]), 1 << 62)
 
     def needed_bytes(self, group: TabletId) -> int:
-        """Return how long the records are that a group needs."""
+        """Return the size in bytes of the records that a group needs."""
         return self.index.size_bytes(group, self.anchors.first_needed(group), PINNED)
 
     def held_bytes(self) -> dict[TabletId, int]:
-        """Return how long the records are that stay for other members, or for replicas that failed."""
+        """Return, by group, the bytes retained for other members or for failed replicas."""
         held = self.anchors.held()
         sizes = {g: self.index.size_bytes(g, first, end) for g, (first, end) in held.items()}
         return {g: size for g, size in sizes.items() if size}
 
     def release(self, segment: Segment, group: TabletId) -> None:
-        """A group needs nothing of a segment any more: what it needed stands elsewhere."""
+        """Record that a group needs nothing of a segment any more: its entries were rewritten."""
         last = segment.last.pop(group, 0)
         self.index.drop_segment(group, segment.sequence, last)
 
     def drop_oldest(self) -> None:
-        """The oldest closed segment is to be removed: nothing of it is found any more."""
+        """Remove the entries of the oldest closed segment from the index, before its file is removed."""
         oldest = self.closed[0]
         for group, last in oldest.last.items():
             self.index.drop_segment(group, oldest.sequence, last)
 
     def dropped(self) -> None:
-        """The oldest closed segment is removed."""
+        """Record that the oldest closed segment is removed."""
         self.closed.pop(0)

@@ -1,9 +1,9 @@
-"""Runs of MOVED records at replay: the entries of a group that were written again at the log's end.
+"""Replay of MOVED records: entries of a group that were rewritten at the end of the log.
 
-A run holds all entries of its group from some index on to the last one; it counts when it is whole. As long
-as the originals are there each of its records only tells another place; when they have been collected the
-run is where the group begins. A run whose beginning was collected, or that a crash cut short, was not needed
-any more, or the originals are there. Pure.
+A run has all entries of its group from some index on to the last one; it counts only if it is complete. While
+the original records exist, each MOVED record only changes a location; once they are collected, the group
+begins with the run. A run whose beginning was collected, or that a crash truncated, is not needed any more,
+or the originals exist.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from nyala.wal.index import EntryLocation, LogIndex
 
 @dataclass(slots=True)
 class _Run:
-    """One that is being read: `due` is the index of its next record."""
+    """A run that is being read; `due` is the index of its next record."""
 
     due: int
     tail: bool
@@ -23,10 +23,10 @@ class _Run:
 
 
 class MovedRuns:
-    """Puts moved entries in their place in an index.
+    """Adds rewritten entries to an index.
 
     Args:
-        index: of the log, as far as it is replayed.
+        index: of the log replayed so far.
     """
 
     def __init__(self, index: LogIndex) -> None:
@@ -34,7 +34,7 @@ class MovedRuns:
         self._open: dict[TabletId, _Run] = {}
 
     def take(self, group: TabletId, record: Record, place: EntryLocation) -> None:
-        """Take a MOVED record.
+        """Process a MOVED record.
 
         Args:
             group: of the record.
@@ -58,14 +58,14 @@ class MovedRuns:
             self._end(group, run)
 
     def forget(self, group: TabletId) -> None:
-        """Drop the run that is being read of a group."""
+        """Discard the unfinished run of a group."""
         self._open.pop(group, None)
 
     def _end(self, group: TabletId, run: _Run) -> None:
         self.forget(group)
         known = self._index.bounds(group)
         if known is None:
-            # Else what followed was collected, and this run may be, too.
+            # Otherwise later entries were collected, and this run may be incomplete.
             ahead = run.places if run.tail else []
         else:
             ahead = [p for p in run.places if p.index < known[0]]

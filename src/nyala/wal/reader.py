@@ -1,7 +1,7 @@
-"""Reading entries back, for a follower that fell behind or to write them again: nearby records with one read.
+"""Reads entries from segments, for followers that are behind and for rewrites.
 
-Rules: what blocks runs in lane COMPUTE on places that the index gave; each record is checked. No memory
-maps: a read error has to be an OSError, not the end of the process.
+Nearby records are read together. Blocking calls run in lane COMPUTE, with locations from the index; each
+record is checked. No memory maps: a read error must be an OSError, not the end of the process.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from nyala.wal.index import EntryLocation
 from nyala.wal.segment import Segment
 
 NEAR_BYTES = 64 << 10
-"""Records closer than this are read together, with what lies between them."""
+"""Distance in bytes below which records are read together, with the bytes between them."""
 
 
 async def read_runs(
@@ -25,13 +25,13 @@ async def read_runs(
     group: TabletId,
     runs: Sequence[tuple[Segment, Sequence[EntryLocation]]],
 ) -> list[Entry]:
-    """Return a group's entries at these places; their segments' files stay until they are read.
+    """Return a group's entries at these locations; their segments are retained until then.
 
     Args:
-        tasks: has the lane.
-        files: where segments live.
-        group: whose entries.
-        runs: by segment, the places in it.
+        tasks: runs the lane.
+        files: file system of the segments.
+        group: id of the Raft group.
+        runs: locations by segment.
 
     Raises:
         BadChecksum: a record is damaged. OSError: a file cannot be read.
@@ -49,15 +49,15 @@ async def read_runs(
 def read_entries(
     files: Files, group: bytes, runs: Sequence[tuple[str, Sequence[EntryLocation]]]
 ) -> list[Entry]:
-    """Return the entries at these places, in their order.
+    """Return the entries at these locations, in order.
 
     Args:
-        files: where segments live.
-        group: that every record must be of.
-        runs: by path, the places in that segment.
+        files: file system of the segments.
+        group: 16 bytes; the group of every record.
+        runs: locations by path of the segment.
 
     Raises:
-        BadChecksum: a record is not what the index says, with `path` and `offset`.
+        BadChecksum: a record does not match the index; details: `path`, `offset`.
         OSError: a file cannot be read.
     """
     return [

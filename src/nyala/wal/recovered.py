@@ -1,6 +1,6 @@
-"""Result of opening a log: entries and hard state by group; damage and torn tail as values.
+"""Result of opening a log: entries and hard states by group, damage, torn tail.
 
-Rules: pure; recovery.py reads the files and feeds the records in.
+Without I/O; recovery.py reads the files and passes the records in.
 """
 
 from dataclasses import dataclass, field
@@ -16,15 +16,15 @@ from nyala.wal.segment import PINNED, Segment
 
 @dataclass(slots=True)
 class RecoveredGroup:
-    """Content of the log for one group; its entries are read when they are needed (`Wal.read`).
+    """Content of the log for one group; entries are read when needed (`Wal.read`).
 
     Attributes:
         first: index of the first entry.
-        last: op id of the last one; NO_OP: there is none.
-        starts: the first entry, and the first one of each later term.
-        configs: the entries that are configurations.
+        last: op id of the last entry; NO_OP: there is none.
+        starts: op ids of the first entry and of the first one of each later term.
+        configs: the CONFIG entries.
         hard_state: the last term and vote; None: none in the log.
-        corrupt: why the replica must not go on from this log; None: it is whole.
+        corrupt: why the replica must not continue from this log; None: it is intact.
     """
 
     first: int = 1
@@ -37,12 +37,12 @@ class RecoveredGroup:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged stretch that was durable once.
+    """Damage to records that were durable.
 
     Attributes:
         error: with details `path` and `offset`.
-        groups: affected, as far as the log can tell; every group of the log if it cannot.
-        certain: False: it cannot, so that a group unknown to the log may be affected too.
+        groups: affected groups; all groups of the log if they are unknown.
+        certain: False: the affected groups are unknown, and may include groups without a record left.
     """
 
     error: Corrupt
@@ -52,7 +52,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Position at which a crash cut off the log."""
+    """Position at which a crash truncated the log."""
 
     path: str
     offset: int
@@ -64,14 +64,14 @@ class Recovery:
     """Result of `recover`.
 
     Attributes:
-        groups: by id, without forgotten ones.
+        groups: by id, without deleted ones.
         segments: all sealed, oldest first.
         index: of the entries in `groups`.
         hard_state_at: the segment that holds each group's last hard state.
         damage: what is damaged.
-        torn: the tail that was cut off, or None.
-        missing: first or last segments are gone.
-        next_sequence: for the segment to append to.
+        torn: the truncated tail; None: none.
+        missing: first or last segments are missing.
+        next_sequence: sequence of the segment to append to.
     """
 
     groups: dict[TabletId, RecoveredGroup] = field(default_factory=dict)
@@ -89,30 +89,30 @@ class Recovery:
 
     @property
     def unattributed(self) -> Damage | None:
-        """Damage that may have hit groups of which the log holds nothing any more; None: none."""
+        """Damage that may affect groups without any record left in the log; None: none."""
         return next((d for d in self.damage if not d.certain), None)
 
     def mark(self, damage: Damage) -> None:
-        """Make the groups of a damage corrupt."""
+        """Mark the groups of a damage as corrupt."""
         for group in damage.groups:
             own = self.groups.setdefault(group, RecoveredGroup())
             own.corrupt = own.corrupt or damage.error
 
     def pin(self) -> None:
-        """Keep every file there is for the groups that are corrupt, until they are forgotten."""
+        """Retain all segments for corrupt groups, until their replicas are deleted."""
         for group, own in self.groups.items():
             if own.corrupt is not None:
                 for segment in self.segments:
                     segment.last[group] = PINNED
 
     def finish(self) -> None:
-        """Tell each group what the index has of it, when all is replayed."""
+        """Complete each group from the index, after the replay."""
         for group, own in self.groups.items():
             own.configs = [c for c in own.configs if self.index.holds(group, c.id)]
             fill_bounds(self.index, group, own)
 
     def replay(self, segment: Segment, record: Record) -> None:
-        """Take one whole record, in the order of the log."""
+        """Process one valid record, in the order of the log."""
         if record.kind is RecordKind.MARKER:
             return
         group = to_group(record.group)
@@ -155,8 +155,8 @@ def fill_bounds(index: LogIndex, group: TabletId, own: RecoveredGroup) -> Recove
 
     Args:
         index: of the log.
-        group: whose entries.
-        own: is changed.
+        group: id of the Raft group.
+        own: updated.
     """
     *starts, last = index.starts(group) or [NO_OP]
     own.first, own.starts, own.last = starts[0].index if starts else 1, tuple(starts), last

@@ -1,7 +1,7 @@
-"""Opening a log: read every segment, judge it (verdict.py), replay, seal what a crash left open.
+"""Opening a log: read every segment, judge it (verdict.py), replay it, seal the one that a crash left open.
 
-Segments are read twice, one at a time: for the verdict, then to be replayed. So memory holds one segment and
-where each entry stands, however long the log is.
+Segments are read twice, one at a time: for the verdict, then for the replay. So memory holds one segment and
+the location of each entry, however long the log is.
 """
 
 import errno
@@ -25,7 +25,7 @@ from nyala.wal.segment import (
 from nyala.wal.verdict import groups_of, judge
 
 READS = 5
-"""Before a segment is found torn or damaged, it is read up to so many times more."""
+"""Maximum number of further reads before a segment is considered torn or damaged."""
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +37,14 @@ def recover(
     close_time_us: int,
     extent: Extent | None = None,
 ) -> Recovery:
-    """Read the log in `directory` and leave it sealed: every segment on disk, none half-written.
+    """Recover the log in `directory`; on return every segment is sealed and durable.
 
     Args:
-        files: where it lives.
-        directory: of its segments.
+        files: the file system.
+        directory: of the segments.
         server_uuid: of the server that must have written it.
-        close_time_us: of a segment that is sealed now.
-        extent: what must be there of it; None: not known.
+        close_time_us: close time for a segment that is sealed now, microseconds since the epoch.
+        extent: segments that must exist; None: unknown.
 
     Raises:
         Corrupt: the log belongs to another server. BadVersion: it is of an unknown format.
@@ -70,14 +70,14 @@ def recover(
         result.next_sequence = scans[-1].sequence + 1
         _seal_last(files, result, scans[-1], verdict.proven, close_time_us)
     for blank in verdict.blank:
-        if blank.sequence != result.next_sequence:  # that one is replaced, and never missing
+        if blank.sequence != result.next_sequence:  # that one is replaced
             files.remove(blank.path)
     files.sync_dir(directory)
     return result
 
 
 def _read(files: Files, directory: str, server_uuid: str) -> list[SegmentScan]:
-    """Scan all segments; drop placeholders. All but the last that is not blank are lightened."""
+    """Scan all segments and remove placeholders. Only the last non-blank scan keeps its payloads."""
     sequences = []
     for name in files.list(directory):
         if name.endswith(PLACEHOLDER_SUFFIX):
@@ -89,7 +89,7 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[SegmentScan]:
         path = segment_path(directory, sequence)
         data = files.read(path)
         one = scan(data, path, sequence, payloads=False)
-        if one.gaps or one.server_uuid is None:  # the fault may be the read's
+        if one.gaps or one.server_uuid is None:  # the read itself may have failed
             data = _read_again(files, path, data)
             one = scan(data, path, sequence, payloads=False)
         if one.server_uuid not in (None, server_uuid):
@@ -107,10 +107,10 @@ def _read(files: Files, directory: str, server_uuid: str) -> list[SegmentScan]:
 
 
 def _read_again(files: Files, path: str, data: bytes) -> bytes:
-    """Return a file's bytes as two reads in a row agree on them.
+    """Return a file's bytes once two consecutive reads agree.
 
     Raises:
-        OSError: no two do.
+        OSError: no two reads agree.
     """
     for _ in range(READS):
         again = files.read(path)
@@ -146,7 +146,7 @@ def _records(files: Files, one: SegmentScan) -> list[Record]:
     """Return all records of a segment.
 
     Raises:
-        OSError: it does not read as it did for the verdict.
+        OSError: the bytes differ from those of the verdict.
     """
     if not one.omitted_records:
         return one.records
@@ -154,7 +154,7 @@ def _records(files: Files, one: SegmentScan) -> list[Record]:
 
 
 def _as_scanned(files: Files, one: SegmentScan) -> bytes:
-    """Return a segment's bytes as they were for the verdict."""
+    """Return the same bytes of a segment as for the verdict."""
     for _ in range(READS):
         data = files.read(one.path)
         if crc32c(data) == one.checksum:
@@ -166,7 +166,7 @@ def _as_scanned(files: Files, one: SegmentScan) -> bytes:
 def _seal_last(
     files: Files, result: Recovery, last: SegmentScan, proven: LogPosition, close_time_us: int
 ) -> None:
-    """Make the last segment durable as it was understood; remove it when nothing is in it."""
+    """Make the last segment durable as it was recovered; remove it if it is empty."""
     segment = result.segments[-1]
     known = proven.offset if proven.sequence == last.sequence else 0
     if last.footer is not None:
@@ -178,7 +178,7 @@ def _seal_last(
         result.next_sequence = last.sequence  # it is replaced
         return
     rows = [row_of(r) for r in last.records if r.kind is not RecordKind.MARKER]
-    for gap in last.gaps:  # the verdict stays readable when the groups can no longer be told
+    for gap in last.gaps:  # keeps the affected groups of damage known
         for group in groups_of(last, gap, tuple(result.groups)):
             raw = bytes.fromhex(group)
             rows.append(IndexRow(raw, 0, 0, gap.start, gap.end - gap.start))

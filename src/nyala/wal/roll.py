@@ -1,7 +1,7 @@
-"""The next segment, preallocated in the background (lane COMPUTE) while appends go on.
+"""Preallocation of the next segment, in the background (lane COMPUTE) while appends continue.
 
-A failure (a full disk) is kept in `error`, retried every second, and waited for by no one but a round that
-does not fit into what is preallocated.
+An error (a full disk) is kept in `error` and retried every second; only a round that does not fit into the
+preallocated space waits for it.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 class Roller:
-    """Keeps at most one segment ready to be swapped in. Loop only.
+    """Keeps at most one prepared segment. Used on the event loop only.
 
     Args:
-        files: where segments live.
-        tasks: for the lane and the retry.
-        allocator: makes them.
+        files: file system of the segments.
+        tasks: runs the lane and the retry timer.
+        allocator: creates segments.
         on_change: called when a segment is ready or an attempt failed.
 
     Attributes:
         error: why the log cannot grow now; None: it can.
-        stopping: nothing is waited for any more.
+        stopping: the log is closing; nothing waits any more.
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class Roller:
         self._retry_pending = False
 
     def start(self, sequence: int) -> None:
-        """Begin to preallocate, unless that is under way or done."""
+        """Start preallocating, unless that is in progress or done."""
         if self._ready is None and self._attempt is None and not self._closed:
             self._attempt = self._tasks.spawn(self._prepare(sequence), "wal-preallocate")
 
     @property
     def ready(self) -> bool:
-        """True if a segment waits to be swapped in."""
+        """True if a prepared segment exists."""
         return self._ready is not None
 
     @property
     def next_segment(self) -> SegmentWriter:
-        """The segment that is ready."""
+        """The prepared segment."""
         assert self._ready is not None, "no segment is ready"
         return self._ready
 
     def clear(self) -> None:
-        """The segment that was ready is swapped in, or useless."""
+        """Forget the prepared segment: it was activated, or is unusable."""
         self._ready = None
 
     async def _prepare(self, sequence: int) -> None:
@@ -89,15 +89,15 @@ class Roller:
         self._on_change()
 
     async def extend(self, writer: SegmentWriter, end: int, freeing: Callable[[], bool]) -> None:
-        """Have disk space for a round beyond the preallocated length, whenever that may be.
+        """Wait until there is disk space for a round beyond the preallocated length.
 
         Args:
             writer: of the active segment.
-            end: of the round.
-            freeing: whether the round, or one that waits behind it, lets the log go of older records.
+            end: offset after the round.
+            freeing: returns whether the round, or one queued behind it, allows the log to shrink.
 
         Raises:
-            OSError: the disk failed, or is full at the end.
+            OSError: the disk failed, or is full while the log is closing.
         """
         while True:
             try:
@@ -113,7 +113,7 @@ class Roller:
                 return
 
     async def close(self) -> None:
-        """Stop, and remove a segment that was not swapped in."""
+        """Stop, and remove a prepared segment."""
         self._closed = True
         if self._attempt is not None:
             if self._retry_pending:

@@ -1,6 +1,6 @@
-"""Reading one segment's bytes: its records in order, and the stretches that are none.
+"""Parser of one segment's bytes: its records in order, and the gaps between them.
 
-Rules: pure; says what is there, not what it means (recovery.py decides torn tail or damage).
+It reports the content only; verdict.py decides whether a gap is a torn tail or damage.
 """
 
 from dataclasses import dataclass, field
@@ -23,18 +23,18 @@ from nyala.wal.format import (
 )
 
 TRIM_BYTES = 1 << 20
-"""Of a file looked at together for its end."""
+"""Number of bytes examined at a time while searching for the end of the data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A stretch without a whole record.
+    """A range without a valid record.
 
     Attributes:
         start: offset of its first byte.
         end: offset after its last byte.
-        record: the record's header, if that is whole and only the payload is damaged.
-        footer: it is the footer or the trailer: no record is lost.
+        record: the record with a damaged payload, if its header is valid.
+        footer: it is the footer or the trailer, so no record is lost.
     """
 
     start: int
@@ -51,14 +51,14 @@ class SegmentScan:
         path: of the file.
         sequence: from the file's name.
         server_uuid: from the header; None: the header is damaged or missing.
-        size: bytes of the file.
-        checksum: of these bytes.
-        blank: nothing was ever written behind the header.
-        records: whole records without the footer, by offset.
+        size: of the file, in bytes.
+        checksum: of the file.
+        blank: no record was ever written.
+        records: valid records without the footer, by offset.
         gaps: by offset.
-        end: offset after the last record or gap; where a footer stands, or should.
+        end: offset after the last record or gap: the position of the footer.
         footer: the footer's record; its payload is None if that is damaged.
-        omitted_records: records that were here and are read again when they are needed; see `drop_payloads`.
+        omitted_records: number of records that have to be read again when needed; see `drop_payloads`.
     """
 
     path: str
@@ -74,7 +74,7 @@ class SegmentScan:
     omitted_records: int = 0
 
     def drop_payloads(self) -> None:
-        """Keep only what a verdict needs: of each group one record, and the one that proves most."""
+        """Keep only what a verdict needs: a record of each group, and that with the last synced position."""
         kept = {r.group: r for r in self.records}
         if self.records:
             newest = max(self.records, key=lambda r: r.synced)
@@ -86,20 +86,20 @@ class SegmentScan:
 
     @property
     def rows(self) -> list[IndexRow] | None:
-        """The index array; None: no whole footer."""
+        """Rows of the index; None: there is no valid footer."""
         if self.footer is None or self.footer.payload is None:
             return None
         return unpack_footer(self.footer)[1]
 
     @property
     def proven(self) -> LogPosition:
-        """The furthest position that this segment proves to have been durable."""
+        """The last position that this segment proves to have been durable."""
         known = [max((r.synced for r in self.records), default=LogPosition(0, 0))]
         known += [g.record.synced for g in self.gaps if g.record is not None]
         if self.footer is not None:
             known.append(self.footer.synced)
         if self.server_uuid is not None or not self.blank:
-            # A segment gets its name only when the one before it is sealed and synced.
+            # A segment is renamed into place only after the previous one is sealed and synced.
             known.append(LogPosition(self.sequence, 0))
         return max(known)
 
@@ -108,22 +108,22 @@ def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Seg
     """Read one segment.
 
     Args:
-        data: the whole file.
-        path: for messages.
-        sequence: that its name tells.
-        payloads: False: those of operations are checked and left out.
+        data: content of the file.
+        path: of the file, for messages.
+        sequence: from the file name.
+        payloads: False: payloads of operations are checked and dropped.
 
     Raises:
-        BadVersion: a whole header of another format version.
+        BadVersion: a valid header of an unknown format version.
     """
     used = _used(data)
     found = SegmentScan(path, sequence, None, len(data), crc32c(data), used <= SEGMENT_HEADER_BYTES)
     try:
         uuid, own = unpack_segment_header(data, path)
-        if own == sequence:  # a file under another's name is as good as without a header
+        if own == sequence:  # a file with another file's name counts as one without a header
             found.server_uuid = uuid
     except BadChecksum:
-        pass  # recovery reports it, or drops a blank file
+        pass  # recovery reports it, or removes a blank file
     while found.end < used and found.footer is None:
         record = unpack_record(data, found.end, sequence)
         if record is None:
@@ -143,7 +143,7 @@ def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Seg
 
 
 def _used(data: bytes) -> int:
-    """Return the length without the zeros at the end."""
+    """Return the length without trailing zeros."""
     end = len(data)
     while end:
         start = max(0, end - TRIM_BYTES)
@@ -154,7 +154,7 @@ def _used(data: bytes) -> int:
 
 
 def _unreadable(data: bytes, found: SegmentScan, used: int) -> bool:
-    """Note a stretch that starts with no record; return whether the segment goes on behind it."""
+    """Add a gap that does not start with a record; return whether the segment continues after it."""
     if find_footer(data, len(data), found.sequence) == found.end:
         found.gaps.append(Gap(found.end, len(data), footer=True))
         return False
@@ -165,7 +165,7 @@ def _unreadable(data: bytes, found: SegmentScan, used: int) -> bool:
 
 
 def _take_footer(data: bytes, found: SegmentScan, record: Record) -> None:
-    """Note the footer, and if it or the trailer is damaged. Nothing behind a footer counts."""
+    """Record the footer, and damage of it or the trailer. Bytes after a footer are ignored."""
     found.footer = record
     end = record.offset + record.length
     if record.payload is None:
@@ -176,7 +176,7 @@ def _take_footer(data: bytes, found: SegmentScan, record: Record) -> None:
 
 
 def _next_record(data: bytes, start: int, used: int, sequence: int) -> int:
-    """Return where the next whole record header stands, or the end of what was written."""
+    """Return the offset of the next valid record header, or the end of the data."""
     while True:
         start = data.find(RECORD_MAGIC, start, used)
         if start < 0:

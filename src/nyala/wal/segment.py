@@ -1,6 +1,6 @@
-"""One segment's file: create under a placeholder name, activate, append, seal.
+"""A segment's file: create under a placeholder name, activate, append, seal.
 
-Rules: blocking calls for lanes; an OSError goes up unchanged. Recovery reads segments (scan.py).
+Blocking calls, for lanes; an OSError is passed on unchanged. Recovery reads segments (scan.py).
 """
 
 import contextlib
@@ -26,10 +26,12 @@ SUFFIX = ".wal"
 PLACEHOLDER_SUFFIX = ".wal.new"
 _NAME = re.compile(r"([0-9]{10})\.wal")
 RELEASE_BYTES = 256 << 10
-"""Bytes of a segment that are dropped from the page cache at a time, so that the next rounds use the same
-memory again: untouched memory is expensive, and only slow followers read the log."""
+"""Number of written bytes after which a segment's pages are dropped from the page cache.
+
+The next rounds reuse the memory: fresh memory is expensive, and only slow followers read the log.
+"""
 PINNED = 1 << 64
-"""Above every index: of a corrupt group every file is kept, until the group is forgotten."""
+"""An index above all others: retains every segment with records of a corrupt group."""
 
 
 def segment_name(sequence: int) -> str:
@@ -43,7 +45,7 @@ def segment_path(directory: str, sequence: int) -> str:
 
 
 def sequence_of(name: str) -> int | None:
-    """Return the sequence number that a file's name tells, or None if it is no segment."""
+    """Return the sequence number in a file name; None: it is not a segment's name."""
     found = _NAME.fullmatch(name)
     sequence = int(found[1]) if found else 0
     return sequence if 0 < sequence < 1 << 32 else None
@@ -51,15 +53,15 @@ def sequence_of(name: str) -> int | None:
 
 @dataclass(slots=True)
 class Segment:
-    """Segment as the log keeps it in memory: enough to know which groups still need it.
+    """In-memory state of a segment: which groups have records in it.
 
     Attributes:
-        sequence: its number.
-        path: its file.
+        sequence: sequence number.
+        path: of its file.
         end: offset after its last record.
         last: highest entry index of each group that has one here.
         hard_states: groups with a hard state here.
-        readers: reads in progress; its file stays until they end.
+        readers: number of reads in progress, during which its file is retained.
     """
 
     sequence: int
@@ -70,7 +72,7 @@ class Segment:
     readers: int = 0
 
     def note(self, kind: RecordKind, group: TabletId, index: int) -> None:
-        """Note that a record is in this segment.
+        """Record that a record is in this segment.
 
         Args:
             kind: of the record.
@@ -83,27 +85,27 @@ class Segment:
             self.hard_states[group] = None
 
     def forget(self, group: TabletId) -> None:
-        """Nobody needs this group's records any more."""
+        """Record that no record of this group is needed any more."""
         self.last.pop(group, None)
         self.hard_states.pop(group, None)
 
 
 def row_of(record: Record) -> IndexRow:
-    """Return the index array's row of a record."""
+    """Return the index row of a record."""
     return IndexRow(record.group, record.term, record.index, record.offset, record.length)
 
 
 class SegmentWriter:
-    """The segment that is appended to. One call at a time.
+    """Writer of the active segment. One call at a time.
 
     Args:
-        segment: what is remembered of it.
-        file: open behind the header.
-        placeholder: the name it still has, or None.
-        preallocated_bytes: reserved length.
+        segment: its in-memory state.
+        file: open for appending after the header.
+        placeholder: path before activation.
+        preallocated_bytes: preallocated length.
 
     Attributes:
-        allocated_bytes: reserved by now; more, once a round had to pass the preallocated length.
+        allocated_bytes: length allocated so far; greater once a round exceeded the preallocated length.
     """
 
     def __init__(
@@ -121,17 +123,17 @@ class SegmentWriter:
     def create(
         cls, files: Files, directory: str, sequence: int, server_uuid: str, segment_bytes: int
     ) -> "SegmentWriter":
-        """Make the next segment's file, preallocated, with its header, synced, not yet in the log.
+        """Create the next segment's file: preallocated, with its header, synced, not yet part of the log.
 
         Args:
-            files: where segments live.
+            files: file system of the segments.
             directory: of the log.
             sequence: of the segment.
             server_uuid: for its header.
             segment_bytes: preallocated length.
 
         Raises:
-            OSError: nothing is left behind.
+            OSError: no file is left.
         """
         segment = Segment(sequence, segment_path(directory, sequence))
         placeholder = segment.path.removesuffix(SUFFIX) + PLACEHOLDER_SUFFIX
@@ -149,7 +151,7 @@ class SegmentWriter:
         return cls(segment, file, placeholder, segment_bytes)
 
     def activate(self, files: Files) -> None:
-        """Give the file its name, durably: from here on it is part of the log."""
+        """Rename the file into place, durably: it is part of the log from now on."""
         files.rename(self._placeholder, self.segment.path)
         files.sync_dir(self.segment.path.rpartition("/")[0])
 
@@ -159,9 +161,9 @@ class SegmentWriter:
         files.remove(self._placeholder)
 
     def write(self, buffers: Sequence[Buffer], *, sync: bool) -> None:
-        """Append a round with one vectored write and, if asked, one sync.
+        """Append a round with one vectored write and, if `sync`, one sync.
 
-        Inside the preallocated length the data alone is synced; beyond it the file's length too.
+        Within the preallocated length only the data is synced; beyond it the file's length too.
         """
         end = self._file.append(buffers)
         if sync:
@@ -171,16 +173,16 @@ class SegmentWriter:
                 self._released = end
 
     def extend(self, end: int) -> None:
-        """Reserve disk space up to `end`, so that a full disk is met before anything is written."""
+        """Allocate disk space up to `end`, so that a full disk is detected before anything is written."""
         self._file.preallocate(end)
         self.allocated_bytes = end
 
     def add_row(self, row: IndexRow) -> None:
-        """Add a record to the index array."""
+        """Add a record to the index."""
         self.rows += pack_row(row)
 
     def seal(self, close_time_us: int, synced: LogPosition) -> None:
-        """Write the footer, cut the unused part off, sync, close. Durable on return."""
+        """Write the footer, truncate the unused part, sync, close. Durable on return."""
         at = LogPosition(self.segment.sequence, self.segment.end)
         end = self._file.append(pack_footer(self.rows, close_time_us, at, synced))
         self._file.truncate(end)
@@ -188,7 +190,7 @@ class SegmentWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file if it is open; without a footer the next open rebuilds the index array."""
+        """Close the file if it is open; without a footer the next open rebuilds the index."""
         if self._open:
             self._open = False
             self._file.close()
@@ -202,16 +204,16 @@ def reseal(
     close_time_us: int,
     synced: LogPosition,
 ) -> None:
-    """Cut off a segment that a crash left open at its end, and write its footer. Durable on return.
+    """Truncate a segment that a crash left open, and write its footer. Durable on return.
 
-    The tail is written again: after a sync that failed the kernel may take its pages for clean, and no later
-    sync would write them.
+    The tail is rewritten: after a failed sync the kernel may consider its pages clean, and no later sync
+    would write them.
 
     Args:
-        files: where segments live.
+        files: file system of the segments.
         segment: that was left open.
-        tail: its last bytes, which are not known to be durable.
-        rows: of the index array, by offset.
+        tail: its last bytes, which may not be durable.
+        rows: of the index, by offset.
         close_time_us: wall time, microseconds since the epoch.
         synced: position up to which the log is known to be durable.
     """
@@ -225,12 +227,12 @@ def reseal(
 
 
 def sync_sealed(files: Files, path: str, tail: Buffer) -> None:
-    """Write the tail of a sealed segment again, and sync: its last sync may not have been done.
+    """Rewrite the tail of a sealed segment and sync it: its last sync may have failed.
 
     Args:
-        files: where segments live.
+        files: file system of the segments.
         path: of the segment.
-        tail: its last bytes, which are not known to be durable.
+        tail: its last bytes, which may not be durable.
     """
     file = files.open_append(path, files.size(path) - len(tail))
     file.append([tail])

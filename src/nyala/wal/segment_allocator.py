@@ -1,7 +1,7 @@
-"""Disk space for the log: new segments, and longer ones, as long as the disk keeps its reserve.
+"""Allocation of disk space for the log: new segments, and longer ones, as long as the reserve stays free.
 
-The reserve is for others on the disk: flushes, which free the log, and consensus metadata. A log that met
-a disk without a byte could not even make room for itself. Blocking calls for lanes.
+The reserve is for flushes, which allow the log to shrink, and for consensus metadata. A log on a completely
+full disk could not free space itself. Blocking calls, for lanes.
 """
 
 import errno
@@ -11,19 +11,19 @@ from nyala.env.files import Files
 from nyala.wal.segment import SegmentWriter
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Error numbers of a full disk: transient, since space may become free again."""
+"""Error numbers of a full disk, which are transient."""
 
 
 class SegmentAllocator:
-    """Makes the segments of one log.
+    """Creates the segments of one log.
 
     Args:
-        files: where they live.
+        files: the file system.
         directory: of the log.
-        server_uuid: for their headers.
+        server_uuid: for the segment headers.
         segment_bytes: preallocated length of each.
-        reserve_bytes: free space that the log leaves on its disk; 0: it takes the last byte.
-        cleanup_bytes: of the reserve, so much may be used for what lets the log shrink.
+        reserve_bytes: free space that the log leaves on its disk; 0: none.
+        cleanup_bytes: part of the reserve for records that allow the log to shrink.
     """
 
     def __init__(
@@ -43,30 +43,32 @@ class SegmentAllocator:
         self.cleanup_bytes = min(cleanup_bytes, reserve_bytes)
 
     def first(self, sequence: int) -> SegmentWriter:
-        """Make the segment to begin with: out of the reserve too, or a restart could not free any.
+        """Create the first segment after a start.
+
+        It may use the reserve, because a restart must be able to free space.
 
         Raises:
-            OSError: nothing is left behind.
+            OSError: no file is left.
         """
         return SegmentWriter.create(
             self._files, self._directory, sequence, self._server_uuid, self._segment_bytes
         )
 
     def create(self, sequence: int) -> SegmentWriter:
-        """Make the next segment. Raises as `first`; ENOSPC if it would take of the reserve."""
+        """Create the next segment. Raises as `first`; ENOSPC also if it would use the reserve."""
         self._require(self._segment_bytes, self._reserve_bytes)
         return self.first(sequence)
 
     def extend(self, writer: SegmentWriter, end: int, freeing: bool) -> None:
-        """Have disk space for a segment up to `end`, beyond its preallocated length.
+        """Allocate disk space for a segment up to `end`, beyond its preallocated length.
 
         Args:
             writer: of the segment.
             end: offset.
-            freeing: what is to be written there lets the log shrink.
+            freeing: the records to write there allow the log to shrink.
 
         Raises:
-            OSError: nothing was written; ENOSPC also if it would take of the reserve.
+            OSError: nothing was written; ENOSPC also if it would use the reserve.
         """
         leave = self._reserve_bytes - (self.cleanup_bytes if freeing else 0)
         self._require(end - writer.allocated_bytes, leave)

@@ -1,6 +1,6 @@
-"""The queue between those who append and the appender: slots in reserved order, bounded in bytes.
+"""The queue between callers and the appender: slots in the order of their reservation, limited in bytes.
 
-RESERVED (order fixed) → READY (serialised) → DONE (durable, or failed). Loop only.
+RESERVED (position fixed) → READY (serialised) → DONE (durable, or failed). Used on the event loop only.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ class SlotState(Enum):
 
 
 class Slot:
-    """A place in the order of the log, got from `Wal.reserve`, handed in by `Wal.append_async`."""
+    """A reserved position in the log, from `Wal.reserve`, passed to `Wal.append_async`."""
 
     __slots__ = (
         "callback", "drafts", "entries", "forget", "frees", "group", "hard_state", "size_bytes",
@@ -45,7 +45,7 @@ class Slot:
         self.hard_state = hard_state
         self.forget = forget
         self.frees = frees or forget
-        """It lets the log go of older records: neither a full queue nor a full disk may refuse it."""
+        """It allows the log to release older records: neither a full queue nor a full disk refuses it."""
         self.state = SlotState.RESERVED
         self.drafts: list[RecordDraft] = []
         self.callback: Callback | None = None
@@ -56,14 +56,14 @@ class Slot:
 
 
 class SlotQueue:
-    """Slots in reserved order.
+    """Slots in the order of their reservation.
 
     Args:
-        limit_bytes: of what is reserved and not yet durable. One slot is always let in, and so are
-            markers and what frees the log: they are few and small, and hold back nobody's data.
+        limit_bytes: limit of the slots that are reserved and not yet durable. One slot is always accepted,
+            and so are markers and slots that free the log: they are few and small.
 
     Attributes:
-        freeing: slots in the queue that free the log.
+        freeing: number of queued slots that free the log.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -73,7 +73,7 @@ class SlotQueue:
         self._slots: deque[Slot] = deque()
 
     def add(self, slot: Slot) -> None:
-        """Fix a slot's place.
+        """Append a slot.
 
         Raises:
             Throttled: the queue is full; nothing was reserved.
@@ -90,11 +90,11 @@ class SlotQueue:
         self._slots.append(slot)
 
     def head_ready(self) -> bool:
-        """Return whether the appender has something to do."""
+        """Return whether the first slot is ready."""
         return bool(self._slots) and self._slots[0].state is SlotState.READY
 
     def drain(self) -> list[Slot]:
-        """Take all slots up to the first that is reserved and not yet ready."""
+        """Remove and return all slots before the first one that is not ready."""
         taken = []
         while self.head_ready():
             taken.append(self._slots.popleft())
@@ -105,13 +105,13 @@ class SlotQueue:
         return iter(self._slots)
 
     def done(self, slots: Sequence[Slot]) -> None:
-        """Slots that were drained are durable, or have failed."""
+        """Mark drained slots as done: durable or failed."""
         for slot in slots:
             slot.state = SlotState.DONE
             self.pending_bytes -= slot.size_bytes
 
     def abandon(self) -> list[Slot]:
-        """Take everything, ready or not, and return what is ready: nothing more will be written."""
+        """Empty the queue and return the ready slots: nothing more will be written."""
         slots = list(self._slots)
         self._slots.clear()
         self.freeing = 0

@@ -1,4 +1,4 @@
-"""The log in numbers, for metrics and for whoever decides what to flush."""
+"""Statistics of the log, for metrics and flush decisions."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from nyala.common.ids import TabletId
 
 @dataclass(slots=True)
 class Counts:
-    """Counts of the appender since open."""
+    """Counters of the appender since open."""
 
     slots: int = 0
     records: int = 0
@@ -20,8 +20,8 @@ class Counts:
         """Count one round.
 
         Args:
-            slots: written in it.
-            records: written in it.
+            slots: number written in it.
+            records: number written in it.
             size_bytes: of its records.
             synced: it was synced.
         """
@@ -34,21 +34,21 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class WalStats:
-    """The log in numbers, since open.
+    """Statistics of the log since open.
 
     Attributes:
-        slots: acknowledged reservations.
-        records: written, all kinds.
-        rounds: vectored writes.
-        syncs: of rounds.
-        markers: written by the timer.
-        rolls: segments sealed and followed by the next.
-        collected: segments removed.
-        moved: entries that were written again, since they pinned the oldest segment.
-        bytes_written: without headers of segments and footers.
-        pending_bytes: reserved and not yet durable.
-        segments: files, the active one included.
-        pinned_by: the groups that keep the oldest segment.
+        slots: number of acknowledged slots.
+        records: number written, of all kinds.
+        rounds: number of rounds.
+        syncs: number of synced rounds.
+        markers: number of markers added.
+        rolls: number of segments that were sealed and followed by the next one.
+        collected: number of segments removed.
+        moved: number of entries rewritten because they retained the oldest segment.
+        bytes_written: of records, without segment headers and footers.
+        pending_bytes: size of the slots that are reserved and not yet durable.
+        segments: number of files, the active one included.
+        pinned_by: groups that retain the oldest segment.
         disk_error: why the log cannot grow now (a full disk, or its reserve); None: it can.
     """
 

@@ -1,10 +1,9 @@
-"""Torn tail or damage: what the segments of a log are worth, and whose records are lost.
+"""Verdict on the segments of a log: torn tail or damage, and the groups that have lost records.
 
-The rule: every record tells the position known durable when it was written. A
-stretch without a record that begins below any such position is damage: its groups are corrupt, the
-files are kept. Any other is the torn tail of a crash: the log ends there, since nothing behind it
-was acknowledged. The note of the log's extent proves a position too, and tells where the log begins.
-Pure: recovery.py acts on the verdict, `nyala wal dump` prints it.
+Rule: every record stores the position that was known durable when it was written. A gap that begins below any
+such position is damage: its groups are corrupt, the files are kept. Any other gap is the torn tail of a
+crash: the log ends there, because nothing after it was acknowledged. The extent file proves a position too,
+and gives the first segment. Without I/O: recovery.py acts on the verdict, `nyala wal dump` prints it.
 """
 
 from dataclasses import dataclass, field
@@ -19,14 +18,14 @@ from nyala.wal.scan import Gap, SegmentScan
 
 @dataclass(slots=True)
 class LogVerdict:
-    """Verdict on a log.
+    """Verdict on the segments of a log.
 
     Attributes:
-        proven: the furthest position that anything in the log tells to have been durable.
-        blank: segments at the end that were never written to, with a header or without.
-        torn: where a crash ended the log; None: it ends cleanly.
-        found: by sequence number, the damage of a segment as (offset, damage).
-        missing: what the note of the extent tells of and is not there; None: nothing.
+        proven: last position that the log or the extent file proves to have been durable.
+        blank: segments at the end without any record, with a header or without.
+        torn: the torn tail; None: the log ends cleanly.
+        found: damage of each segment, by sequence number, as (offset, damage).
+        missing: segments of the extent that do not exist; None: none.
     """
 
     proven: LogPosition
@@ -43,13 +42,13 @@ class LogVerdict:
 
 
 def judge(scans: list[SegmentScan], directory: str, extent: Extent | None = None) -> LogVerdict:
-    """Judge the segments of a log.
+    """Return the verdict on the segments of a log.
 
     Args:
-        scans: all of them, oldest first. Blank ones at the end are taken off, what stands behind a
-            torn tail is dropped from the last, missing footers are noted as gaps.
+        scans: all of them, oldest first. Blank ones at the end are removed, records after a torn tail are
+            dropped from the last one, missing footers are added as gaps.
         directory: of the segments, for messages.
-        extent: what must be there; None: not known.
+        extent: segments that must exist; None: unknown.
     """
     end = LogPosition(0, 0) if extent is None else extent.end
     verdict = LogVerdict(max([end, *(s.proven for s in scans)]))
@@ -66,7 +65,7 @@ def judge(scans: list[SegmentScan], directory: str, extent: Extent | None = None
 
 
 def _may_be_blank(one: SegmentScan, end: LogPosition) -> bool:
-    """Return whether nothing but the header of a segment was durable: a segment in the log has one."""
+    """Return whether at most the header of a segment was durable."""
     begins = LogPosition(one.sequence, SEGMENT_HEADER_BYTES if one.server_uuid is not None else 0)
     return end <= begins
 
@@ -74,7 +73,7 @@ def _may_be_blank(one: SegmentScan, end: LogPosition) -> bool:
 def _note_missing(
     verdict: LogVerdict, scans: list[SegmentScan], directory: str, extent: Extent
 ) -> None:
-    """Note as damage that first or last segments are gone."""
+    """Add missing first or last segments as damage."""
     first, last = extent.first, extent.end.sequence - (extent.end.offset == 0)
     found = [s.sequence for s in (*scans, *reversed(verdict.blank))]
     head = not found or found[0] > first
@@ -95,14 +94,14 @@ def _note_missing(
 
 
 def _expect_end(last: SegmentScan, end: LogPosition) -> None:
-    """Note as a gap that the last segment ends before a position in it that was durable."""
+    """Add a gap if the last segment ends before a position in it that was durable."""
     if last.sequence == end.sequence and last.end < end.offset:
         last.gaps.append(Gap(last.end, end.offset))
         last.end, last.footer = end.offset, None
 
 
 def _expect_footers(scans: list[SegmentScan], proven: LogPosition) -> None:
-    """A segment is sealed before the next one begins: note a missing footer as a gap."""
+    """Add missing footers as gaps: a segment is sealed before the next one begins."""
     for one in scans:
         sealed = one.footer is not None or any(g.footer for g in one.gaps)
         if one.sequence < proven.sequence and not sealed:
@@ -111,9 +110,9 @@ def _expect_footers(scans: list[SegmentScan], proven: LogPosition) -> None:
 
 
 def _cut(last: SegmentScan, proven: LogPosition) -> TornTail | None:
-    """Find the torn tail in the last segment and drop what stands behind it."""
+    """Find the torn tail in the last segment and drop the records after it."""
     for gap in last.gaps:
-        if gap.footer:  # the records are whole; the footer is written again
+        if gap.footer:  # the records are valid; the footer is rewritten
             end = last.end
         elif LogPosition(last.sequence, gap.start) >= proven:
             end = gap.start
@@ -127,7 +126,7 @@ def _cut(last: SegmentScan, proven: LogPosition) -> TornTail | None:
 
 
 def _attribute(scans: list[SegmentScan]) -> dict[int, list[tuple[int, Damage]]]:
-    """Return the damage of each segment by (offset, damage), each with the groups it affects."""
+    """Return the damage of each segment as (offset, damage), with the affected groups."""
     everyone = _present(scans)
     found: dict[int, list[tuple[int, Damage]]] = {}
     expected = scans[0].sequence if scans else 0
@@ -166,12 +165,12 @@ def _bad(path: str, offset: int, what: str) -> BadChecksum:
 
 
 def groups_of(one: SegmentScan, gap: Gap, everyone: tuple[TabletId, ...]) -> tuple[TabletId, ...]:
-    """Return the groups whose records a damaged stretch may have held.
+    """Return the groups whose records a damaged gap may have held.
 
     Args:
         one: the segment.
-        gap: the stretch.
-        everyone: all groups of the log, for a stretch of which neither header nor index array is left.
+        gap: the damaged range.
+        everyone: all groups of the log, for a gap without a valid record header or index.
     """
     if gap.footer:
         return ()
