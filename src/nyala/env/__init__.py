@@ -1,1 +1,1 @@
-"""The outside world as a parameter: clock, randomness, files, tasks and calls."""
+"""The environment of a process as parameters: clock, random source, files, tasks, RPC."""

@@ -1,8 +1,7 @@
-"""Freed memory that the C allocator keeps, and its return to the system.
+"""Return of freed memory from the C allocator to the system.
 
-Servers run with an allocator that is told to keep what is freed (`nyala.testing.forkserver` says why). What
-it keeps is bounded here: beyond the bound, all of it is returned. Where the C library cannot tell, nothing is
-done.
+Servers run with an allocator that is configured to keep freed memory (see `nyala.testing.forkserver`). The
+amount is limited here: above the limit all of it is returned. Without glibc's `mallinfo2` nothing is done.
 """
 
 import ctypes
@@ -14,7 +13,7 @@ from nyala.env.tasks import Lane
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 1000
-"""Between two looks."""
+"""Interval in milliseconds between two checks."""
 
 
 class _Info(ctypes.Structure):
@@ -30,7 +29,7 @@ class _Info(ctypes.Structure):
 
 
 class Allocator:
-    """The allocator of this process. Any thread."""
+    """The allocator of this process. Thread-safe."""
 
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
@@ -40,21 +39,21 @@ class Allocator:
             self._info.restype = _Info
 
     def free_bytes(self) -> int:
-        """Return how much memory is free and was not returned; 0 where the C library cannot tell."""
+        """Return the bytes that are free and not returned to the system; 0: unknown."""
         return int(self._info().fordblks) if self._info is not None else 0
 
     def trim(self) -> None:
-        """Return free memory to the system. It takes milliseconds for each gigabyte."""
+        """Return free memory to the system; takes milliseconds per gigabyte."""
         if self._trim is not None:
             self._trim(0)
 
 
 async def bound_free_memory(env: Env, most_bytes: int) -> None:
-    """Return free memory to the system whenever there is too much of it; does not end.
+    """Return free memory to the system whenever it exceeds a limit; runs forever.
 
     Args:
-        env: tasks.
-        most_bytes: what may stay free.
+        env: runs the checks.
+        most_bytes: limit of free memory.
     """
     allocator = Allocator()
 

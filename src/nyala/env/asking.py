@@ -1,7 +1,7 @@
-"""Requests that are answered one by one, in any order, over one long stream: `Shape.ASK`.
+"""Requests with one response each, in any order, over one stream: `Shape.ASK`.
 
-A carrier may have a way of its own for them (`wire/stream_client.py`); here is how they go over any stream.
-On the loop only.
+A transport may implement them itself (`wire/stream_client.py`); this module runs them over any stream. Used
+on the event loop only.
 """
 
 import asyncio
@@ -11,32 +11,32 @@ from typing import Any, Protocol
 from nyala.common.errors import NyalaError, Unavailable
 
 Hear = Callable[[Any], None]
-"""Takes each answer, and last of all, once, the `NyalaError` with which the stream ended."""
+"""Called with each response, and last, once, with the `NyalaError` that ended the stream."""
 AskHandler = Callable[[Any, Callable[[Any], None]], None]
-"""`f(request, answer)`: calls `answer` once, now or later. It raises NyalaError for what ends the stream."""
+"""`f(request, answer)` calls `answer` once, at once or later; a NyalaError that it raises ends the stream."""
 
 
 class Asking(Protocol):
-    """The asking end of a stream."""
+    """The client end of such a stream."""
 
     def ask(self, request: Any) -> None:
-        """Send a request; nothing is heard of it once the stream has ended."""
+        """Send a request; it gets no response if the stream has ended."""
         ...
 
     def end(self) -> None:
-        """End the stream once everything asked is answered."""
+        """End the stream once all requests have responses."""
         ...
 
     def abandon(self) -> None:
-        """End it at once."""
+        """End the stream at once."""
         ...
 
 
 class StreamAsking:
-    """Asks over a stream of messages.
+    """Client end of request-response pairs over a stream of messages.
 
     Args:
-        open_stream: given the requests, opens it.
+        open_stream: opens the stream for an iterator of requests.
         hear: see `Hear`.
     """
 
@@ -75,7 +75,7 @@ class StreamAsking:
 
 
 async def answered(handler: AskHandler, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    """Return the answers to requests as they come; ends once all of them are answered."""
+    """Yield the responses to requests as they arrive; ends once all requests have responses."""
     answers: asyncio.Queue[Any] = asyncio.Queue()
     asked = 0
 
@@ -86,7 +86,7 @@ async def answered(handler: AskHandler, requests: AsyncIterator[Any]) -> AsyncIt
                 asked += 1
                 handler(request, answers.put_nowait)
             answers.put_nowait(None)
-        except Exception as err:  # the top of this task: whoever takes the answers raises it
+        except Exception as err:  # the top of this task: the consumer of the responses raises it
             answers.put_nowait(err)
 
     pumping = asyncio.get_running_loop().create_task(pump())

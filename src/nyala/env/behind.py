@@ -1,7 +1,7 @@
-"""New files that are written while what comes next is put together, past the system's memory.
+"""Write-behind files, which a thread writes while the next part is produced.
 
-What is appended is gathered in pages of our own, and a thread hands whole buffers to the disk: it computes
-nothing. A flush of a store thus waits for the disk only where that is slower than the flush.
+They bypass the page cache. Appended data is copied to page-aligned buffers, and the thread writes whole
+buffers. So a flush waits for the disk only if that is slower than producing the data.
 """
 
 import mmap
@@ -17,14 +17,14 @@ _BUFFERS = 2
 
 
 class NewFile(Protocol):
-    """One file, written front to back."""
+    """A new file that is written sequentially."""
 
     def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Take the buffers, in order, after what was appended; return the new end offset."""
+        """Append the buffers, in order; return the new end offset."""
         ...
 
     def sync(self, *, data_only: bool) -> None:
-        """Make everything appended durable; until then it need not be in the file."""
+        """Make all appended data durable; until then it may not be in the file."""
         ...
 
     def close(self) -> None:
@@ -33,10 +33,10 @@ class NewFile(Protocol):
 
 
 class WriteBehindFile:
-    """Takes what is appended at once; it is in the file when `sync` returns.
+    """A file whose appended data is written when `sync` returns.
 
     Args:
-        file: new and empty; only one thread at a time is in it.
+        file: new and empty; used by one thread at a time.
     """
 
     def __init__(self, file: NewFile) -> None:
@@ -48,10 +48,10 @@ class WriteBehindFile:
         self._end = 0
 
     def append(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Take the buffers, in order; return the new end offset.
+        """Append the buffers, in order; return the new end offset.
 
         Raises:
-            OSError: what was taken before could not be written; the file is of no use.
+            OSError: earlier data could not be written; the file is unusable.
         """
         for buffer in buffers:
             data = np.frombuffer(buffer, np.uint8) if len(buffer) else _NOTHING
@@ -66,18 +66,18 @@ class WriteBehindFile:
         return self._end
 
     def sync(self, *, data_only: bool) -> None:
-        """Make everything appended durable. Raises OSError as `append`."""
+        """Make all appended data durable. Raises OSError as `append`."""
         self._start_write()
         self._wait()
         self._file.sync(data_only=data_only)
 
     def close(self) -> None:
-        """Close without syncing: what was not synced may be missing."""
+        """Close without syncing; data that was not synced may be missing."""
         self._thread.shutdown()
         self._file.close()
 
     def _start_write(self) -> None:
-        """Let the thread write the first buffer, and go on with the one that it has written."""
+        """Start writing the first buffer, and continue with the one that was written before."""
         self._wait()
         full = self._buffers.pop(0)
         self._buffers.append(full)
@@ -94,7 +94,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 def _fresh() -> npt.NDArray[np.uint8]:
-    """Return memory at a page's address, which a disk may take from there."""
+    """Return page-aligned memory, as needed for direct writes."""
     memory = mmap.mmap(-1, BUFFER_BYTES)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)

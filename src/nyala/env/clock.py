@@ -1,6 +1,6 @@
 """Monotonic and wall time, the random source, and the hybrid logical clock.
 
-Nothing outside `env/` reads a clock or makes a random number; the simulator has its own `Clock`.
+Only `env/` reads clocks or makes random numbers; the simulator has its own `Clock`.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from nyala.env.tasks import Lane, Tasks
 
 
 class Clock(Protocol):
-    """Time as one process sees it."""
+    """Time of one process."""
 
     def monotonic_us(self) -> int:
-        """Microseconds from an arbitrary start; never goes back."""
+        """Microseconds from an arbitrary start; never decreases."""
         ...
 
     def wall_us(self) -> int:
@@ -33,7 +33,7 @@ class SystemClock:
     """The machine's clocks."""
 
     def monotonic_us(self) -> int:
-        """Microseconds from an arbitrary start; never goes back."""
+        """Microseconds from an arbitrary start; never decreases."""
         return time.monotonic_ns() // 1000
 
     def wall_us(self) -> int:
@@ -42,42 +42,45 @@ class SystemClock:
 
 
 def system_random() -> random.Random:
-    """A generator seeded by the operating system."""
+    """Return a generator seeded by the operating system."""
     return random.Random(os.urandom(32))
 
 
 def random_id(rng: random.Random) -> str:
-    """A new 32-hex-digit id (tables, tablets, servers, clients)."""
+    """Return a new id of 32 hex digits (tables, tablets, servers, clients)."""
     return f"{rng.getrandbits(128):032x}"
 
 
 CEILING_STEP_US = 5_000_000
 AHEAD_US = 1_000_000
 AHEAD_STEP_US = 500_000
-"""A restart begins at the ceiling. A clock that is ahead of the wall for that reason hardly moves until
-the wall has caught up; a small step keeps many restarts in a row from adding a large one each."""
+"""Distance of a new ceiling, in microseconds, while the clock is more than `AHEAD_US` ahead.
+
+A restart begins at the ceiling, so the clock may be ahead for that reason; it hardly moves until the wall
+clock has caught up. A small step keeps repeated restarts from adding a large one each.
+"""
 MARGIN = 1_000 << LOGICAL_BITS
-"""The wall and merged stamps stay a millisecond below the ceiling: room for four million new stamps."""
+"""Minimum distance of the wall clock and merged timestamps to the ceiling, as hybrid time: 1 ms."""
 
 
 class HybridClock:
-    """A hybrid logical clock whose stamps stay unique and growing across restarts.
+    """A hybrid logical clock whose timestamps stay unique and increasing across restarts.
 
-    A ceiling is made durable before the clock passes it, and a restart begins above it, so that a
-    stamp or a promise ("no later stamp <= T") outlives the process. Runs on the loop only.
+    A ceiling is durable before the clock exceeds it, and a restart begins above it, so that a timestamp or a
+    promise ("no later timestamp <= T") outlives the process. Used on the event loop only.
 
-    While a server starts, the ceiling is written in place. From `keep` on it is written in the pool, when
-    half of its reach is used. A disk that takes longer than the other half makes the clock lag behind the
-    wall; only a stamp of another server that lies above the ceiling has to wait (`advance_past`).
+    During the start of a server the ceiling is written synchronously. After `keep` it is written in a lane,
+    when half of the distance is used. If the disk takes longer than the other half, the clock lags behind the
+    wall clock; only a timestamp of another server above the ceiling has to wait (`advance_past`).
 
     Args:
         clock: wall time.
-        files: where the ceiling is kept; None for a client, which promises nothing.
+        files: file system of the ceiling; None: a client's clock, which makes no promises.
         path: file of the ceiling.
-        check_merge: raises for a stamp that must not be merged.
+        check_merge: raises for a timestamp that must not be merged.
 
     Attributes:
-        failure: why the ceiling could not be saved when that was due last; None: it was.
+        failure: error of the last attempt to save the ceiling; None: it succeeded.
     """
 
     def __init__(
@@ -104,19 +107,19 @@ class HybridClock:
                     "it this server "
                     "could assign a timestamp twice, so its replicas have to be replaced"
                 )
-            files.sync_dir(path.rpartition("/")[0])  # else a power cut undoes what was read
+            files.sync_dir(path.rpartition("/")[0])  # else a power failure could undo what was read
             self._last = self._ceiling = int(number)
 
     def keep(self, tasks: Tasks) -> None:
-        """Write the ceiling in the pool from now on, ahead of need."""
+        """Write the ceiling in lane CLOCK from now on, before it is needed."""
         self._tasks = tasks
 
     def now(self) -> int:
-        """Return a new stamp, above every stamp returned or merged before.
+        """Return a new timestamp, above every one returned or merged before.
 
         Raises:
-            Unavailable: no stamp is left below the ceiling, and the disk has not taken a new one.
-            OSError: while the server starts: the ceiling cannot be written.
+            Unavailable: no timestamp is left below the ceiling, and the disk has not written a new one.
+            OSError: during the start of a server: the ceiling cannot be written.
         """
         stamp = max(self._physical(), self._last + 1)
         if not self._ensure_below_ceiling(stamp):
@@ -128,19 +131,19 @@ class HybridClock:
         return stamp
 
     def peek(self) -> int:
-        """Return the clock's reading without taking a stamp: never below any stamp given out."""
+        """Return the current time without a new timestamp: not below any timestamp returned before."""
         return max(self._physical() | LOGICAL_MASK, self._last)
 
     @property
     def seen(self) -> int:
-        """The highest stamp given out or merged; 0 before the first."""
+        """The highest timestamp returned or merged; 0: none."""
         return self._last
 
     def merge(self, stamp: int) -> bool:
-        """Move past a stamp seen in a message, so that later stamps are above it.
+        """Advance past a timestamp of a received message, so that later ones are above it.
 
         Returns:
-            False: the ceiling is not durable so far up yet, nothing was moved; `advance_past` waits for it.
+            False: the durable ceiling is too low, and nothing changed; `advance_past` waits for it.
         """
         self._check_merge(stamp)
         if not self._ensure_below_ceiling(max(stamp, self._last) + MARGIN):
@@ -150,19 +153,19 @@ class HybridClock:
         return True
 
     async def advance_past(self, stamp: int) -> None:
-        """As `merge`, waiting for the disk where the ceiling has to be moved first.
+        """As `merge`, but wait until the ceiling is raised.
 
         Raises:
-            OSError: the ceiling cannot be written; nothing was moved.
+            OSError: the ceiling cannot be written; nothing changed.
         """
         while not self.merge(stamp):
             if self._saving is not None:
-                await asyncio.shield(self._saving)  # a cancelled caller does not cancel it
+                await asyncio.shield(self._saving)  # a cancelled caller must not cancel it
             if self.failure is not None:
                 raise self.failure
 
     def refresh(self) -> None:
-        """Begin to write a new ceiling if half of the last one's reach is used, or writing it failed."""
+        """Start writing a new ceiling if half of the distance is used, or the last write failed."""
         if self._tasks is not None:
             wall_us = self._clock.wall_us()
             reading = max(wall_us << LOGICAL_BITS, self._last)
@@ -170,12 +173,12 @@ class HybridClock:
                 self._start_saving(reading)
 
     def _physical(self) -> int:
-        """Return the wall's time, but for a durable ceiling that is in the way."""
+        """Return the wall time, limited by the durable ceiling."""
         wall = self._clock.wall_us() << LOGICAL_BITS
         return wall if self._tasks is None else min(wall, self._ceiling - MARGIN)
 
     def _ensure_below_ceiling(self, stamp: int) -> bool:
-        """Whether a stamp is below the durable ceiling; while the server starts, see to it."""
+        """Return whether a timestamp is below the durable ceiling; during start, raise the ceiling."""
         if self._files is None or stamp < self._ceiling:
             return True
         if self._tasks is not None:
@@ -187,11 +190,11 @@ class HybridClock:
             self.failure = err
             raise
         self.failure = None
-        self._ceiling = ceiling  # only now: after a failed write the next call tries again
+        self._ceiling = ceiling  # set last, so that the next call retries after a failed write
         return True
 
     def _ceiling_distance(self, reading: int, wall_us: int) -> int:
-        """Return how far above a reading the next ceiling is to be."""
+        """Return the distance of the next ceiling above a reading."""
         ahead_us = (reading >> LOGICAL_BITS) - wall_us
         return (AHEAD_STEP_US if ahead_us > AHEAD_US else CEILING_STEP_US) << LOGICAL_BITS
 

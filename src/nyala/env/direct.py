@@ -1,7 +1,7 @@
-"""Direct writes, past the page cache: for files that are not read soon, such as a copy's.
+"""Direct writes (O_DIRECT), past the page cache, for files that are not read soon, such as copies.
 
-A page of the system's memory that is written to for the first time is cleared, filled, and written back
-later; from a file server's slabs the disk takes whole pages itself, for a third of the time.
+A page of the page cache has to be cleared, filled and written back; from page-aligned buffers the disk takes
+whole pages directly, in a third of the time.
 """
 
 import errno
@@ -10,14 +10,14 @@ import os
 import numpy as np
 
 PAGE = 4096
-"""Addresses, offsets and sizes of direct writes are multiples of this."""
+"""Alignment of addresses, offsets and sizes of direct writes, in bytes."""
 
 
 class DirectWriter:
-    """Writes whole pages of one file, where file system and memory allow it.
+    """Writes whole pages of one file, if file system and buffer allow it.
 
     Args:
-        path: of the file, which exists.
+        path: of an existing file.
     """
 
     def __init__(self, path: str) -> None:
@@ -27,24 +27,24 @@ class DirectWriter:
             try:
                 self._fd = os.open(path, os.O_WRONLY | flag)
             except OSError as err:
-                if err.errno != errno.EINVAL:  # the file system has no such writes
+                if err.errno != errno.EINVAL:  # the file system does not support it
                     raise
 
     def write(self, data: memoryview, offset: int) -> int:
-        """Write as many whole pages as can be, and return their bytes; 0: write all of it another way."""
+        """Write as many whole pages as possible and return their size; 0: use another write."""
         size = len(data) - len(data) % PAGE
         if self._fd < 0 or not size or offset % PAGE or _address(data) % PAGE:
             return 0
         try:
             return os.pwrite(self._fd, data[:size], offset)
         except OSError as err:
-            if err.errno != errno.EINVAL:  # the disk wants larger pages
+            if err.errno != errno.EINVAL:  # the disk needs a larger alignment
                 raise
             self.close()
             return 0
 
     def close(self) -> None:
-        """Close; `write` writes nothing from then on."""
+        """Close the file; `write` returns 0 from now on."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,4 +1,4 @@
-"""The outside world as one value, handed to every server and client."""
+"""The environment as one value, which every server and client gets."""
 
 import random
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from nyala.env.tasks import LoopTasks, Tasks
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Everything that touches the outside world. Made once per process (or simulated process)."""
+    """Access to everything outside the process; one per process or simulated process."""
 
     clock: Clock
     random: random.Random
@@ -21,5 +21,5 @@ class Env:
 
 
 def system_env(rpc: Rpc, compute_threads: int = 2) -> Env:
-    """The real environment; call it on the running loop that will own the process's tasks."""
+    """Return the environment of a real process; call it on the loop that will run the process's tasks."""
     return Env(SystemClock(), system_random(), SystemFiles(), LoopTasks(compute_threads), rpc)

@@ -1,8 +1,8 @@
-"""Files as the product sees them: append, sync, rename, preallocate, map, list.
+"""File system interface: append, sync, rename, preallocate, map, list.
 
-`Files` is the protocol; `SystemFiles` the real one. All calls block: run them in a pool
-(`tasks.run(Lane.DISK, ...)`) except tiny ones at start. Paths are plain strings with `/`.
-An `OSError` is passed on unchanged: the caller decides which replicas it affects.
+`Files` is the protocol, `SystemFiles` its implementation. All calls block: run them in a lane
+(`tasks.run(Lane.DISK, ...)`), except short ones at start. Paths are strings with `/`. An `OSError` is passed
+on unchanged: the caller decides which replicas it affects.
 """
 
 import contextlib
@@ -20,26 +20,26 @@ Buffer = bytes | bytearray | memoryview
 
 
 class AppendFile(Protocol):
-    """One file open for appending. Its owner tracks the offset; one writer at a time."""
+    """A file open for appending, by one writer at a time."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers, in order, after what was appended; return the new end offset."""
+        """Append the buffers, in order; return the new end offset."""
         ...
 
     def sync(self, *, data_only: bool) -> None:
-        """Make everything appended durable. `data_only` suffices inside the preallocated length."""
+        """Make all appended data durable; `data_only` suffices within the preallocated length."""
         ...
 
     def release(self) -> None:
-        """Drop durable bytes from the page cache: they are not read again soon."""
+        """Drop durable bytes from the page cache."""
         ...
 
     def preallocate(self, length_bytes: int) -> None:
-        """Reserve disk space up to this length; the reserved part reads as zeros."""
+        """Allocate disk space up to a length; the unwritten part reads as zeros."""
         ...
 
     def truncate(self, length_bytes: int) -> None:
-        """Cut or extend the file to this length; the next append goes to its end."""
+        """Truncate or extend the file; the next append is at its end."""
         ...
 
     def close(self) -> None:
@@ -51,48 +51,48 @@ class Files(Protocol):
     """A file system, real or simulated."""
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> AppendFile:
-        """Open (create if missing) for appending from `offset` on.
+        """Open a file, created if missing, for appending from `offset` on.
 
         Args:
             path: of the file.
             offset: in bytes.
-            direct: written past the page cache where that is possible, as it is not read soon.
+            direct: bypass the page cache if possible, because the file is not read soon.
         """
         ...
 
     def open_new(self, path: str) -> NewFile:
-        """Create a large file that is not read soon; it is written while the next part is produced."""
+        """Create a large file that is not read soon, with write-behind."""
         ...
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file; fewer than asked for at its end.
+        """Return bytes of a file; fewer than requested at its end.
 
         Args:
             path: of the file.
             offset: in bytes.
-            length: in bytes.
+            length: in bytes; None: to the end.
         """
         ...
 
     def map(self, path: str) -> memoryview:
-        """Return a read-only view of a whole file; it stays valid after the file is removed."""
+        """Return a read-only map of a file; it stays valid after the file is removed."""
         ...
 
     @property
     def intact(self) -> bool:
-        """Whether every page of every mapped file could be read when it was touched: the rule."""
+        """True if every accessed page of every mapped file could be read."""
         ...
 
     def unreadable_offset(self, mapped: memoryview) -> int | None:
-        """Return the offset of a page of a mapped file that could not be read, and reads as zeros."""
+        """Return the offset of an unreadable page of a mapped file, which reads as zeros; None: none."""
         ...
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a file durably: write beside it, sync, rename, sync the directory."""
+        """Replace a file atomically and durably: write a temporary file, sync, rename, sync the directory."""
         ...
 
     def write_new(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """Write a whole new file and sync it. Its name is durable only after `sync_dir`."""
+        """Write a new file and sync it; its name is durable only after `sync_dir`."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -100,15 +100,15 @@ class Files(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; no error if it is not there."""
+        """Remove a file; no error if it does not exist."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it; no error if it is not there."""
+        """Remove a directory tree; no error if it does not exist."""
         ...
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents; no error if it is there. Synced into its parent."""
+        """Create a directory and its parents, durably; no error if it exists."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -116,23 +116,23 @@ class Files(Protocol):
         ...
 
     def list(self, path: str) -> list[str]:
-        """Return the sorted names in a directory; empty if it is not there."""
+        """Return the sorted names in a directory; empty if it does not exist."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     def size(self, path: str) -> int:
-        """Length of a file in bytes."""
+        """Return the size of a file in bytes."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Free space of the file system that holds `path`."""
+        """Return the free space of the file system of `path`, in bytes."""
         ...
 
     def lock(self, path: str) -> bool:
-        """Take an exclusive lock on a file for this process's life; False if another has it."""
+        """Lock a file exclusively until this process exits; False: another process has the lock."""
         ...
 
 
@@ -147,7 +147,7 @@ class SystemAppendFile:
         self._released = offset
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers with vectored writes; return the new end offset."""
+        """Append the buffers with vectored writes; return the new end offset."""
         queue = [memoryview(b).cast("B") for b in buffers if len(b)]
         while queue:
             written = 0 if self._direct is None else self._direct.write(queue[0], self._end)
@@ -160,24 +160,24 @@ class SystemAppendFile:
         return self._end
 
     def sync(self, *, data_only: bool) -> None:
-        """Sync data alone, or data and file facts."""
+        """Sync the data, or data and metadata."""
         end = self._end
         (os.fdatasync if data_only else os.fsync)(self._fd)
         self._durable = end
 
     def release(self) -> None:
-        """Let the kernel have the pages for what is written next; it keeps those that are not durable."""
+        """Drop durable pages from the page cache, so that the kernel reuses them."""
         if hasattr(os, "posix_fadvise"):
             size = self._durable - self._released
             os.posix_fadvise(self._fd, self._released, size, os.POSIX_FADV_DONTNEED)
         self._released = self._durable
 
     def preallocate(self, length_bytes: int) -> None:
-        """posix_fallocate, so that a full disk is known now and not in mid-append."""
+        """Allocate space with posix_fallocate, so that a full disk is detected before an append."""
         os.posix_fallocate(self._fd, 0, length_bytes)
 
     def truncate(self, length_bytes: int) -> None:
-        """Cut the file; the next append goes to its end."""
+        """Truncate the file; the next append is at its end."""
         os.ftruncate(self._fd, length_bytes)
         self._end = length_bytes
 
@@ -195,33 +195,33 @@ class SystemFiles:
         self._locks: list[int] = []
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> SystemAppendFile:
-        """Open (create if missing) for appending from `offset` on.
+        """Open a file, created if missing, for appending from `offset` on.
 
         Args:
             path: of the file.
             offset: in bytes.
-            direct: written past the page cache where that is possible, as it is not read soon.
+            direct: bypass the page cache if possible, because the file is not read soon.
         """
         return SystemAppendFile(path, offset, direct=direct)
 
     def open_new(self, path: str) -> WriteBehindFile:
-        """Make a file that is written by a thread, past the system's memory: see `behind.py`."""
+        """Create a write-behind file that bypasses the page cache; see `behind.py`."""
         return WriteBehindFile(SystemAppendFile(path, 0, direct=True))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file; fewer than asked for at its end.
+        """Return bytes of a file; fewer than requested at its end.
 
         Args:
             path: of the file.
             offset: in bytes.
-            length: in bytes.
+            length: in bytes; None: to the end.
         """
         with open(path, "rb") as file:
             file.seek(offset)
             return file.read() if length is None else file.read(length)
 
     def map(self, path: str) -> memoryview:
-        """Map a file read-only; the pages stay after the file is removed."""
+        """Map a file read-only; the map stays valid after the file is removed."""
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size == 0:
                 return memoryview(b"")
@@ -232,22 +232,22 @@ class SystemFiles:
 
     @property
     def intact(self) -> bool:
-        """Whether every page of every mapped file of this process could be read when it was touched."""
+        """True if every accessed page of every mapped file of this process could be read."""
         return guard.intact
 
     def unreadable_offset(self, mapped: memoryview) -> int | None:
-        """Return the offset of a page that the file no longer has, or its disk cannot read."""
+        """Return the offset of a page that is beyond the file's end or cannot be read; None: none."""
         return guard.unreadable_offset(mapped)
 
     def write_atomic(self, path: str, data: Buffer) -> None:
-        """Replace a file durably."""
+        """Replace a file atomically and durably."""
         beside = path + ".tmp"
         self.write_new(beside, [data])
         os.replace(beside, path)
         self.sync_dir(os.path.dirname(path))
 
     def write_new(self, path: str, buffers: Sequence[Buffer]) -> None:
-        """Write a whole new file and sync it."""
+        """Write a new file and sync it."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with open(fd, "wb") as file:
             for buffer in buffers:
@@ -260,17 +260,17 @@ class SystemFiles:
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
+        """Remove a directory tree."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents, each synced into its parent."""
+        """Create a directory and its parents, each synced into its parent."""
         missing = []
         while path and not os.path.isdir(path):
             missing.append(path)
@@ -289,27 +289,27 @@ class SystemFiles:
             os.close(fd)
 
     def list(self, path: str) -> list[str]:
-        """Return the sorted names in a directory; empty if it is not there."""
+        """Return the sorted names in a directory; empty if it does not exist."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         return os.path.exists(path)
 
     def size(self, path: str) -> int:
-        """Length of a file in bytes."""
+        """Return the size of a file in bytes."""
         return os.stat(path).st_size
 
     def free_bytes(self, path: str) -> int:
-        """Free space for an unprivileged process."""
+        """Return the free space for an unprivileged process, in bytes."""
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
 
     def lock(self, path: str) -> bool:
-        """Take a flock that the kernel drops when this process ends, however it ends."""
+        """Take a flock, which the kernel releases when this process exits."""
         import fcntl  # POSIX only: a client on another system never locks
 
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own: how a synchronous face drives coroutines.
+"""An event loop in its own thread, which runs coroutines for a synchronous API.
 
-One per client. Fork-aware: a child of a process that had a client is told so, and what to do.
+One per client. A forked child of a process that had a client gets an error that says what to do.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ from nyala.common.errors import InvalidArgument, Unavailable
 
 T = TypeVar("T")
 SHUTDOWN_GRACE_S = 1.0
-"""Time in which remaining tasks may end at shutdown; then they are cancelled."""
+"""Seconds for which tasks may run on at shutdown before they are cancelled."""
 CHECK_INTERVAL_S = 5.0
-"""Interval in which a waiting thread checks that the loop still runs."""
+"""Interval in seconds at which a waiting thread checks that the loop runs."""
 AFTER_FORK = (
     "this process was forked from one that had a client, and gRPC does not work after a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
 )
 _first_pid: list[int] = []
-"""The process that made the first loop; a forked child finds its parent here."""
+"""Pid of the process that created the first loop; in a forked child, that of its parent."""
 
 
 class ClosedDuringCall(Unavailable):
-    """The loop was closed by another thread while this one waited; what it waited for may have happened."""
+    """The loop was closed by another thread during the call; the call may have taken effect."""
 
 
 class LoopThread:
     """Runs coroutines for callers on other threads.
 
     Raises:
-        InvalidArgument: the process was forked from one that had made one, closed or not: gRPC's
-            threads are gone, and a call would now and then wait for ever.
+        InvalidArgument: this process was forked from one that had such a loop: gRPC's threads do not exist in
+            the child, and calls could block forever.
     """
 
     def __init__(self, name: str) -> None:
@@ -52,11 +52,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait for its result. Any thread but the loop's own.
+        """Run a coroutine on the loop and wait for its result. Not on the loop's own thread.
 
         Raises:
             InvalidArgument: called in a forked child, or after `close`.
-            ClosedDuringCall: closed by another thread meanwhile.
+            ClosedDuringCall: closed by another thread during the call.
         """
         future = self._submit(work)
         try:
@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def hand_over(self, take: Callable[[T], object], item: T) -> None:
-        """Have `take(item)` called on the loop soon; many threads share one awakening of it.
+        """Schedule `take(item)` on the loop; concurrent threads share one wake-up.
 
         Raises:
             InvalidArgument: as `run`.
@@ -80,16 +80,16 @@ class LoopThread:
             self._loop.call_soon_threadsafe(self._run_queue)
 
     def _run_queue(self) -> None:
-        self._wakeup_pending = False  # before the queue is looked at: who comes later calls again
+        self._wakeup_pending = False  # cleared first, so that later items schedule another run
         while self._queue:
             take, item = self._queue.popleft()
             take(item)
 
     def wait(self, done: Callable[[float], bool]) -> None:
-        """Wait until `done(seconds to wait)` is true, as long as there is a loop that may do it.
+        """Wait until `done(timeout in seconds)` returns true, while the loop runs.
 
         Raises:
-            ClosedDuringCall: closed by another thread meanwhile.
+            ClosedDuringCall: closed by another thread during the call.
         """
         while not done(CHECK_INTERVAL_S):
             if not self._thread.is_alive():
@@ -113,7 +113,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Yield the items of an async iterator, fetching one ahead. Any thread but the loop's own.
+        """Yield the items of an async iterator, with one item prefetched. Not on the loop's own thread.
 
         Raises:
             InvalidArgument, ClosedDuringCall: as `run`.
@@ -140,17 +140,17 @@ class LoopThread:
             closing = getattr(items, "aclose", None)
             if closing is not None and not self.closed:
                 ended = asyncio.run_coroutine_threadsafe(_close_generator(closing), self._loop)
-                # The garbage collector may end an iterator on the loop's own thread: it cannot wait there.
+                # The garbage collector may close an iterator on the loop's own thread, which cannot wait.
                 if threading.current_thread() is not self._thread:
                     ended.result()
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called, or this is a forked child."""
+        """True if `close` was called, or this is a forked child."""
         return self._loop.is_closed() or os.getpid() != self._pid
 
     def close(self) -> None:
-        """End what still runs on the loop, then the loop and its thread; a second call does nothing."""
+        """Stop all tasks, the loop and its thread; a second call does nothing."""
         if self.closed:
             return
         asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
@@ -176,9 +176,9 @@ def _closed_during_call() -> ClosedDuringCall:
 
 
 async def _end_all() -> None:
-    """Let other tasks end by themselves for a moment, and cancel those that do not.
+    """Wait a moment for other tasks to end, and cancel the rest.
 
-    A gRPC call that was cancelled tells its poller when it is over; its loop must still be there then.
+    A cancelled gRPC call notifies its poller when it is over; the loop must still exist then.
     """
     own = asyncio.current_task()
     others = [t for t in asyncio.all_tasks() if t is not own]
@@ -189,11 +189,11 @@ async def _end_all() -> None:
 
 
 async def _close_generator(close: Callable[[], Awaitable[None]]) -> None:
-    """Close an async generator once the step that was under way has been cancelled."""
+    """Close an async generator once its current step is cancelled."""
     for _ in range(100):
         try:
             await close()
-        except RuntimeError:  # it is still running its last step
+        except RuntimeError:  # its last step still runs
             await asyncio.sleep(0)
         else:
             return

@@ -1,8 +1,9 @@
-"""Mapped files whose pages cannot be read: the file was cut short, or its disk has a bad sector.
+"""Unreadable pages of mapped files: the file was truncated, or its disk has a bad sector.
 
-The kernel says so by SIGBUS, in whatever thread touches the page, and by default that ends the process. Here
-a handler puts a page of zeros in its place and remembers where; whoever used the file asks `lost` before it
-lets out what it made of it. A SIGBUS anywhere else ends the process as ever. Linux; elsewhere maps are bare.
+The kernel raises SIGBUS in the thread that accesses the page, which by default ends the process. Here a
+handler maps a page of zeros in its place and records the offset; users of a map call `unreadable_offset`
+before they return results. A SIGBUS elsewhere ends the process as usual. Linux only; on other systems maps
+are not guarded.
 """
 
 import ctypes
@@ -33,23 +34,23 @@ class _Action(ctypes.Structure):
 
 
 class Guard:
-    """The mapped files of this process. Any thread.
+    """The mapped files of this process. Thread-safe.
 
     Attributes:
-        intact: every page of every file could be read so far: the rule, and all that needs to be asked.
+        intact: every accessed page of every file could be read so far.
     """
 
     def __init__(self) -> None:
         self.intact = True
-        self._ends: dict[int, int] = {}  # of each mapping, by its first address
-        self._lost: dict[int, int] = {}  # offset of the first page that was lost
-        self._handler = _HANDLER(self._fault)  # kept: the kernel has its address
+        self._ends: dict[int, int] = {}  # end of each mapping, by its first address
+        self._lost: dict[int, int] = {}  # offset of the first unreadable page of each mapping
+        self._handler = _HANDLER(self._fault)  # referenced here because the kernel has its address
         self._before = _Action()
         self._libc: Any = None
         self._lock = threading.Lock()
 
     def add(self, mapped: mmap.mmap, view: memoryview) -> None:
-        """Watch over a mapping for as long as it lives."""
+        """Guard a mapping until it is freed."""
         if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32:
             return
         with self._lock:
@@ -60,7 +61,7 @@ class Guard:
         weakref.finalize(mapped, self._forget, start).atexit = False
 
     def unreadable_offset(self, view: memoryview) -> int | None:
-        """Return the offset of a page of a mapping that could not be read; None: none was met so far."""
+        """Return the offset of an unreadable page of a mapping; None: none so far."""
         return None if self.intact else self._lost.get(_address(view))
 
     def _forget(self, start: int) -> None:
@@ -68,7 +69,7 @@ class Guard:
         self._lost.pop(start, None)
 
     def _install(self) -> None:
-        libc = ctypes.PyDLL(None)  # keeps the interpreter's lock: nothing runs in between
+        libc = ctypes.PyDLL(None)  # holds the GIL, so nothing runs in between
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = (
             ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
@@ -79,7 +80,7 @@ class Guard:
         self._libc = libc
 
     def _fault(self, _signal: int, info: int, _context: int) -> None:
-        """Take SIGBUS, in the thread that met it, between two of its instructions."""
+        """Handle SIGBUS, in the thread that raised it."""
         address = ctypes.c_uint64.from_address(info + _SI_ADDR).value
         page = address & -mmap.PAGESIZE
         for start, end in list(self._ends.items()):
@@ -90,15 +91,15 @@ class Guard:
                     self._lost.setdefault(start, page - start)
                     self.intact = False
                     return
-        self._libc.sigaction(signal.SIGBUS, ctypes.byref(self._before), None)  # met again, as ever
+        self._libc.sigaction(signal.SIGBUS, ctypes.byref(self._before), None)  # faults again
 
 
 def _address(view: memoryview) -> int:
-    # A read-only buffer has no `from_buffer`; numpy is imported wherever files are mapped anyway.
+    # ctypes cannot take the address of a read-only buffer; numpy can.
     import numpy as np
 
     return int(np.frombuffer(view, np.uint8).ctypes.data)
 
 
 guard = Guard()
-"""Of this process: there is one SIGBUS."""
+"""The guard of this process; there is one SIGBUS handler."""

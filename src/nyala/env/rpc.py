@@ -1,8 +1,8 @@
-"""Calls between processes: one small interface, satisfied by gRPC and by the simulator.
+"""RPC interface between processes, implemented by gRPC and by the simulator.
 
-A `Method` knows its name, its shape and its codecs, so that both carriers move the same bytes.
-Handlers are plain async methods from message to message; `wire/server.py` or the simulated network
-calls them. An error crosses as (code, message, details) and is raised again as its own class.
+A `Method` has its name, shape and codecs, so that both transports send the same bytes. Handlers are async
+functions from message to message; `wire/server.py` or the simulated network calls them. An error is sent as
+(code, message, details) and raised again as its own class.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -19,12 +19,12 @@ class Shape(Enum):
     UNARY = "unary"  # one request, one response
     SERVER_STREAM = "server_stream"  # one request, many responses
     BIDI = "bidi"  # many requests, many responses
-    ASK = "ask"  # as BIDI, each request with one response of its own (env/asking.py)
+    ASK = "ask"  # as BIDI, with one response per request (env/asking.py)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One remote method. `path` is `package.Service/Method`: gRPC's, without the leading slash."""
+    """One remote method. `path` is `package.Service/Method`, gRPC's without the leading slash."""
 
     path: str
     shape: Shape
@@ -42,7 +42,7 @@ BIDI: `f(async iterator of requests) -> async iterator of responses`. ASK: `f(re
 
 
 class Rpc(Protocol):
-    """The calling side."""
+    """The client side."""
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
         """Send one request to a UNARY method and return its response.
@@ -55,7 +55,7 @@ class Rpc(Protocol):
 
         Raises:
             NyalaError: as the handler raised it; `Unavailable` when the address cannot be reached;
-                `TimedOut` when no answer came in time (the outcome is then not known).
+                `TimedOut` without a response in time (the outcome is then unknown).
         """
         ...
 
@@ -69,7 +69,7 @@ class Rpc(Protocol):
             method: a SERVER_STREAM method (`request` is one message), or a BIDI or an ASK one (`request`
                 is an async iterator of messages).
             request: see `method`.
-            timeout_ms: for the whole stream; None leaves it open.
+            timeout_ms: deadline of the whole stream, from now; None: none.
 
         Raises:
             NyalaError: from the iterator, as for `call`.
@@ -77,7 +77,7 @@ class Rpc(Protocol):
         ...
 
     def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.asking`. It connects in the background.
+        """Open a stream of requests to an ASK method, which connects in the background; see `env.asking`.
 
         Args:
             address: host:port.

@@ -1,4 +1,4 @@
-"""The hybrid clock of a server: bounds every hybrid time received before it is merged."""
+"""The hybrid clock of a server, which limits received hybrid times before they are merged."""
 
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
@@ -9,20 +9,20 @@ from nyala.env.tasks import Tasks
 
 
 class FarAhead(Unavailable):
-    """A hybrid time is further in the future than `clock_max_ahead_ms`; no clock was moved."""
+    """A hybrid time is further ahead than `clock_max_ahead_ms`; the clock did not change."""
 
 
 class ServerClock:
-    """A hybrid clock that merges no stamp too far ahead of its physical time. On the loop only.
+    """A hybrid clock that rejects timestamps too far ahead of physical time. Used on the event loop only.
 
     Args:
         clock: of the machine.
-        files: where the ceiling is kept.
+        files: file system of the ceiling.
         path: file of the ceiling.
-        max_ahead_ms: how far ahead of physical time a merged stamp may be.
+        max_ahead_ms: maximum by which a merged timestamp may be ahead of physical time.
 
     Attributes:
-        physical: the time that bounds what is merged.
+        physical: the physical time.
         limit_us: `max_ahead_ms` in microseconds.
     """
 
@@ -63,7 +63,7 @@ class ServerClock:
         """See `HybridClock.merge`.
 
         Raises:
-            FarAhead: the stamp is too far in the future; nothing was moved.
+            FarAhead: the timestamp is too far ahead; nothing changed.
         """
         return self._hybrid.merge(stamp)
 
@@ -71,8 +71,8 @@ class ServerClock:
         """See `HybridClock.advance_past`.
 
         Raises:
-            FarAhead: the stamp is too far in the future; nothing was moved.
-            OSError: the ceiling cannot be written; nothing was moved.
+            FarAhead: the timestamp is too far ahead; nothing changed.
+            OSError: the ceiling cannot be written; nothing changed.
         """
         await self._hybrid.advance_past(stamp)
 
@@ -86,7 +86,7 @@ class ServerClock:
             )
 
     def ahead_us(self, stamp: int) -> int:
-        """Return how far a stamp lies ahead of physical time, in microseconds; negative: behind it."""
+        """Return the microseconds by which a timestamp is ahead of physical time; negative: behind."""
         return to_micros(stamp) - self.physical.wall_us()
 
 

@@ -1,7 +1,7 @@
-"""Physical time of a server: its wall clock, unless that jumps away from what other servers' clocks say.
+"""Physical time of a server: its wall clock, unless that jumps away from the other servers' clocks.
 
-No clock of a machine is right for certain: it may start in 1970 or in 2050, and be set right or wrong while a
-server runs. A stamp cannot be taken back, so a jump is not followed on the wall clock's word alone.
+The clock of a machine may be wrong: it may start in 1970 or in 2050, and be set, rightly or wrongly, while a
+server runs. A timestamp cannot be revoked, so a jump of the wall clock alone is not followed.
 """
 
 from collections.abc import Callable, Collection
@@ -10,11 +10,11 @@ from enum import Enum
 from nyala.env.clock import Clock
 
 ISOLATION_US = 3_000_000
-"""A server that has heard of no other for so long after its start has no clock but its own."""
+"""Microseconds after the start after which a server without contact to others trusts its own clock."""
 
 
 class ClockVerdict(Enum):
-    """Comparison of this machine's wall clock with those of the other servers."""
+    """Result of comparing this machine's wall clock with those of the other servers."""
 
     UNKNOWN = "no other is known"
     AGREED = "a majority agrees with it"
@@ -27,18 +27,20 @@ def _no_offsets() -> Collection[int]:
 
 
 class SteadyClock:
-    """A `Clock` whose wall time does not jump on the word of one machine.
+    """A `Clock` whose wall time does not follow a jump of one machine's clock.
 
-    A jump is a difference of more than `limit_ms` between the wall clock and what its last reading and the
-    monotonic clock make of it; after a restart, the time up to which the earlier life may have stamped is
-    the last reading. Smaller steps are followed. After a jump:
+    A jump is a difference of more than `limit_ms` between the wall clock and the time expected from its last
+    reading and the monotonic clock; after a restart, the last reading is the time up to which the earlier run
+    may have assigned timestamps. Smaller steps are followed. After a jump:
 
-        a majority agrees with the wall clock, or no other server was ever heard of    it is followed
-        a majority agrees on another time                                              that is followed
-        otherwise                                                time goes on by the monotonic clock
+        a majority agrees with the wall clock, or there was never contact to another server    it is followed
+        a majority agrees on another time                                                      that is
+        followed otherwise                                                       time advances by the
+        monotonic clock
 
-    Forward it is followed at once; back by going at half the pace until the clock that is followed has caught
-    up: what was stamped before lies ahead of it, and others refuse a hybrid time far ahead of their clocks.
+    A forward jump is followed at once. A backward jump is followed by running at half speed until the
+    followed clock has caught up: earlier timestamps are ahead of it, and other servers reject hybrid times
+    far ahead of their clocks.
 
     Args:
         clock: of the machine.
@@ -51,26 +53,26 @@ class SteadyClock:
         self._offsets: Callable[[], Collection[int]] = _no_offsets
         self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
-        self._others_seen = False  # another server was ever heard of
+        self._others_seen = False  # there was contact to another server
 
     def compare(self, offsets: Callable[[], Collection[int]]) -> None:
-        """Compare with others from now on.
+        """Set the source of the other servers' clocks.
 
         Args:
-            offsets: returns how far the others' wall clocks are ahead of this machine's, in microseconds.
+            offsets: returns the microseconds by which the others' wall clocks are ahead of this one.
         """
         self._offsets = offsets
 
     def resume_from(self, at_us: int) -> None:
-        """Take it that it was `at_us` when the earlier life of this server ended."""
+        """Set the last reading to `at_us`, the time at which the earlier run ended."""
         self._at_us = at_us
 
     def monotonic_us(self) -> int:
-        """Microseconds from an arbitrary start; never goes back."""
+        """Microseconds from an arbitrary start; never decreases."""
         return self._clock.monotonic_us()
 
     def wall_us(self) -> int:
-        """Microseconds since the epoch, as far as they can be believed."""
+        """Microseconds since the epoch, without unconfirmed jumps."""
         now_us, wall_us = self._clock.monotonic_us(), self._clock.wall_us()
         elapsed_us = now_us - self._monotonic_us
         at_us = self._at_us + elapsed_us
@@ -91,7 +93,7 @@ class SteadyClock:
         return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
 
     def verdict(self) -> tuple[ClockVerdict, int]:
-        """Return what the others say, and how far the time that a majority agrees on is ahead of the wall."""
+        """Return the verdict, and the microseconds by which the majority is ahead of the wall clock."""
         offsets = sorted(self._offsets())
         if not offsets:
             return ClockVerdict.UNKNOWN, 0
@@ -108,5 +110,5 @@ class SteadyClock:
         return sum(abs(o - to) <= self._limit_us for o in offsets)
 
     def ahead_us(self) -> int:
-        """Return how far the time told here is ahead of the machine's wall clock."""
+        """Return the microseconds by which this clock is ahead of the machine's wall clock."""
         return self.wall_us() - self._clock.wall_us()

@@ -1,10 +1,9 @@
-"""Named background tasks, the pools for blocking work, and orderly shutdown.
+"""Background tasks, lanes for blocking calls, and orderly shutdown.
 
-One event loop owns all replicas of a process. Blocking work goes to a lane:
-DISK (WAL writes and syncs, one thread, in order), APPLY (state machines, one thread, in order),
-COMPUTE (flush, compaction, scans: a small pool on immutable inputs), CLOCK (the hybrid clock's ceiling, one
-thread: it must not wait for a sync of the log).
-The simulator's `Tasks` runs lanes inline at virtual times.
+One event loop owns all replicas of a process. Blocking calls run in a lane: DISK (writes and syncs of the
+log, one thread, in order), APPLY (state machines, one thread, in order), COMPUTE (flush, compaction, scans: a
+thread pool on immutable inputs), CLOCK (the hybrid clock's ceiling, one thread, because it must not wait for
+a sync of the log). The simulator's `Tasks` runs lanes inline at virtual times.
 """
 
 import asyncio
@@ -40,11 +39,11 @@ class Tasks(Protocol):
         ...
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        """Let time pass."""
+        """Sleep."""
         ...
 
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a blocking call in a lane and return its result. All but COMPUTE keep call order."""
+        """Run a blocking call in a lane and return its result. Lanes but COMPUTE keep the call order."""
         ...
 
     async def run_brief(
@@ -52,32 +51,32 @@ class Tasks(Protocol):
     ) -> T:
         """As `run`, for a call that should take well below a millisecond.
 
-        It may run on the loop's own thread, if the lane is idle and such calls have proved short: that
-        saves two switches between threads.
+        It may run on the loop's own thread if the lane is idle and recent calls were short: that saves two
+        thread switches.
         """
         ...
 
     async def close(self) -> None:
-        """Cancel all tasks, wait for them, then wait for what runs in the lanes."""
+        """Cancel all tasks and wait for them, then for the calls in the lanes."""
         ...
 
 
 Job = tuple["asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 BRIEF_S = 0.001
 BRIEF_CALLS = 32
-"""Consecutive short calls after which the next one may run on the loop's thread."""
+"""Number of consecutive short calls after which the next one may run on the loop's thread."""
 
 
 class _Thread:
-    """A lane of one thread: jobs in order, results by the loop.
+    """A lane with one thread: jobs in order, results set on the loop.
 
-    An executor's futures cost as much again as the loop's own, and each write to the log is a job.
+    Faster than an executor, whose futures cost as much as the loop's; each write to the log is a job.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._pending = 0  # handed in and not settled; changed by the loop alone
+        self._pending = 0  # jobs without a result; changed on the loop only
         self._brief_calls = 0
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -104,7 +103,7 @@ class _Thread:
                 )
 
         if self._brief_calls >= BRIEF_CALLS and not self._pending:
-            return timed()  # nothing else runs: whatever the lane gets, it gets from this thread
+            return timed()  # nothing else runs in the lane, which gets its jobs from this thread
         return await self.run(timed, (), {})
 
     def _work(self) -> None:
@@ -120,7 +119,7 @@ class _Thread:
                 self._loop.call_soon_threadsafe(self._settle, done, result, error)
             except RuntimeError:  # the loop is closed: no task waits
                 return
-            del job, done, fn, args, kwargs, result, error  # not kept until the next job comes
+            del job, done, fn, args, kwargs, result, error  # released before the next job
 
     def _settle(self, done: "asyncio.Future[T]", result: T, error: BaseException | None) -> None:
         self._pending -= 1
@@ -137,7 +136,7 @@ class _Thread:
 
 
 class LoopTasks:
-    """Tasks on the running asyncio loop, lanes on threads. Make it on the loop.
+    """Tasks on the running asyncio loop, lanes on threads. Create it on the loop.
 
     Args:
         compute_threads: size of the COMPUTE pool.
@@ -161,7 +160,7 @@ class LoopTasks:
             log.error("background task %s failed", task.get_name(), exc_info=err)
 
     async def sleep_ms(self, duration_ms: float) -> None:
-        """Let real time pass."""
+        """Sleep in real time."""
         await asyncio.sleep(duration_ms / 1000)
 
     async def run(self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -174,7 +173,7 @@ class LoopTasks:
     async def run_brief(
         self, lane: Lane, fn: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a short blocking call in the lane, or in its place."""
+        """Run a short blocking call in the lane, or on the loop's thread."""
         return await self._thread(lane).run_brief(fn, args, kwargs)
 
     def _thread(self, lane: Lane) -> _Thread:
