@@ -1,6 +1,7 @@
 """Findings of ksck from the replicas of a tablet: leaders, states, logs that lag or do not fit."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,18 +113,46 @@ def test_a_master_whose_catalog_failed_is_no_follower():
     ]
 
 
-def test_a_tablet_server_whose_clock_is_wrong_is_named():
-    class Servers:
-        async def call(self, address: str, method: object, *_: object, **__: object) -> object:
-            if method is not methods.LIST_TABLETS:
-                return pb.CopyStatusResponse()
-            refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
-            return pb.ListTabletsResponse(problems=[refused] if address == "a:1" else [])
+class Servers:
+    """Tablet servers: what each lists by its address, and the same copies under way on all."""
 
-    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
-    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
-    known: Any = core
-    asyncio.run(_check_tservers(known, entries, health))
+    def __init__(
+        self,
+        lists: Callable[[str], pb.ListTabletsResponse],
+        copies: Sequence[pb.CopyProgress] = (),
+    ) -> None:
+        self._lists = lists
+        self._copies = copies
+
+    async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
+        if method is methods.LIST_TABLETS:
+            return self._lists(address)
+        assert method is methods.COPY_STATUS
+        return pb.CopyStatusResponse(copies=self._copies)
+
+
+def listing(problems: Sequence[str] = (), **reports: dict[str, str]) -> pb.ListTabletsResponse:
+    """Return a server's list: its problems, and of each tablet what is not as in a running replica."""
+    answer = pb.ListTabletsResponse(problems=problems)
+    for tablet, report in reports.items():
+        told = answer.tablets.add().report
+        told.tablet_id, told.state = tablet, "RUNNING"
+        for name, value in report.items():
+            setattr(told, name, value)
+    return answer
+
+
+def checked(servers: Servers, uuids: str = "ab") -> tuple[ClusterHealth, Any]:
+    """Return what ksck finds on some tablet servers, and their replicas."""
+    health = ClusterHealth()
+    core: Any = SimpleNamespace(env=SimpleNamespace(rpc=servers))
+    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in uuids]
+    return health, asyncio.run(_check_tservers(core, entries, health))
+
+
+def test_a_tablet_server_whose_clock_is_wrong_is_named():
+    refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
+    health, _ = checked(Servers(lambda at: listing([refused] if at == "a:1" else [])))
     assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
     (problem,) = health.problems
     assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
@@ -134,23 +163,8 @@ def test_memory_that_replicas_and_their_server_tell_of_is_named_once_in_text_and
         "70 MiB of memory are in use (rows 70), more than memory_budget_bytes (64 MiB) allows"
     )
     full = "the log cannot grow, and writes are refused here: No space left on device"
-
-    class Servers:
-        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
-            if method is methods.COPY_STATUS:
-                return pb.CopyStatusResponse()
-            answer = pb.ListTabletsResponse(problems=[strained, full])
-            for tablet in "xy":
-                status = answer.tablets.add()
-                status.report.tablet_id = tablet
-                status.report.state = "RUNNING"
-                status.report.error = strained
-            return answer
-
-    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
-    known: Any = core
-    entry = pb.ServerEntry(uuid="a", address="a:1", role="tserver")
-    asyncio.run(_check_tservers(known, [entry], health))
+    found = listing([strained, full], x={"error": strained}, y={"error": strained})
+    health, _ = checked(Servers(lambda _: found), "a")
     assert health.problems == [f"tablet server a:1: {text}" for text in (strained, full)]
     assert health.as_dict()["problems"] == health.problems
     assert not health.as_dict()["healthy"]
@@ -159,22 +173,11 @@ def test_memory_that_replicas_and_their_server_tell_of_is_named_once_in_text_and
 def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     clock = "clock ceiling cannot be saved: [Errno 28] No space left on device"
 
-    class Servers:
-        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
-            if method is methods.COPY_STATUS:
-                return pb.CopyStatusResponse()
-            answer = pb.ListTabletsResponse()
-            for tablet in "xyz":
-                status = answer.tablets.add()
-                status.report.tablet_id = tablet
-                status.report.state = "FAILED" if tablet == "z" else "RUNNING"
-                status.report.error = clock if address == "b:1" else ""
-            return answer
+    def lists(address: str) -> pb.ListTabletsResponse:
+        report = {"error": clock if address == "b:1" else ""}
+        return listing(x=report, y=report, z=report | {"state": "FAILED"})
 
-    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
-    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
-    known: Any = core
-    asyncio.run(_check_tservers(known, entries, health))
+    health, _ = checked(Servers(lists))
     assert [state for *_, state in health.tservers] == ["HEALTHY", "UNHEALTHY"]
     assert health.problems == [f"tablet server b:1: {clock}"]
 
@@ -184,42 +187,23 @@ def test_a_server_whose_disk_is_slow_is_named_once():
         "the log's disk is slow: a round of writes takes 400 ms here and 1 ms at the fastest peer"
     )
 
-    class Servers:
-        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
-            if method is methods.COPY_STATUS:
-                return pb.CopyStatusResponse()
-            answer = pb.ListTabletsResponse()
-            for tablet in "xy":
-                status = answer.tablets.add()
-                status.report.tablet_id = tablet
-                status.report.state = "RUNNING"
-                status.report.warning = slow if address == "b:1" else ""
-            return answer
+    def lists(address: str) -> pb.ListTabletsResponse:
+        report = {"warning": slow if address == "b:1" else ""}
+        return listing(x=report, y=report)
 
-    health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
-    entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in "ab"]
-    known: Any = core
-    asyncio.run(_check_tservers(known, entries, health))
+    health, _ = checked(Servers(lists))
     assert [state for *_, state in health.tservers] == ["HEALTHY", "UNHEALTHY"]
     assert health.problems == [f"tablet server b:1: {slow}"]
 
 
 def test_a_copy_under_way_is_told_with_its_progress():
-    class Servers:
-        async def call(self, address: str, method: object, *_: object, **__: object) -> Any:
-            if method is methods.LIST_TABLETS:
-                return pb.ListTabletsResponse()
-            known: dict[str, Any] = {"tablet_id": "x", "source_address": "a:1", "bytes_total": 20}
-            return pb.CopyStatusResponse(
-                copies=[
-                    pb.CopyProgress(stage="FILES", bytes_done=10, **known),
-                    pb.CopyProgress(stage="DONE", tablet_id="y"),
-                ]
-            )
-
-    core: Any = SimpleNamespace(env=SimpleNamespace(rpc=Servers()))
-    entry = pb.ServerEntry(uuid="c", address="c:1", role="tserver")
-    found = asyncio.run(_check_tservers(core, [entry], ClusterHealth()))
+    copies = [
+        pb.CopyProgress(
+            stage="FILES", bytes_done=10, tablet_id="x", source_address="a:1", bytes_total=20
+        ),
+        pb.CopyProgress(stage="DONE", tablet_id="y"),
+    ]
+    _, found = checked(Servers(lambda _: listing(), copies), "c")
     assert list(found["c"]) == ["x"]
     problems = _tablet_problems(TABLET, told() | found, TABLE)
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems

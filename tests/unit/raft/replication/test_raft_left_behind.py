@@ -33,6 +33,15 @@ def votes_only(group: Cluster, leader: str) -> None:
     group.network.clear()
 
 
+def led_anew(options: RaftOptions | None = None) -> Cluster:
+    """Return a group with a new leader, 1, that nobody has answered; the log of 3 is behind."""
+    group = Cluster((ONE, TWO, THREE), options=options)
+    group.elect(TWO)
+    write(group, TWO, 5, without=(THREE,))
+    votes_only(group, ONE)
+    return group
+
+
 def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_call():
     group = Cluster((ONE, TWO, THREE, FOUR, FIVE))
     group.elect(ONE)
@@ -55,10 +64,7 @@ def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_c
 
 
 def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
-    group = Cluster((ONE, TWO, THREE))
-    group.elect(TWO)
-    write(group, TWO, 5, without=(THREE,))
-    votes_only(group, ONE)
+    group = led_anew()
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [], "both may be level"
@@ -76,10 +82,7 @@ def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
 
 
 def test_a_new_leader_gives_up_at_once_whom_it_has_heard_to_be_behind():
-    group = Cluster((ONE, TWO, THREE))
-    group.elect(TWO)
-    write(group, TWO, 5, without=(THREE,))
-    votes_only(group, ONE)
+    group = led_anew()
     end = group[ONE].last.index + 1
     group.tick(ONE, group.options.heartbeat_ticks)
     # of the refused probe's answer the leader learns where the logs part; nothing is agreed yet
@@ -102,10 +105,7 @@ def _resent(message: AnyMessage) -> bool:
 
 
 def test_who_is_absent_while_the_group_sleeps_is_given_up_though_no_tick_passes():
-    group = Cluster((ONE, TWO, THREE), options=RaftOptions(quiesce_heartbeats=2))
-    group.elect(TWO)
-    write(group, TWO, 5, without=(THREE,))
-    votes_only(group, ONE)
+    group = led_anew(RaftOptions(quiesce_heartbeats=2))
     group.crash(THREE)
     server = group.servers[ONE]
     for _ in range(20):

@@ -244,13 +244,19 @@ def test_much_that_is_needed_is_not_moved_over_and_over():
     run(main)
 
 
+async def with_unreadable_entries(machine):
+    """A log that keeps its oldest segment, since an entry of A in it cannot be read."""
+    wal = await idle_and_busy(machine)
+    damage(machine, entry(3).payload)
+    assert await collected(wal) == 0
+    assert list(wal.unreadable) == [A]
+    return wal
+
+
 def test_entries_that_cannot_be_read_are_named_and_stay():
     async def main(loop):
         machine = Machine(loop)
-        wal = await idle_and_busy(machine)
-        damage(machine, entry(3).payload)
-        assert await collected(wal) == 0
-        assert list(wal.unreadable) == [A]
+        wal = await with_unreadable_entries(machine)
         wal.release(A)
         assert await collected(wal) > 0
         assert not wal.unreadable
@@ -263,10 +269,7 @@ def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
 
     async def main(loop):
         machine = Machine(loop)
-        wal = await idle_and_busy(machine)
-        damage(machine, entry(3).payload)
-        assert await collected(wal) == 0
-        assert list(wal.unreadable) == [A]
+        wal = await with_unreadable_entries(machine)
         forgotten = loop.create_future()
         wal.forget(A, forgotten.set_result)
         assert await forgotten is None
