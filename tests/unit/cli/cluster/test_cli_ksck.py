@@ -135,10 +135,10 @@ def listing(problems: Sequence[str] = (), **reports: dict[str, str]) -> pb.ListT
     """Return a server's list: its problems, and of each tablet what is not as in a running replica."""
     answer = pb.ListTabletsResponse(problems=problems)
     for tablet, report in reports.items():
-        told = answer.tablets.add().report
-        told.tablet_id, told.state = tablet, "RUNNING"
+        listed = answer.tablets.add().report
+        listed.tablet_id, listed.state = tablet, "RUNNING"
         for name, value in report.items():
-            setattr(told, name, value)
+            setattr(listed, name, value)
     return answer
 
 
