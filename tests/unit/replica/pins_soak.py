@@ -28,7 +28,7 @@ PADDING = b"x" * 8000
 
 @dataclass(slots=True)
 class Measured:
-    """What the two living servers held, once every ten seconds of virtual time; the greater of both."""
+    """Sizes on the two living servers, once every ten seconds of virtual time; the greater of both."""
 
     segments: list[int] = field(default_factory=list)
     entries_bytes: list[int] = field(default_factory=list)

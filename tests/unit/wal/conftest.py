@@ -1,4 +1,4 @@
-"""What the tests of the log share."""
+"""Fixtures of the tests of the log."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What users may write as partitioning, and what is refused with which words."""
+"""Partitioning as users write it, and the messages of what is refused."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

@@ -5,19 +5,23 @@ Python's `datetime` and `date` have the years 1 to 9999; a column holds more (D1
 
 import json
 import pickle
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
 import nyala
 from nyala.cli.output import Format, show
-from nyala.cli.table_alter import _value
+from nyala.cli.table_alter import column_set_default
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.batches import to_batches
@@ -223,7 +227,7 @@ def test_far_times_read_as_numpys(micros, days):
 
 @pytest.mark.parametrize("how", list(Format))
 def test_listings_show_lists_and_structs_of_far_times(how, capsys):
-    """What `nyala sql` prints of nested results."""
+    """Output of `nyala sql` for nested results."""
     far, near = scalar(MOST, NAIVE), scalar(0, NAIVE)
     nested = pa.table({
         "l": pa.array([[MOST, None, 0]], pa.list_(NAIVE)),
@@ -242,13 +246,21 @@ def test_listings_show_lists_and_structs_of_far_times(how, capsys):
 
 
 @pytest.mark.parametrize("text", ["0000-01-01 00:00:00", "9999-12-31 00:00:00"])
-def test_a_default_given_to_the_command_line_may_have_any_year_of_four_digits(text):
+def test_a_default_given_to_the_command_line_may_have_any_year_of_four_digits(
+    text, monkeypatch, capsys
+):
     """Year 0 was an OverflowError of Python's."""
-    schema, given_default = pa.schema([("k", pa.int64()), ("v", NAIVE)]), _value(text, NAIVE)
-    made = from_arrow(schema, ["k"], defaults={"v": given_default})
+    schema, steps = pa.schema([("k", pa.int64()), ("v", NAIVE)]), mock.Mock()
+    table = SimpleNamespace(definition=from_arrow(schema, ["k"]), alter=lambda: steps)
+    client = SimpleNamespace(table=lambda _name: table)
+    monkeypatch.setattr("nyala.client.connect", lambda _masters: nullcontext(client))
+    column_set_default("t", "v", text, "")
+    ((column, given_default),) = [call.args for call in steps.set_default.mock_calls if call.args]
+    made = from_arrow(schema, ["k"], defaults={column: given_default})
     assert str_of(made.column("v").default) == text
-    with pytest.raises(InvalidArgument, match="1" + text):
-        _value("1" + text, NAIVE)
+    with pytest.raises(typer.Exit):
+        column_set_default("t", "v", "1" + text, "")
+    assert "1" + text in capsys.readouterr().err
 
 
 def test_a_far_time_is_a_value():

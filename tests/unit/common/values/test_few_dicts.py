@@ -40,15 +40,20 @@ def test_both_ways_come_to_the_same(rows):
     assert repr(outcome(rows, 64)) == repr(outcome(rows, 0))
 
 
-def test_rows_of_the_columns_own_types_take_the_short_way():
+def test_rows_of_the_columns_own_types_take_the_short_way(monkeypatch):
     row = {"s": "x", "k": 1, "i": -128, "f": 0.5, "b": b"", "t": None}
-    short = batches._few_dicts([row, row], SCHEMA)
-    assert short is not None
-    assert short.schema == to_batches([row] * 100, SCHEMA)[0].schema
+    (long,) = to_batches([row] * 100, SCHEMA)
+
+    def cast(*_):
+        raise AssertionError("the long way casts each column")
+
+    monkeypatch.setattr(batches, "exact_cast", cast)
+    (short,) = to_batches([row, row], SCHEMA)
+    assert short.schema == long.schema
     assert short.to_pylist() == [{name: row[name] for name in "kisfbt"}] * 2
 
 
 @pytest.mark.parametrize("row", [{"k": True}, {"k": 1.0}, {"k": 1, "i": 300}, {"k": 1, "s": b"x"}, {"s": "x"},
                                  {"k": 1, "x": 1}, {"k": 1, "n": 1}, {}])  # fmt: skip
-def test_everything_else_takes_the_long_way(row):
-    assert batches._few_dicts([row], SCHEMA) is None
+def test_everything_else_comes_to_what_the_long_way_does(row):
+    assert repr(outcome([row], 64)) == repr(outcome([row], 0))

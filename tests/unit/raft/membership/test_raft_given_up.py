@@ -13,7 +13,7 @@ from nyala.raft.messages import AppendEntries
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 
 APART = 100
-"""So many terms lie between those of the dead and that of a rescue, by the tool that orders it."""
+"""Distance of the terms of the dead from that of a rescue, by the tool that orders it."""
 
 
 FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"

@@ -1,4 +1,4 @@
-"""What wakes a group that sleeps, what does not, and what follows from it."""
+"""Events that end the quiescence of a group, events that do not, and their consequences."""
 
 import random
 

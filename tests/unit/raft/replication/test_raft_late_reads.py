@@ -1,4 +1,4 @@
-"""What a leader makes of entries read for a peer too late, and of entries that are not durable there."""
+"""Entries that a leader read for a peer too late, and entries that are not durable at the peer."""
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import AppendEntries, AppendReply

@@ -100,7 +100,7 @@ def test_a_new_leader_gives_up_at_once_whom_it_has_heard_to_be_behind():
 
 
 def _resent(message: AnyMessage) -> bool:
-    """Whether a message is sent since the leader knows where the logs part."""
+    """True for a message that is sent since the leader knows where the logs part."""
     return isinstance(message, AppendEntries) and message.previous.index < 2
 
 

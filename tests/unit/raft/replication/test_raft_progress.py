@@ -1,4 +1,4 @@
-"""What a leader knows of a peer that is full, that lost its log, or that is given up for a copy."""
+"""Progress of a peer that is full, that lost its log, or that is given up for a copy."""
 
 from nyala.raft.progress import Flow, Progress
 from tests.unit.raft.support.raft_harness import Cluster

@@ -1,4 +1,4 @@
-"""How long a member has acknowledged nothing, though it lacks entries: whatever it answers meanwhile."""
+"""Ticks for which a member that lacks entries has acknowledged none, whatever it answers meanwhile."""
 
 from msgspec.structs import replace
 

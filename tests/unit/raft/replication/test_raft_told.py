@@ -1,4 +1,4 @@
-"""What a member was told to be committed is never taken back: not by a late message, nor by a new leader."""
+"""A commit index that a member has learned never falls: not by a late message, nor by a new leader."""
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.messages import AppendEntries, Entry, EntryKind

@@ -25,7 +25,7 @@ Watch = Callable[[str, Ready], None]
 
 @dataclass
 class Disk:
-    """What survives a crash; `pending` does not."""
+    """State that survives a crash; `pending` does not."""
 
     hard: HardState = field(default_factory=HardState)
     config: Configuration | None = None  # the last committed one (consensus metadata)

@@ -18,13 +18,13 @@ LIMIT_US = AWAKE.clock_max_ahead_ms * 1000
 
 
 def until(year):
-    """How far a clock has to jump to be in June of a year, in microseconds."""
+    """Return the jump that sets a clock to June of a year, in microseconds."""
     there = datetime(year, 6, 1, tzinfo=UTC) - datetime.fromtimestamp(WALL_START_US / 1e6, UTC)
     return int(there.total_seconds() * 1e6)
 
 
 def ahead_us(fleet, stamp):
-    """How far a stamp lies ahead of true time."""
+    """Return the lead of a stamp over true time, in microseconds."""
     return to_micros(stamp) - WALL_START_US - fleet.loop.now_us()
 
 

@@ -31,7 +31,7 @@ async def prepared(fleet):
 
 
 def operations(target_dies):
-    """How many file operations the target (or the source) makes in a copy."""
+    """Count the file operations that the target (or the source) makes in a copy."""
     found = []
 
     @story(options=QUICK)

@@ -1,4 +1,4 @@
-"""What goes wrong beside a copy: orders that cross, sources asked twice, writers that never pause, disks."""
+"""Faults beside a copy: orders that cross, sources asked twice, writers that never pause, disks."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What is refused when a replica is copied: by source or target, or on the way; nothing changes then."""
+"""Refusals of a copy, by its source, by its target or on the way; nothing changes then."""
 
 import google_crc32c
 import pytest

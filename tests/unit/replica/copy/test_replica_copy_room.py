@@ -1,4 +1,4 @@
-"""What copies have of the disk is bounded at either end; those beyond wait, say so, and then go on."""
+"""Disk space of copies is bounded at either end; copies beyond the bound wait, say so, and then go on."""
 
 from types import SimpleNamespace
 from typing import Any

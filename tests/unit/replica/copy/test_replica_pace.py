@@ -1,4 +1,4 @@
-"""How fast copies go: at full speed while nobody writes, at a limit beside those who do."""
+"""Rate of copies: unlimited while nobody writes, limited beside writers."""
 
 import pytest
 

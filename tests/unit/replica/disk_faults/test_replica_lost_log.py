@@ -176,7 +176,7 @@ async def test_a_server_that_never_wrote_its_log_starts_again(fleet):
 
 @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_a_deleted_replica_keeps_its_vote_when_the_log_loses_its_end(fleet):
-    """What it promised is in its superblock: the damage of the log is not its own."""
+    """Its promises are in its superblock: damage of the log does not affect them."""
     await fleet.write(b"k 1")
     await fleet.settled()
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))

@@ -1,4 +1,4 @@
-"""What a killed process wrote and nobody synced: whoever reads it makes it durable before it counts.
+"""Writes of a killed process that nobody synced: they are made durable before anything depends on them.
 
 A file is replaced by a rename; between that and the sync of its directory the new one is seen by the next
 process and undone by a power cut. A vote, a ceiling or a cut that was believed must not be taken back.

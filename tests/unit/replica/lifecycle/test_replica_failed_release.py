@@ -15,7 +15,7 @@ SMALL = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 
 
 def memory_of(fleet: Fleet, number: int) -> dict[str, int]:
-    """What a group has in the memory of a server, by part."""
+    """Memory of a group on a server, by part."""
     memory = fleet.host(number).memory
     return {
         str(p): memory.sizes(p).get(GROUP, 0) for p in MemoryPart if memory.sizes(p).get(GROUP, 0)

@@ -1,4 +1,4 @@
-"""How a group starts, new and rebooting alike: whose configuration counts, who leads, when it writes."""
+"""Start of a group, new or after a reboot: the configuration that counts, the leader, the first write."""
 
 from dataclasses import replace
 

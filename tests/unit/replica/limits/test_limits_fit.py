@@ -125,7 +125,7 @@ def test_the_largest_entry_fits_into_frame_record_and_message():
 
 
 def test_a_message_of_many_small_entries_fits_into_a_frame():
-    """What is around each entry counts too, and is not counted by raft_append_bytes."""
+    """The header of each entry takes bytes too, and raft_append_bytes does not count it."""
     smallest = session_header.wrap(b"", CLIENT, 1, 1, 600)
     entries = tuple(Entry(OpId(1, n), n, EntryKind.OPERATION, smallest) for n in range(1, 1001))
     message = AppendEntries(sender=uuid_of(0), to=uuid_of(1), term=1, entries=entries)

@@ -27,7 +27,7 @@ OPTIONS = Options(
     raft_cache_total_bytes=16 * KIB,
 )
 SLACK = 24 * KIB
-"""What is under way when the budget is reached: one message and one group that is applied, of each group."""
+"""Bytes under way when the budget is reached: of each group one message and one batch that is applied."""
 PADDED = b"k 1" + b" " * 1000
 
 

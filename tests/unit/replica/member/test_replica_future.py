@@ -14,7 +14,7 @@ AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 
 
 def furthest_us(fleet):
-    """How far the furthest of all hybrid clocks is ahead of true time."""
+    """Return the largest lead of a hybrid clock over true time, in microseconds."""
     clocks = [p.server.clock for p in fleet.processes]
     return max(
         to_micros(c.peek()) - p.clock.wall_us()

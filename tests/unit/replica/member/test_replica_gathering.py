@@ -1,4 +1,4 @@
-"""When entries are applied: by a leader at once, by its followers a moment later and together."""
+"""Time at which entries are applied: by a leader at once, by its followers a moment later and together."""
 
 from nyala.replica.member.applier import GATHERED, LINGER_MS
 from tests.unit.replica.support.replica_support import story

@@ -1,4 +1,4 @@
-"""What a tablet keeps of its clients has a bound of memory, which travels in each entry and stops nobody."""
+"""Memory of a tablet's client sessions is bounded; the bound is in each entry and refuses no write."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a replica must still know when it begins again, or begins as a copy."""
+"""State that a replica must still have when it restarts, or starts as a copy."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ A, B, C = (ServerUuid(u) for u in "abc")
 
 
 def asked(promise: HardState, candidate: ServerUuid, term: int) -> bool:
-    """Whether a copy that begins with this promise votes for a candidate whose log is no older."""
+    """Return True if a copy that begins with this promise votes for a candidate whose log is no older."""
     members = initial(Member(u, f"{u}:9") for u in (A, B, C))
     node = RaftNode(C, members, promise, random=lambda n: 0)
     node.step(RequestVote(sender=candidate, to=C, term=term, last=OpId(term, 9)), 1)

@@ -1,4 +1,4 @@
-"""What the log keeps though the files and every member have it: unsaved metadata, a copy that begins."""
+"""Entries that the log keeps though files and members have them: unsaved metadata, a copy that begins."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""What happens in a fleet before and around a copy: writes, flushes, a new member."""
+"""Steps before and around a copy: writes, flushes, a new member."""
 
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member

@@ -215,7 +215,7 @@ class CopyFleet(Fleet):
         return progress.error
 
     def leftovers(self, number, group=GROUP):
-        """What a server's disk has of a group, in words."""
+        """Return the paths of a group that a server's disk has."""
         files = (
             self.processes[number].disk.mount()
             if not self.processes[number].alive

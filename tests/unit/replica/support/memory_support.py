@@ -1,4 +1,4 @@
-"""What tests of the memory budget do to a fleet: flushes as tablet servers make them, drawn writes."""
+"""Load of the memory budget's tests: flushes as tablet servers make them, drawn writes."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
-from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.common.ids import SYS_CATALOG, OpId, TabletId
 from nyala.master.catalog.group_state import ReplicaHealth
-from nyala.master.repair import observe
-from nyala.master.repair.observe import RepairView
+from nyala.master.catalog.records import CatalogTablet
+from nyala.master.repair.observe import RepairView, group_state
 from nyala.master.repair.ordered_copies import OrderedCopies
-from nyala.master.tservers import TServer
+from nyala.master.tservers import LeaderReport, TServer
 from nyala.tserver.reports import ChangeLog, MasterView
+from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
@@ -20,7 +21,6 @@ TABLETS = 32
 QUICK = msgspec.structs.replace(
     OPTIONS, member_failed_after_ms=FAILED_MS, repair_interval_ms=200, tserver_unresponsive_ms=2000
 )
-judged = observe._judged
 
 
 @pytest.mark.row("A9")
@@ -81,10 +81,17 @@ def test_a_server_that_does_not_get_on_with_opening_is_given_up():
     server = TServer(server_info("c"), 0, replicas={TabletId("t"): "BOOTSTRAPPING"})
     copies = OrderedCopies(failed_us=100)
     member = pb.Member(uuid="c", voter=True, electable=True)
+    consensus = pb.ConsensusState(config_term=1, config_index=1, leader="l", members=[member])
+    tablet = CatalogTablet(cat.TabletRecord(id="t", consensus=consensus))
+    word = LeaderReport(OpId(1, 1), {server.uuid: "FAILED"})
+    leader = TServer(server_info("l"), 0, leader_reports={tablet.id: word})
 
     def said(now_us):
-        look = RepairView({server.uuid: server}, now_us, {}, lambda _: ())
-        return judged(TabletId("t"), member, ReplicaHealth.FAILED, look, copies)
+        known = {s.uuid: s for s in (server, leader)}
+        look = RepairView(known, now_us, {}, lambda _: ())
+        state = group_state(tablet, pb.TableSpec(replicas=3), look, copies)
+        assert state is not None
+        return state.members[0].health
 
     server.opening, server.opening_us = 3, 1000
     assert said(1100) is ReplicaHealth.SILENT

@@ -87,6 +87,9 @@ class Server:
     async def run(self, _lane, work, *args):
         return work(*args)
 
+    def spawn(self, work, _name):
+        self.spawned = work
+
     async def sleep_ms(self, _duration):
         self.story.append("-")
         self.left -= 1
@@ -105,8 +108,9 @@ class Server:
 
     def _story(self, part, sleeps):
         self.left, self.story = sleeps, []
+        part.start()
         with pytest.raises(asyncio.CancelledError):
-            asyncio.run(part._run())
+            asyncio.run(self.spawned)
         return " ".join(self.story).replace("merge ", "").replace("flush ", "").split()[1:-1]
 
 

@@ -82,25 +82,27 @@ class Looks:
     async def run(self, _lane, work, *args):
         return work(*args)
 
+    def spawn(self, work, _name):
+        self.spawned = work
+
     async def sleep_ms(self, _duration):
         self.left -= 1
         if self.left < 0:
             raise asyncio.CancelledError
 
 
-def run(work: Any) -> None:
+def run(looks: Any, tablets: Any) -> None:
+    """Compact until the looks are used up."""
+    Compactor(looks, tablets, HistoryHolds(SystemClock()), Options()).start()
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(work)
+        asyncio.run(looks.spawned)
 
 
 def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
     tablets: Any = Tablets()
     tablets.replicas["b"].worth = 3
-    compactor = Compactor(Looks(10), tablets, HistoryHolds(SystemClock()), Options())  # type: ignore[arg-type]
-    run(compactor._run())
+    run(Looks(10), tablets)
     assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
     tablets.awake = ["c"]
-    whole: Any = Looks(maintenance.FULL_CHECK_EVERY)
-    compactor = Compactor(whole, tablets, HistoryHolds(SystemClock()), Options())
-    run(compactor._run())
+    run(Looks(maintenance.FULL_CHECK_EVERY), tablets)
     assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.FULL_CHECK_EVERY}

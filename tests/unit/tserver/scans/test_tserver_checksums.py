@@ -9,11 +9,14 @@ import pytest
 from nyala.common.errors import Corrupt, NotLeader, TimedOut, Unavailable
 from nyala.common.options import Options
 from nyala.env.files import SystemFiles
+from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.tablet.files.ops import RowOp
 from nyala.tserver.checksums import Checksums
-from nyala.tserver.scanners import _next_data
+from nyala.tserver.scan_memory import ScanMemory
+from nyala.tserver.scanners import Scanners
+from nyala.wire.proto import nyala_pb2
 from nyala.wire.proto import reads_pb2 as pb
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 
@@ -75,11 +78,22 @@ class Server:
             get=lambda _id: hosted, host=SimpleNamespace(find=lambda _id: self.replica)
         )
         env: Any = SimpleNamespace(tasks=self.tasks)
-        self.service = Checksums(env, tablets, Options(scan_batch_rows=7))
+        options = Options(scan_batch_rows=7)
+        self.service = Checksums(env, tablets, options)
+        memory = ScanMemory(MemoryTracker(options), options)
+        self.scanners = Scanners(env, tablets, "u" * 32, options, memory)
 
     async def ask(self, at: int = 0, timeout_ms: int = 10_000) -> pb.ChecksumResponse:
         request = pb.ChecksumRequest(tablet_id="x", at=at, timeout_ms=timeout_ms)
         return await self.service.checksum(request)
+
+    async def scan(self, **token: Any) -> int:
+        """Return how many messages a scan has."""
+        version = self.driver.tablet.view().schema.version
+        asked = nyala_pb2.ScanToken(
+            tablet_id="x", all_columns=True, schema_version=version, **token
+        )
+        return len([data async for data in self.scanners.run(asked)])
 
 
 def test_two_replicas_that_lie_differently_have_one_sum_and_one_row_less_has_another(tmp_path):
@@ -155,10 +169,14 @@ def test_no_sum_is_told_of_pages_that_the_disk_cannot_read(tmp_path, monkeypatch
     """They read as zeros: a row less, or another one, and no error from the file."""
     server = Server(str(tmp_path), leads=True)
     server.driver.flush()
+    nothing = {"key_lower": b"\xff" * 16}
+    assert asyncio.run(server.scan()) > 1
+    assert asyncio.run(server.scan(**nothing)) == 1, "no row lies there"
     monkeypatch.setattr(SystemFiles, "intact", False)
     monkeypatch.setattr(SystemFiles, "unreadable_offset", lambda _self, _mapped: 4096)
     with pytest.raises(Unavailable, match="FAILED"):
         asyncio.run(server.ask())
     assert len(server.replica.failures) == 1
-    with pytest.raises(Corrupt):
-        _next_data(iter([]), server.driver.tablet.view())
+    for where in ({}, nothing):
+        with pytest.raises(Unavailable, match="FAILED"):
+            asyncio.run(server.scan(**where))

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[4]
 
 @dataclass
 class Model:
-    """What each group wrote, and how much of it was acknowledged."""
+    """Entries that each group wrote, and how many of them were acknowledged."""
 
     log: dict[TabletId, list[Entry]] = field(default_factory=dict)
     acked: dict[TabletId, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What lets the log shrink is never refused; and a segment has a bound (C4, C9, C10)."""
+"""Records that let the log shrink are never refused; and a segment has a bound (C4, C9, C10)."""
 
 import asyncio
 import logging

@@ -119,7 +119,7 @@ def test_a_run_with_a_hole_says_nothing():
 
 
 def test_a_run_that_others_followed_says_nothing_alone():
-    """What followed was collected, and is needed no more; so is the run."""
+    """The entries after it were collected, and are needed no more; nor is the run."""
     log = Log()
     log.moved(3, 5, tail=False)
     assert log.held() == []

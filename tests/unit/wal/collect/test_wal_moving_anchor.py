@@ -9,7 +9,7 @@ SEGMENT = 2000
 
 
 async def beside_a_busy_group(machine, count, busy=100):
-    """So many entries of A, all needed and movable; B fills the log and needs nothing."""
+    """Write entries of A, all needed and movable; B fills the log and needs nothing."""
     wal, _ = await machine.open(segment_bytes=SEGMENT)
     await durable(wal, A, entries(1, count))
     wal.set_anchor(A, 1, count + 1, movable=True)
@@ -47,7 +47,7 @@ def test_entries_that_are_needed_again_while_others_are_moved_keep_their_segment
 
 
 def test_a_collection_ends_with_the_segments_that_there_were_when_it_began(monkeypatch):
-    """What it moves fills segments of its own: to collect those it would move the same again and again."""
+    """Moved entries fill segments of their own: to collect those it would move the same again and again."""
     monkeypatch.setattr(collect, "MOVE_SHARE", 1)
 
     async def main(loop):

@@ -90,7 +90,7 @@ def base(end: str) -> Log:
 
 @cache
 def states(end: str) -> list[tuple[LogPosition, State]]:
-    """What the log says after each of its records, by a replay of this file's own."""
+    """Content of the log after each of its records, by a replay of this file's own."""
     groups: dict[TabletId, dict[int, Entry]] = {}
     votes: dict[TabletId, HardState] = {}
     found: list[tuple[LogPosition, State]] = [(LogPosition(0, 0), {})]
@@ -113,7 +113,7 @@ def states(end: str) -> list[tuple[LogPosition, State]]:
 
 
 def proven(whole: Log, damaged: Log) -> LogPosition:
-    """What the headers that are intact, in their places, tell to have been durable."""
+    """Return the position up to which intact headers, in their places, prove the log durable."""
     known = [LogPosition(0, 0)]
     for name, record in records(whole):
         place = slice(record.offset, record.offset + RECORD_HEADER_BYTES)
@@ -161,7 +161,7 @@ def agrees(seen, wal):
 
 
 def check(end, damaged, results):
-    """What was found is the log as it was at one of its records, no earlier than what was proven."""
+    """The recovered log is the log as of one of its records, none before the proven position."""
     assert all(r[:2] == results[0][:2] for r in results)  # the verdict stays
     state, corrupt, unknown = results[0]
     floor = proven(base(end), damaged)

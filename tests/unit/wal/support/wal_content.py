@@ -1,4 +1,4 @@
-"""What the tests of segments and of collecting ask of a log."""
+"""Helpers of the tests of segments and of collecting."""
 
 from nyala.wal.format import RECORD_HEADER_BYTES
 from tests.unit.wal.support.wal_harness import durable, entry

@@ -1,4 +1,4 @@
-"""What the log's tests share: entries, a machine that dies and lives again, files that spy and fail."""
+"""Support of the log's tests: entries, a machine that crashes and restarts, files that note calls or fail."""
 
 import asyncio
 import contextvars
@@ -26,7 +26,7 @@ A, B, C = (TabletId(f"{n:032x}") for n in (1, 2, 3))
 
 @dataclass(frozen=True)
 class Found:
-    """What an opened log held of a group, entries read back."""
+    """Content of an opened log for a group, entries read back."""
 
     entries: list[Entry]
     hard_state: HardState | None
@@ -86,7 +86,7 @@ async def durable(
 
 
 async def collected(wal: Wal) -> int:
-    """How many segments a collection removed."""
+    """Collect; return the number of segments removed."""
     removed = await wal.collect()
     assert isinstance(removed, int)
     return removed

@@ -14,7 +14,7 @@ Mutation = tuple[str, int, int, int, int]
 
 SECTOR_BYTES = 512
 DISK = ("flip", "cut", "zero", "noise", "duplicate", "swap", "splice", "field")
-"""What checksums must see."""
+"""Changes of bytes that checksums must detect."""
 FORGERIES = ("field", "payload", "head")
 """The same with the checksum made to hold again: no disk does that, a broken build may."""
 

@@ -42,49 +42,54 @@ def test_a_peer_that_ends_is_reported_though_nothing_is_sent_to_it():
 
 def test_a_lost_connection_to_a_peer_that_lives_is_made_again_and_reported_to_nobody():
     async def story():
-        async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
-            a.transport.send(b.address, heartbeat(1))
-            await eventually(lambda: b.rounds() == [1], "the first heartbeat")
-            (lane,) = a.transport._lanes.values()
-            was = lane._transport
-            assert was is not None
-            was.abort()
-            await eventually(lambda: lane._transport not in (None, was), "dialled again")
+        accepted: list[asyncio.StreamWriter] = []
+        server = await asyncio.start_server(lambda _, w: accepted.append(w), "127.0.0.1", 0)
+        address = addresses.join(*server.sockets[0].getsockname())
+        async with peers(A, limits=PeerLimits(good_connection_ms=0)) as (a,):
+            a.transport.send(address, heartbeat(1))
+            await eventually(lambda: accepted, "the first connection")
+            accepted[0].transport.abort()
+            await eventually(lambda: len(accepted) == 2, "dialled again, with nothing to send")
             assert a.lost == []
+        for writer in accepted:
+            writer.transport.abort()
+        server.close()
+        await server.wait_closed()
 
     uvloop.run(story())
 
 
 class GivenUp(asyncio.WriteTransport):
-    """What a loop leaves of a connection that was made just when its time was over."""
+    """A connection that is made just when its time is over: the loop closes it, and tells nobody."""
+
+    closed = False
 
     def get_write_buffer_size(self):
         return 0
 
     def is_closing(self):
-        return True
+        return self.closed
 
     def abort(self):
-        pass
+        self.closed = True
 
     def write(self, data):
         pass
 
     def writelines(self, list_of_data):
-        raise RuntimeError("the handler is closed")
+        if self.closed:
+            raise RuntimeError("the handler is closed")
 
 
 def test_a_connection_that_is_made_when_its_time_is_over_is_made_again(monkeypatch):
     async def story():
         async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
             loop = asyncio.get_running_loop()
-            lanes = a.transport._lanes
 
-            async def made_too_late(*_):
-                (lane,) = lanes.values()
-                waiting, lane._waiting = lane._waiting, []
-                lane.connection_made(GivenUp())
-                lane._waiting = waiting
+            async def made_too_late(make, *_):
+                connection = GivenUp()
+                make().connection_made(connection)
+                connection.closed = True
                 a.transport.send(b.address, heartbeat(2))  # raises nothing
                 monkeypatch.undo()
                 raise TimeoutError
