@@ -1,7 +1,5 @@
 """The one place that looks into servers for their replicas' cores, for the checkers."""
 
-from collections.abc import Iterator
-
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.raft.node import RaftNode
@@ -21,16 +19,20 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
     return [] if found is None else [found]
 
 
-def nodes_of(process: SimProcess, *, asleep: bool = True) -> Iterator[tuple[TabletId, RaftNode]]:
-    """Yield group and core of each replica of a process that takes part; `asleep`: of quiet groups too.
+def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId, RaftNode]]:
+    """Return group and core of each replica of a process that takes part; `asleep`: of quiet groups too.
 
     Raises:
         AssertionError: a replica is FAILED though its disk is whole.
     """
+    found: list[tuple[TabletId, RaftNode]] = []
     for host in hosts_of(process):
         for replica in host.all() if asleep else host.up():
-            whole = replica.error is None or isinstance(replica.error, Unavailable)  # half a copy
+            error = replica.error
+            whole = error is None or isinstance(error, Unavailable)  # half a copy
             if not whole and not process.disk.harmed:
-                raise AssertionError(f"{process.name}: {replica.group} FAILED") from replica.error
-            if replica.node is not None:
-                yield replica.group, replica.node
+                raise AssertionError(f"{process.name}: {replica.group} FAILED") from error
+            member = replica.member
+            if member is not None:
+                found.append((replica.group, member.node))
+    return found

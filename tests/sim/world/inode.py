@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SECTOR_BYTES = 512
+_ZEROS = memoryview(bytes(1 << 20))
 
 
 @dataclass(slots=True)
@@ -116,7 +117,8 @@ def _apply(content: bytearray, offset: int, data: Sequence[int] | bytes, length:
     if length < len(content):
         del content[length:]
     elif length > len(content):
-        content.extend(bytes(length - len(content)))
+        grown = length - len(content)
+        content.extend(_ZEROS[:grown] if grown <= len(_ZEROS) else bytes(grown))
     content[offset : offset + len(data)] = data
 
 

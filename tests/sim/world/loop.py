@@ -154,7 +154,13 @@ class _Timer(_Handle):
     __slots__ = ("_when",)
 
     def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Any) -> None:
-        super().__init__(callback, args, loop, context)
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
         self._when = when
 
     def when(self) -> float:
@@ -173,6 +179,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def __init__(self, max_time_s: float = 3600.0, max_events: int = 50_000_000) -> None:
         super().__init__()
         self._now_s = 0.0
+        self._now_us = 0
         self._clock_resolution = 1e-9
         self._timers: list[tuple[float, int, _Timer]] = []
         self._made = 0
@@ -196,7 +203,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def now_us(self) -> int:
         """Virtual microseconds since the loop was made."""
-        return round(self._now_s * 1e6)
+        return self._now_us
 
     def advance(self, timeout_s: float) -> None:
         """Move time on; called when nothing is ready. What `after_step` raises ends the run."""
@@ -204,6 +211,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.after_step()
         if timeout_s > 0:
             self._now_s += timeout_s
+            self._now_us = round(self._now_s * 1e6)
         if self._now_s > self._max_time_s:
             self._spent()
         if self.events >= self._collect_at:
@@ -216,7 +224,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def delay(self, duration_us: float) -> asyncio.Future[None]:
         """Return a future that is done after some virtual microseconds."""
         future: asyncio.Future[None] = self.create_future()
-        self.call_later(duration_us / 1e6, _finish, future)
+        self.call_at(self._now_s + duration_us / 1e6, _finish, future)
         return future
 
     def call_soon(  # type: ignore[override]
@@ -244,27 +252,35 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Any, *args: Any, context: Any = None
     ) -> Any:
         """Schedule a callback after some virtual seconds."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        when = self._now_s + delay
+        timer = _Timer(when, callback, args, self, context)
+        self._made += 1
+        heapq.heappush(self._timers, (when, self._made, timer))
+        return timer
 
     def _run_once(self) -> None:
-        """Run what is ready; when nothing is, move time to the next timer."""
+        """Run what is ready until the loop is told to stop; when nothing is, move time to the next timer."""
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
-        if not ready and not self._stopping:  # type: ignore[attr-defined]
-            if not timers:
-                raise Stuck(f"nothing is left to happen at {self.time():.6f} s of virtual time")
-            self.advance(timers[0][0] - self._now_s)
-        due = self._now_s + 1e-9
-        while timers and timers[0][0] < due:
-            ready.append(heapq.heappop(timers)[2])
-        self.events += len(ready)
-        if self.events > self._max_events:
-            self._spent()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+        take, pop = ready.popleft, heapq.heappop
+        while True:
+            while timers and timers[0][2]._cancelled:
+                pop(timers)
+            if not ready and not self._stopping:  # type: ignore[attr-defined]
+                if not timers:
+                    raise Stuck(f"nothing is left to happen at {self.time():.6f} s of virtual time")
+                self.advance(timers[0][0] - self._now_s)
+            due = self._now_s + 1e-9
+            while timers and timers[0][0] < due:
+                ready.append(pop(timers)[2])
+            self.events += len(ready)
+            if self.events > self._max_events:
+                self._spent()
+            for _ in range(len(ready)):
+                handle = take()
+                if not handle._cancelled:
+                    handle._run()
+            if self._stopping:  # type: ignore[attr-defined]
+                return
 
     def _asyncgen_firstiter_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generators[id(generator)] = LIFE.get()

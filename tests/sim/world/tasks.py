@@ -13,6 +13,7 @@ from tests.sim.world.loop import LIFE, WALL_START_US, Life, ProcessDied, SimLoop
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_SLOW_US = 5_000_000.0
+_DISK, _APPLY, _CLOCK = Lane.DISK, Lane.APPLY, Lane.CLOCK
 
 
 @dataclass(slots=True)
@@ -51,8 +52,8 @@ class SimClock:
 
     def monotonic_us(self) -> int:
         """Microseconds since the simulation began, as this process counts them."""
-        now = self._loop.now_us()
-        return now + now * self._drift_ppm // 1_000_000
+        now = self._loop._now_us
+        return now + now * self._drift_ppm // 1_000_000 if self._drift_ppm else now
 
     def wall_us(self) -> int:
         """Microseconds since the epoch, as this process believes."""
@@ -77,11 +78,9 @@ class SimTasks:
         self._rng = rng
         self.delays = delays or LaneDelays()
         self._tasks: dict[asyncio.Task[object], None] = {}
-        self._queues: dict[Lane, deque[Callable[[], None]]] = {
-            Lane.DISK: deque(),
-            Lane.APPLY: deque(),
-            Lane.CLOCK: deque(),
-        }
+        self._disk: deque[Callable[[], None]] = deque()
+        self._apply: deque[Callable[[], None]] = deque()
+        self._clock: deque[Callable[[], None]] = deque()
         self._busy = 0
         self._idle: list[asyncio.Future[None]] = []
         self.slow_jobs = 0
@@ -132,25 +131,33 @@ class SimTasks:
                 if not future.done():
                     future.set_result(result)
 
-        queue = self._queues.get(lane)
+        queue = self._queue(lane)
         if queue is None:
             self._loop.call_later(self._draw_us(lane) / 1e6, job)
         else:
             queue.append(job)
             if len(queue) == 1:
-                self._start(lane)
+                self._start(lane, job)
         return await future
 
-    def _start(self, lane: Lane) -> None:
-        self._loop.call_later(self._draw_us(lane) / 1e6, self._queues[lane][0])
+    def _queue(self, lane: Lane) -> deque[Callable[[], None]] | None:
+        """Return the jobs of a lane that keeps their order; None: COMPUTE does not."""
+        if lane is _DISK:
+            return self._disk
+        if lane is _APPLY:
+            return self._apply
+        return self._clock if lane is _CLOCK else None
+
+    def _start(self, lane: Lane, job: Callable[[], None]) -> None:
+        self._loop.call_later(self._draw_us(lane) / 1e6, job)
 
     def _done(self, lane: Lane) -> None:
         self._busy -= 1
-        queue = self._queues.get(lane)
+        queue = self._queue(lane)
         if queue is not None:
             queue.popleft()
             if queue:
-                self._start(lane)
+                self._start(lane, queue[0])
         if not self._busy:
             for future in self._idle:
                 if not future.done():
@@ -159,20 +166,17 @@ class SimTasks:
 
     def disk_us(self) -> float:
         """Draw how long the disk takes for one operation."""
-        return self._draw_us(Lane.DISK)
+        return self._draw_us(_DISK)
 
     def _draw_us(self, lane: Lane) -> float:
         delays = self.delays
-        if lane in (Lane.DISK, Lane.CLOCK) and self._rng.random() < delays.slow_rate:
+        on_disk = lane is _DISK or lane is _CLOCK
+        if on_disk and self._rng.random() < delays.slow_rate:
             self.slow_jobs += 1
             self._loop.trace.counts["slow_sync"] += 1
             return min(max(self._rng.expovariate(1 / delays.slow_us), 1000.0), MAX_SLOW_US)
-        mean = {
-            Lane.DISK: delays.disk_us,
-            Lane.APPLY: delays.apply_us,
-            Lane.COMPUTE: delays.compute_us,
-            Lane.CLOCK: delays.disk_us,
-        }[lane]
+        other_us = delays.apply_us if lane is _APPLY else delays.compute_us
+        mean = delays.disk_us if on_disk else other_us
         return 1 + self._rng.expovariate(1 / mean)
 
     async def close(self) -> None:

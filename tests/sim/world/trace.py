@@ -43,8 +43,7 @@ class Trace:
         now_us = self.now_us()
         line = f"{now_us} {kind} {text}"
         self.counts[kind] += 1
-        self._hash.update(line.encode())
-        self._hash.update(b"\n")
+        self._hash.update(f"{line}\n".encode())
         self.tail.append(line)
         if self.recorder is not None:
             self.recorder.note(now_us, kind, text)
