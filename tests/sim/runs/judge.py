@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.checkers.transcript import Recorder
-from tests.sim.faults.plan import MIXTURES, Swarm, count, draw, further
+from tests.sim.faults.plan import MIXTURES, Swarm, count, draw, further, loaded
 from tests.sim.runs.levels import LEVELS
 from tests.sim.runs.workload import NotLinearizable
 from tests.sim.world.loop import seeded
@@ -72,7 +72,11 @@ class Verdict:
 def swarm_of(seed: int, mixture: int = 1) -> Swarm:
     """Return what a seed draws, as a version of the mixture has it."""
     drawn = draw(seeded(seed, "swarm"))
-    return drawn if mixture == 1 else further(drawn, seeded(seed, "swarm", "further"))
+    if mixture >= 2:
+        drawn = further(drawn, seeded(seed, "swarm", "further"))
+    if mixture >= 3:
+        drawn = loaded(drawn, seeded(seed, "swarm", "loaded"))
+    return drawn
 
 
 def judge(
