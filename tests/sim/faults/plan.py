@@ -217,8 +217,8 @@ def further(swarm: Swarm, rng: random.Random) -> Swarm:
 def loaded(swarm: Swarm, rng: random.Random) -> Swarm:
     """Draw what differs since version 3: fewer mixtures under which clients hardly come to write.
 
-    Nearly all runs that did not count had lost three messages in ten, and the rest a disk that took seconds for
-    every twentieth sync. Both are drawn still, in fewer seeds.
+    Nearly all runs that did not count had lost three messages in ten; the rest had a disk that took seconds
+    for one sync in twenty. Both are still drawn, in fewer seeds.
     """
     pick = rng.choice
     loss_rate, slow_rate = pick((0.1, 0.1, 0.1, 0.1, 0.3)), pick((0.01, 0.01, 0.01, 0.01, 0.05))
