@@ -52,7 +52,7 @@ class SimClock:
 
     def monotonic_us(self) -> int:
         """Microseconds since the simulation began, as this process counts them."""
-        now = self._loop._now_us
+        now = self._loop.now_us()
         return now + now * self._drift_ppm // 1_000_000 if self._drift_ppm else now
 
     def wall_us(self) -> int:
