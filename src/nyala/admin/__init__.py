@@ -1,1 +1,1 @@
-"""Services for orders about replicas, on tablet servers and masters."""
+"""Services for orders about replicas, used by tablet servers and masters."""

@@ -1,4 +1,4 @@
-"""Deletion of replicas: the vote stays in a tombstone, and a replica that may be a member again is kept."""
+"""Deletion of replicas; the vote is kept in a tombstone."""
 
 import logging
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class DeletionService:
-    """Handler of `TabletAdmin` that deletes. On the loop only.
+    """Handler of `TabletAdmin.DeleteTablet`. Used on the event loop only.
 
     Args:
         host: owns the replicas.
@@ -28,14 +28,14 @@ class DeletionService:
         self._orders = orders
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.DELETE_TABLET: self.delete_tablet}
 
     async def delete_tablet(self, request: pb.DeleteTabletRequest) -> pb.DeleteTabletResponse:
-        """Delete a replica's data, keeping its vote; durable on return. Not here: nothing to do.
+        """Delete a replica's data, but keep its vote; durable on return. No effect if there is no replica.
 
         Raises:
-            CasFailed: `compare_config` was asked for, and a newer configuration is known here.
+            CasFailed: `compare_config` is set, and this replica has a newer configuration.
         """
         self._orders.check(request)
         replica = self._host.find(TabletId(request.tablet_id))
@@ -48,7 +48,7 @@ class DeletionService:
         return pb.DeleteTabletResponse()
 
     def _compare(self, replica: Replica, expected: OpId) -> None:
-        """Refuse to delete who may be in a configuration that whoever orders it does not know yet."""
+        """Reject the deletion of a replica that may be in a configuration that the sender does not know."""
         status = replica.status()
         known = max(status.committed_config.id, status.config.id)
         if known > expected:

@@ -1,7 +1,7 @@
-"""Fencing of orders: from the leader master only, or from an operator who names this cluster.
+"""Fencing of orders: accepted from the leader master only, or from an operator who names this cluster.
 
-A deposed master is refused by (catalog incarnation, term). An operator's tool has no term: it names the
-server and the cluster, so an order never reaches a server that has taken over an address.
+Orders of a deposed master are rejected by (catalog incarnation, term). An operator's tool has no term: it
+names the server and the cluster, so an order never reaches another server at a reused address.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(slots=True)
 class Fence:
-    """The newest term of the masters that this server knows of, in the catalog that a majority of them has.
+    """The newest known term of the masters, in the catalog that a majority of them reports.
 
     Attributes:
-        incarnation: of that catalog; empty: no majority has answered since this server started.
-        term: the highest that any of them has told.
-        reported: what each last said.
+        incarnation: of that catalog; empty: no majority has responded since this server started.
+        term: highest term reported by any of them.
+        reported: last catalog incarnation and term of each master, by address.
     """
 
     incarnation: str = ""
@@ -30,16 +30,16 @@ class Fence:
     reported: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def learn(self, master: str, masters: Collection[str], incarnation: str, term: int) -> None:
-        """Take what a master says in a heartbeat response, whether it leads or not.
+        """Process catalog and term in a heartbeat response of a master, leader or not.
 
-        A catalog is believed in once a majority of its masters tells of it: one that was left behind, and
-        thinks that it leads, can neither order a server that has just started, nor turn it from its masters.
+        A catalog is accepted once a majority of its masters reports it: an old master that believes to lead
+        can neither send orders to a server that has just started, nor redirect it.
 
         Args:
-            master: who says it.
-            masters: all of them, by its word.
-            incarnation: of its catalog; empty: it has none yet.
-            term: that it knows of.
+            master: its address.
+            masters: addresses of all masters, according to it.
+            incarnation: of its catalog; empty: none yet.
+            term: its term.
         """
         if not incarnation or master not in masters:
             return
@@ -51,10 +51,10 @@ class Fence:
             self.incarnation, self.term = incarnation, max(same)
 
     def check(self, order: pb.Fence) -> None:
-        """Refuse an order of anybody but the leader master known, or a newer one of its catalog.
+        """Reject an order, except from the known leader master or a newer one of its catalog.
 
         Raises:
-            Unavailable: no majority of masters has answered a heartbeat yet; the order comes again.
+            Unavailable: no majority of masters has responded to a heartbeat yet; masters repeat the order.
             CasFailed: it was sent in an older term, for another catalog, or names neither.
         """
         if not self.incarnation:
@@ -84,11 +84,11 @@ class Order(Protocol):
 
     @property
     def fence(self) -> pb.Fence:
-        """Of the master that sent it."""
+        """Fence of the master that sent it."""
 
 
 class OrderFence:
-    """Checks orders, and executes them to their end. On the loop only.
+    """Checks orders, and runs them to completion. Used on the event loop only.
 
     Args:
         env: tasks.
@@ -102,7 +102,7 @@ class OrderFence:
         self._fence = fence
 
     def check(self, order: Order) -> None:
-        """Refuse an order that is not for this server, or neither of its leader master nor of its operators.
+        """Reject an order for another server, or from neither the leader master nor an operator.
 
         Raises:
             InvalidArgument: it is for another server. Forbidden: for another cluster.
@@ -125,13 +125,14 @@ class OrderFence:
             )
 
     async def run_to_completion(self, work: Coroutine[Any, Any, object]) -> None:
-        """Execute an order to its end, also when the sender's deadline passes meanwhile.
+        """Run an order to completion, even if the sender's deadline passes meanwhile.
 
-        Left halfway, its files would still be worked on in a lane while the next order begins anew.
+        A cancelled order would leave a call in a lane that still works on its files while the next order
+        starts.
 
         Raises:
-            Unavailable: the disk failed, or has no room; the order may be given again.
-            NyalaError: what the work raises.
+            Unavailable: the disk failed or is full; the order may be repeated.
+            NyalaError: as raised by the work.
         """
 
         async def guarded() -> Exception | None:

@@ -1,7 +1,8 @@
-"""Changes of a group's members, by masters and operators: members, leader, witnesses.
+"""Configuration changes and leadership transfers, ordered by masters and operators.
 
-A change names the committed configuration that it was decided on. It is refused before it is logged when it
-could not be committed, or would make a voter of a member that lacks committed entries: once logged, it stays.
+A change names the committed configuration that it was based on. It is rejected before it is logged if it
+could not be committed, or would make a voter of a member that lacks committed entries: a logged change cannot
+be withdrawn.
 """
 
 from collections.abc import Sequence
@@ -25,11 +26,11 @@ TIMEOUT_MS = 10_000
 MAX_TIMEOUT_MS = 60_000
 POLL_MS = 20
 CAUGHT_UP_ENTRIES = 1_000
-"""A member that lacks at most so many entries catches up in a moment."""
+"""Maximum number of missing entries with which a member counts as caught up."""
 
 
 class MembersService:
-    """Handlers of `TabletAdmin` about members. On the loop only.
+    """Handlers of `TabletAdmin` for configuration changes. Used on the event loop only.
 
     Args:
         env: time.
@@ -43,7 +44,7 @@ class MembersService:
         self._orders = orders
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {
             methods.CHANGE_CONFIG: self.change_config,
             methods.LEADER_STEP_DOWN: self.leader_step_down,
@@ -51,14 +52,14 @@ class MembersService:
         }
 
     async def change_config(self, request: pb.ChangeConfigRequest) -> pb.ChangeConfigResponse:
-        """Change the members; the new configuration is committed on return.
+        """Change the configuration; the new one is committed on return.
 
         Raises:
-            NotLeader: with the leader's address; STEPPING_DOWN when it was to remove itself.
-            CasFailed: the configuration is another one. InvalidArgument: no such change can be.
-            Unavailable: not now: a change is under way, a voter to be is not caught up, or too few voters
-                answer for it to be committed.
-            OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
+            NotLeader: with the leader's address; STEPPING_DOWN if it was to remove itself.
+            CasFailed: the configuration has changed. InvalidArgument: an invalid change.
+            Unavailable: a change is pending, a new voter has not caught up, or too few voters reply for it to
+                be committed.
+            OutcomeUnknown: leadership was lost, or the deadline passed, while it was in flight.
         """
         self._orders.check(request)
         replica = self._host.get(TabletId(request.tablet_id))
@@ -73,13 +74,13 @@ class MembersService:
         )
 
     async def _check(self, replica: Replica, changes: Sequence[Change], expected: OpId) -> None:
-        """Refuse what the core would log, and nobody could commit, or what would stop the group's writes.
+        """Reject a change that could not be committed, or that would block the group's writes.
 
-        Those it takes to commit have to answer now: who has just died was heard a moment ago.
+        The voters needed for the commit have to reply now: one that has just died replied a moment ago.
         """
         status = replica.status()
         if status.config.id != expected or status.committed_config.id != expected:
-            return  # the core refuses it
+            return  # Raft rejects it
         after = edited(status.config, changes)
         _check_caught_up(status, after)
         number = replica.running_member().node.read_index()
@@ -90,11 +91,11 @@ class MembersService:
     async def leader_step_down(
         self, request: pb.LeaderStepDownRequest
     ) -> pb.LeaderStepDownResponse:
-        """Hand leadership over; somebody else is known to lead on return, or the named one led already.
+        """Transfer leadership; on return another member leads, or the named one led already.
 
         Raises:
-            NotLeader: with the leader's address. InvalidArgument: the named one cannot lead.
-            Unavailable: the successor did not take it within an election timeout; this one leads on.
+            NotLeader: with the leader's address. InvalidArgument: the named member cannot lead.
+            Unavailable: the successor did not become leader within an election timeout; this one still leads.
         """
         self._orders.check(request)
         replica = self._host.get(TabletId(request.tablet_id))
@@ -118,10 +119,11 @@ class MembersService:
             await self._env.tasks.sleep_ms(POLL_MS)
 
     async def create_witness(self, request: pb.CreateWitnessRequest) -> pb.CreateWitnessResponse:
-        """Make a replica that has a log and no data; durable on return. Is it here, there is nothing to do.
+        """Create a replica with a log and without data; durable on return. Idempotent.
 
         Raises:
-            InvalidArgument: the configuration does not name this server a witness, or begins after the log.
+            InvalidArgument: this server is not a witness in the configuration, which may also begin after the
+                log.
             AlreadyPresent: the tablet has another replica here, or had one (tombstone).
         """
         self._orders.check(request)
@@ -168,10 +170,10 @@ def _check_caught_up(status: ReplicaStatus, after: Configuration) -> None:
 
 
 def _answered(replica: Replica, after: Configuration, number: int) -> bool:
-    """Return whether enough of the voters that there would be have answered a round; False: they still may.
+    """Return whether a majority of the voters after the change has replied to a round; False: not yet.
 
     Raises:
-        Unavailable: too few have been heard for an election timeout.
+        Unavailable: too few have replied within an election timeout.
     """
     options, needed = replica.context.options, majority(len(after.voters))
     answered = replica.running_member().node.view.answered_since(number)

@@ -1,4 +1,4 @@
-"""Registration of a server, master or tablet server, in reports and answers."""
+"""Registration of a master or tablet server, in heartbeats and responses."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class ServerAddresses(Protocol):
-    """Addresses of a server; host:port each."""
+    """Addresses of a server, each host:port."""
 
     @property
     def address(self) -> str:
@@ -27,7 +27,7 @@ class ServerAddresses(Protocol):
 def registration(
     identity: Identity, role: str, at: ServerAddresses, location: str = ""
 ) -> pb.ServerInfoResponse:
-    """Return a server's registration; it carries the hybrid time. Raises Unavailable before its start.
+    """Return a server's registration with its hybrid time. Raises Unavailable before its start.
 
     Args:
         identity: of the server.

@@ -18,7 +18,7 @@ def _tablet(replica: Replica) -> Tablet | None:
 
 
 def report(replica: Replica) -> pb.TabletReport:
-    """Return what masters are told."""
+    """Return the report of a replica to masters."""
     status, tablet = replica.status(), _tablet(replica)
     return pb.TabletReport(
         tablet_id=status.group,
@@ -52,7 +52,7 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
 
 
 def status(replica: Replica) -> pb.TabletStatus:
-    """Return everything that is worth showing."""
+    """Return the full status of a replica."""
     found, tablet = replica.status(), _tablet(replica)
     tick_ms = replica.context.options.raft_tick_ms
     message = pb.TabletStatus(

@@ -1,4 +1,4 @@
-"""Unsafe recovery: an operator lets a group that lost its majority continue with its survivors (S1.41)."""
+"""Unsafe recovery: an operator lets a group without a majority continue with its survivors (S1.41)."""
 
 import logging
 
@@ -16,13 +16,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 LEADER_WAIT_TIMEOUTS = 4
-"""Election timeouts to wait for a lost leader to be silent."""
+"""Number of election timeouts to wait until a former leader has stepped down."""
 MAX_TERM_STEP = 1_000_000
-"""No group has had so many elections that its survivors have not heard of."""
+"""Maximum step of the term in a request."""
 
 
 class UnsafeRecoveryService:
-    """Handler of `TabletAdmin` about lost majorities. On the loop only.
+    """Handler of `TabletAdmin.UnsafeChangeConfig`. Used on the event loop only.
 
     Args:
         env: time.
@@ -36,17 +36,17 @@ class UnsafeRecoveryService:
         self._orders = orders
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.UNSAFE_CHANGE_CONFIG: self.unsafe_change_config}
 
     async def unsafe_change_config(
         self, request: pb.UnsafeChangeConfigRequest
     ) -> pb.UnsafeChangeConfigResponse:
-        """Keep some members of the committed configuration only; in force, but not yet committed, on return.
+        """Reduce the committed configuration to some members; active, but not yet committed, on return.
 
         Raises:
-            InvalidArgument: no such members, or the group has a leader and needs no rescue; or no person
-                says so. Unavailable: the replica here has failed. NotFound: there is none.
+            InvalidArgument: unknown members, the group has a leader, or the order is not an operator's.
+                Unavailable: the replica here has failed. NotFound: there is none.
         """
         if not request.cluster_id:
             raise InvalidArgument(
@@ -81,7 +81,7 @@ class UnsafeRecoveryService:
         )
 
     async def _wait_leaderless(self, replica: Replica) -> Member:
-        """Wait until no leader is heard; one that led without a majority has stepped down by then."""
+        """Wait until there is no leader; one without a majority has stepped down by then."""
         step_ms = replica.context.options.election_timeout_ms
         for _ in range(LEADER_WAIT_TIMEOUTS):
             if not replica.running_member().node.view.hears_leader:

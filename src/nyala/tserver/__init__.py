@@ -1,1 +1,1 @@
-"""A tablet server: tablets served to clients, orders obeyed, reports to every master."""
+"""Tablet server: serves tablets to clients, executes orders of masters, and reports to every master."""

@@ -1,8 +1,8 @@
-"""Current addresses of other tablet servers, from the server list of the masters.
+"""Current addresses of other tablet servers, from the masters' server list.
 
-The configuration of a group has the addresses that its members had when they joined. A server that restarted
-at others is in the server list with those: it is reached without a change of members, even when a majority of
-a group has moved. Without a list the configuration's addresses are used.
+A group's configuration has the addresses that its members had when they were added. The server list has the
+current ones, so a restarted server is reachable at new addresses without a configuration change, even if a
+majority of a group has moved. Without a list the configuration's addresses are used.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from nyala.wire.server_list import ServerList
 
 
 class AddressOverrides:
-    """A `Transport` that sends to the current address of a server. On the loop only.
+    """A `Transport` that sends to the current address of a server. Used on the event loop only.
 
     Args:
-        transport: carries the batches.
+        transport: sends the batches.
         servers: this server's copy of the server list.
     """
 
@@ -26,7 +26,7 @@ class AddressOverrides:
         self._servers = servers
 
     def send(self, address: str, batch: PeerBatch) -> None:
-        """See `Transport.send`; `address` is where the configuration says."""
+        """See `Transport.send`; `address` is the one in the configuration."""
         listed = self._servers.get(batch.to)
         self._transport.send(address if listed is None else listed.peer_address, batch)
 

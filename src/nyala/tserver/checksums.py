@@ -1,7 +1,8 @@
-"""Checksums of what replicas hold at a time: each computes its own, whoever asked compares.
+"""Checksums of replicas at a snapshot: each replica computes its own, and the client compares them.
 
-A leader fixes the time; the others wait until they have reached it. One replica of a server is summed up at a
-time, batch by batch in lane COMPUTE, so that reads find a turn between; the caller goes away and it ends.
+The leader chooses the time; the other replicas wait until they have reached it. A server computes one
+checksum at a time, batch by batch in lane COMPUTE, so that reads can run in between; it stops if the caller
+disconnects.
 """
 
 import asyncio
@@ -29,12 +30,12 @@ MAX_TIMEOUT_MS = 24 * 3_600_000
 
 
 class Checksums:
-    """Handler of `TabletReads.Checksum`. On the loop only.
+    """Handler of `TabletReads.Checksum`. Used on the event loop only.
 
     Args:
-        env: lanes and pauses.
+        env: lanes and timers.
         tablets: of this server.
-        options: the deadline of requests that name none; the size of batches.
+        options: default deadline, and size of batches.
     """
 
     def __init__(self, env: Env, tablets: Tablets, options: Options) -> None:
@@ -44,18 +45,18 @@ class Checksums:
         self._one_at_a_time = asyncio.Semaphore(1)
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.CHECKSUM: self.checksum}
 
     async def checksum(self, request: pb.ChecksumRequest) -> pb.ChecksumResponse:
-        """Sum up one replica at a time; `at` = 0: now, which only the leader knows.
+        """Compute the checksum of a replica; `at` = 0: the current time, from the leader only.
 
         Raises:
             NotLeader: `at` is 0, and another replica leads.
-            TimedOut: it had not reached `at` (perhaps a time to come), or was not summed up, in time.
-            HistoryGone: `at` lies below the history that is kept here.
-            InvalidArgument: the deadline makes no sense.
-            Unavailable: no such replica here, or FAILED.
+            TimedOut: the replica did not reach `at`, or the checksum was not computed, in time.
+            HistoryGone: `at` is before the history that is kept here.
+            InvalidArgument: the deadline is too long.
+            Unavailable: there is no such replica here, or it is FAILED.
         """
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
         if timeout_ms > MAX_TIMEOUT_MS:
@@ -80,13 +81,13 @@ class Checksums:
             ) from err
 
     async def _wait_applied(self, replica: Replica, at: int, timeout_ms: int) -> int:
-        """Return a time once everything at or below it is applied here."""
+        """Wait until everything at or below a time is applied here, and return the time."""
         if not at:
             return await replica.read_point(None, timeout_ms)
         while True:
             try:
                 reached, _ = await replica.stale_point(ANY_AGE_MS, timeout_ms, least=at)
-            except NotLeader:  # its closed time is older still
+            except NotLeader:  # its closed time is still older
                 reached = 0
             if reached >= at:
                 return at

@@ -10,13 +10,13 @@ class TabletServerConfig:
     """Configuration of one tablet server process.
 
     Attributes:
-        dir: data directory; made and formatted when it is not there.
-        address: public host:port, as clients and masters reach it.
+        dir: data directory; created and formatted if missing.
+        address: public host:port.
         peer_address: host:port of the peer port.
         web_address: host:port of the web port; empty: none.
         master_addresses: public addresses of all masters.
-        location: where it stands; placement keeps replicas of one tablet apart.
-        options: every tunable.
+        location: failure domain; placement spreads the replicas of a tablet over locations.
+        options: all options.
     """
 
     dir: str

@@ -1,7 +1,7 @@
-"""The data plane: DoPut streams of batches and DoGet of scan tokens.
+"""Arrow Flight service: DoPut streams of batches, DoGet of scan tokens.
 
-Batches of one DoPut are taken in the order in which they arrive and may be answered in another; at
-most `MAX_IN_FLIGHT` of them wait at once, so that a fast client is held back by its own stream.
+Batches of one DoPut start in the order of their arrival and may be answered in another; at most
+`MAX_IN_FLIGHT` are in flight, so that back-pressure slows down a fast client.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 64
 KEEPALIVE_MS = 5_000
-"""A scan that takes longer over its next batch says so with an empty one: clients give up the silent."""
+"""Milliseconds without a batch after which a scan sends an empty one, so that clients do not time out."""
 
 
 class FlightService:
-    """Handlers of Arrow Flight on a tablet server. On the loop only."""
+    """Handlers of Arrow Flight on a tablet server. Used on the event loop only."""
 
     def __init__(self, env: Env, writes: WritePath, scanners: Scanners) -> None:
         self._env = env
@@ -37,7 +37,7 @@ class FlightService:
         self._scanners = scanners
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.DO_PUT: self.do_put, methods.DO_GET: self.do_get}
 
     async def do_get(self, ticket: flight_pb2.Ticket) -> AsyncIterator[FlightData]:
@@ -45,7 +45,7 @@ class FlightService:
         token = pb.ScanToken()
         try:
             token.MergeFromString(ticket.ticket)
-        except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
+        except Exception as err:  # protobuf's DecodeError; any error is the client's
             raise InvalidArgument(
                 f"the ticket is not a nyala.v1.ScanToken: {err}; make it with the client's scan API"
             ) from err
@@ -55,7 +55,7 @@ class FlightService:
     async def do_put(
         self, requests: AsyncIterator[FlightData]
     ) -> AsyncIterator[flight_pb2.PutResult]:
-        """Write the batches of a stream; each gets a `WriteResult` as its PutResult's metadata."""
+        """Write the batches of a stream; yield a `WriteResult` for each, as metadata of a PutResult."""
         results: asyncio.Queue[pb.WriteResult | NyalaError | None] = asyncio.Queue()
         pump = self._env.tasks.spawn(self._pump(requests, results), "put stream")
         try:
@@ -73,7 +73,7 @@ class FlightService:
         requests: AsyncIterator[FlightData],
         results: "asyncio.Queue[pb.WriteResult | NyalaError | None]",
     ) -> None:
-        """Read the stream, start each batch, and end the results when the last one is answered."""
+        """Read the stream, start a write for each batch, and end the results after the last one."""
         room = asyncio.Semaphore(MAX_IN_FLIGHT)
         schema: pa.Schema | None = None
         under_way: dict[asyncio.Task[object], None] = {}
@@ -81,7 +81,7 @@ class FlightService:
         async def one(chosen: pa.Schema, data: FlightData) -> None:
             try:
                 results.put_nowait(await self._writes.write(chosen, data))
-            except Exception as err:  # the task's top: whoever waits for this batch has to be told
+            except Exception as err:  # the task's top: the client waits for a result of this batch
                 log.error("a batch met an internal error", exc_info=err)
                 results.put_nowait(_internal(data, err))
             finally:
@@ -103,7 +103,7 @@ class FlightService:
 
 
 def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
-    """Return the result of a batch on which this server failed."""
+    """Return the result of a batch that failed with an internal error."""
     header = pb.WriteHeader.FromString(bytes(data.app_metadata))
     told = OutcomeUnknown(
         f"tablet {header.tablet_id}: internal error of this server ({type(err).__name__}); the "
@@ -113,9 +113,9 @@ def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
 
 
 async def _with_keepalives(items: AsyncIterator[FlightData]) -> AsyncIterator[FlightData]:
-    """Pass a scan's messages on; while the next is long in coming, send empty batches.
+    """Yield a scan's messages; while the next one takes long, yield empty batches.
 
-    The first one, the schema, gets none: until then the server may lack what it needs to answer at all.
+    None is sent before the schema, the first message: until then the server may not be able to answer at all.
     """
     nothing: FlightData | None = None
     coming: asyncio.Future[FlightData | None] | None = None
@@ -147,7 +147,7 @@ async def _next(items: AsyncIterator[FlightData]) -> FlightData | None:
 
 
 async def _within(coming: "asyncio.Future[FlightData | None]", time_ms: int) -> bool:
-    """Wait for a message so long at most; return whether it, or an error, is there."""
+    """Wait for a message for at most `time_ms`; return whether it, or an error, is available."""
     done = asyncio.Event()
     coming.add_done_callback(lambda _: done.set())
     with contextlib.suppress(TimeoutError):

@@ -1,8 +1,9 @@
-"""Health of the other members of a group, as its leader here reports it: HEALTHY, SILENT, FAILED.
+"""Health of the other members of a group, as reported by its leader here: HEALTHY, SILENT, FAILED.
 
-A member is SILENT when it has not answered for an election timeout, and FAILED when it has been so for
-`member_failed_after_ms`, or has acknowledged nothing more for that time although it lacks entries and
-answers. The core counts ticks, and a quiesced group has none, so the time is kept here.
+A member is SILENT if it has not replied for an election timeout, and FAILED if that lasts for
+`member_failed_after_ms`, or if it lacks entries and has acknowledged no new ones for that time although it
+replies. Raft counts ticks, and a quiesced group has none, so the time is measured here. On the wire HEALTHY
+is "FINE".
 """
 
 import asyncio
@@ -20,25 +21,25 @@ HEALTHY, SILENT, FAILED = "FINE", "SILENT", "FAILED"
 
 
 class ReplicaSource(Protocol):
-    """The part of the replica host that is needed."""
+    """The part of the replica host that is used here."""
 
     def find(self, group: TabletId) -> Replica | None:
-        """Return a replica, or None."""
+        """Return a replica; None: there is none."""
         ...
 
     def up(self) -> list[Replica]:
-        """Return the replicas whose groups do not sleep."""
+        """Return the replicas of groups that are not quiesced."""
         ...
 
 
 class PeerHealth:
-    """Health of the peers of all leaders in one process. On the loop only.
+    """Health of the peers of all leaders in one process. Used on the event loop only.
 
     Args:
         env: clock and tasks.
         host: has the replicas.
         options: timeouts.
-        changed: called when a leader has something new to say.
+        changed: called when the health of a group's members changes.
     """
 
     def __init__(
@@ -52,17 +53,17 @@ class PeerHealth:
         self._reported: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
 
     def start(self) -> asyncio.Task[object]:
-        """Start judging the peers of all leaders, once each heartbeat interval."""
+        """Start checking the peers of all leaders, once per heartbeat interval."""
         return self._env.tasks.spawn(self._follow(), "health of members")
 
     def of(self, replica: Replica) -> list[pb.MemberHealth]:
-        """Return what a leader says now of the other members; nothing when it does not lead."""
+        """Return the health of the other members; empty if the replica does not lead."""
         return [pb.MemberHealth(uuid=u, state=s) for u, s in self._states(replica)]
 
     def check(self) -> None:
-        """Tell of every leader that has something new to say.
+        """Report every group whose members' health has changed.
 
-        A group that sleeps with all members fine has nothing new: if one falls silent, it wakes.
+        A quiesced group with healthy members has no changes: if a member falls silent, the group wakes.
         """
         up = {r.group: r for r in self._host.up()}
         doubtful = {g: self._host.find(g) for g in self._since_us if g not in up}
@@ -94,7 +95,7 @@ class PeerHealth:
         )
 
     def _silent_since(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, int]:
-        """Return since when each silent member has been silent, or stuck, in monotonic microseconds."""
+        """Return, for each silent or stuck member, since when, in monotonic microseconds."""
         tick_us = self._options.raft_tick_ms * 1000
         longest = max(1, self._options.election_timeout_ms * 1000 // tick_us)
         now_us, before = self._env.clock.monotonic_us(), self._since_us.get(group, {})

@@ -1,7 +1,7 @@
-"""Reports to every master, leader or not: full to a new leader, incremental after (S0.21-S0.27).
+"""Heartbeats to every master: a full report to a new leader, then incremental ones (S0.21-S0.27).
 
-One task per master, so that one that hangs delays no other. They speak every `server_heartbeat_ms`; a change
-of a replica is told at once to the master that leads, or to all while none is known to.
+One task per master, so that a hanging one delays no other. Heartbeats are sent every `server_heartbeat_ms`; a
+change of a replica is reported at once to the leader master, or to all while none is known to lead.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 GATHER_MS, GATHER_MOST_MS = 20, 100
-"""Delay that gathers changes into one report: before the first one, and at most, while changes continue."""
+"""Delays in milliseconds that batch changes into one report: the first one, and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Source of the reports, and sink of the responses.
+    """Source of the reports, and receiver of the responses.
 
     Attributes:
-        server: this server's registration, made anew for each report (it carries the hybrid time).
-        tablets: reports of the given tablets; None: of all replicas.
-        on_response: called with each response, and awaited, before the next report is made.
-        on_refused: called when a master refuses this server itself.
-        list_version: of the server list, that this server has.
-        opening: how many replicas it has yet to open; 0: it serves.
+        server: returns this server's registration with the current hybrid time.
+        tablets: returns reports of the given tablets; None: of all replicas.
+        on_response: called and awaited with each response, before the next report.
+        on_refused: called when a master rejects this server.
+        list_version: returns the version of this server's copy of the server list.
+        opening: returns the number of replicas still to open; 0: the server serves.
     """
 
     server: Callable[[], pb.ServerInfoResponse]
@@ -44,13 +44,13 @@ class Reporter:
 
 
 class Heartbeater:
-    """Sends heartbeats to every master. On the loop only.
+    """Sends heartbeats to every master. Used on the event loop only.
 
     Args:
         env: calls and tasks.
-        masters: returns the public addresses of all masters; asked after each report.
+        masters: returns the public addresses of all masters; called after each report.
         reporter: see `Reporter`.
-        interval_ms: between two heartbeats to one master when nothing changes.
+        interval_ms: between two heartbeats to one master without changes.
     """
 
     def __init__(
@@ -61,19 +61,19 @@ class Heartbeater:
         self._reporter = reporter
         self._interval_ms = interval_ms
         self._changes = ChangeLog()
-        self._leader: str | None = None  # the master that last said that it leads
+        self._leader: str | None = None  # the master that last reported that it leads
         self._views: dict[str, MasterView] = {}
         self._wake: dict[str, asyncio.Event] = {}
 
     def start(self) -> None:
-        """Start reporting to each master; when started already, report all replicas once more."""
+        """Start reporting to each master; if started already, report all replicas again."""
         for address, view in self._views.items():
             view.request_full()
             self._wake[address].set()
         self._update_masters()
 
     def _update_masters(self) -> None:
-        """Report to those who are masters now, and to no others."""
+        """Update the set of masters to report to."""
         masters = self._masters()
         for gone in [a for a in self._views if a not in masters]:
             del self._views[gone]
@@ -84,13 +84,13 @@ class Heartbeater:
                 self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
 
     def changed(self, tablet: TabletId) -> None:
-        """Report soon that a replica's configuration, leader or state changed."""
+        """Schedule a report of a replica whose configuration, leader or state changed."""
         self._changes.note(tablet)
         for address in self._wake if self._leader not in self._wake else (self._leader,):
             self._wake[address].set()
 
     def views(self) -> dict[str, MasterView]:
-        """Return the acknowledged state of each master, for status pages and tests."""
+        """Return the acknowledged state of each master."""
         return dict(self._views)
 
     async def _report_to(self, address: str) -> None:
@@ -106,7 +106,7 @@ class Heartbeater:
                 log.debug("heartbeat to master %s: %s", address, err)
             except (
                 Exception
-            ) as err:  # the task's top: a full disk or a bug must not silence this server
+            ) as err:  # the task's top: a full disk or a bug must not stop the heartbeats
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
                 self._update_masters()
@@ -120,8 +120,8 @@ class Heartbeater:
     async def _pause(self, wake: asyncio.Event, changed_reports: int) -> bool:
         """Wait for a change or the interval; return whether there was a change.
 
-        A few ms between reports gather changes into one, and more of them the longer changes do not end: each
-        report with changed_reports costs the masters a write to their log.
+        A short delay between reports batches changes, and a longer one while changes continue: each report
+        with changes costs the masters a write to their log.
         """
         loop = asyncio.get_running_loop()
         began = self._changes.version

@@ -1,8 +1,8 @@
-"""History holds: times that readers asked this server to keep readable, per tablet, with a time to live.
+"""History holds: times that readers request this server to keep readable, per tablet, with a time to live.
 
-In memory, measured by the monotonic clock. A client requests a hold at every replica of a tablet and renews
-it every few seconds, so it survives changes of leader and restarts: a server that has just started collects
-no history until clients have had time to renew their holds. On the loop only.
+In memory, by the monotonic clock. A client requests a hold at every replica of a tablet and renews it every
+few seconds, so it survives leader changes and restarts: a server that has just started collects no history
+until clients have had time to renew their holds. Used on the event loop only.
 """
 
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from nyala.env.clock import Clock
 
 MAX_TTL_MS = 7 * 86_400_000
 MAX_HOLDS = 1000
-"""Of one tablet."""
+"""Maximum number of holds of one tablet."""
 MAX_ID_BYTES = 64
 RENEWAL_GRACE_MS = 30_000
-"""Time after a start in which no history is collected: clients renew their holds within it."""
+"""Milliseconds after a start in which no history is collected, so that clients can renew their holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class HistoryHold:
 
     Attributes:
         at: hybrid time that stays readable.
-        expires_us: monotonic.
+        expires_us: monotonic time, in microseconds.
     """
 
     at: int
@@ -37,14 +37,14 @@ class HistoryHold:
 @dataclass(slots=True)
 class _TabletHolds:
     holds: dict[str, HistoryHold] = field(default_factory=dict)
-    collecting: int = 0  # history at or below it may be going just now
+    collecting: int = 0  # history at or below it may be removed right now
 
 
 class HistoryHolds:
     """The history holds of one server.
 
     Args:
-        clock: of the server.
+        clock: monotonic time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -53,19 +53,19 @@ class HistoryHolds:
         self._quiet_until_us = clock.monotonic_us() + RENEWAL_GRACE_MS * 1000
 
     def hold(self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int) -> None:
-        """Keep a time of a tablet readable; the same name again replaces its hold.
+        """Add or replace a hold.
 
         Args:
             tablet: of this server.
             name: of the hold, unique among all clients.
             at: hybrid time.
             ttl_ms: how long from now.
-            horizon: the earliest time that the tablet can still be read at.
+            horizon: earliest time at which the tablet can be read.
 
         Raises:
-            HistoryGone: the time cannot be read any more, or its history is just going.
-            InvalidArgument: no such name or time to live is taken.
-            Throttled: too many holds are on the tablet.
+            HistoryGone: the time cannot be read any more, or its history is being removed.
+            InvalidArgument: an invalid name or time to live.
+            Throttled: the tablet has too many holds.
         """
         if not 0 < len(name.encode()) <= MAX_ID_BYTES or not 0 < ttl_ms <= MAX_TTL_MS:
             raise InvalidArgument(
@@ -88,13 +88,13 @@ class HistoryHolds:
         kept.holds[name] = HistoryHold(at, self._clock.monotonic_us() + ttl_ms * 1000)
 
     def release(self, tablet: TabletId, name: str) -> None:
-        """Release a hold, if there is one."""
+        """Release a hold, if it exists."""
         kept = self._kept.get(tablet)
         if kept is not None:
             kept.holds.pop(name, None)
 
     def of(self, tablet: TabletId) -> list[tuple[str, HistoryHold, int]]:
-        """Return a tablet's holds: name, hold, and how many milliseconds are left."""
+        """Return a tablet's holds: name, hold, and the milliseconds left."""
         kept = self._kept.get(tablet)
         if kept is None:
             return []
@@ -103,18 +103,18 @@ class HistoryHolds:
         return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
 
     def left_ms(self, tablet: TabletId, below: int) -> int:
-        """Return for how long some time of a tablet below another one is held; 0: none is."""
+        """Return the milliseconds for which any time below `below` is held; 0: none is."""
         return max((left for _, hold, left in self.of(tablet) if hold.at < below), default=0)
 
     def limit(self, tablet: TabletId, horizon: int | None) -> int | None:
-        """Return the horizon that a compaction could have now."""
+        """Return the horizon that holds allow a compaction now; None: no history may be removed."""
         if horizon is None or self._clock.monotonic_us() < self._quiet_until_us:
             return None
         return min([horizon, *(hold.at for _, hold, _ in self.of(tablet))])
 
     @contextmanager
     def collecting(self, tablet: TabletId, horizon: int | None) -> Iterator[int | None]:
-        """Give the horizon that a compaction may have; meanwhile no time below it can be held."""
+        """Yield the horizon for a compaction; during the block no time below it can be held."""
         horizon = self.limit(tablet, horizon)
         kept = self._kept.setdefault(tablet, _TabletHolds())
         kept.collecting = horizon or 0

@@ -1,8 +1,8 @@
-"""Compaction scheduler: one compaction at a time, the one with the best score of all tablets first.
+"""Compaction scheduler: one compaction at a time, for the tablet with the best score.
 
-Flushes are scheduled apart, so that none waits for a long compaction (`memory.py`,
-`replica/member/flusher.py`); docs/internals/maintenance.md has the scores. History is measured in stamps of
-the tablet's own log, never by a local clock.
+Flushes are scheduled separately, so that none waits for a long compaction (`memory.py`,
+`replica/member/flusher.py`); docs/internals/maintenance.md describes the scores. The age of history is
+measured in timestamps of the tablet's own log, never by a local clock.
 """
 
 import logging
@@ -22,28 +22,29 @@ from nyala.tserver.tablets import HostedTablet, Tablets
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 2_000
-"""Between two looks at the tablets, when the last one found nothing worth doing."""
+"""Milliseconds between two checks of the tablets, if the last one found nothing to compact."""
 FULL_CHECK_EVERY = 30
-"""Every so many looks all are looked at, otherwise not those that sleep and had nothing to be done."""
+"""Number of checks after which all tablets are scored, also quiesced ones without work before."""
 AGE_OPTION = "history_max_age_s"
 
 Candidate = tuple[TabletId, Tablet, int | None]
-"""A tablet whose compactions are scored, and the horizon that they may have."""
+"""A tablet whose compactions are scored, and its history horizon."""
 
 
 class Compactor:
-    """Looks for the merge that is worth most, over all tablets. Runs on the loop; the work in lanes.
+    """Chooses and runs compactions over all tablets. Used on the event loop; the work runs in lanes.
 
-    A tablet that was passed over counts once more at each choice, so that none waits for ever.
+    A tablet's score is multiplied by the number of number of choices that passed a tablet over, so that none
+    waits forever.
 
     Args:
         env: tasks.
         tablets: of this server.
-        holds: what of history has to stay.
-        options: the default age of history.
+        holds: limit the history that may be removed.
+        options: default age of history.
 
     Attributes:
-        scores: of the tablets that have something worth doing, as of the last look.
+        scores: of the tablets that are worth compacting, as of the last check.
     """
 
     def __init__(self, env: Env, tablets: Tablets, holds: HistoryHolds, options: Options) -> None:
@@ -51,9 +52,9 @@ class Compactor:
         self._tablets = tablets
         self._holds = holds
         self._options = options
-        self._idle: dict[TabletId, None] = {}  # asleep, and not worth a compaction
-        self._waited: dict[TabletId, int] = {}  # choices that passed it over
-        self._failed: dict[TabletId, None] = {}  # since the last pause
+        self._idle: dict[TabletId, None] = {}  # quiesced, and not worth a compaction
+        self._waited: dict[TabletId, int] = {}  # number of choices that passed a tablet over
+        self._failed: dict[TabletId, None] = {}  # failed since the last pause
         self.scores: Mapping[TabletId, float] = {}
 
     def start(self) -> None:
@@ -72,7 +73,7 @@ class Compactor:
                 await self._merge(chosen)
 
     async def _choose(self) -> TabletId | None:
-        """Score every tablet that may have something to do; return the one to merge now."""
+        """Score the tablets that may need a compaction; return the one to compact now."""
         for replica in self._tablets.host.up():
             self._idle.pop(replica.group, None)
         candidates: list[Candidate] = []
@@ -83,7 +84,7 @@ class Compactor:
             try:
                 hosted = self._tablets.get(group)
                 horizon = self._holds.limit(group, self._horizon(hosted))
-            except NyalaError as err:  # deleted meanwhile, a witness, an option that means nothing
+            except NyalaError as err:  # deleted meanwhile, a witness, or an invalid option
                 log.debug("tablet %s is not looked at for merges: %s", group, err)
                 self._idle[group] = None
                 continue
@@ -106,14 +107,14 @@ class Compactor:
             log.info("tablet %s was not compacted: %s", tablet_id, err)
         except Exception as bug:  # the task's top: the other tablets are compacted all the same
             log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
-        self._failed[tablet_id] = None  # whatever it was, it is not tried again without a pause
+        self._failed[tablet_id] = None  # not tried again without a pause
 
     async def compact(self, hosted: HostedTablet, *, force: bool = False) -> bool:
-        """Compact a tablet if that is worth it; return whether anything changed.
+        """Compact a tablet if it is worth it; return whether anything changed.
 
         Raises:
             OSError: the disk failed; nothing changed.
-            NyalaError: the replica does not take part (any more).
+            NyalaError: the replica does not run.
         """
         group = hosted.replica.group
         with self._holds.collecting(group, self._horizon(hosted)) as horizon:
@@ -122,7 +123,7 @@ class Compactor:
             )
 
     def _horizon(self, hosted: HostedTablet) -> int | None:
-        """Return the time below which history may go; None while all of it is young."""
+        """Return the time below which history may be removed; None: all of it is younger."""
         text = hosted.tablet.info.options.get(AGE_OPTION)
         age_s = self._options.history_max_age_s if text is None else _seconds(text)
         horizon = hosted.replica.status().applied_stamp - (age_s * 1_000_000 << LOGICAL_BITS)
@@ -130,7 +131,7 @@ class Compactor:
 
 
 def score_all(candidates: Sequence[Candidate]) -> dict[TabletId, float]:
-    """Return the scores of the tablets that have a merge worth doing. Lane COMPUTE."""
+    """Return the scores of the tablets that are worth compacting. Lane COMPUTE."""
     found = {}
     for group, tablet, horizon in candidates:
         try:

@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 class MasterResponses:
-    """Takes in the responses to heartbeats. On the loop only.
+    """Processes the responses to heartbeats. Used on the event loop only.
 
     Args:
-        identity: of this server; keeps the cluster's id.
-        fence: the newest term that masters told.
-        masters: whom this server reports to.
+        identity: of this server; stores the cluster id.
+        fence: the newest term of the masters.
+        masters: addresses of the masters.
     """
 
     def __init__(self, identity: Identity, fence: Fence, masters: MasterList) -> None:
@@ -30,7 +30,7 @@ class MasterResponses:
         self.servers = ServerList()
 
     async def take(self, address: str, response: pb.HeartbeatResponse) -> None:
-        """Take a master's answer; its cluster id and its list of masters are durable on return.
+        """Process a master's response; its cluster id and its list of masters are durable on return.
 
         Raises:
             OSError: one of them was not written.
@@ -50,20 +50,20 @@ class MasterResponses:
             self.servers.take(response.server_list)
 
     def refuse(self, address: str, err: NyalaError) -> None:
-        """Remember that this server and a master do not belong together."""
+        """Record that this server and a master belong to different clusters."""
         if address not in self._refused:
             log.error("master %s: %s", address, err)
         self._refused[address] = err
 
     @property
     def failure(self) -> NyalaError | None:
-        """Why this server has no place in the cluster of its masters: a majority of them says so."""
+        """Why this server does not belong to its masters' cluster, according to a majority; None: it does."""
         masters = self._masters.current() if self._refused else ()
         refused = [err for address, err in self._refused.items() if address in masters]
         return refused[0] if 2 * len(refused) > len(masters) else None
 
     def page(self) -> Listing:
-        """Return the page of the server list as this server has it."""
+        """Return the page of this server's copy of the server list."""
         rows = [
             (s.uuid, s.address, "yes" if s.alive else "no", "yes" if s.maintenance else "no",
              "yes" if s.decommission else "no", str(s.version))

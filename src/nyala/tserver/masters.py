@@ -1,7 +1,7 @@
-"""Addresses of the masters, as a tablet server knows them: given at its start, kept on disk, sent by masters.
+"""Addresses of the masters: from the command line, from disk, and from heartbeat responses.
 
-The list of the leader master is used and kept: a restart with an old list finds the cluster as long as one
-address of either is still a master's. While no leader answers, every address ever named is tried.
+The leader master's list is used and stored: a restart with an old list finds the cluster as long as one
+address of either list is still a master's. While no leader replies, every known address is tried.
 """
 
 import logging
@@ -14,16 +14,16 @@ from nyala.wire.proto import nyala_pb2 as pb
 log = logging.getLogger(__name__)
 
 LEADERLESS_HEARTBEATS = 10
-"""Heartbeats without an answer of a leader after which every address ever named is tried."""
+"""Heartbeat intervals without a leader's response after which every known address is tried."""
 
 
 class MasterList:
-    """Addresses of the masters. On the loop only.
+    """Addresses of the masters. Used on the event loop only.
 
     Args:
         env: the clock.
-        identity: of this server; keeps the list.
-        given: public addresses, as it was told at its start.
+        identity: of this server; stores the list.
+        given: public addresses from the command line.
         interval_ms: between two heartbeats.
     """
 
@@ -38,7 +38,7 @@ class MasterList:
         self._leader_reply_us = 0
 
     def current(self) -> tuple[str, ...]:
-        """Return whom to report to."""
+        """Return the addresses to report to."""
         if (
             self._leader_list
             and self._clock.monotonic_us() - self._leader_reply_us < self._silent_us
@@ -48,11 +48,11 @@ class MasterList:
         return tuple(dict.fromkeys([*self._leader_list, *self._known, *(kept[0] if kept else ())]))
 
     async def update(self, response: pb.HeartbeatResponse, newest: int) -> None:
-        """Take the list in a master's answer; the list of who leads is kept, durable on return.
+        """Process the list in a master's response; the leader's list is durable on return.
 
         Args:
             response: of any master of this cluster.
-            newest: the highest term in which a master is known to have led: a deposed one is not obeyed.
+            newest: the highest known term of a leader master; lists of deposed leaders are not stored.
 
         Raises:
             OSError: the list was not written.

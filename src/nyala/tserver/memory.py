@@ -1,7 +1,7 @@
-"""Flushes near the memory budget: the tablet whose flush is worth most comes first.
+"""Flushes near the memory limit: the tablet with the best score first.
 
-The accounts of memory, and back pressure over the budget, are in `replica/memory.py`. Back pressure starts
-before the system swaps: a client waits and sends again, nothing is lost.
+Memory accounting, and back-pressure above the limit, are in `replica/memory.py`. Back-pressure starts before
+the system swaps: clients wait and retry, nothing is lost.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ from nyala.tserver.tablets import Tablets
 log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 100
-"""Between two looks; what arrives meanwhile is counted as it comes."""
+"""Milliseconds between two checks."""
 MIN_ROWS_SHARE = 1 / 8
-"""Of the budget: with fewer rows than that it is other parts that fill memory, and flushes are of no use."""
+"""Minimum share of the budget used by rows: below it flushes would free too little."""
 
 
 class MemoryBudget:
-    """Flushes what lets most memory and log go while memory is tight. Runs on the loop.
+    """Flushes the replica that frees most memory and log while memory is tight. Used on the event loop.
 
     Args:
         env: tasks.
         tablets: of this server.
-        options: how much of the log may be kept.
-        update_counts: counts what can only be counted now and then.
+        options: size of the log to retain.
+        update_counts: updates counters that are only polled.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class MemoryBudget:
         self._memory = tablets.host.memory
         self._log_bytes = max(1, options.wal_retain_mb) * MIB
         self._update_counts = update_counts
-        self._unproductive: dict[TabletId, None] = {}  # flushed in vain since one was flushed
+        self._unproductive: dict[TabletId, None] = {}  # flushed without effect
 
     def start(self) -> None:
         """Start the flush task."""
@@ -61,9 +61,7 @@ class MemoryBudget:
                     self._unproductive.clear()
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
                 log.warning("%s was not flushed: %s", best.group, err)
-            except (
-                Exception
-            ) as bug:  # the task's top: without it writes would be throttled for ever
+            except Exception as bug:  # the task's top: without it writes would be throttled forever
                 log.error("%s was not flushed", best.group, exc_info=bug)
 
     def due(self) -> bool:
@@ -72,7 +70,7 @@ class MemoryBudget:
         return memory.tight and memory.of(MemoryPart.ROWS) > MIN_ROWS_SHARE * memory.budget_bytes
 
     def best_candidate(self) -> Replica | None:
-        """Return the replica whose flush is worth most now, of those that nothing is being done to."""
+        """Return the replica with the best flush score, of those without running maintenance."""
         scores: dict[Replica, float] = {}
         for group, memory_bytes in self._memory.sizes(MemoryPart.ROWS).items():
             replica = self._tablets.host.find(group)
@@ -88,5 +86,5 @@ class MemoryBudget:
         return max(scores, key=lambda replica: scores[replica])
 
     def score(self, memory_bytes: int, log_bytes: int) -> float:
-        """Return what a flush is worth: the shares of memory and of the log that it lets go."""
+        """Return the score of a flush: the shares of memory and of the log that it frees."""
         return memory_bytes / self._memory.budget_bytes + log_bytes / self._log_bytes

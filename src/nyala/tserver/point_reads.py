@@ -1,8 +1,8 @@
-"""Point reads: requests for few keys on one long stream per client, each answered as soon as it is read.
+"""Point reads: requests for a few keys on one long stream per client, each answered as soon as it is read.
 
-All parts of a request wait for their leaders' read rounds together, and are read in one call: on the loop
-while that has proved brief, else in lane COMPUTE. No tasks and no arrays are made here: most of the cost of
-reading one row is cache misses. On the loop only.
+All parts of a request wait for their leaders' read rounds together and are read in one call: on the loop
+while such calls are short, else in lane COMPUTE. No tasks and no arrays are created, because most of the cost
+of reading one row is cache misses. Used on the event loop only.
 """
 
 import asyncio
@@ -35,22 +35,22 @@ log = logging.getLogger(__name__)
 
 MAX_PARTS = 1024
 MAX_KEYS = 64
-"""Of one part."""
+"""Maximum number of keys of one part."""
 MAX_ANSWER_BYTES = 4 << 20
-"""Of one part: larger rows go by `DoGet`, which streams them."""
+"""Maximum size of one part's rows in bytes; larger ones need `DoGet`, which streams them."""
 INLINE_KEYS = 256
 BRIEF_US = 1_000
 BRIEF_REQUESTS = 16
-"""Requests in a row that have to be read within `BRIEF_US` before the next one is read on the loop."""
+"""Consecutive requests read within `BRIEF_US` after which the next one is read on the loop."""
 
 
 class PointReads:
-    """Handlers of `TabletReads`. On the loop only.
+    """Handlers of `TabletReads`. Used on the event loop only.
 
     Args:
         env: lanes, tasks and time.
         tablets: of this server.
-        options: the deadline of requests that name none.
+        options: default deadline.
     """
 
     def __init__(self, env: Env, tablets: Tablets, options: Options) -> None:
@@ -60,11 +60,11 @@ class PointReads:
         self._brief_requests = 0
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.GET: self.get}
 
     def get(self, request: pb.GetRequest, answer: Callable[[pb.GetResponse], None]) -> None:
-        """Answer a request for some keys, once its leaders' read rounds are over.
+        """Answer a request for some keys after the leaders' read rounds.
 
         Raises:
             InvalidArgument: too many parts.
@@ -78,7 +78,7 @@ class PointReads:
         _PendingGet(request, partial(self._read, answer)).begin(self._tablets, timeout_ms)
 
     def _read(self, answer: Callable[[pb.GetResponse], None], pending: "_PendingGet") -> None:
-        """Read a request that is due."""
+        """Read the keys of a request whose read rounds are confirmed."""
         if self._brief_requests >= BRIEF_REQUESTS and pending.keys <= INLINE_KEYS:
             answer(self._timed(pending))
             pending.end()
@@ -101,11 +101,11 @@ class PointReads:
 
 
 class _PendingGet:
-    """One request on its way.
+    """A request in progress.
 
     Args:
         request: what to look up.
-        due: called once all of it may be read.
+        due: called once all parts may be read.
     """
 
     __slots__ = ("_due", "_request", "_waiting", "keys", "parts")
@@ -117,7 +117,7 @@ class _PendingGet:
         self.keys = self._waiting = 0
 
     def begin(self, tablets: Tablets, timeout_ms: int) -> None:
-        """Ask each part's leader for a time at which it can be read."""
+        """Start the read round of each part."""
         for wanted in self._request.parts:
             part = _GetPart(wanted)
             self.parts.append(part)
@@ -127,7 +127,7 @@ class _PendingGet:
                 point = hosted.replica.read_soon(None, timeout_ms)
             except NyalaError as err:
                 part.error = err
-            except Exception as err:  # one part's trouble: the others, and the stream, go on
+            except Exception as err:  # an error of one part: the others, and the stream, continue
                 part.error = _internal(err)
             else:
                 self._waiting += 1
@@ -142,20 +142,20 @@ class _PendingGet:
             self._due(self)
 
     def read(self) -> pb.GetResponse:
-        """Return the answer. On the loop or in lane COMPUTE."""
+        """Return the response. On the loop or in lane COMPUTE."""
         return pb.GetResponse(
             request=self._request.request, answers=[part.read() for part in self.parts]
         )
 
     def end(self) -> None:
-        """Let replicas whose files are damaged end. On the loop."""
+        """Fail the replicas whose files are damaged. On the loop."""
         for part in self.parts:
             if part.damage is not None:
                 part.hosted.replica.fail(part.damage)
 
 
 class _GetPart:
-    """The keys of one tablet."""
+    """The part of a request for one tablet."""
 
     __slots__ = ("_at", "_view", "_wanted", "damage", "error", "hosted")
 
@@ -166,7 +166,7 @@ class _GetPart:
         self.damage: Corrupt | None = None
 
     def check(self, tablets: Tablets) -> HostedTablet:
-        """Return the tablet, if it is here and these can be keys of it."""
+        """Return the tablet, if it is here and the keys are valid for it."""
         wanted = self._wanted
         self.hosted = tablets.get(wanted.tablet_id)
         schema = self.hosted.tablet.info.schema
@@ -184,7 +184,7 @@ class _GetPart:
         return self.hosted
 
     def ready(self, point: "asyncio.Future[int]") -> None:
-        """Take the time to read at, or why there is none; the view holds all that was acknowledged before."""
+        """Take the result of the read round and a view, which has all rows acknowledged before."""
         error = point.exception()
         if error is None:
             try:
@@ -196,7 +196,7 @@ class _GetPart:
             self.error = error if isinstance(error, NyalaError) else _internal(error)
 
     def read(self) -> pb.GetAnswer:
-        """Return the rows, or why there are none."""
+        """Return the rows, or an error."""
         if self.error is None:
             try:
                 columns = [ColumnId(i) for i in self._wanted.column_ids]
@@ -221,7 +221,7 @@ class _GetPart:
 
 
 def _check_widths(schema: Schema, wanted: pb.GetPart) -> None:
-    """Refuse what cannot be keys of a table; other bytes that no key has find nothing."""
+    """Reject keys of the wrong width; other invalid keys match no row."""
     width = fixed_width([c.type for c in schema.key_columns])
     for key in wanted.keys:
         if width is not None and len(key) != width:

@@ -1,6 +1,6 @@
-"""Changes that a master has not acknowledged yet: dirty until acknowledged (S0.24-S0.27, S0.36).
+"""Changes that a master has not acknowledged yet (S0.24-S0.27, S0.36).
 
-Pure bookkeeping: no clock, no network. One `ChangeLog` per server, one `MasterView` per master.
+Bookkeeping without I/O. One `ChangeLog` per server, one `MasterView` per master.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,18 @@ CHANGES = 10_000
 
 
 class ChangeLog:
-    """Numbers every change that masters care about: a replica's configuration, leader or state.
+    """Numbers every change of a replica's configuration, leader or state.
 
     Attributes:
-        reports: how many reports were begun. One count for all masters: one that is taken out and added again
-            remembers the numbers of before, and takes in none but higher ones.
-        forgotten: number of the last change that is not remembered any more; 0: all are.
+        reports: number of reports started. One count for all masters: a master that is removed and added
+            again remembers earlier numbers, and accepts only higher ones.
     """
 
     def __init__(self) -> None:
         self.reports = 0
         self.forgotten = 0
         self._version = 0
-        self._changed: dict[TabletId, int] = {}  # in the order of their last changes
+        self._changed: dict[TabletId, int] = {}  # by their last change
 
     @property
     def version(self) -> int:
@@ -41,7 +40,7 @@ class ChangeLog:
             self.forgotten = self._changed.pop(next(iter(self._changed)))
 
     def since(self, version: int) -> list[TabletId]:
-        """Return the tablets that changed after a version, in a stable order. Others are not looked at."""
+        """Return the tablets that changed after a version, in a stable order."""
         newest = reversed(self._changed.items())
         return sorted(t for t, _ in takewhile(lambda change: change[1] > version, newest))
 
@@ -51,10 +50,10 @@ class MasterView:
     """Acknowledged state of one master.
 
     Attributes:
-        acknowledged: the change version up to which this master knows everything.
-        needs_full: the next report lists every replica: at start, when the master asks, and when it
-            has become the leader.
-        leader: whether it said that it leads, in its last response.
+        acknowledged: version up to which the master has acknowledged all changes.
+        needs_full: the next report has every replica: at start, on request, and when the master becomes
+            leader.
+        leader: it leads, according to its last response.
         sequence: number of the last report sent to it.
     """
 
@@ -78,16 +77,16 @@ class MasterView:
         return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
 
     def request_full(self) -> None:
-        """Report everything next, whatever is on its way now."""
+        """Make the next report a full one, whatever report is in flight."""
         self.needs_full, self._sent_full = True, False
 
     def on_response(self, *, leader: bool, needs_full: bool, acknowledged_sequence: int) -> None:
-        """Take the response to the last report. A lost one is never taken: all stays dirty.
+        """Process the response to the last report; without a response its changes stay unacknowledged.
 
         Args:
-            leader: whether the master leads.
-            needs_full: whether it asks for a full report.
-            acknowledged_sequence: number of the last report that it has taken in.
+            leader: the master leads.
+            needs_full: it requests a full report.
+            acknowledged_sequence: number of the last report that it has processed.
         """
         became_leader = leader and not self.leader
         self.leader = leader

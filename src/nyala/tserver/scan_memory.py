@@ -1,7 +1,7 @@
-"""The memory of open scans: batches on their way to readers, and flushed rows that their views hold.
+"""Memory of open scans: batches being sent, and flushed rows that their views still reference.
 
-A scan reads an immutable view. Rows that were in memory when it began stay there while it is read, also
-after a flush has written them; they are counted as the scan's from then on. On the loop only.
+A scan reads an immutable view. Rows that were in memory at its start stay there while it runs, even after a
+flush; they are counted as the scan's from then on. Used on the event loop only.
 """
 
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ from nyala.replica.memory import RETRY_AFTER_MS, MemoryPart, MemoryTracker
 from nyala.tablet.tablet import Tablet
 
 HELD = TabletId("held by scans")
-"""Under this name flushed rows are counted, of all tablets together."""
+"""Name under which the flushed rows of all tablets are counted."""
 LEAST_BYTES = 64 << 10
-"""Counted for any scan at least."""
+"""Minimum memory in bytes that is counted for a scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scan:
     tablet: Tablet
-    cut: OpId  # of the tablet's files when it began
-    rows_bytes: int  # that were in memory then
+    cut: OpId  # last op id in the tablet's files at the start
+    rows_bytes: int  # size of the rows in memory at the start
 
     @property
     def holds(self) -> bool:
-        """True if what was in memory has been flushed since."""
+        """True if those rows have been flushed since."""
         return self.tablet.cut.op != self.cut
 
 
 class ScanMemory:
-    """Counts scans, and refuses those for which there is no room.
+    """Counts the memory of scans, and throttles new ones above the limit.
 
     Args:
         memory: of the process.
-        options: what scans may have.
+        options: limit of scans.
     """
 
     def __init__(self, memory: MemoryTracker, options: Options) -> None:
@@ -48,14 +48,14 @@ class ScanMemory:
 
     @contextmanager
     def open(self, tablet: Tablet, batch_bytes: int) -> Iterator[None]:
-        """Count a scan from now on until the block ends.
+        """Count a scan's memory until the block ends.
 
         Args:
-            tablet: which it reads.
-            batch_bytes: of its batches.
+            tablet: that it reads.
+            batch_bytes: size of its batches.
 
         Raises:
-            Throttled: scans have all the memory that they may have.
+            Throttled: the memory of scans is at its limit.
         """
         size, used = max(batch_bytes, LEAST_BYTES), self._memory.of(MemoryPart.SCANS)
         if self._scans and used + size > self._limit:
@@ -73,7 +73,7 @@ class ScanMemory:
             del self._scans[number]
 
     def look(self) -> None:
-        """Count the flushed rows that open scans hold; those of several scans of one view once."""
+        """Update the size of flushed rows that open scans reference; rows of a shared view count once."""
         held = {
             (s.tablet.info.tablet_id, s.cut): s.rows_bytes for s in self._scans.values() if s.holds
         }

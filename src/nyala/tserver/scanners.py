@@ -1,7 +1,7 @@
-"""Runs scan tokens: fixes the snapshot with the replica, reads an immutable view, streams batches.
+"""Execution of scan tokens: choose the snapshot with the replica, read an immutable view, stream batches.
 
-The stream is the scanner: it holds its view while the client reads, at the client's pace, and ends with
-the client's connection. At most `scanners_max` are open at a time.
+A stream keeps its view while the client reads, at the client's speed, and ends with the client's connection.
+At most `scanners_max` are open at a time.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -41,14 +41,14 @@ COUNT_SCHEMA = pa.schema([pa.field("_count", pa.int64(), nullable=False)])
 
 
 class Scanners:
-    """Serves reads of this server's tablets. Runs on the loop.
+    """Runs the scans of this server's tablets. Used on the event loop.
 
     Args:
         env: lanes.
         tablets: of this server.
-        server_uuid: goes into each scan's header.
-        options: sizes and deadlines of scans that name none, and how many may be open.
-        memory: of all scans.
+        server_uuid: for the header of each scan.
+        options: default sizes and deadlines, and the maximum number of open scans.
+        memory: accounting of all scans.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class Scanners:
         self._open = 0
 
     async def run(self, token: pb.ScanToken) -> AsyncIterator[FlightData]:
-        """Yield the schema (with a `ScanHeader`), then batches, all at one time.
+        """Yield the schema (with a `ScanHeader`), then batches, all of one snapshot.
 
         Raises:
             NotFound: no such tablet here.
-            NotLeader: another replica leads; details name it. In mode STALE: what is here is too old.
-            HistoryGone: the snapshot lies below the history that is kept.
+            NotLeader: another replica leads; details name it. In mode STALE: the data here is too old.
+            HistoryGone: the snapshot is before the history that is kept.
             InvalidArgument: the token does not fit the tablet.
             Throttled: too many scans are open.
-            RangesChanged: planned from older ranges of the table than those in force at its time.
+            RangesChanged: planned from older ranges of the table than those at its snapshot.
         """
         if self._open >= self._options.scanners_max:
             raise Throttled(
@@ -116,14 +116,14 @@ class Scanners:
             yield data
 
     async def _read(self, replica: Replica, work: Callable[..., Any], *args: Any) -> Any:
-        """Read files of a replica; damage in them is its end, and another one has the rows."""
+        """Read files of a replica in lane COMPUTE; damage fails the replica."""
         with failing_on_damage(replica):
             return await self._env.tasks.run(Lane.COMPUTE, work, *args)
 
     def _plan(
         self, view: View, token: pb.ScanToken, at: int
     ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:
-        """Return the schema of the answer and what starts the read in lane COMPUTE."""
+        """Return the schema of the result, and a function that starts the read in lane COMPUTE."""
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
         if token.count_only:
             columns = []
@@ -150,7 +150,7 @@ class Scanners:
 
 @contextmanager
 def failing_on_damage(replica: Replica) -> Iterator[None]:
-    """Damage in the files of a replica is its end."""
+    """Fail a replica if its files are damaged."""
     try:
         yield
     except Corrupt as err:
@@ -161,12 +161,12 @@ def failing_on_damage(replica: Replica) -> Iterator[None]:
 
 
 def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
-    """Refuse a read at a time when the table had other ranges than those from which it was planned.
+    """Reject a read that was planned from other ranges than the table had at its snapshot.
 
-    A look-up by key needs no others than the tablet of its key, as long as its range is there.
+    A look-up by key only needs the tablet of its key, as long as its range exists.
 
     Args:
-        view: of the tablet at the time of the scan.
+        view: of the tablet.
         token: the scan token.
         at: hybrid time of the read.
 
@@ -189,10 +189,10 @@ def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
 
 
 def check_present(info: TabletInfo, at: int) -> None:
-    """Refuse to look keys up in a tablet whose range was dropped: another one may have them.
+    """Reject look-ups in a tablet whose range was dropped: another tablet may have the keys.
 
     Raises:
-        RangesChanged: it was dropped at that time.
+        RangesChanged: the range was dropped at that time.
     """
     if 0 < info.retired_at <= at:
         raise RangesChanged(
@@ -201,10 +201,10 @@ def check_present(info: TabletInfo, at: int) -> None:
 
 
 def bounds_of(token: pb.ScanToken) -> KeyBounds:
-    """Return the keys that a token asks for, or still asks for.
+    """Return the key bounds of a token, reduced to the part that is not read yet.
 
     Raises:
-        InvalidArgument: the token's bounds mean nothing.
+        InvalidArgument: invalid bounds.
     """
     lower, upper = token.key_lower, token.key_upper
     if (lower or upper) and (token.changes or token.keys_ipc):
@@ -224,18 +224,17 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
 def check_predicate(
     view: View, token: pb.ScanToken, columns: list[ColumnId] | None
 ) -> Predicate | None:
-    """Return the predicate of a token that fits the schema, whichever version it was planned for.
+    """Return the predicate of a token, checked against the tablet's schema.
 
     Args:
-        view: of the tablet at the time of the scan.
+        view: of the tablet.
         token: the scan token.
         columns: ids of the columns to read; None: all.
 
     Raises:
-        Unavailable: planned for a newer version, which this replica has yet to learn of.
-        SchemaMismatch: planned for an older one, all of whose columns are wanted, or with columns that
-            were dropped since.
-        InvalidArgument: columns that the schema never had, a predicate that means nothing.
+        Unavailable: planned for a newer schema version, which this replica has not applied yet.
+        SchemaMismatch: planned for all columns of an older version, or with columns that were dropped since.
+        InvalidArgument: unknown columns, or an invalid predicate.
     """
     planned, now = token.schema_version, view.schema.version
     if planned > now:
@@ -271,7 +270,7 @@ def check_predicate(
 
 
 def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
-    """Return the schema of an answer under the names that its planner knows; batches carry none."""
+    """Return the schema of a result with the column names that the client used."""
     if token.count_only or not token.column_names:
         return schema
     names = [*token.column_names, *schema.names[len(token.column_names) :]]
@@ -279,7 +278,7 @@ def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
 
 
 def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> FlightData | None:
-    """Return the next rows as they are sent: a copy, as a batch may lie in mapped files. Lane COMPUTE."""
+    """Return the next rows as a message, copied because a batch may be in mapped files. Lane COMPUTE."""
     for batch in iterator:
         if batch.num_rows:
             data = flight.batch_data(batch)
@@ -308,7 +307,7 @@ def _changes(
     view: View, token: pb.ScanToken, at: int, columns: list[ColumnId] | None, where: Predicate | None,
     sizes: tuple[int, int], schema: pa.Schema,
 ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:  # fmt: skip
-    # A deleted row has its key only, so in a change feed every other column may be null.
+    # In a change feed a deleted row has its key only, so every other column may be null.
     fields = [f.with_nullable(f.nullable or f.name not in _keys(view)) for f in schema]
     fields += [
         pa.field("_op", pa.string(), nullable=False),

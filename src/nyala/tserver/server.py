@@ -1,4 +1,4 @@
-"""The tablet server process: identity, replicas, services, heartbeats. It opens no sockets."""
+"""Tablet server: identity, replicas, services, heartbeats. It opens no sockets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ SERVED = (
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """Parts that exist once the data directory is open."""
+    """Components that exist once the data directory is open."""
 
     host: ReplicaHost
     tablets: Tablets
@@ -66,7 +66,7 @@ class _Running:
 def _data_plane(
     env: Env, tablets: Tablets, scans: ScanMemory, uuid: ServerUuid, options: Options
 ) -> Handlers:
-    """Return what reads and writes rows."""
+    """Return the handlers of reads and writes."""
     writes = WritePath(env, tablets, tablets.host.memory, options)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
@@ -81,7 +81,7 @@ def _control_plane(
     orders: OrderFence,
     changed: Callable[[TabletId], None],
 ) -> Handlers:
-    """Return what masters and operators' tools order."""
+    """Return the handlers of orders by masters and operators."""
     service = TabletService(env, tablets.host, tablets, holds, orders, changed)
     members = MembersService(env, tablets.host, orders)
     rescue = UnsafeRecoveryService(env, tablets.host, orders)
@@ -95,16 +95,16 @@ def _control_plane(
 
 
 class TabletServer:
-    """One tablet server. On the loop that owns `env.tasks`.
+    """One tablet server. Used on the loop that owns `env.tasks`.
 
     Attributes:
         fence: the newest term of the masters, below which orders are refused.
 
     Args:
-        env: the environment: clock, tasks, files, calls.
+        env: the environment.
         config: addresses, data directory, options.
-        transport: carries Raft's messages on the peer port.
-        metrics: where it counts; None: a registry of its own.
+        transport: sends Raft messages between servers.
+        metrics: None: a new registry.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class TabletServer:
         self.heartbeater = Heartbeater(env, self.masters.current, reporter, interval_ms)
 
     async def start(self) -> None:
-        """Open or format the data directory, open every replica, begin to report and to serve.
+        """Open or format the data directory, open every replica, start reporting and serving.
 
         Raises:
-            Forbidden, InvalidArgument, Corrupt: the data directory cannot be this server's.
-            OSError: nor be used.
+            Forbidden, InvalidArgument, Corrupt: the data directory does not fit this server.
+            OSError: the data directory cannot be read or written.
         """
         if not self._config.master_addresses:
             raise InvalidArgument(
@@ -170,7 +170,7 @@ class TabletServer:
         self.heartbeater.start()
 
     async def _report_opening(self) -> None:
-        """Report the replicas to masters while opening takes longer than a heartbeat interval."""
+        """Report the replicas to the masters if opening takes longer than two heartbeat intervals."""
         await self._env.tasks.sleep_ms(2 * self._config.options.server_heartbeat_ms)
         await self._env.tasks.run(Lane.DISK, self._opening.find)
         self.heartbeater.start()
@@ -180,16 +180,16 @@ class TabletServer:
         return Tablet.open(self._env.files, directory)
 
     async def close(self) -> None:
-        """Stop serving and close the files; everything acknowledged stays."""
+        """Stop serving and close the files."""
         self._gate.close()
         if self._running is not None:
             await self._running.host.close()
             self._running = None
 
-    # -- what it answers ---------------------------------------------------------------------------
+    # -- handlers ---------------------------------------------------------------------------
 
     def handlers(self) -> Handlers:
-        """Return everything that this server answers; until it has started, with Unavailable."""
+        """Return all handlers; they raise Unavailable until the server has started."""
         check = OrderFence(self._env, self._identity, self.fence).check
         copies = copy_handlers(
             self._env, self._identity, lambda: self._started().host.copies, check
@@ -204,26 +204,26 @@ class TabletServer:
     async def _server_info(self, _request: pb.ServerInfoRequest) -> pb.ServerInfoResponse:
         return self.info()
 
-    # -- what it says of itself --------------------------------------------------------------------
+    # -- status --------------------------------------------------------------------
 
     @property
     def uuid(self) -> ServerUuid:
-        """This server's permanent id; known once `start` has opened the directory."""
+        """Permanent id of this server; known once `start` has opened the directory."""
         return self._identity.uuid
 
     @property
     def cluster_id(self) -> str:
-        """The cluster that this server belongs to; empty until a master has named it."""
+        """Id of the cluster; empty until a master has sent it."""
         return self._identity.instance.cluster_id if self._identity.known else ""
 
     @property
     def host(self) -> ReplicaHost:
-        """The replicas, for status pages and tests."""
+        """The replica host."""
         return self._started().host
 
     @property
     def tablets(self) -> Tablets:
-        """The tablets, for status pages and tests."""
+        """The tablets."""
         return self._started().tablets
 
     def tablets_page(self) -> Listing:
@@ -241,5 +241,5 @@ class TabletServer:
 
     @property
     def failure(self) -> NyalaError | None:
-        """Why this server has no place in the cluster of its masters; None: it has."""
+        """Why this server does not belong to its masters' cluster; None: it does."""
         return self.master_responses.failure

@@ -1,4 +1,4 @@
-"""Split keys of a scan, so that several readers can share one tablet."""
+"""Split keys of a scan, with which several readers share one tablet."""
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ColumnId
@@ -16,7 +16,7 @@ _NOW = (1 << 64) - 1
 
 
 class Splits:
-    """Handler of `TabletReads.SplitKeyRange`. On the loop only.
+    """Handler of `TabletReads.SplitKeyRange`. Used on the event loop only.
 
     Args:
         env: lanes.
@@ -28,16 +28,17 @@ class Splits:
         self._tablets = tablets
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {methods.SPLIT_KEY_RANGE: self.split}
 
     async def split(self, request: pb.SplitKeyRangeRequest) -> pb.SplitKeyRangeResponse:
-        """Look at what lies here now, leader or not: rows to come make pieces larger, never wrong.
+        """Return split keys for the current rows of this replica, which need not lead.
 
         Raises:
-            InvalidArgument: the token does not fit the tablet, or is no scan; too many pieces.
-            SchemaMismatch: it was planned for a schema that is no more.
-            Unavailable: no such tablet here, or damaged, or yet to learn of the token's schema.
+            InvalidArgument: the token does not fit the tablet, is not a scan, or gives too many pieces.
+            SchemaMismatch: it was planned for an older schema.
+            Unavailable: there is no such tablet here, it is damaged, or has not applied the token's schema
+                yet.
         """
         token = request.token
         if token.changes or token.keys_ipc:

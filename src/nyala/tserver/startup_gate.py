@@ -1,6 +1,6 @@
 """Handlers that answer Unavailable until the server has started.
 
-The public port is bound before the data directory is open, so that early callers get an answer.
+The public port is bound before the data directory is open, so that early callers get a response.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -11,10 +11,10 @@ from nyala.env.rpc import Handlers, Method, Shape
 
 
 class StartupGate:
-    """Forwards calls once it is open. On the loop only.
+    """Forwards calls once it is open. Used on the event loop only.
 
     Args:
-        methods: those that will be answered.
+        methods: that the server will handle.
     """
 
     def __init__(self, methods: Sequence[Method]) -> None:
@@ -32,7 +32,7 @@ class StartupGate:
         self._handlers = None
 
     def handlers(self) -> Handlers:
-        """Return handlers to be bound, open or not."""
+        """Return the handlers to bind."""
         make = {Shape.UNARY: self._unary, Shape.ASK: self._ask}
         return {m: make.get(m.shape, self._stream)(m) for m in self._methods}
 

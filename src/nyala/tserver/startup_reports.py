@@ -1,4 +1,4 @@
-"""Reports of a server that still opens its replicas: the replicas, and how many are left."""
+"""Reports of a server that is still opening its replicas."""
 
 from collections.abc import Sequence
 
@@ -24,17 +24,17 @@ class StartupReports:
         self._begun: dict[TabletId, None] = {}
 
     def find(self) -> None:
-        """List the replicas that there are. Lane DISK."""
+        """List the replicas in the data directory. Lane DISK."""
         blocks = Superblocks(self._files, self._directory).groups()
         metadata = ConsensusMetadata(self._files, self._directory).groups()
         self._groups = tuple(sorted({*blocks, *metadata}))
 
     def begins(self, tablet: TabletId) -> None:
-        """Note that a replica is being opened. Any lane."""
+        """Record that a replica is being opened. Any lane."""
         self._begun[tablet] = None
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
-        """Return what is reported of all replicas, or of these, while they are opened."""
+        """Return the reports of all replicas, or of these, while they are opened."""
         chosen = self._groups if only is None else only
         return [pb.TabletReport(tablet_id=t, state="BOOTSTRAPPING") for t in chosen]
 

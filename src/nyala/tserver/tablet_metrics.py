@@ -1,4 +1,4 @@
-"""Metrics of each tablet: one list of columns for `/metrics` and the web page."""
+"""Metrics of each tablet, for `/metrics` and the web page."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ LABELS = ("table", "tablet")
 
 @dataclass(frozen=True, slots=True)
 class TabletSample:
-    """Measurements of one tablet that runs here.
+    """Measurements of one tablet.
 
     Attributes:
         table: name of its table.
         tablet: its id.
-        files: what is in its files and in memory.
-        work: what has been done to it.
+        files: statistics of its files and memory.
+        work: statistics of its maintenance.
         flush_score: see `MemoryBudget.score`.
         merge_score: see `compaction.score`; 0: nothing is worth doing.
     """
@@ -43,10 +43,10 @@ class MetricColumn:
     """One metric.
 
     Attributes:
-        metric: its name in `/metrics`; a counter if it ends so.
-        heading: on the page.
-        sentence: what it shows.
-        read: takes it from a tablet's figures.
+        metric: name in `/metrics`; a counter if it ends with `_total`.
+        heading: of the column on the page.
+        sentence: its description.
+        read: returns its value for a tablet.
     """
 
     metric: str
@@ -92,12 +92,12 @@ COLUMNS = (
 
 
 class TabletMetrics:
-    """Metrics of all tablets here.
+    """Metrics of all tablets of this server.
 
     Args:
         tablets: of this server.
-        memory: knows what a flush is worth.
-        compactor: knows what merges are worth, as of its last look.
+        memory: scores flushes.
+        compactor: has the scores of compactions, as of its last check.
     """
 
     def __init__(self, tablets: Tablets, memory: MemoryBudget, compactor: Compactor) -> None:
@@ -106,7 +106,7 @@ class TabletMetrics:
         self._compactor = compactor
 
     def expose(self, metrics: Metrics) -> None:
-        """Put the figures into `/metrics`."""
+        """Expose the metrics in `/metrics`."""
         metrics.families(self._families)
 
     def page(self) -> Listing:

@@ -1,4 +1,4 @@
-"""Control plane of a tablet server: orders from masters, and reports of its replicas.
+"""Control plane of a tablet server: orders of masters, and status of its replicas.
 
 Orders are idempotent, and checked by `admin/fencing.py`.
 """
@@ -23,11 +23,11 @@ from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
 
 ALTER_TIMEOUT_MS = 5_000
-"""Of the replication; an order without an answer is given again."""
+"""Deadline of the replication, in milliseconds; masters repeat an order without a response."""
 
 
 class TabletService:
-    """Handlers of `TabletAdmin`. On the loop only."""
+    """Handlers of `TabletAdmin`. Used on the event loop only."""
 
     def __init__(
         self, env: Env, host: ReplicaHost, tablets: Tablets, holds: HistoryHolds, orders: OrderFence,
@@ -41,7 +41,7 @@ class TabletService:
         self._altered = altered
 
     def handlers(self) -> Handlers:
-        """Return what this service answers."""
+        """Return the handlers of this service."""
         return {
             methods.CREATE_TABLET: self.create_tablet,
             methods.ALTER_TABLET: self.alter_tablet,
@@ -50,7 +50,7 @@ class TabletService:
         }
 
     async def create_tablet(self, request: pb.CreateTabletRequest) -> pb.CreateTabletResponse:
-        """Make a replica; durable on return. The same order again changes nothing."""
+        """Create a replica; durable on return. Idempotent."""
         self._orders.check(request)
         await self._host.stamp_above(request.floor)
         first = ((request.ranges_version, 0),) if request.ranges_version else ()
@@ -80,11 +80,11 @@ class TabletService:
         return pb.CreateTabletResponse()
 
     async def alter_tablet(self, request: pb.AlterTabletRequest) -> pb.AlterTabletResponse:
-        """Alter a tablet that is led from here to its table's definition; replicated on return.
+        """Alter a tablet that this server leads to its table's definition; replicated on return.
 
         Raises:
-            InvalidArgument: no such schema can follow the tablet's.
-            Retryable, OutcomeUnknown: order again; the same once more changes nothing.
+            InvalidArgument: the schema cannot follow the tablet's.
+            Retryable, OutcomeUnknown: repeat the order, which is idempotent.
         """
         self._orders.check(request)
         op = SchemaOp(
@@ -99,7 +99,7 @@ class TabletService:
         return pb.AlterTabletResponse(schema_version=version, hybrid_time=self._host.time)
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
-        """Describe the replicas named, or all."""
+        """Return the status of the named replicas, or of all."""
         found = self._tablets.statuses(list(request.tablet_ids))
         for tablet in found:
             for name, hold, left_ms in self._holds.of(TabletId(tablet.report.tablet_id)):
@@ -107,7 +107,7 @@ class TabletService:
         return pb.ListTabletsResponse(tablets=found, problems=self._host.problems())
 
     async def hold_history(self, request: pb.HoldHistoryRequest) -> pb.HoldHistoryResponse:
-        """Keep a time of some tablets readable here, or let it go; each tablet has its own outcome."""
+        """Add or release history holds of some tablets; each tablet has its own result."""
         answer = pb.HoldHistoryResponse()
         for tablet_id in request.tablet_ids:
             result = answer.results.add(tablet_id=tablet_id)
@@ -121,7 +121,7 @@ class TabletService:
                         request.ttl_ms,
                         tablet.horizon,
                     )
-                    if tablet.info.retired_at:  # masters delete it when nobody holds it
+                    if tablet.info.retired_at:  # masters delete it when there are no holds
                         self._altered(TabletId(tablet_id))
                 else:
                     self._holds.release(TabletId(tablet_id), request.name)

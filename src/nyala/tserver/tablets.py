@@ -1,4 +1,4 @@
-"""The tablets of this server: a replica and the store that it replicates, by tablet id."""
+"""Tablets of this server by id: the replica and its store."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,19 +23,19 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class HostedTablet:
-    """One tablet that can be written to and read from here."""
+    """A tablet that can be read and written on this server."""
 
     replica: Replica
     tablet: Tablet
 
 
 class Tablets:
-    """Looks tablets up. On the loop only.
+    """Look-up and status of tablets. Used on the event loop only.
 
     Args:
         host: owns the replicas.
-        health: what leaders say of their members.
-        holds: what of history has to stay.
+        health: of the members of groups that are led here.
+        holds: history holds.
     """
 
     def __init__(self, host: ReplicaHost, health: PeerHealth, holds: HistoryHolds) -> None:
@@ -44,11 +44,11 @@ class Tablets:
         self._holds = holds
 
     def get(self, tablet_id: str) -> HostedTablet:
-        """Return a tablet that runs here.
+        """Return a running tablet.
 
         Raises:
-            Unavailable: no replica of it here (any more), or it failed, or is being opened: the client
-                looks it up again.
+            Unavailable: there is no replica here, or it failed, or is being opened; the client looks it up
+                again.
         """
         replica = self.host.find(TabletId(tablet_id))
         if replica is None or replica.state is State.TOMBSTONED:
@@ -65,20 +65,20 @@ class Tablets:
         return HostedTablet(replica, machine)
 
     async def alter(self, tablet_id: str, op: SchemaOp, timeout_ms: int) -> int:
-        """Alter a tablet that is led from here; replicated on return.
+        """Alter a tablet that this server leads; replicated on return.
 
-        The same operation again, or one of an older version, changes nothing.
+        An operation that was applied, or one of an older version, changes nothing.
 
         Args:
             tablet_id: of the tablet.
-            op: what it is to be.
-            timeout_ms: until which the operation is waited for.
+            op: the new definition.
+            timeout_ms: deadline, from now.
 
         Returns:
-            The version of the tablet's schema now.
+            The current version of the tablet's schema.
 
         Raises:
-            InvalidArgument: no such schema or options can follow the tablet's.
+            InvalidArgument: the schema or options cannot follow the tablet's.
             Retryable, OutcomeUnknown: as `Replica.write`; the operation may be sent again.
         """
         hosted = self.get(tablet_id)
@@ -97,22 +97,22 @@ class Tablets:
         return hosted.tablet.info.schema.version
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
-        """Return what masters are told of the replicas named, or of all."""
+        """Return the reports to masters of the named replicas, or of all."""
         found = self.host.all() if only is None else [self.host.find(t) for t in only]
         return [self._reported(r) for r in found if r is not None]
 
     def _reported(self, replica: Replica) -> pb.TabletReport:
         report = replica_report.report(replica)
         report.health.extend(self._health.of(replica))
-        if report.retired_at:  # its history is all that it is kept for
+        if report.retired_at:  # it is retained for its history only
             report.held_ms = self._holds.left_ms(replica.group, report.retired_at)
         return report
 
     def statuses(self, only: Sequence[str]) -> list[pb.TabletStatus]:
-        """Return everything that is worth showing of the replicas named, or of all.
+        """Return the full status of the named replicas, or of all.
 
         Raises:
-            NotFound: one of those named is not here.
+            NotFound: a named replica is not on this server.
         """
         if not only:
             return [self._described(r) for r in self.host.all()]

@@ -1,9 +1,9 @@
-"""One batch from a DoPut stream to its row results, in numbered steps.
+"""Processing of one batch of a DoPut stream.
 
-1. The tablet must be here, and its replica running. 2. The header must fit the tablet's schema.
-3. The bytes are decoded and validated before anything else touches them. 4. Every row must belong to
-this tablet. 5. The operation is encoded once; those bytes are replicated. 6. The replica answers when
-the operation is committed and applied. Nothing of a batch that fails before step 5 has any effect.
+1. The tablet must be on this server, and its replica running. 2. The header must fit the tablet's schema.
+3. The bytes are decoded and validated. 4. Every row must belong to this tablet. 5. The operation is encoded
+once; those bytes are replicated. 6. The result is returned when the operation is committed and applied. A
+batch that fails before step 5 has no effect.
 """
 
 import numpy as np
@@ -34,12 +34,12 @@ from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 
 INLINE_BYTES = 256 << 10
-"""Batches up to this size are validated on the loop; larger ones in lane COMPUTE."""
+"""Maximum size in bytes of batches that are validated on the loop; larger ones in lane COMPUTE."""
 CLIENT_ID_BYTES = 16
 
 
 class WritePath:
-    """Executes batches from clients. On the loop only."""
+    """Executes batches of clients. Used on the event loop only."""
 
     def __init__(self, env: Env, tablets: Tablets, memory: MemoryTracker, options: Options) -> None:
         self._env = env
@@ -48,7 +48,7 @@ class WritePath:
         self._options = options
 
     async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
-        """Write one batch; every failure becomes the result's error, so that the stream lives on."""
+        """Write one batch; a failure becomes the result's error, so that the stream continues."""
         header = pb.WriteHeader()
         try:
             header = _header(data)
@@ -86,7 +86,7 @@ class WritePath:
                 "(connect(batch_bytes=...))",
                 {"limit": str(limit), "size": str(size)},
             )
-        # Any other says who leads: its own memory is not the client's concern.
+        # A follower redirects to the leader, so its own memory limit does not apply.
         if hosted.replica.is_leader:
             self._memory.check(size)
         with self._memory.hold(MemoryPart.WRITES, size):
@@ -99,7 +99,7 @@ class WritePath:
         stream_schema: pa.Schema,
         data: FlightData,
     ) -> WriteOutcome:
-        info = hosted.tablet.info  # one look: an alteration may be applied at any time
+        info = hosted.tablet.info  # read once: an alteration may be applied at any time
         op, columns = check_header(header, info.schema)
         expected = batch_schema(info.schema, op, columns)
         check_types(stream_schema, expected)
@@ -121,14 +121,14 @@ class WritePath:
                 seen=header.propagated_time,
                 since=header.since,
             )
-        except AssertionError as err:  # a broken invariant fails the replica; the server lives on
+        except AssertionError as err:  # a broken invariant fails the replica; the server continues
             raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err
 
 
 def _header(data: FlightData) -> pb.WriteHeader:
     try:
         header = pb.WriteHeader.FromString(bytes(data.app_metadata))
-    except Exception as err:  # protobuf's DecodeError; whatever it is, the client sent it
+    except Exception as err:  # protobuf's DecodeError; any error is the client's
         raise InvalidArgument(
             f"the metadata of a batch is not a WriteHeader: {err}; see docs/internals/formats-wire.md"
         ) from err
@@ -140,15 +140,15 @@ def _header(data: FlightData) -> pb.WriteHeader:
 
 
 def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tuple[ColumnId, ...]]:
-    """Return op and column ids of a header that fits a schema.
+    """Return the operation and the column ids of a header, checked against a schema.
 
-    A batch made for an older version fits if all its columns are still there: it names them by id, and
-    a column that it does not know is one that it leaves out.
+    A batch for an older schema version is valid if all its columns still exist: columns are named by id, and
+    newer columns are unset.
 
     Raises:
-        Unavailable: made for a newer version, which this replica has yet to learn of.
-        SchemaMismatch: columns that the schema does not have.
-        InvalidArgument: no operation, no client id or sequence, a column twice.
+        Unavailable: made for a newer schema version, which this replica has not applied yet.
+        SchemaMismatch: unknown columns.
+        InvalidArgument: an invalid operation, client id or sequence, or a column twice.
     """
     if header.schema_version > schema.version:
         raise Unavailable(
@@ -196,10 +196,10 @@ def batch_schema(schema: Schema, op: ops.RowOp, columns: tuple[ColumnId, ...]) -
 
 
 def check_types(given: pa.Schema, expected: pa.Schema) -> None:
-    """Refuse a stream whose columns are not of the table's types; their names do not matter.
+    """Reject a stream whose columns do not have the table's types; names do not matter.
 
     Raises:
-        SchemaMismatch: both lists of types.
+        SchemaMismatch: the types differ; the message lists both.
     """
     if given.types != expected.types:
         raise SchemaMismatch(
@@ -211,7 +211,7 @@ def check_types(given: pa.Schema, expected: pa.Schema) -> None:
 def decode_and_check(
     info: TabletInfo, op: ops.RowOp, expected: pa.Schema, data: FlightData
 ) -> pa.RecordBatch:
-    """Validate every byte of a batch, and that its rows belong here.
+    """Decode and validate a batch, and check that its rows belong to this tablet.
 
     Args:
         info: schema and partition of the tablet.
@@ -220,7 +220,7 @@ def decode_and_check(
         data: the Flight message.
 
     Raises:
-        InvalidArgument: damaged bytes, an unknown op code, a row of another tablet.
+        InvalidArgument: damaged bytes, an unknown operation code, a row of another tablet.
     """
     batch = flight.read_batch(expected, data.header, data.body)
     if op is ops.RowOp.MIXED and batch.num_rows:
@@ -240,7 +240,7 @@ def _check_partition(info: TabletInfo, batch: pa.RecordBatch) -> None:
         return
     keys = [batch.column(c.name) for c in info.schema.key_columns]
     valid = batch
-    if any(k.null_count for k in keys):  # null keys get their row error at apply
+    if any(k.null_count for k in keys):  # rows with null keys get a row error at apply
         whole = np.logical_and.reduce([k.is_valid().to_numpy(zero_copy_only=False) for k in keys])
         valid = batch.filter(pa.array(whole))
     inside = contains(info.schema, info.partition_schema, info.partition, valid)
