@@ -1,1 +1,1 @@
-"""Values that everyone shares: errors, ids, schemas, keys, partitions, predicates, options."""
+"""Values shared by all packages: errors, ids, schemas, keys, partitions, predicates, options."""

@@ -1,7 +1,4 @@
-"""host:port as people and messages write it, and the rule that only loopback may be bound.
-
-Pure: nothing here resolves a name.
-"""
+"""Addresses host:port, and the check that only loopback addresses are bound. Names are not resolved."""
 
 import ipaddress
 
@@ -14,7 +11,7 @@ def parse(address: str) -> tuple[str, int]:
     """Split "host:port" or "[ipv6]:port".
 
     Raises:
-        InvalidArgument: it is neither; the message shows the form expected.
+        InvalidArgument: neither form; the message shows the expected one.
     """
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -32,16 +29,16 @@ def parse(address: str) -> tuple[str, int]:
 
 
 def join(host: str, port: int) -> str:
-    """Return the text of an address; the inverse of `parse`."""
+    """Format an address; the inverse of `parse`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def require_loopback(address: str) -> tuple[str, int]:
-    """Return the host (as a number) and port to bind.
+    """Return the host, as a numeric address, and the port to bind.
 
     Raises:
-        InvalidArgument: not an address.
-        Forbidden: an address that other machines could reach.
+        InvalidArgument: it is not an address.
+        Forbidden: it is not a loopback address.
     """
     host, port = parse(address)
     if host == "localhost":

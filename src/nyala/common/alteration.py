@@ -1,7 +1,7 @@
-"""Altering a schema: the steps, and which schemas may follow one another.
+"""Schema alterations: their steps, and which schema may follow another.
 
-Rules: pure functions of schemas. A column's id and type never change and an id is never used again, so
-that rows and operations older than an alteration are read by id; `check_successor` holds all of that.
+A column's id and type never change, and an id is never reused, so that rows and operations older than an
+alteration are read by id; `check_successor` enforces this.
 """
 
 import struct
@@ -27,20 +27,20 @@ from nyala.common.schema import (
 from nyala.common.types import plain_type
 
 NOT_OURS = "no client of this version sends this; use one of this version"
-"""Advice of errors about a definition that only a broken or hostile client can send."""
+"""Advice in errors about definitions that only a broken or hostile client can send."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """A new column, the last one.
+    """Adds a column, the last one.
 
     Attributes:
-        name: not in use.
-        type: an Arrow type that is stored.
-        nullable: a column that is not needs a default, which older rows hold.
-        default: what older rows hold from now on, and new rows that do not give the column until the
-            default is changed; None: null.
-        immutable: set by the first write of a row and never changed; in older rows it is set already.
+        name: unused.
+        type: a supported Arrow type.
+        nullable: a column that is not nullable needs a default, which is the value in older rows.
+        default: value in older rows, and in new rows that do not set the column until the default is changed;
+            None: null.
+        immutable: set by the first write of a row and never changed; in older rows it counts as set.
     """
 
     name: str
@@ -52,14 +52,14 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column goes, with its values of all times; its id stays used."""
+    """Drops a column with all its values; its id is not reused."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """A column, of the key or not, gets another name."""
+    """Renames a column, which may be a key column."""
 
     name: str
     new_name: str
@@ -67,7 +67,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class SetDefault:
-    """New rows that do not give the column get another value; None: they get none. Rows stay as they are."""
+    """Changes the default of new rows; None: no default. Existing rows keep their values."""
 
     name: str
     default: Any
@@ -75,14 +75,14 @@ class SetDefault:
 
 @dataclass(frozen=True, slots=True)
 class AllowNulls:
-    """A column may hold nulls from now on. The way back is refused: some row might hold one."""
+    """Makes a column nullable. The reverse is not supported, because a row may hold a null."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetComment:
-    """A column, of the key or not, gets another comment."""
+    """Changes the comment of a column, which may be a key column."""
 
     name: str
     comment: str
@@ -93,13 +93,13 @@ Step = AddColumn | Change
 
 
 def alter(schema: Schema, steps: Sequence[Step]) -> Schema:
-    """Return the next version of a schema: the steps in order, each on what the one before left.
+    """Return the next version of a schema: the steps applied in order.
 
     Raises:
-        NotFound: no such column.
-        AlreadyPresent: a column has the name.
-        InvalidArgument: no steps, a step on a key column that would change its values, a name, type
-            or default that no column can have, too many columns.
+        NotFound: an unknown column.
+        AlreadyPresent: a column with that name exists.
+        InvalidArgument: no steps, an unsupported change of a key column, an invalid name, type or default,
+            too many columns.
     """
     if not steps:
         raise InvalidArgument(
@@ -167,12 +167,11 @@ def _check_free(schema: Schema, name: str) -> None:
 
 
 def check_schema(schema: Schema) -> None:
-    """Refuse an invalid schema.
+    """Reject an invalid schema.
 
     Raises:
-        InvalidArgument: an id or name twice, a key that is not made of the first columns, an id that
-            is not below the next one, a default of another type or too large, too many columns, a long
-            comment.
+        InvalidArgument: a duplicate id or name, key columns that are not the first ones, an id that is not
+            below the next one, a default of another type or too large, too many columns, a long comment.
     """
     ids, names = [c.id for c in schema.columns], [c.name for c in schema.columns]
     keys = list(schema.key_ids)
@@ -214,12 +213,12 @@ def check_schema(schema: Schema) -> None:
 
 
 def check_successor(old: Schema, new: Schema) -> None:
-    """Refuse a schema that cannot come after another one, directly or with others in between.
+    """Reject a schema that cannot follow another one, directly or indirectly.
 
     Raises:
-        InvalidArgument: as `check_schema`; or the version does not grow, the key is another one, a
-            column that stays has another type or meaning in older rows, or does not allow nulls any
-            more, or a new one has an id that was used or nothing to show in older rows.
+        InvalidArgument: as `check_schema`; or the version does not increase, the key changes, a column
+            changes its type or its value in older rows or becomes not nullable, or a new column has a used id
+            or no value for older rows.
     """
     check_schema(new)
     if new.version <= old.version or new.next_column_id < old.next_column_id:
@@ -263,6 +262,6 @@ def _check_kept(old: Column, new: Column) -> None:
 def _same(one: pa.Scalar | None, other: pa.Scalar | None) -> bool:
     if one is None or other is None:
         return one is other
-    if pa.types.is_floating(one.type) and one.is_valid and other.is_valid:  # NaN equals NaN here
+    if pa.types.is_floating(one.type) and one.is_valid and other.is_valid:  # NaN counts as equal
         return struct.pack("<d", one.as_py()) == struct.pack("<d", other.as_py())
     return bool(one.equals(other))

@@ -1,6 +1,6 @@
-"""User data as record batches of a table's stored types: Arrow, data frames, lists of dicts.
+"""Conversion of user data (Arrow, data frames, lists of dicts) to record batches with a table's types.
 
-Columns are matched by name. Nothing here knows the kinds of write; pandas and polars are never imported.
+Columns are matched by name. pandas and polars are never imported.
 """
 
 import sys
@@ -19,7 +19,7 @@ _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a lis
 
 FEW = 64
 _UNIFORM_TYPES = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
-"""Types that Arrow gives a column of Python objects only if all its values are of one kind."""
+"""Arrow types that Arrow infers for Python objects only if all values are of one kind."""
 _OWN_TYPES: Mapping[int, type] = {
     pa.bool_().id: bool,
     **{kind.id: int for kind in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
@@ -30,24 +30,24 @@ _OWN_TYPES: Mapping[int, type] = {
 
 
 def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
-    """Return user data with the table's stored types, columns in schema order.
+    """Convert user data to the table's types, with columns in schema order.
 
     Args:
         data: anything with `__arrow_c_stream__` or `__arrow_c_array__`, a RecordBatch, a Table, a
-            pandas frame (its index is used only if its names are columns of the table), a list of
-            dicts. Dicts with other keys than the row before them begin a new batch, as an absent
-            column is not a null.
-        schema: the table's.
-        extra: names of further columns that must be there and are passed on as they are, last.
+            pandas frame (its index is used only if its names are columns of the table), a list of dicts. A
+            dict with other keys than the one before begins a new batch, because an absent column is not a
+            null.
+        schema: of the table.
+        extra: names of further required columns, which are passed through unchanged, as the last ones.
 
     Returns:
-        Batches in row order. Key columns are all there, others where the data has them. Values are
-        valid Arrow data; nulls are not judged. Data without rows gives no batch.
+        Batches in row order, with all key columns and those others that the data has. Values are valid Arrow
+        data; nulls are not checked. Empty data gives no batch.
 
     Raises:
-        SchemaMismatch: an unknown or missing column, or a value that its column cannot hold exactly;
-            names the column, and the row where one is to blame (details: `row`).
-        InvalidArgument: not data of these kinds, malformed data, a column twice.
+        SchemaMismatch: an unknown or missing column, or a value that its column cannot hold exactly; the
+            message names the column and the row (details: `row`).
+        InvalidArgument: an unsupported kind of data, malformed data, a duplicate column.
     """
     if not extra and (small := _few_dicts(data, schema)) is not None:
         return [small]
@@ -66,9 +66,9 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
 
 
 def _few_dicts(data: Any, schema: Schema) -> pa.RecordBatch | None:
-    """Return a few plain rows whose values are of their columns' own Python types; None: not of that kind.
+    """Convert a few dicts whose values have the columns' own Python types; None: use the general conversion.
 
-    A shorter way to what the general one returns; whatever is wrong with the data is left to that one.
+    A faster path with the same result; any problem with the data is left to the general one.
     """
     if type(data) is not list or not 0 < len(data) <= FEW or type(data[0]) is not dict:
         return None
@@ -131,9 +131,9 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
 
 
 def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
-    """Return a pandas frame's table with columns of Python objects converted as those of a list of dicts.
+    """Convert a pandas frame's columns of Python objects as those of a list of dicts.
 
-    Arrow takes the type of such a column from its first values, and cuts off what others have beside it.
+    Arrow infers the type of such a column from its first values, and truncates others.
     """
     for number, field in enumerate(table.schema):
         if field.name not in schema.by_name or field.type in _UNIFORM_TYPES:
@@ -152,18 +152,18 @@ def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
 
 
 def is_pandas(data: Any) -> bool:
-    """Whether data is a frame of pandas, which is not imported for this."""
+    """Return whether data is a pandas frame, without importing pandas."""
     frame: Any = getattr(sys.modules.get("pandas"), "DataFrame", None)
     return frame is not None and isinstance(data, frame)
 
 
 def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
-    """Return data as Arrow has them; None: data of no kind that is known here.
+    """Return data as an Arrow table; None: an unsupported kind of data.
 
     Args:
-        data: as `to_batches` takes them, but no list.
-        wanted: names of columns; pandas' index is left out unless it has names that are all among them,
-            and none of a column of its own. None: any names.
+        data: as for `to_batches`, but not a list.
+        wanted: column names; a pandas index is included only if all its names are among them, and none is
+            also a column. None: any names.
     """
     if isinstance(data, pa.Table):
         return data

@@ -1,7 +1,7 @@
-"""Bounds that a predicate implies for a column or for encoded keys: for pruning, never for the answer.
+"""Bounds that a predicate implies for a column or for encoded keys, used for pruning only.
 
-Bounds are wide or exact, never narrow: a row that the predicate accepts lies within them. Statistics of
-floating-point columns must come from blocks without NaN, which compares with nothing.
+Bounds are exact or too wide, never too narrow: a row that the predicate accepts is within them. Statistics of
+floating-point columns must come from blocks without NaN, which is not ordered.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ from nyala.common.schema import Column
 
 
 def comparable(value: pa.Scalar) -> Any:
-    """Return a Python value that orders as the column does (times as integers: any year)."""
+    """Return a Python value with the column's order (times as integers, for any year)."""
     kind = value.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return value.value
@@ -38,15 +38,16 @@ def comparable(value: pa.Scalar) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The values of one column in rows that a predicate can accept.
+    """Bounds of one column in rows that a predicate can accept.
 
     Attributes:
-        lower: no accepted value is below; None: open.
-        upper: no accepted value is above; None: open.
-        lower_inclusive: whether `lower` itself can be accepted.
-        upper_inclusive: whether `upper` itself can be accepted.
-        values: if given, all accepted non-null values, ascending; `lower` and `upper` are its ends.
-        nulls: whether a row whose value is null can be accepted.
+        lower: lowest value; None: unbounded.
+        upper: highest value; None: unbounded.
+        lower_inclusive: `lower` itself can be accepted.
+        upper_inclusive: `upper` itself can be accepted.
+        values: all accepted non-null values, ascending, with `lower` and `upper` as its ends; None: not
+            finite.
+        nulls: a null can be accepted.
     """
 
     lower: pa.Scalar | None = None
@@ -58,18 +59,18 @@ class Bounds:
 
     @property
     def empty(self) -> bool:
-        """Whether the predicate can accept no row at all."""
+        """True if the predicate accepts no row."""
         return self.values == () and not self.nulls
 
     def may_match(
         self, minimum: pa.Scalar | None, maximum: pa.Scalar | None, *, has_nulls: bool
     ) -> bool:
-        """Return whether a block of rows can hold an accepted one.
+        """Return whether a block can contain an accepted row.
 
         Args:
-            minimum: least non-null value of the block; None: every value is null.
-            maximum: greatest non-null value of the block; None: every value is null.
-            has_nulls: whether the block has a null in this column.
+            minimum: lowest non-null value of the block; None: all values are null.
+            maximum: highest non-null value of the block; None: all values are null.
+            has_nulls: the block has a null in this column.
         """
         if has_nulls and self.nulls:
             return True
@@ -81,7 +82,7 @@ class Bounds:
         return self._above_lower(most) and self._below_upper(least)
 
     def holds(self, value: Any) -> bool:
-        """Return whether a `comparable` value lies between the ends."""
+        """Return whether a `comparable` value is within the bounds."""
         return self._above_lower(value) and self._below_upper(value)
 
     def _above_lower(self, value: Any) -> bool:
@@ -101,7 +102,7 @@ _NOT_NULL = Bounds(nulls=False)
 
 
 def bounds(tree: Predicate, column_id: ColumnId) -> Bounds:
-    """Return what the tree says about one column."""
+    """Return the bounds that a predicate implies for one column."""
     match tree:
         case And(children):
             return _intersect([bounds(c, column_id) for c in children])
@@ -137,7 +138,7 @@ def _leaf(tree: Compare | In | IsNull | Prefix) -> Bounds:
             upper = None if end is None else pa.scalar(end)
             return Bounds(pa.scalar(prefix), upper, upper_inclusive=False, nulls=False)
         case Compare(op=op, value=value):
-            if comparable(value) != comparable(value):  # NaN: bound nothing
+            if comparable(value) != comparable(value):  # NaN gives no bounds
                 return _NOT_NULL
             if op is CompareOp.EQ:
                 return _of_values([value], nulls=False)
@@ -150,7 +151,7 @@ def _leaf(tree: Compare | In | IsNull | Prefix) -> Bounds:
 
 
 def prefix_end(prefix: str) -> str | None:
-    """Return the least string above all that begin with `prefix`; None if there is none."""
+    """Return the lowest string above all with a prefix; None: there is none."""
     kept = prefix.rstrip("\U0010ffff")
     if not kept:
         return None
@@ -177,7 +178,7 @@ def _high(part: Bounds) -> tuple[Any, bool]:
 
 
 def _span(low: Bounds | None, high: Bounds | None, nulls: bool) -> Bounds:
-    """Return the bounds that take their lower end from one and their upper end from another."""
+    """Return the lower bound of one and the upper bound of another."""
     return Bounds(
         lower=low.lower if low else None,
         upper=high.upper if high else None,
@@ -220,11 +221,11 @@ def _unite(parts: Sequence[Bounds]) -> Bounds:
 
 @dataclass(frozen=True, slots=True)
 class KeyBounds:
-    """Encoded keys of rows that a predicate can accept.
+    """Bounds of the encoded keys of rows that a predicate can accept.
 
     Attributes:
-        lower: no accepted key is below; b"": open.
-        upper: every accepted key is below; None: open.
+        lower: inclusive; b"": unbounded.
+        upper: exclusive; None: unbounded.
     """
 
     lower: bytes = b""
@@ -232,11 +233,11 @@ class KeyBounds:
 
     @property
     def empty(self) -> bool:
-        """Whether no key can be accepted."""
+        """True if no key can be accepted."""
         return self.upper is not None and self.upper <= self.lower
 
     def overlaps(self, lower: bytes | None, upper: bytes | None) -> bool:
-        """Return whether keys in [lower, upper) can be accepted; None: open."""
+        """Return whether keys in [lower, upper) can be accepted; None: unbounded."""
         if self.empty:
             return False
         return (upper is None or self.lower < upper) and (
@@ -245,7 +246,7 @@ class KeyBounds:
 
 
 def key_bounds(tree: Predicate, columns: Sequence[Column]) -> KeyBounds:
-    """Return what the tree says about the encoded keys over these (never null) columns."""
+    """Return the bounds that a predicate implies for encoded keys of these columns."""
     types = [c.type for c in columns]
     equal: list[pa.Scalar] = []
     for column in columns:

@@ -1,9 +1,9 @@
-"""Exact conversion of Arrow data to a stored type: every value survives, or the data is refused.
+"""Exact conversion of Arrow data to a stored type: data with a value that would change is rejected.
 
-What converts: variants of a type to the plain one (large, view, dictionary, run-end encoded), integers,
-floats and decimals to one another where each value is exact, dates and timestamps of other units where
-no digit is lost, dates to naive timestamps. What never converts: text to and from anything else, naive
-timestamps to and from zoned ones, booleans to and from numbers.
+Supported: variants of a type to the plain one (large, view, dictionary, run-end encoded), integers, floats
+and decimals to one another if each value is exact, dates and timestamps of other units if no digit is lost,
+dates to naive timestamps. Not supported: strings to and from other types, naive timestamps to and from zoned
+ones, booleans to and from numbers.
 """
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ _HINTS = {
 
 
 def family(kind: pa.DataType) -> str:
-    """Return which values a type holds, in a word; types that nyala never stores give their name."""
+    """Return the family of a type, such as "integer"; for an unsupported type, its name."""
     types = pa.types
     if types.is_timestamp(kind):
         return "naive timestamp" if kind.tz is None else "zoned timestamp"
@@ -64,15 +64,15 @@ def family(kind: pa.DataType) -> str:
 
 
 def check_types(given: pa.DataType, target: pa.DataType, what: str) -> None:
-    """Refuse a type no value of which converts to a stored type.
+    """Reject a type that never converts to a stored type.
 
     Args:
-        given: of data.
+        given: type of the data.
         target: the stored type.
-        what: names the values, as for `exact_cast`.
+        what: description of the values, as for `exact_cast`.
 
     Raises:
-        SchemaMismatch: they never convert.
+        SchemaMismatch: the types never convert.
     """
     pair = (family(given), family(target))
     if pair not in _ALLOWED and not pa.types.is_null(given):
@@ -90,22 +90,22 @@ def exact_cast(
     Args:
         values: any Arrow data.
         target: the stored type.
-        what: names the values in errors, for instance "column 'a'".
-        first_row: the number that errors give to the first value.
+        what: description of the values for errors, such as "column 'a'".
+        first_row: row number of the first value, for errors.
 
     Raises:
-        SchemaMismatch: the types do not convert, or a value (its row and itself named) is not exact.
+        SchemaMismatch: the types do not convert, or a value is not exact; the message names row and value.
     """
     if values.type == target:
         return values
     if pa.types.is_dictionary(values.type):
-        plain = plain_type(values.type)  # Arrow cannot take from views
+        plain = plain_type(values.type)  # Arrow cannot take() from views
         decoded = [c.dictionary.cast(plain).take(c.indices) for c in values.chunks]
         return exact_cast(pa.chunked_array(decoded, plain), target, what, first_row)
     if pa.types.is_run_end_encoded(values.type):
         return exact_cast(pc.run_end_decode(values), target, what, first_row)
     if pa.types.is_float16(values.type):
-        return exact_cast(values.cast(pa.float32()), target, what, first_row)  # each one is exact
+        return exact_cast(values.cast(pa.float32()), target, what, first_row)  # each value is exact
     if pa.types.is_null(values.type):
         return pa.chunked_array([pa.nulls(len(values), target)])
     check_types(values.type, target, what)
@@ -122,12 +122,12 @@ def exact_cast(
 
 
 def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
-    """Cast, or raise ArrowException if a value would change."""
+    """Cast; raise ArrowException if a value would change."""
     pair = (family(values.type), family(target))
     if pair == ("integer", "decimal"):
         values = values.cast(pa.decimal256(20, 0)).cast(pa.decimal256(76, target.scale))
     made = values.cast(target)
-    if "float" in pair:  # Arrow rounds to a narrower float without a word
+    if "float" in pair:  # Arrow rounds to a narrower float without an error
         back = made.cast(values.type, safe=False)
         same = pc.equal(back, values)
         if pair[0] == "float":
@@ -138,7 +138,7 @@ def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
 
 
 def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
-    """Return the first row whose value does not convert, by halving."""
+    """Return the first row whose value does not convert, by binary search."""
     low, high = 0, len(values)
     while high - low > 1:
         middle = (low + high) // 2
@@ -151,6 +151,6 @@ def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:
 
 
 def _shown(value: pa.Scalar) -> str:
-    """Return a value in an error's words; times as numbers, since Python knows few years."""
+    """Format a value for an error; times as numbers, because Python's years are limited."""
     moment = pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)
     return str(value.value if moment else value)[:60]

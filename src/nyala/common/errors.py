@@ -8,11 +8,11 @@ NyalaError
 ├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
 
-What an error that a client raises says of its call (docs/use/client.md): Retryable and Rejected: nothing
-happened, save SessionExpired, which as OutcomeUnknown means that it may have; NotReady: it did happen.
+Effect of a client call that raised an error (docs/use/client.md): Retryable and Rejected: none, except for
+SessionExpired, where it is unknown as for OutcomeUnknown; NotReady: the call took effect.
 
-A message says what happened, why, and what to do next. Every error can be rebuilt from
-`(code, message, details)`, which is all that is sent (`wire/status.py`).
+A message says what happened, why, and what to do next. Every error can be rebuilt from `(code, message,
+details)`, which is what is sent (`wire/status.py`).
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ class NyalaError(Exception):
 
     Attributes:
         code: stable upper-case name.
-        exit_status: of a command that ends with it.
-        message: one or two sentences for a person.
-        details: further facts, strings only; documented on each subclass.
-        answered: a server has answered a request with it; else it was made on this side.
+        exit_status: exit status of a command that fails with it.
+        message: one or two sentences for the user.
+        details: further data, strings only; documented on each subclass.
+        answered: a server sent it in response to a request; else it was raised locally.
     """
 
     code: ClassVar[str] = "INTERNAL"
@@ -42,14 +42,14 @@ class NyalaError(Exception):
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]"
 
-    def __reduce__(self) -> tuple[object, ...]:  # with whatever a subclass has beside these two
+    def __reduce__(self) -> tuple[object, ...]:  # with other attributes of a subclass
         return (type(self), (self.message, self.details), dict(self.__dict__))
 
 
 class Retryable(NyalaError):
-    """Nothing happened, and the same call may succeed later; the client has tried until its deadline.
+    """The call had no effect and may succeed later; the client has retried until its deadline.
 
-    Between processes it is weaker when there was no answer: see `may_have_arrived`.
+    Between processes, without a response, the effect is unknown: see `may_have_arrived`.
     """
 
 
@@ -61,19 +61,19 @@ class NotLeader(Retryable):
 
     @property
     def leader(self) -> str | None:
-        """Uuid of the leader, as far as the answering server knows."""
+        """Uuid of the leader, if the responding server knows it."""
         return self.details.get("leader")
 
     @property
     def address(self) -> str | None:
-        """Public address of the leader, as far as the answering server knows."""
+        """Public address of the leader, if the responding server knows it."""
         return self.details.get("address")
 
 
 class Unavailable(Retryable):
-    """The server cannot be reached, is starting, or has no majority behind it.
+    """The server is unreachable or starting, or has no majority.
 
-    details: `sent` = "no" (`NOT_SENT`) when no connection came about: the server has seen nothing of it.
+    details: `sent` = "no" (`NOT_SENT`) if there was no connection, so the request was not sent.
     """
 
     code = "UNAVAILABLE"
@@ -81,23 +81,23 @@ class Unavailable(Retryable):
 
 
 class TimedOut(Retryable):
-    """The deadline passed before an answer came."""
+    """There was no response before the deadline."""
 
     code = "TIMED_OUT"
     exit_status = 7
 
 
 class Throttled(Retryable):
-    """A queue or the memory budget is full; wait and send again. details: `retry_after_ms`."""
+    """A queue or the memory budget is full; wait and retry. details: `retry_after_ms`."""
 
     code = "THROTTLED"
     exit_status = 3
 
 
 class RangesChanged(Retryable):
-    """The table's ranges are others than the request was planned by; nothing happened. Plan it anew.
+    """The table's ranges have changed since the request was planned; it had no effect. Plan it again.
 
-    details: `version`, of the ranges that the server knows, if it does.
+    details: `version` of the server's ranges, if known.
     """
 
     code = "RANGES_CHANGED"
@@ -105,7 +105,7 @@ class RangesChanged(Retryable):
 
 
 class Rejected(NyalaError):
-    """The request was wrong for the state it met; sending it again changes nothing."""
+    """The request is invalid in the current state; repeating it does not help."""
 
 
 class NotFound(Rejected):
@@ -116,7 +116,7 @@ class NotFound(Rejected):
 
 
 class AlreadyPresent(Rejected):
-    """The name or id is taken."""
+    """The name or id exists already."""
 
     code = "ALREADY_PRESENT"
     exit_status = 6
@@ -130,7 +130,7 @@ class InvalidArgument(Rejected):
 
 
 class CasFailed(Rejected):
-    """A compare-and-set met another value. details: `expected`, `found`."""
+    """A compare-and-set found another value. details: `expected`, `found`."""
 
     code = "CAS_FAILED"
     exit_status = 6
@@ -158,7 +158,7 @@ class SessionExpired(Rejected):
 
 
 class HistoryGone(Rejected):
-    """The moment asked for lies below the history that is kept. details: `horizon`."""
+    """The requested time is before the history that is kept. details: `horizon`."""
 
     code = "HISTORY_GONE"
     exit_status = 6
@@ -172,7 +172,7 @@ class Unauthenticated(Rejected):
 
 
 class Forbidden(Rejected):
-    """The caller, or this build, may not do that."""
+    """The caller, or this build, is not permitted to do this."""
 
     code = "FORBIDDEN"
     exit_status = 4
@@ -185,39 +185,39 @@ class OutcomeUnknown(NyalaError):
 
 
 class NotReady(NyalaError):
-    """The change was made, and what the call waits for after it did not come about in time."""
+    """The change took effect, but the state that the call waits for was not reached in time."""
 
     code = "NOT_READY"
     exit_status = 7
 
 
 class Corrupt(NyalaError):
-    """Bytes on disk or on the wire are damaged; nothing was changed because of them."""
+    """Bytes on disk or on the wire are damaged; they changed nothing."""
 
     code = "CORRUPT"
 
 
 class BadChecksum(Corrupt):
-    """A checksum does not match its bytes. details: `path`, `offset`."""
+    """A checksum does not match. details: `path`, `offset`."""
 
 
 class BadVersion(Corrupt):
-    """A format or message of a version that this build does not know."""
+    """A format or message of an unknown version."""
 
 
 class LogGap(Corrupt):
-    """Entries that must be there are missing from the log."""
+    """Required entries are missing from the log."""
 
 
 NOT_SENT: Mapping[str, str] = {"sent": "no"}
-"""Details of an Unavailable whose request has not left this process."""
+"""Details of an Unavailable whose request was not sent."""
 
 
 def may_have_arrived(error: NyalaError) -> bool:
-    """Whether a try that ended with this error may have reached a server that carries it out.
+    """Return whether a request that failed with this error may have reached a server that executes it.
 
-    A server that answers knows: whatever may take effect is OutcomeUnknown. An answer that is lost or late is
-    Unavailable or TimedOut, made on this side.
+    A server that responds knows: it sends OutcomeUnknown if the request may take effect. A response that is
+    lost or late is Unavailable or TimedOut, raised locally.
     """
     if error.answered:
         return isinstance(error, OutcomeUnknown)
@@ -225,7 +225,7 @@ def may_have_arrived(error: NyalaError) -> bool:
 
 
 def has_no_effect(error: BaseException) -> bool:
-    """Whether an error that a client's call ended with says that nothing of it took effect."""
+    """Return whether a client call that failed with this error had no effect."""
     return isinstance(error, Retryable | Rejected) and not isinstance(error, SessionExpired)
 
 
@@ -242,10 +242,10 @@ BY_CODE: Mapping[str, type[NyalaError]] = _leaves(NyalaError)
 
 
 def from_code(code: str, message: str, details: Mapping[str, str] | None = None) -> NyalaError:
-    """Rebuild an error from the wire; an unknown code (of a newer server) becomes a NyalaError.
+    """Rebuild a received error; an unknown code, of a newer server, gives a NyalaError.
 
     Args:
-        code: name of the error class.
+        code: of the error class.
         message: of the error.
         details: of the error.
     """

@@ -1,7 +1,8 @@
-"""Times whose year Python's `datetime` does not have.
+"""Dates and times outside the years of Python's `datetime`.
 
 A `date` column holds any 32-bit number of days, a timestamp any 64-bit number of microseconds; `datetime` and
-`date` have the years 1 to 9999 only. numpy's `datetime64` has no time zone, and the least number is its null.
+`date` have the years 1 to 9999 only. numpy's `datetime64` has no time zone, and uses the lowest number as
+null.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ _PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_00
 
 @dataclass(frozen=True, slots=True)
 class FarTime:
-    """A date or time before year 1 or after year 9999, which Python's `date` and `datetime` do not have.
+    """A date or time before year 1 or after year 9999.
 
-    It can be written back as it is, and given as a key, a default or a bound of a range.
+    It can be written back, and used as a key, a default or a range bound.
 
     Attributes:
-        value: as stored: days or microseconds since 1970, in UTC if the type has a time zone.
+        value: days or microseconds since 1970, in UTC if the type has a time zone.
         type: the Arrow type of the column.
     """
 
@@ -30,7 +31,7 @@ class FarTime:
 
     @property
     def scalar(self) -> pa.Scalar:
-        """The value as Arrow has it."""
+        """The value as an Arrow scalar."""
         return pa.scalar(self.value, self.type)
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class FarTime:
 
 
 def _day(days: int) -> str:
-    """Return a day in ISO 8601; its year has more than four digits, or a sign, where it needs them."""
+    """Format a day as in ISO 8601, with more year digits or a sign if needed."""
     cycles, rest = divmod(days, _DAYS_OF_400_YEARS)
     near = _EPOCH + timedelta(days=rest)
     year = near.year + 400 * cycles

@@ -1,7 +1,7 @@
-"""The columns of a new table, from a schema or from data that such a table shall hold.
+"""Schema of a new table, from an Arrow schema or from data.
 
-A frame's types are mapped to the nearest stored ones that hold all its values; the values that might not
-fit then (nanoseconds, say) are converted as a write would: a frame that makes a table can be written to it.
+The types of a frame are mapped to the nearest supported ones that hold all its values; values that might not
+fit are converted as in a write: a frame that defines a table can be written to it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -33,19 +33,19 @@ def definition_of(
     defaults: Mapping[str, Any] | None = None,
     immutable: Collection[str] = (),
 ) -> Schema:
-    """Make the schema of a new table.
+    """Return the schema of a new table.
 
     Args:
-        given: an Arrow schema, taken as it is; or data as `to_batches` takes them, or what tells its own
-            schema (`__arrow_c_schema__`): unsigned integers become wider ones, times microseconds, naive
-            or in UTC. Of pandas' index, levels that all have names become columns.
+        given: an Arrow schema, used unchanged; or data as for `to_batches`, or an object with
+            `__arrow_c_schema__`: unsigned integers become wider signed ones, times become microseconds, naive
+            or in UTC. The levels of a pandas index become columns if all have names.
         primary_key: names of the key columns, in key order.
-        defaults: value per column name for rows that are new and do not give the column.
+        defaults: value by column name for new rows that do not set the column.
         immutable: names of columns that only the first write of a row sets.
 
     Raises:
-        InvalidArgument: as `from_arrow`; a column of nothing but nulls; neither schema nor data.
-        SchemaMismatch: a value that the column would not hold exactly.
+        InvalidArgument: as `from_arrow`; a column with only nulls; neither schema nor data.
+        SchemaMismatch: a value that its column cannot hold exactly.
     """
     if isinstance(given, pa.Schema):
         return from_arrow(given, primary_key, defaults=defaults, immutable=immutable)
@@ -53,7 +53,7 @@ def definition_of(
     fields = [f.with_type(_stored(f.name, f.type)) for f in shape]
     schema = pa.schema(fields)
     made = from_arrow(schema, primary_key, defaults=defaults, immutable=immutable)
-    by_value = _is_rows(given) or is_pandas(given)  # of Python objects a type does not say all
+    by_value = _is_rows(given) or is_pandas(given)  # Python objects hide value kinds
     if _is_reiterable(given) and (by_value or not schema.equals(shape)):
         to_batches(given, made)
     return made
@@ -64,7 +64,7 @@ def _is_rows(given: Any) -> bool:
 
 
 def _is_reiterable(given: Any) -> bool:
-    """Whether it gives its rows more than once."""
+    """Return whether the data can be read more than once."""
     return not isinstance(given, pa.RecordBatchReader) and not _is_schema(given)
 
 
@@ -94,7 +94,7 @@ def _shape(given: Any) -> pa.Schema:
 
 
 def _stored(name: str, kind: pa.DataType) -> pa.DataType:
-    """Return the stored type for a frame's; one that there is none for stays and is refused by name."""
+    """Return the stored type for a frame's type; an unsupported type is returned as it is."""
     types = pa.types
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _stored(name, kind.value_type)
@@ -114,7 +114,7 @@ def _stored(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def _of_rows(rows: Sequence[Any]) -> pa.Schema:
-    """Return the columns of a list of dicts, in the order in which they first come."""
+    """Return the columns of a list of dicts, in the order of their first occurrence."""
     columns: dict[str, list[Any]] = {}
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -129,7 +129,7 @@ def _of_rows(rows: Sequence[Any]) -> pa.Schema:
 
 
 def _type_of(name: str, values: list[Any]) -> pa.DataType:
-    """Return one type for Python values: their own, or the one that those of all their kinds convert to."""
+    """Return one type for Python values: their own, or one that all of them convert to."""
     apart = [array_of(mine, None, name, 0).type for mine in kinds_of(values)]
     types = {_stored(name, kind) for kind in apart}
     if len(types) < 2:

@@ -1,8 +1,7 @@
-"""nyala hash v1: our own stable 64-bit hash over key bytes, for partitions and for key indexes.
+"""nyala hash v1: a stable 64-bit hash of key bytes, for partitions and key indexes.
 
-Its values are on disk and on the wire: they never change, whatever library changes beneath. The
-definition, with vectors, is docs/internals/keys-and-hashes.md. This is the one place in `common`
-that loads numba, on first use.
+Its values are on disk and on the wire and never change. docs/internals/keys-and-hashes.md has the definition
+with test vectors. The only module of `common` that loads numba, on first use.
 """
 
 from functools import cache
@@ -16,7 +15,7 @@ MAX_SEED = _WORD = (1 << 64) - 1
 
 @cache
 def kernels() -> ModuleType:
-    """Return `common/kernels`: loads numba and compiles, or reads its cache, the first time."""
+    """Return the module `common/kernels`; the first call loads numba and compiles, or reads its cache."""
     from nyala.common import kernels as loaded
 
     return loaded
@@ -25,10 +24,10 @@ def kernels() -> ModuleType:
 def hash_bytes(
     offsets: npt.NDArray[np.int64], data: npt.NDArray[np.uint8], seed: int
 ) -> npt.NDArray[np.uint64]:
-    """Hash each row's bytes; runs without the GIL.
+    """Hash each row's bytes; releases the GIL.
 
     Args:
-        offsets: row i is data[offsets[i]:offsets[i + 1]]; n + 1 of them.
+        offsets: n + 1 offsets; row i is data[offsets[i]:offsets[i + 1]].
         data: the bytes of all rows.
         seed: 0..2**64-1; each use (partition level, index) has its own.
     """
@@ -41,7 +40,7 @@ def hash_bytes(
 
 
 def hash_one(key: bytes, seed: int) -> int:
-    """Hash one key, without arrays and kernels: for a look-up of one row they cost more than the rest."""
+    """Hash one key without arrays and kernels, which would dominate the cost of a single look-up."""
     assert 0 <= seed <= MAX_SEED, f"seed {seed}"
     h = _mix(seed ^ (len(key) + 1) * 0x9E3779B97F4A7C15 & _WORD)
     for at in range(0, len(key), 8):

@@ -1,6 +1,6 @@
 """Hybrid time: 64 bits, microseconds since the epoch << 12 | logical counter.
 
-Rules: pure arithmetic. The clock that makes stamps is `env/clock.py`.
+Arithmetic only; the clock is in `env/clock.py`.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ from nyala.common.errors import InvalidArgument
 LOGICAL_BITS = 12
 LOGICAL_MASK = (1 << LOGICAL_BITS) - 1
 MAX_HYBRID_TIME = (1 << 63) - 1
-"""Above every stamp; int64 so that Arrow, Spark and SQL can hold it."""
+"""Maximum timestamp; an int64, for Arrow, Spark and SQL."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -25,13 +25,13 @@ def to_micros(stamp: int) -> int:
 
 
 def as_stamp(value: int | datetime) -> int:
-    """Return the hybrid time that a user meant.
+    """Return the hybrid time of a user's value.
 
     Args:
-        value: a hybrid time, or an aware datetime, which means the end of its microsecond.
+        value: a hybrid time, or an aware datetime, which stands for the end of its microsecond.
 
     Raises:
-        InvalidArgument: a naive datetime, a negative number, or one beyond the largest stamp.
+        InvalidArgument: a naive datetime, a negative number, or one above the maximum.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

@@ -1,7 +1,4 @@
-"""The names of things: distinct types for ids, and the ordered op id.
-
-Rules: values only; nothing here reads a clock or makes a random number (callers pass them in).
-"""
+"""Identifiers: distinct types for ids, and the ordered op id."""
 
 from dataclasses import dataclass
 from typing import NewType
@@ -9,19 +6,19 @@ from typing import NewType
 import msgspec
 
 TableId = NewType("TableId", str)
-"""32 hex digits, unique for ever; a re-created table has a new one."""
+"""32 hex digits, never reused; a re-created table has a new one."""
 TabletId = NewType("TabletId", str)
 """32 hex digits; also the id of the Raft group that replicates the tablet."""
 ServerUuid = NewType("ServerUuid", str)
-"""32 hex digits, written into `instance` when a data directory is formatted."""
+"""32 hex digits, stored in the file `instance` when a data directory is formatted."""
 ColumnId = NewType("ColumnId", int)
 
 SYS_CATALOG = TabletId("0" * 32)
-"""The masters' replicated tablet: one well-known group id in every cluster."""
+"""Group id of the masters' replicated catalog, the same in every cluster."""
 
 
 class OpId(msgspec.Struct, frozen=True, order=True):
-    """Position of an entry in a Raft log: (term, index), ordered by term first (dissertation 3.6.1)."""
+    """Id of a Raft log entry: (term, index), ordered by term first (dissertation 3.6.1)."""
 
     term: int
     index: int
@@ -31,7 +28,7 @@ class OpId(msgspec.Struct, frozen=True, order=True):
 
 
 NO_OP = OpId(0, 0)
-"""Before the first entry of any log."""
+"""Op id before the first entry of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +37,8 @@ class Operation:
 
     Attributes:
         id: position in the group's log.
-        stamp: hybrid time given by the leader; grows strictly with the log.
-        payload: the bytes that were replicated; the machine alone knows their format.
+        stamp: hybrid time assigned by the leader; strictly increasing in the log.
+        payload: the replicated bytes; only the state machine knows their format.
     """
 
     id: OpId

@@ -1,10 +1,9 @@
-"""Numba kernels over key bytes: hashing, and the variable-length parts of the key encoding.
+"""Numba kernels for key bytes: hashing, and the variable-length parts of the key encoding.
 
-Rules: loaded only through `hashing.kernels()`, so that `import nyala` stays free of numba. Each
-kernel has one explicit signature: it is compiled (or read from numba's cache) when this module is
-imported, takes read-only arrays and releases the GIL. Callers vouch for ascending offsets within
-their data; what the bytes themselves say (`take_*`) is checked here.
-The bytes are specified in docs/internals/keys-and-hashes.md.
+Loaded only through `hashing.kernels()`, so that `import nyala` does not load numba. Each kernel has one
+explicit signature: it is compiled (or read from numba's cache) when this module is imported, takes read-only
+arrays and releases the GIL. Callers guarantee ascending offsets within their data; the bytes themselves
+(`take_*`) are checked here. docs/internals/keys-and-hashes.md specifies the bytes.
 """
 
 from collections.abc import Callable
@@ -84,7 +83,7 @@ def hash_rows(offsets: Any, data: Any, seed: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _CURSOR))
 def add_escaped_lengths(offsets: Any, data: Any, lengths: Any) -> None:
-    """Add to `lengths` what each row takes once escaped and ended.
+    """Add to `lengths` the escaped size of each row with its terminator.
 
     Args:
         offsets: int64 offsets of the rows' bytes.
@@ -118,7 +117,7 @@ def put_fixed(matrix: Any, cursor: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _CURSOR, _OUT, types.boolean))
 def put_bytes(offsets: Any, data: Any, cursor: Any, out: Any, final: Any) -> None:
-    """Write one string component of each row: raw if final, else 00 as 00 01 and ended by 00 00.
+    """Write one string component of each row: raw if final, else 00 escaped as 00 01, terminated by 00 00.
 
     Args:
         offsets: int64 offsets of the rows' bytes.
@@ -144,7 +143,7 @@ def put_bytes(offsets: Any, data: Any, cursor: Any, out: Any, final: Any) -> Non
 
 @_kernel(types.int64(_BYTES, _CURSOR, _OFFSETS, _OUT_MATRIX))
 def take_fixed(data: Any, cursor: Any, ends: Any, out: Any) -> Any:
-    """Read one fixed-width component of each row; the first row that is too short, or -1.
+    """Read one fixed-width component of each row; return the first row that is too short, or -1.
 
     Args:
         data: bytes of the rows.
@@ -165,7 +164,7 @@ def take_fixed(data: Any, cursor: Any, ends: Any, out: Any) -> Any:
 
 @_kernel(types.int64(_BYTES, _CURSOR, _OFFSETS, _CURSOR, _OUT))
 def take_escaped(data: Any, cursor: Any, ends: Any, offsets: Any, out: Any) -> Any:
-    """Read one escaped component of each row into `out`; the first malformed row, or -1.
+    """Read one escaped component of each row into `out`; return the first malformed row, or -1.
 
     Args:
         data: bytes of the rows.
@@ -221,7 +220,7 @@ def copy_ranges(data: Any, starts: Any, ends: Any, to: Any, out: Any) -> None:
 
 @_kernel(types.void(_OFFSETS, _BYTES, _OFFSETS, _BYTES, types.Array(types.int32, 1, "C")))
 def search_right(offsets: Any, data: Any, bound_offsets: Any, bound_data: Any, out: Any) -> None:
-    """Write how many of the ascending bounds are <= each row's bytes.
+    """Write, for each row, the number of ascending bounds that are <= its bytes.
 
     Args:
         offsets: int64 offsets of the rows' bytes.

@@ -1,6 +1,6 @@
-"""Encoded keys as arrays: many keys in one piece of memory, of one width or of several.
+"""Encoded keys as arrays: many keys in one buffer, of fixed or variable width.
 
-What the bytes mean is `keys.py`'s affair; here they are only taken, joined, compared and counted.
+This module only selects, concatenates and counts keys; `keys.py` has the encoding.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class KeyBytes:
-    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. Treat all arrays as read-only.
+    """Encoded keys: key i is data[offsets[i]:offsets[i + 1]]. All arrays are read-only.
 
     Args:
-        layout: n + 1 ascending positions, the first of them 0; or one number, the width of every key.
-        data: the bytes of all keys, in row order.
+        layout: n + 1 ascending offsets, the first one 0; or a single number, the width of every key.
+        data: bytes of all keys, in row order.
 
     Attributes:
-        layout: as given; what the kernels of the tablet take.
-        data: as given.
+        layout: as passed in; an argument of the tablet's kernels.
+        data: as passed in.
     """
 
     __slots__ = ("_offsets", "data", "layout")
@@ -36,12 +36,12 @@ class KeyBytes:
 
     @property
     def width(self) -> int:
-        """Bytes of every key; 0 if they vary."""
+        """Width of every key in bytes; 0: it varies."""
         return int(self.layout[0]) if len(self.layout) == 1 else 0
 
     @property
     def offsets(self) -> Int64s:
-        """Positions as in a layout of n + 1; made on first use where all keys have one width."""
+        """The n + 1 offsets; computed on first use if all keys have one width."""
         if self._offsets is None:
             self._offsets = np.arange(0, len(self.data) + 1, max(self.width, 1), dtype=np.int64)
         return self._offsets
@@ -74,17 +74,17 @@ class KeyBytes:
         return KeyBytes(offsets, data)
 
     def words(self) -> npt.NDArray[np.uint64] | None:
-        """Return keys of eight bytes as numbers that sort as the keys do; None: they are not such."""
+        """Return 8-byte keys as numbers with the same order; None: the width is another."""
         return self.data.view(">u8").astype(np.uint64) if self.width == 8 else None
 
     def as_arrow(self) -> pa.LargeBinaryArray:
-        """Return the keys as an Arrow array over the same memory; its order is the keys' order."""
+        """Return the keys as an Arrow array on the same memory, with the same order."""
         buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
         return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
 
     @staticmethod
     def from_arrow(array: pa.LargeBinaryArray) -> "KeyBytes":
-        """Return keys that were kept as an Arrow array (no nulls); copies only if it is a slice."""
+        """Return the keys of an Arrow array without nulls; only a slice is copied."""
         assert array.type == pa.large_binary(), f"{array.type}"
         assert array.null_count == 0, f"{array.null_count} nulls"
         offsets, data = string_views(array)
@@ -93,13 +93,13 @@ class KeyBytes:
 
 
 def from_bytes(keys: Sequence[bytes]) -> KeyBytes:
-    """Return a few keys given one by one."""
+    """Return keys from a sequence."""
     offsets = offsets_of(np.array([len(k) for k in keys], np.int64))
     return KeyBytes(offsets, np.frombuffer(b"".join(keys), np.uint8))
 
 
 def concat(parts: Sequence[KeyBytes]) -> KeyBytes:
-    """Return the keys of all parts, one part after the other."""
+    """Concatenate keys."""
     if not parts:
         return from_bytes(())
     width = parts[0].width
@@ -110,14 +110,14 @@ def concat(parts: Sequence[KeyBytes]) -> KeyBytes:
 
 
 def offsets_of(lengths: Int64s) -> Int64s:
-    """Return the positions of pieces of these lengths, one after the other."""
+    """Return the offsets of consecutive pieces with these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def string_views(array: pa.Array) -> tuple[Int64s, Bytes]:
-    """Return positions and bytes of an Arrow string array, over its memory."""
+    """Return offsets and bytes of an Arrow string array, on its memory."""
     _, offsets, data = array.buffers()
     wide = array.type in (pa.large_binary(), pa.large_string())
     bytes_of = np.frombuffer(data or b"", np.uint8)

@@ -1,8 +1,8 @@
-"""The order-preserving bytes of keys: byte order of the encoding is tuple order of the values.
+"""Order-preserving encoding of keys: the byte order is the tuple order of the values.
 
-Integers, dates and timestamps are big-endian with the sign bit flipped, decimals likewise in 16
-bytes; a string or binary that is not the last component escapes 00 as 00 01 and ends with 00 00;
-the last one is raw. The bytes are on disk and on the wire: docs/internals/keys-and-hashes.md.
+Integers, dates and timestamps are big-endian with the sign bit flipped, decimals likewise in 16 bytes; a
+string or binary that is not the last component escapes 00 as 00 01 and ends with 00 00; the last one is raw.
+The bytes are stored and sent: docs/internals/keys-and-hashes.md.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _WIDTHS = {
     pa.timestamp("us", "UTC"): 8,
 }
 _WIDTHS_BY_ID = {**{kind.id: width for kind, width in _WIDTHS.items()}, pa.decimal128(1).id: 16}
-"""The same, and decimals; a type takes long to hash."""
+"""Widths in bytes by type id, with decimals; hashing an Arrow type is slow."""
 _SIGNS = {w: np.array(1 << 8 * w - 1, f"<u{w}") for w in (1, 2, 4, 8)}
 _BIG = {w: np.dtype(f">u{w}") for w in _SIGNS}
 _STRINGS = (pa.string(), pa.binary())
@@ -46,7 +46,7 @@ _STRING_IDS = tuple(t.id for t in _STRINGS)
 
 
 def fixed_width(types: Sequence[pa.DataType]) -> int | None:
-    """Return the width in bytes of keys of these types, or None if they vary."""
+    """Return the width in bytes of keys of these types; None: it varies."""
     widths = []
     for kind in types:
         if kind.id in _STRING_IDS:
@@ -61,37 +61,37 @@ def encode_keys(
     """Encode rows of key values.
 
     Args:
-        arrays: one per component, of equal length, without nulls (the caller reports those first);
-            slices and chunked arrays are fine.
+        arrays: one per component, of equal length, without nulls (which the caller reports); slices and
+            chunked arrays are allowed.
         types: the stored type of each component.
     """
     return _encode(arrays, types, len(types))
 
 
 def encode_prefix(values: Sequence[pa.Scalar], types: Sequence[pa.DataType]) -> bytes:
-    """Encode values of the first components only, as every key that begins with them begins."""
+    """Encode the first components: the prefix of all keys with these values."""
     if not values:
         return b""
     return _encode([pa.repeat(v, 1) for v in values], types[: len(values)], len(types)).key_at(0)
 
 
 def encode_key(values: Sequence[pa.Scalar], types: Sequence[pa.DataType]) -> bytes:
-    """Encode one key, a value for each component."""
+    """Encode one key from a value for each component."""
     assert len(values) == len(types), f"{len(values)} values for {len(types)} components"
     return encode_prefix(values, types)
 
 
 def successor(prefix: bytes) -> bytes | None:
-    """Return the least bytes above everything that begins with `prefix`; None if there are none."""
+    """Return the lowest bytes above everything with a prefix; None: there are none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def decode_keys(keys: KeyBytes, types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """Return the values of encoded keys, one array per component.
+    """Decode keys to one array per component.
 
     Raises:
-        Corrupt: bytes that `encode_keys` cannot have made for these types; names the first bad key.
+        Corrupt: bytes that are not an encoding for these types; the message names the first invalid key.
     """
     cursor, ends = keys.offsets[:-1].copy(), keys.offsets[1:]
     arrays = []

@@ -1,7 +1,7 @@
-"""Counters and gauges of one process: names `nyala_<component>_<what>_<unit>`, one registry each.
+"""Counters and gauges of one server, named `nyala_<component>_<what>_<unit>`.
 
-Rules: no global registry. Several servers may live in one (simulated) process, so each makes its own
-`Metrics` and hands it around; `/metrics` exposes `Metrics.registry`.
+There is no global registry: several servers may run in one (simulated) process, so each has its own
+`Metrics`; `/metrics` exposes `Metrics.registry`.
 """
 
 import re
@@ -17,13 +17,13 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric of many things, as it is when it is asked for.
+    """A metric with one sample per label combination, collected at exposition.
 
     Attributes:
-        name: as for `Metrics.counter`; with `_total` at its end it is a count that only grows.
-        sentence: what it shows.
+        name: as for `Metrics.counter`; a counter if it ends with `_total`.
+        sentence: description.
         labels: names of its labels.
-        samples: values of the labels, and the value.
+        samples: label values, and the value.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Family:
 
 
 class Metrics:
-    """The metrics of one server. Asking twice for one name gives the same metric.
+    """The metrics of one server. The same name returns the same metric.
 
     Args:
-        registry: where they are exposed; a new one when not given.
+        registry: None: a new one.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -44,11 +44,11 @@ class Metrics:
         self._made: dict[str, Counter | Gauge] = {}
 
     def counter(self, name: str, sentence: str, labels: Sequence[str] = ()) -> Counter:
-        """Return a count that only grows; it is exposed with `_total` at its end.
+        """Return a counter, which is exposed with the suffix `_total`.
 
         Args:
             name: `<component>_<what>_<unit>`, without the leading `nyala_`.
-            sentence: what it counts.
+            sentence: description.
             labels: names of its labels.
         """
         made = self._made.get(name)
@@ -66,13 +66,13 @@ class Metrics:
         *,
         read: Callable[[], float] | None = None,
     ) -> Gauge:
-        """Return a value that goes up and down.
+        """Return a gauge.
 
         Args:
             name: as for `counter`.
-            sentence: what it shows.
+            sentence: description.
             labels: names of its labels.
-            read: asked for the value at each exposition, instead of `set`; must be quick.
+            read: returns the value at each exposition, instead of `set`; must be fast.
         """
         made = self._made.get(name)
         if made is None:
@@ -84,10 +84,10 @@ class Metrics:
         return made
 
     def families(self, read: Callable[[], Iterable[Family]]) -> None:
-        """Expose metrics of things that come and go.
+        """Expose metrics with varying labels.
 
         Args:
-            read: asked for all of them at each exposition; must be quick.
+            read: returns all of them at each exposition; must be fast.
         """
         self.registry.register(_Read(read))
 

@@ -1,4 +1,4 @@
-"""Limits and description of every option, in the order of `options.Options`."""
+"""Limits and description of each option, in the order of `options.Options`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,9 @@ import msgspec
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 ENTRY_MAX_BYTES = 48 * MIB
-"""The most that any option lets into one entry of a log: less than a frame of the peer port and a record of
-the log take (`wire/limits.py`, `wal/format.py`), whatever options the other servers have."""
+"""Maximum size of a log entry, in bytes, that any option allows: less than a frame of the peer port and a
+record of the log (`wire/peers.py`, `wal/format.py`), whatever options the other servers have.
+"""
 
 
 def _number(least: int, most: int, sentence: str) -> Any:

@@ -1,7 +1,7 @@
-"""Options of a server: names with units and defaults, read from a file, the environment and flags.
+"""Options of a server, with units and defaults, read from a file, the environment and flags.
 
-One frozen `Options` is made when a process starts and passed on; nothing is read again later.
-Precedence: flag, then environment (`NYALA_<NAME>`), then the TOML file, then default.
+`Options` is immutable, created at process start and passed on. Precedence: flag, environment
+(`NYALA_<NAME>`), TOML file, default.
 """
 
 import difflib
@@ -21,14 +21,14 @@ __all__ = [
 
 ENVIRONMENT_PREFIX = "NYALA_"
 NOT_OPTIONS = ("NYALA_MASTERS",)
-"""Variables with the prefix that mean something else (the client's masters)."""
+"""Environment variables with the prefix that are not options (the client's masters)."""
 
 ENTRY_SLACK_BYTES = 64 * KIB
-"""Overhead of an entry beside its batch: headers of sessions and operations."""
+"""Overhead of an entry beside its batch, in bytes: headers of sessions and operations."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """All tunables of a master or a tablet server; `option_limits` has the limits and meaning of each."""
+    """Options of a master or a tablet server; `option_limits` has limits and descriptions."""
 
     # ---- copies of replicas
     copy_rate_bytes: int = 0
@@ -141,16 +141,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         environ: Mapping[str, str] | None = None,
         flags: Mapping[str, Any] | None = None,
     ) -> "Options":
-        """Gather the options of a process.
+        """Load the options of a process.
 
         Args:
-            toml_path: a TOML file of `name = value` lines; None: no file.
+            toml_path: TOML file of `name = value` lines; None: none.
             environ: environment variables; `NYALA_<NAME>` sets an option.
-            flags: by name, from the command line; None values mean "not given".
+            flags: by name, from the command line; a value of None is ignored.
 
         Raises:
-            InvalidArgument: an unknown name, a value of the wrong type or out of its limits, or a file
-                that cannot be read; the message says where it stands and what was meant.
+            InvalidArgument: an unknown name, a value of the wrong type or outside its limits, or an
+                unreadable file; the message names the source and suggests a name.
         """
         given: dict[str, tuple[Any, str]] = {}
         if toml_path is not None:
@@ -170,11 +170,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One option, for the docs and `nyala config list`.
+    """Description of one option, for the docs and `nyala config list`.
 
     Attributes:
-        name: as in files and, upper-cased after `NYALA_`, in the environment.
-        default: its value when it is not set.
+        name: as in files; in the environment in upper case after `NYALA_`.
+        default: value if not set.
         limits: "least..most", or the pattern of the choices.
         sentence: its description.
     """
@@ -186,7 +186,7 @@ class Described:
 
 
 def describe() -> list[Described]:
-    """Return every option, in the order of `Options`."""
+    """Return the description of each option, in the order of `Options`."""
     found = []
     for field in msgspec.structs.fields(Options):
         meta = LIMITS[field.name]
@@ -201,10 +201,10 @@ assert list(_HINTS) == list(LIMITS), "Options and LIMITS name other options, or 
 
 
 def _check_sizes(options: Options) -> None:
-    """Refuse limits that do not fit each other: what one lets in, another would never let through.
+    """Reject limits that contradict each other: a request that one option allows could never pass another.
 
     Raises:
-        InvalidArgument: names both options, and what to change.
+        InvalidArgument: the message names both options and the change to make.
     """
     for queue, inner in (
         ("write_queue_bytes", ("write_max_bytes",)),

@@ -1,9 +1,9 @@
-"""Partitions: the tablet of a row, and the tablets that a predicate can match.
+"""Partitioning: the tablet of a row, and the tablets that a predicate can match.
 
 A partition schema is any number of hash levels on disjoint key columns times at most one range level;
 each combination of a range and a bucket per level is one tablet. Bucket = (h * buckets) >> 64 with
-nyala hash v1 over the encoded columns of the level. Ranges are ascending, do not overlap and may leave
-gaps. Pure values; what users write is `common/partition_spec.py`.
+nyala hash v1 over the encoded columns of the level. Ranges are ascending, do not overlap and may leave gaps.
+The public API is in `common/partition_spec.py`.
 """
 
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ from nyala.common.schema import Schema
 
 PARTITION_VERSION = 1
 MAX_PRUNED_COMBINATIONS = 10_000
-"""Equality sets over a level with more combinations of values than this prune nothing."""
+"""Maximum number of value combinations of a hash level that are used for pruning."""
 
 
 @dataclass(frozen=True, slots=True)
 class HashLevel:
-    """One hash level: rows spread over `buckets` by the hash, with `seed`, of these columns."""
+    """One hash level: rows are distributed over `buckets` by the hash, with `seed`, of these columns."""
 
     column_ids: tuple[ColumnId, ...]
     buckets: int
@@ -39,7 +39,7 @@ class HashLevel:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A range of encoded range-column values: lower inclusive, upper exclusive, None open."""
+    """A range of encoded range columns: lower inclusive, upper exclusive, None unbounded."""
 
     lower: bytes | None = None
     upper: bytes | None = None
@@ -56,7 +56,7 @@ class PartitionSchema:
         hash: the hash levels; none: one bucket.
         range_column_ids: key columns of the range level, in order; none: no range level.
         ranges: ascending and disjoint; empty: one that covers everything.
-        version: of the meaning of all this: encoding, hash and bucket rule.
+        version: of encoding, hash and bucket rule.
     """
 
     hash: tuple[HashLevel, ...] = ()
@@ -66,42 +66,42 @@ class PartitionSchema:
 
     @property
     def all_ranges(self) -> tuple[KeyRange, ...]:
-        """The ranges, where no range is given the one that covers everything."""
+        """The ranges; without a range level one that covers everything."""
         return self.ranges or (EVERYTHING,)
 
     @property
     def buckets(self) -> int:
-        """Tablets per range."""
+        """Number of tablets per range."""
         return prod(level.buckets for level in self.hash)
 
     @property
     def count(self) -> int:
-        """Tablets of the table."""
+        """Number of tablets of the table."""
         return len(self.all_ranges) * self.buckets
 
 
 @dataclass(frozen=True, slots=True)
 class TabletPartition:
-    """Partition of one tablet: a bucket of each hash level, and a range."""
+    """Partition of one tablet: one bucket of each hash level, and a range."""
 
     buckets: tuple[int, ...] = ()
     range: KeyRange = EVERYTHING
 
 
 def partitions(schema: Schema, ps: PartitionSchema) -> list[TabletPartition]:
-    """Return the partition of every tablet, range by range, the last hash level fastest."""
+    """Return the partition of each tablet, range by range, the last hash level varying fastest."""
     levels = [range(level.buckets) for level in ps.hash]
     return [TabletPartition(b, r) for r in ps.all_ranges for b in product(*levels)]
 
 
 def locate(schema: Schema, ps: PartitionSchema, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """Return for each row the position of its partition in `partitions()`, or -1 if uncovered.
+    """Return, for each row, the position of its partition in `partitions()`, or -1 if no range covers it.
 
     Args:
         schema: the table's.
         ps: the table's.
-        batch: has the key columns by name, of their stored types and without nulls (the caller
-            reports those first); other columns are ignored.
+        batch: has the key columns by name, with their stored types and without nulls (which the caller
+            reports); other columns are ignored.
     """
     numbers = _range_numbers(schema, ps, batch)
     uncovered = numbers < 0
@@ -115,9 +115,9 @@ def locate(schema: Schema, ps: PartitionSchema, batch: pa.RecordBatch) -> npt.ND
 def contains(
     schema: Schema, ps: PartitionSchema, partition: TabletPartition, batch: pa.RecordBatch
 ) -> npt.NDArray[np.bool_]:
-    """Return for each row whether it belongs to `partition`: the server's check of what it is sent.
+    """Return, for each row, whether it belongs to `partition`: the server's check of received rows.
 
-    Takes the same batch as `locate`.
+    The batch is as for `locate`.
 
     Args:
         schema: of the table.
@@ -144,7 +144,7 @@ def prune(
     partitions: Sequence[TabletPartition],
     tree: Predicate | None,
 ) -> list[TabletPartition]:
-    """Return those of `partitions`, in their order, that can hold a row which the tree accepts.
+    """Return those of `partitions`, in order, that can contain a row that the predicate accepts.
 
     Args:
         schema: of the table.
@@ -166,7 +166,7 @@ def prune(
 
 
 def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) -> str:
-    """Format a partition for listings: `hash(host) 2 of 4, 10 <= ts < 20`.
+    """Format a partition for listings, such as `hash(host) 2 of 4, 10 <= ts < 20`.
 
     Args:
         schema: of the table.
@@ -203,7 +203,7 @@ def _buckets(schema: Schema, level: HashLevel, batch: pa.RecordBatch) -> npt.NDA
 
 
 def _count_below(keys: KeyBytes, ascending: Sequence[bytes]) -> npt.NDArray[np.int32]:
-    """Return for each key how many of the bounds are <= it."""
+    """Return, for each key, the number of bounds that are <= it."""
     limits, out = from_bytes(ascending), np.empty(len(keys), np.int32)
     kernels().search_right(keys.offsets, keys.data, limits.offsets, limits.data, out)
     return out
@@ -224,7 +224,7 @@ def _range_numbers(
 
 
 def _level_buckets(schema: Schema, level: HashLevel, tree: Predicate) -> frozenset[int] | None:
-    """Return the buckets of a level that the tree can touch; None: any."""
+    """Return the buckets of a level that a predicate can match; None: all."""
     sets = []
     for column_id in level.column_ids:
         found = bounds(tree, column_id).values

@@ -1,6 +1,6 @@
-"""Partitioning of a new table in the public API: `Hash`, `Range` and `Partition`.
+"""Public API for the partitioning of a new table: `Hash`, `Range` and `Partition`.
 
-`resolve` checks a spec against the table's schema and makes the `PartitionSchema` that is stored.
+`resolve` checks a spec against the table's schema and returns the `PartitionSchema` to store.
 """
 
 from collections.abc import Collection, Sequence
@@ -21,12 +21,12 @@ MIN_BUCKETS = 2
 MAX_BUCKETS = 1024
 MAX_PARTITIONS = 10_000
 LEVEL_SEED = 0x6E79616C61000000
-"""Seed of the first hash level ("nyala"); the next levels count up. Index seeds lie elsewhere."""
+"""Seed of the first hash level ("nyala"), incremented for the next ones; different from index seeds."""
 
 
 @dataclass(frozen=True)
 class Hash:
-    """Spread rows over `buckets` (2..1024) by a hash of some key columns."""
+    """Distributes rows over `buckets` (2..1024) by a hash of some key columns."""
 
     columns: Sequence[str]
     buckets: int
@@ -34,13 +34,13 @@ class Hash:
 
 @dataclass(frozen=True)
 class Range:
-    """Cut the table by ranges of some key columns.
+    """Partitions a table by ranges of some key columns.
 
     Attributes:
         columns: names of key columns, most significant first.
-        bounds: (lower, upper) pairs in any order: lower inclusive, upper exclusive, None open. An end
-            is a value, or a tuple of one value for each column. Gaps are uncovered: rows that fall
-            into one get the row error `no_partition`.
+        bounds: (lower, upper) pairs in any order: lower inclusive, upper exclusive, None unbounded. A bound
+            is a value, or a tuple with one value for each column. Rows in gaps get the row error
+            `no_partition`.
     """
 
     columns: Sequence[str]
@@ -49,19 +49,18 @@ class Range:
 
 @dataclass(frozen=True)
 class Partition:
-    """The partitioning of a table: hash levels on disjoint columns, times at most one range level."""
+    """Partitioning of a table: hash levels on disjoint columns, and at most one range level."""
 
     hash: Sequence[Hash] = ()
     range: Range | None = None
 
 
 def resolve(spec: Partition | None, schema: Schema) -> PartitionSchema:
-    """Return the stored form of a user's spec; None means one tablet.
+    """Return the stored form of a spec; None: a single tablet.
 
     Raises:
-        InvalidArgument: a column that is unknown, outside the key or named twice, a bucket count
-            outside 2..1024, bounds that are inverted, empty, overlapping or of another type, too many
-            partitions.
+        InvalidArgument: an unknown, non-key or duplicate column, a bucket count outside 2..1024, inverted,
+            empty or overlapping bounds or bounds of another type, too many partitions.
     """
     if spec is None:
         return PartitionSchema()
@@ -188,7 +187,7 @@ def _ranges(spec: Range, columns: list[Column]) -> tuple[KeyRange, ...]:
 
 
 def _end(value: Any, columns: list[Column]) -> bytes | None:
-    """Return the encoded end of a range; None: open."""
+    """Return the encoded bound of a range; None: unbounded."""
     if value is None:
         return None
     values = tuple(value) if isinstance(value, tuple | list) else (value,)

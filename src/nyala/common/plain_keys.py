@@ -1,8 +1,7 @@
-"""Keys given as plain Python values: their bytes and their partition, without arrays.
+"""Encoding and location of single keys of plain Python values, without arrays.
 
-For one row this is a tenth of what the general way costs (`keys.py`, `partition.py`), and most of all
-it leaves the processor's caches alone. It makes the same bytes and numbers, or makes nothing:
-whatever is out of the ordinary is left to the general way, and to its words.
+For one row this costs a tenth of the general implementation (`keys.py`, `partition.py`). It gives the same
+bytes and numbers, or None: unusual values, and their error messages, are left to the general implementation.
 """
 
 from bisect import bisect_right
@@ -17,12 +16,12 @@ from nyala.common.partition import PartitionSchema
 from nyala.common.schema import Column, Schema
 
 _Encode = Callable[[Any], bytes | None]
-"""Returns the bytes of a value; None: it is not plain."""
+"""Returns the bytes of a value; None: use the general implementation."""
 _INTEGERS = {pa.int8(): 1, pa.int16(): 2, pa.int32(): 4, pa.int64(): 8}
 
 
 class _KeyPart:
-    """Some columns of a key, encoded together."""
+    """Encoder of some columns of a key."""
 
     def __init__(self, keys: Sequence[Column], ids: Sequence[ColumnId]) -> None:
         positions = {c.id: n for n, c in enumerate(keys)}
@@ -33,7 +32,7 @@ class _KeyPart:
         self.usable = len(self._encoders) == len(made)
 
     def encode(self, values: Sequence[Any]) -> bytes | None:
-        """Return the bytes of these columns of a key; None: a value is not plain."""
+        """Return the bytes of these columns of a key; None: use the general implementation."""
         parts = []
         for position, encode in zip(self._positions, self._encoders, strict=True):
             part = encode(values[position])
@@ -47,8 +46,8 @@ class PlainKeys:
     """Encodes and locates the keys of one table.
 
     Args:
-        schema: the table's.
-        partitioned: how it is cut into tablets.
+        schema: of the table.
+        partitioned: partition schema of the table.
     """
 
     def __init__(self, schema: Schema, partitioned: PartitionSchema) -> None:
@@ -64,7 +63,7 @@ class PlainKeys:
         self._uppers = [r.upper for r in partitioned.all_ranges]
 
     def find(self, key: Mapping[str, Any]) -> tuple[int, bytes] | None:
-        """Return the partition of a key (-1: none has it) and its bytes; None: it is not plain."""
+        """Return the partition of a key (-1: none) and its bytes; None: use the general implementation."""
         if not self._primary_key.usable or len(key) != len(self._names):
             return None
         values = [key.get(name) for name in self._names]
@@ -86,7 +85,7 @@ class PlainKeys:
 
 
 def _encoder(kind: pa.DataType, final: bool) -> _Encode | None:
-    """Return what encodes values of a type; None: the general way alone does."""
+    """Return an encoder for a type; None: use the general implementation."""
     width = _INTEGERS.get(kind)
     if width is not None:
         return _integers(width)

@@ -1,7 +1,7 @@
-"""A few rows as the bytes of a look-up's answer: msgpack, for each key nil or an array of its values.
+"""Encoding of a few rows in the response to a look-up: msgpack, for each key nil or an array of its values.
 
-Arrow's messages cost more than all the rest of a look-up of one row. A date is encoded as its days, a
-timestamp as its microseconds, a decimal as its digits; any other value as msgpack has it.
+Arrow messages would dominate the cost of a look-up of one row. A date is encoded as its days, a timestamp as
+its microseconds, a decimal as its digits; other values as in msgpack.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ _decode = msgspec.msgpack.Decoder(list[list[Any] | None]).decode
 
 
 def encode_rows(rows: Sequence[Row | None]) -> bytes:
-    """Return rows of `plain_value`s as bytes."""
+    """Encode rows of `plain_value`s."""
     return _encode(rows)
 
 
 def plain_value(value: pa.Scalar) -> Any:
-    """Return the encoding of a value of any type that a table can store."""
+    """Return the encodable form of a value of any stored type."""
     kind = value.type
     if pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
         return value.value
@@ -35,7 +35,7 @@ def plain_value(value: pa.Scalar) -> Any:
 
 
 class RowReader:
-    """Reads rows with some columns.
+    """Decoder of rows with some columns.
 
     Args:
         names: of the columns.
@@ -51,10 +51,10 @@ class RowReader:
         ]
 
     def read(self, raw: bytes, count: int) -> list[dict[str, Any] | None]:
-        """Return the rows in the answer to so many keys.
+        """Decode the rows in a response to `count` keys.
 
         Raises:
-            Unavailable: it is not such an answer.
+            Unavailable: the response is invalid.
         """
         try:
             rows = _decode(raw)

@@ -1,8 +1,8 @@
-"""Predicates over rows: a tree over column ids that scans push down, evaluated with three values.
+"""Predicates: trees over column ids that scans push down, evaluated in three-valued logic.
 
-Pure values. As in SQL, a comparison with null is unknown, and a filter keeps the rows where the tree is
-true. NaN equals nothing and orders with nothing, as IEEE 754 has it. Text becomes a tree in
-`common/where.py`; what a tree says about one column or about keys is `common/bounds.py`.
+As in SQL, a comparison with null is unknown, and a filter keeps the rows for which the predicate is true. NaN
+equals nothing and is not ordered, as in IEEE 754. `common/where.py` parses text; `common/bounds.py` derives
+bounds.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ NEGATED = {
     CompareOp.GT: CompareOp.LE,
     CompareOp.LE: CompareOp.GT,
 }
-"""The comparison that is true exactly where the key is false (not for floating point: NaN)."""
+"""Negation of each comparison (not valid for floating point, because of NaN)."""
 
 _KERNELS: dict[CompareOp, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
     CompareOp.EQ: pc.equal,
@@ -49,28 +49,28 @@ _KERNELS: dict[CompareOp, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """True where every child is true; two children at least."""
+    """True if all children are true; at least two children."""
 
     children: tuple["Predicate", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """True where some child is true; two children at least."""
+    """True if any child is true; at least two children."""
 
     children: tuple["Predicate", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """True where the child is false; unknown stays unknown."""
+    """True if the child is false; unknown stays unknown."""
 
     child: "Predicate"
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Compares a column with a literal of the column's type, never null."""
+    """Comparison of a column with a non-null literal of the column's type."""
 
     column_id: ColumnId
     op: CompareOp
@@ -82,7 +82,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """True where the column equals one of the values: an array of the column's type, no nulls."""
+    """True if the column equals one of the values, an array of the column's type without nulls."""
 
     column_id: ColumnId
     values: pa.Array
@@ -93,14 +93,14 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """True where the column is null; never unknown."""
+    """True if the column is null; never unknown."""
 
     column_id: ColumnId
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """True where a string column begins with `prefix`."""
+    """True if a string column begins with `prefix`."""
 
     column_id: ColumnId
     prefix: str
@@ -119,7 +119,7 @@ FALSE = Const(False)
 
 
 def all_of(trees: Iterable[Predicate]) -> Predicate:
-    """Return the conjunction, flat and without constants; true if there are no trees."""
+    """Return the conjunction, flattened and without constants; true if there are no trees."""
     children: list[Predicate] = []
     for tree in trees:
         children.extend(tree.children if isinstance(tree, And) else (tree,))
@@ -132,7 +132,7 @@ def all_of(trees: Iterable[Predicate]) -> Predicate:
 
 
 def any_of(trees: Iterable[Predicate]) -> Predicate:
-    """Return the disjunction, flat and without constants; false if there are no trees."""
+    """Return the disjunction, flattened and without constants; false if there are no trees."""
     children: list[Predicate] = []
     for tree in trees:
         children.extend(tree.children if isinstance(tree, Or) else (tree,))
@@ -145,7 +145,7 @@ def any_of(trees: Iterable[Predicate]) -> Predicate:
 
 
 def negate(tree: Predicate) -> Predicate:
-    """Return the negation with `not` pushed down to the leaves; the same three values."""
+    """Return the negation, with `not` pushed down to the leaves."""
     match tree:
         case And(children):
             return any_of(negate(c) for c in children)
@@ -162,7 +162,7 @@ def negate(tree: Predicate) -> Predicate:
 
 
 def push_down(tree: Predicate) -> Predicate:
-    """Return the same truth with `not` at leaves only, flat and without constants."""
+    """Return an equivalent predicate with `not` at leaves only, flattened and without constants."""
     match tree:
         case And(children):
             return all_of(push_down(c) for c in children)
@@ -179,7 +179,7 @@ def _is_order_of_floats(op: CompareOp, value: pa.Scalar) -> bool:
 
 
 def columns_of(tree: Predicate) -> tuple[ColumnId, ...]:
-    """Return the ids of the columns that the tree reads, ascending."""
+    """Return the ids of the columns that a predicate reads, ascending."""
     found: dict[ColumnId, None] = {}
     _collect(tree, found)
     return tuple(sorted(found))
@@ -201,12 +201,12 @@ def _collect(tree: Predicate, found: dict[ColumnId, None]) -> None:
 def evaluate(
     tree: Predicate, get_column: Callable[[ColumnId], pa.Array], rows: int
 ) -> pa.BooleanArray:
-    """Return true, false or null (unknown) for each row; a filter keeps the true ones.
+    """Return true, false or null (unknown) for each row.
 
     Args:
-        tree: literals are of the columns' stored types (`where.parse` and the wire see to it).
-        get_column: gives the values of a column, of length `rows`; called once per leaf.
-        rows: how many rows there are.
+        tree: predicate with literals of the columns' stored types.
+        get_column: returns the values of a column, of length `rows`; called once per leaf.
+        rows: number of rows.
     """
     result = _evaluate(tree, get_column, rows)
     if isinstance(result, pa.ChunkedArray):
@@ -236,7 +236,7 @@ def _evaluate(tree: Predicate, get: Callable[[ColumnId], pa.Array], rows: int) -
 
 
 def _is_in(column: pa.Array, values: pa.Array) -> pa.Array:
-    if pa.types.is_floating(values.type):  # as `=` has it: NaN is in no list, 0.0 equals -0.0
+    if pa.types.is_floating(values.type):  # as for `=`: NaN is in no list, 0.0 equals -0.0
         values = values.filter(pc.invert(pc.is_nan(values)))
         if pc.any(pc.equal(values, pa.scalar(0.0, values.type))).as_py():
             zeros = pa.array([0.0, -0.0], values.type)

@@ -1,8 +1,8 @@
-"""Python values as Arrow arrays, exactly: what Arrow would cut off or convert without a word is refused.
+"""Exact conversion of Python values to Arrow arrays: values that Arrow would truncate or change are rejected.
 
-Arrow takes the type of a list from its first values: a datetime among dates loses its time, a small float
-among integers its fraction, a bool becomes a number; nanoseconds of pandas' timestamps are lost in any
-company. So values of different kinds are converted apart, each kind as a column of its own would be.
+Arrow infers the type of a list from its first values: a datetime among dates loses its time, a small float
+among integers its fraction, a bool becomes a number; the nanoseconds of pandas timestamps are always lost. So
+values of different kinds are converted separately, each kind as a column of its own.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
 
 _UNIFORM_TYPES = frozenset([bool, int, float, str, bytes, date, Decimal])
-"""Types whose values are all of one kind."""
+"""Python types whose values are all of one kind."""
 _NULL_TYPES = frozenset(["NoneType", "NaTType", "NAType"])
 _NANOSECOND = "nanosecond"
-"""Attribute that pandas' timestamps have and Python's do not."""
+"""Attribute of pandas timestamps that Python's do not have."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 Kind = tuple[type, Any, bool]
@@ -30,16 +30,16 @@ Kind = tuple[type, Any, bool]
 def array_of(
     values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int
 ) -> pa.Array:
-    """Return the values of a column: of the type that they have by themselves, or else of the wanted one.
+    """Return the values of a column as an array, of their inferred type or of the wanted one.
 
     Args:
-        values: Python's, numpy's, pandas' or Arrow's scalars; None, NaT and NA are nulls.
-        wanted: the stored type; None: of a column that is not stored.
-        name: of the column, in errors.
-        first_row: the number that errors give to the first value.
+        values: scalars of Python, numpy, pandas or Arrow; None, NaT and NA are nulls.
+        wanted: the stored type; None: the column is not stored.
+        name: of the column, for errors.
+        first_row: row number of the first value, for errors.
 
     Raises:
-        SchemaMismatch: a value that is lost or changed on the way; names its row (details: `row`).
+        SchemaMismatch: a value that would be changed; the message names its row (details: `row`).
     """
     try:
         kinds = _kinds(values)
@@ -51,9 +51,9 @@ def array_of(
 
 
 def python_of(value: pa.Scalar) -> Any:
-    """Return Arrow's value as Python's own; as `FarTime` a time that Python's types cannot hold.
+    """Convert an Arrow scalar to a Python value; to `FarTime` if Python's types cannot hold the time.
 
-    Lists and structs, which SQL makes, hold such times too.
+    Lists and structs, as returned by SQL, may contain such times too.
     """
     try:
         return value.as_py()
@@ -68,7 +68,7 @@ def python_of(value: pa.Scalar) -> Any:
 
 
 def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Return a column as a list, each value as `python_of` has it."""
+    """Convert a column to a list of Python values, as `python_of`."""
     try:
         listed: list[Any] = values.to_pylist()
     except (OverflowError, ValueError):
@@ -77,7 +77,7 @@ def list_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return a value in an error's words: its `repr`, which Arrow's dates beyond Python's years lack."""
+    """Format a value for an error: its `repr`, also for Arrow dates outside Python's years."""
     if isinstance(value, tuple | list):
         return f"({', '.join(map(shown, value))})"
     return repr(_to_python(value))
@@ -88,15 +88,15 @@ def _to_python(value: Any) -> Any:
 
 
 def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
-    """Return one value of a stored type.
+    """Convert one value to a stored type.
 
     Args:
         value: not None.
         wanted: the type.
-        what: begins the message, for instance "default 5 of column 'a'".
+        what: start of the message, such as "default 5 of column 'a'".
 
     Raises:
-        InvalidArgument: it does not convert without loss.
+        InvalidArgument: the conversion is not exact.
     """
     try:
         made = _cast_exactly([value], wanted).combine_chunks()[0]
@@ -118,7 +118,7 @@ def _cast_exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray
 
 
 def _kinds(values: Sequence[Any]) -> set[Kind]:
-    """Return which kinds of values there are, nulls apart."""
+    """Return the kinds of the values, without nulls."""
     types = [t for t in set(map(type, values)) if t.__name__ not in _NULL_TYPES]
     if len(types) < 2 and _UNIFORM_TYPES.issuperset(types):
         return {(t, None, False) for t in types}
@@ -126,7 +126,7 @@ def _kinds(values: Sequence[Any]) -> set[Kind]:
 
 
 def kinds_of(values: Sequence[Any]) -> list[list[Any]]:
-    """Return the values of each kind, nulls left out."""
+    """Return the values of each kind, without nulls."""
     kinds = _kinds(values)
     if len(kinds) < 2:
         return [list(values)] if kinds else []
@@ -143,9 +143,9 @@ def _is_null(value: Any) -> bool:
 
 
 def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
-    """Return values of one kind as Arrow has them."""
+    """Convert values of one kind as Arrow does."""
     types = {*map(type, values)}
-    # To Arrow a missing time of pandas among dates is a day of year 1.
+    # Arrow converts a missing pandas time among dates to a day of year 1.
     if any(t.__name__ in _NULL_TYPES for t in types - {type(None)}):
         values = [None if _is_null(v) else v for v in values]
     if FarTime in types:
@@ -162,10 +162,10 @@ def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
 
 
 def _has_odd_offset(value: Any) -> bool:
-    """Whether Arrow takes a datetime for another moment than Python does.
+    """Return whether Arrow takes a datetime for another moment than Python does.
 
-    One without an offset, which Python calls naive whatever its zone is, becomes UTC; of an offset,
-    microseconds are lost.
+    One without an offset, which Python treats as naive whatever its zone is, becomes UTC; microseconds of an
+    offset are lost.
     """
     if not isinstance(value, datetime):
         return False
@@ -174,7 +174,7 @@ def _has_odd_offset(value: Any) -> bool:
 
 
 def _of_several_kinds(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:
-    """Return values of several kinds as the wanted type, in which they are one kind."""
+    """Convert values of several kinds to the wanted type, each kind separately."""
     rows: dict[Any, list[int]] = {kind: [] for kind in kinds}
     absent: list[int] = []
     for row, value in enumerate(values):
@@ -188,7 +188,7 @@ def _of_several_kinds(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataTy
 
 
 def _to_float32(array: pa.Array) -> pa.Array:
-    """Python has no 32-bit float: its floats become the nearest ones, unless they are beyond."""
+    """Round Python floats to 32 bits; reject those outside the range."""
     made = array.cast(pa.float32())
     grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
     if pc.any(grown, min_count=0).as_py():
@@ -199,7 +199,7 @@ def _to_float32(array: pa.Array) -> pa.Array:
 def _conversion_error(
     values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int, err: Exception
 ) -> SchemaMismatch:
-    """Return the error that names the first value that cannot be converted."""
+    """Return an error that names the first value that cannot be converted."""
     row, why = 0, err
     for number, value in enumerate(values):
         try:

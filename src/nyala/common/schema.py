@@ -1,6 +1,6 @@
-"""Columns, types and schemas; to and from Arrow. Every format and message names columns by id.
+"""Columns and schemas, and their conversion from and to Arrow. Formats and messages name columns by id.
 
-Pure values. Partitioning is `common/partition.py`; the wire form is `wire/convert.py`.
+Partitioning is in `common/partition.py`, the wire encoding in `wire/convert.py`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
 MAX_COMMENT_BYTES = 1024
 MAX_DEFAULT_BYTES = 1024
-"""Of a default: rows older than a column are read as if each held it."""
+"""Maximum size of a default in bytes: rows older than a column are read with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class Column:
     Attributes:
         id: never reused in a table.
         name: unique in a schema, at most 256 bytes of UTF-8.
-        type: the Arrow type as stored.
-        nullable: key columns never are.
-        default: a scalar for rows that are new and do not give the column; None: no default.
+        type: the stored Arrow type.
+        nullable: False for key columns.
+        default: a scalar for new rows that do not set the column; None: no default.
         immutable: set by the first write of a row and never changed.
-        read_default: a scalar (it may be null) that rows hold which are older than the column: its
-            default as it was added, whatever becomes of `default`; None: there is no such row.
-        comment: for people.
+        read_default: value (may be null) in rows older than the column: its default when it was added,
+            whatever `default` is now; None: there are no such rows.
+        comment: free text.
     """
 
     id: ColumnId
@@ -58,10 +58,10 @@ class Schema:
     """The columns of a table, key columns first and in key order.
 
     Attributes:
-        columns: key columns, then the others as the user gave them.
+        columns: key columns, then the others in the user's order.
         key_ids: ids of the key columns, in key order; a prefix of `columns`.
-        version: grows with each alteration.
-        next_column_id: id of the next column to be added.
+        version: incremented by each alteration.
+        next_column_id: id of the next column that is added.
     """
 
     columns: tuple[Column, ...]
@@ -86,14 +86,14 @@ class Schema:
 
     @property
     def value_columns(self) -> tuple[Column, ...]:
-        """The columns that are not in the key."""
+        """Columns that are not in the key."""
         return self.columns[len(self.key_ids) :]
 
     def column(self, name: str) -> Column:
         """Return a column by name.
 
         Raises:
-            NotFound: no such column; the message lists those there are.
+            NotFound: an unknown column; the message lists the columns.
         """
         found = self.by_name.get(name)
         if found is None:
@@ -102,12 +102,12 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The Arrow schema of a full row."""
+        """Arrow schema of all columns."""
         return arrow_schema(self.columns)
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """Return the Arrow schema of some columns, in the order given."""
+    """Return the Arrow schema of some columns, in this order."""
     return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
 
 
@@ -118,17 +118,17 @@ def from_arrow(
     defaults: Mapping[str, Any] | None = None,
     immutable: Collection[str] = (),
 ) -> Schema:
-    """Make the schema of a new table.
+    """Return the schema of a new table.
 
     Args:
-        schema: names, types and nullability; key columns become not nullable.
+        schema: names, types and nullability; key columns are never nullable.
         primary_key: names of the key columns, in key order; any type but bool, float and double.
-        defaults: value per column name for rows that are new and do not give the column.
+        defaults: value by column name for new rows that do not set the column.
         immutable: names of columns that only the first write of a row sets.
 
     Raises:
-        InvalidArgument: no key, an unknown or repeated name, a type that is not stored or not
-            allowed in a key, a default that does not convert without loss; each named.
+        InvalidArgument: no key, an unknown or duplicate name, a type that is unsupported or not allowed in a
+            key, a default that does not convert exactly.
     """
     if isinstance(primary_key, str):
         raise InvalidArgument(
@@ -190,10 +190,10 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
 
 
 def check_stored(name: str, kind: pa.DataType) -> None:
-    """Refuse a type that no column can have.
+    """Reject an unsupported type.
 
     Raises:
-        InvalidArgument: not a stored type.
+        InvalidArgument: an unsupported type.
     """
     try:
         type_name(kind)
@@ -202,10 +202,10 @@ def check_stored(name: str, kind: pa.DataType) -> None:
 
 
 def check_column_name(name: str) -> None:
-    """Refuse what cannot be a column's name.
+    """Reject an invalid column name.
 
     Raises:
-        InvalidArgument: empty, too long, one of nyala's own, or not seen where it is shown.
+        InvalidArgument: empty, too long, reserved, or with unprintable characters.
     """
     if not name or name.startswith("_") or utf8_bytes(name) > MAX_NAME_BYTES:
         raise InvalidArgument(
@@ -219,10 +219,10 @@ def check_column_name(name: str) -> None:
 
 
 def utf8_bytes(text: str) -> int:
-    """Return the length of a text in bytes.
+    """Return the length of a text in UTF-8 bytes.
 
     Raises:
-        InvalidArgument: it is none: it has half a surrogate pair.
+        InvalidArgument: it has a lone surrogate.
     """
     try:
         return len(text.encode())
@@ -233,7 +233,7 @@ def utf8_bytes(text: str) -> int:
 
 
 def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
-    """Return a default of a column as it is stored.
+    """Convert a default of a column to its stored type.
 
     Args:
         name: of the column, for errors.
@@ -241,7 +241,7 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
         stored: Arrow type of the stored column.
 
     Raises:
-        InvalidArgument: it does not convert without loss, or is too large.
+        InvalidArgument: it does not convert exactly, or is too large.
     """
     made = scalar_of(value, stored, f"default {shown(value)} of column {name!r}")
     check_default(name, made)
@@ -249,10 +249,10 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
 
 
 def check_default(name: str, value: pa.Scalar) -> None:
-    """Refuse a default that is too large.
+    """Reject a default that is too large.
 
     Raises:
-        InvalidArgument: it has over MAX_DEFAULT_BYTES.
+        InvalidArgument: it exceeds MAX_DEFAULT_BYTES.
     """
     if value.type not in (pa.string(), pa.binary()) or not value.is_valid:
         return

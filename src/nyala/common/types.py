@@ -1,4 +1,4 @@
-"""The types that columns have: their names, Arrow types, and which Arrow types are variants of them."""
+"""Column types: names, Arrow types, and the accepted variants."""
 
 import re
 from collections.abc import Mapping
@@ -33,10 +33,10 @@ _SHORT_NUMBER = re.compile("[0-9]{1,2}")
 
 
 def type_name(arrow: pa.DataType) -> str:
-    """Return nyala's name of an Arrow type.
+    """Return the name of an Arrow type.
 
     Raises:
-        InvalidArgument: a type that nyala does not store, named.
+        InvalidArgument: an unsupported type.
     """
     if pa.types.is_decimal128(arrow) and 0 <= arrow.scale <= arrow.precision:
         return f"decimal({arrow.precision},{arrow.scale})"
@@ -55,11 +55,11 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def _is_extension(arrow: pa.DataType) -> bool:
-    return isinstance(arrow, pa.BaseExtensionType)  # a user's own one may have no hash
+    return isinstance(arrow, pa.BaseExtensionType)  # a user-defined one may not be hashable
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """Return the Arrow type of a nyala type name; the inverse of `type_name`."""
+    """Return the Arrow type of a name; the inverse of `type_name`."""
     if name in _PLAIN:
         return _PLAIN[name]
     if name.startswith("decimal(") and name.endswith(")"):

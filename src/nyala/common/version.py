@@ -1,6 +1,6 @@
-"""The release, and the versions that servers tell each other in their registration."""
+"""Version of the release, and of the protocol that servers send in their registration."""
 
 VERSION = "0.1.0"
-"""As in pyproject.toml."""
+"""Release version, as in pyproject.toml."""
 PROTOCOL_VERSION = 1
-"""Raised when the meaning of messages changes; a cluster uses a new one once all servers know it."""
+"""Protocol version, incremented when the meaning of messages changes; used once all servers support it."""

@@ -1,4 +1,4 @@
-"""Parser of `where=`: a subset of SQL expressions to a predicate. Never evaluated as Python.
+"""Parser of `where=`: a subset of SQL expressions, translated to a predicate.
 
     expression   = conjunction { OR conjunction }
     conjunction  = negation { AND negation }
@@ -8,8 +8,8 @@
                  | [NOT] LIKE 'prefix%' | IS [NOT] NULL | nothing, for a boolean column
     literal      = [+|-] number | 'string' | TRUE | FALSE | DATE '...' | TIMESTAMP '...' | x'hex'
 
-Words are case-insensitive, column names are not. Any text yields a predicate, or InvalidArgument with
-the position, or NotFound for a column.
+Keywords are case-insensitive, column names are not. Any text gives a predicate, or InvalidArgument with the
+position, or NotFound for a column.
 """
 
 import pyarrow as pa
@@ -45,12 +45,12 @@ _SIGNS = {op.value: op for op in CompareOp}
 
 
 def parse(text: str, schema: Schema) -> Predicate:
-    """Return the predicate that a where text means for a table.
+    """Parse a where text for a table.
 
     Raises:
-        InvalidArgument: the text is no expression, or a literal does not fit its column; says where
-            (details: `position`, from 1), what and what to write instead.
-        NotFound: a column that the table does not have.
+        InvalidArgument: the text is not an expression, or a literal does not fit its column; the message has
+            the position (details: `position`, from 1) and a correction.
+        NotFound: an unknown column.
     """
     cursor = Cursor(tokenize(text))
     if cursor.peek().kind is TokenKind.END:
@@ -63,7 +63,7 @@ def parse(text: str, schema: Schema) -> Predicate:
 
 
 class _Parser:
-    """Recursive-descent parser. Nesting is limited, so that no text overflows the stack."""
+    """Recursive-descent parser with limited nesting, so that no text overflows the stack."""
 
     def __init__(self, tokens: Cursor, schema: Schema) -> None:
         self._tokens = tokens

@@ -1,8 +1,8 @@
-"""Literals of a `where` text against the type of a column: exact, or a clear error.
+"""Conversion of literals in a `where` text to the type of their column: exact, or an error.
 
-Columns of integers, decimals, dates and timestamps compare exactly with any number or time, also one
-that the type cannot hold: `int_column < 2.5` means `<= 2`, `int8_column = 300` is false where the column
-is not null. Columns of float and double compare with the literal rounded to their type.
+Columns of integers, decimals, dates and timestamps are compared exactly with any number or time, also one
+that the type cannot hold: `int_column < 2.5` means `<= 2`, `int8_column = 300` is false unless null. Columns
+of float and double are compared with the literal rounded to their type.
 """
 
 import math
@@ -28,7 +28,7 @@ _MOMENT = re.compile(rf"{_DATE}(?:[ T]{_TIME})?\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?",
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A literal as written.
+    """A literal as it is written.
 
     Attributes:
         kind: "number", "string", "binary", "boolean", "date" or "timestamp".
@@ -45,7 +45,7 @@ class Literal:
 
 
 def kind_of(kind: TokenKind) -> str | None:
-    """Return the literal kind of a token kind; None: no literal."""
+    """Return the kind of literal of a token kind; None: not a literal."""
     return {TokenKind.NUMBER: "number", TokenKind.STRING: "string", TokenKind.BINARY: "binary"}.get(
         kind
     )
@@ -55,9 +55,9 @@ def compare(column: Column, op: CompareOp, literal: Literal) -> Predicate:
     """Return the comparison of a column with a literal.
 
     Args:
-        column: compared.
-        op: comparison.
-        literal: as parsed.
+        column: left side.
+        op: operator.
+        literal: right side.
 
     Raises:
         InvalidArgument: the literal cannot be compared with the column's type.
@@ -96,7 +96,7 @@ def compare(column: Column, op: CompareOp, literal: Literal) -> Predicate:
 
 
 def in_list(column: Column, literals: list[Literal]) -> Predicate:
-    """Return `column in (...)`; values that the column's type cannot hold match nothing."""
+    """Return `column in (...)`; values that the column's type cannot hold match no row."""
     if not _is_integral(column.type):
         return In(column.id, pa.array([_plain_scalar(column, v) for v in literals], column.type))
     low, high = _limits(column.type)
@@ -127,7 +127,7 @@ def _from_units(value: int, kind: pa.DataType) -> pa.Scalar:
 
 
 def _units(column: Column, literal: Literal) -> Fraction:
-    """Return the literal in units of an integral column: its last digit, days or microseconds."""
+    """Return a literal in the units of an integral column: its last digit, days or microseconds."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         if literal.kind != "number":
@@ -148,7 +148,7 @@ def _units(column: Column, literal: Literal) -> Fraction:
 def _number(literal: Literal) -> Decimal:
     try:
         value = Decimal(literal.text)
-    except ArithmeticError:  # an exponent beyond even Decimal
+    except ArithmeticError:  # an exponent outside Decimal's range
         value = Decimal("Infinity")
     if not value:
         return Decimal(0)
@@ -158,7 +158,7 @@ def _number(literal: Literal) -> Decimal:
 
 
 def _plain_scalar(column: Column, literal: Literal) -> pa.Scalar:
-    """Return the literal as a scalar of a column of bool, float, double, string or binary."""
+    """Return a literal as a scalar of a bool, float, double, string or binary column."""
     kind = column.type
     expected = {pa.bool_(): "boolean", pa.string(): "string", pa.binary(): "binary"}.get(
         kind, "number"
@@ -194,7 +194,7 @@ def _mismatch(column: Column, literal: Literal) -> Exception:
 
 
 def moment(literal: Literal) -> tuple[Fraction, bool]:
-    """Return a date or time in microseconds since the epoch (UTC if no zone), and whether it has a zone."""
+    """Return a date or time in microseconds since the epoch, and whether it has a time zone (else UTC)."""
     found = _MOMENT.fullmatch(literal.text.strip())
     example = "date '2024-02-29'" if literal.kind == "date" else "timestamp '2024-02-29 13:30:00.5'"
     wrong = problem(

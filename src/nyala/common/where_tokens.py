@@ -1,4 +1,4 @@
-"""The words of a `where` text: names, literals and signs, each with its position for error messages."""
+"""Tokens of a `where` text: names, literals and signs, each with its position for error messages."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from nyala.common.errors import InvalidArgument
 
 MAX_TEXT_BYTES = 64 * 1024
 MAX_NUMBER_CHARACTERS = 400
-"""A double's exact decimal digits fit; longer numbers only cost time."""
+"""Maximum length of a number: enough for all digits of a double."""
 KEYWORDS = frozenset(["and", "or", "not", "in", "between", "is", "null", "like", "true", "false"])
 
 
@@ -30,9 +30,9 @@ class Token:
     """One token.
 
     Attributes:
-        kind: what it is.
-        text: its value: keywords in lower case, names and strings without quotes, hex digits alone.
-        at: position of its first character, counted from 1.
+        kind: of the token.
+        text: its value: keywords in lower case, names and strings without quotes, only the hex digits.
+        at: position of its first character, from 1.
     """
 
     kind: TokenKind
@@ -62,15 +62,15 @@ _TOKEN = re.compile(
 
 
 def problem(what: str, at: int) -> InvalidArgument:
-    """Return the error for a fault in a where text at a position counted from 1."""
+    """Return the error for a problem in a where text at a position, from 1."""
     return InvalidArgument(f"where, at character {at}: {what}", {"position": str(at)})
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of a where text, the last of them END.
+    """Return the tokens of a where text, ending with END.
 
     Raises:
-        InvalidArgument: not text, longer than 64 KiB, an unclosed quote, a character of no meaning.
+        InvalidArgument: not a string, longer than 64 KiB, an unclosed quote, an invalid character.
     """
     if not isinstance(text, str):
         raise InvalidArgument(f'where is a string such as "value > 3", not {type(text).__name__}')
@@ -141,7 +141,7 @@ def _unreadable(text: str, at: int) -> InvalidArgument:
 
 
 class Cursor:
-    """A position in the tokens of a text, at END at most."""
+    """Position in the tokens of a text, up to END."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens
@@ -152,33 +152,33 @@ class Cursor:
         return self._tokens[self._next]
 
     def take(self) -> Token:
-        """Return the next token and pass it."""
+        """Return the next token and advance."""
         token = self._tokens[self._next]
         self._next += token.kind is not TokenKind.END
         return token
 
     def accept(self, kind: TokenKind, *texts: str) -> Token | None:
-        """Take the next token if it is one of these."""
+        """Return the next token and advance, if it is one of these."""
         token = self.peek()
         return self.take() if token.kind is kind and token.text in texts else None
 
     def expect(self, kind: TokenKind, text: str, context: str) -> None:
-        """Take the next token.
+        """Require the next token and advance.
 
         Args:
             kind: kind of the token expected.
             text: of the token expected.
-            context: for the error: why it is expected.
+            context: why it is expected, for the error.
 
         Raises:
-            InvalidArgument: it is not the one expected.
+            InvalidArgument: the next token is another one.
         """
         if self.accept(kind, text) is None:
             token = self.peek()
             raise problem(f"expected {text!r} {context}, found {token}", token.at)
 
     def at_column(self) -> bool:
-        """Whether a name comes next; `date` and `timestamp` before a string begin a literal."""
+        """Return whether a column name comes next; `date` and `timestamp` before a string begin a literal."""
         token = self.peek()
         typed = token.kind is TokenKind.NAME and token.text.lower() in ("date", "timestamp")
         if typed and self._tokens[self._next + 1].kind is TokenKind.STRING:
