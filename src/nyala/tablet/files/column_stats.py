@@ -60,5 +60,5 @@ def _extremes(array: pa.Array) -> list[pa.Scalar]:
 
 
 def is_varying(kind: pa.DataType) -> bool:
-    """Whether cells of a type vary in size."""
+    """Return whether cells of a type vary in size."""
     return kind in (pa.string(), pa.binary())

@@ -155,7 +155,7 @@ class ColumnReader:
         self._sections.check(files)
 
     def lacks(self, column: ColumnId) -> bool:
-        """Whether all rows are older than a column."""
+        """Return whether all rows are older than a column."""
         return column not in self._positions
 
     def column(self, chunk: int, column: Column) -> pa.Array:

@@ -1,4 +1,4 @@
-"""When each version of a rowset ended: a dense array in memory, sparse files of it on disk.
+"""End timestamps of a rowset's versions: a dense array in memory, sparse files on disk.
 
 0 is live. Entries are written once, in lane APPLY, in place: a reader at a safe time sees either 0
 or a later stamp for what ends meanwhile, which is the same to it. Files hold nothing above their cut.

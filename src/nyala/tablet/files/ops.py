@@ -159,7 +159,7 @@ def header_bytes(payload: bytes) -> int:
 
 
 def is_all_or_nothing(payload: bytes) -> bool:
-    """Whether one failing row voids a write; False for what is no write."""
+    """Return whether one failing row voids a write; False for other operations."""
     return payload[2:3] == bytes((_ALL_OR_NOTHING,))
 
 
@@ -223,7 +223,7 @@ def encode_schema(op: SchemaOp) -> bytes:
 
 
 def is_schema(payload: bytes) -> bool:
-    """Whether a payload is a `SchemaOp`; every other one is a `WriteOp`, or damaged."""
+    """Return whether a payload is a `SchemaOp`; any other one is a `WriteOp`, or damaged."""
     return len(payload) > 1 and payload[1] == _SCHEMA_KIND
 
 

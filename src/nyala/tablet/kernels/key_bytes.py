@@ -54,7 +54,7 @@ def prefetch(typing_context: Any, address: Any) -> Any:
 
 @njit(types.boolean(_I, _I, _I, _I, _I, _I, _I), nogil=True, cache=True, inline="always")
 def same(width: Any, layout: Any, data: Any, i: Any, other_layout: Any, other: Any, j: Any) -> Any:
-    """Whether key i and key j of others are the same bytes.
+    """Return whether key i and key j of other keys have equal bytes.
 
     Args:
         width: of all keys of both; 0 if they vary.

@@ -72,11 +72,11 @@ class Rowset:
 
     @property
     def is_history(self) -> bool:
-        """Whether no version is live."""
+        """Return whether no version is live."""
         return self.ended == self.rows
 
     def has(self, key: bytes) -> bool:
-        """Whether a key lies in its range."""
+        """Return whether a key is in its range."""
         return self.rows < SMALL_ROWS or self.least <= key <= self.greatest
 
 

@@ -78,7 +78,7 @@ def _from_chunks(
 
 
 def _is_run(rows: Int64s) -> bool:
-    """Whether the rows follow each other."""
+    """Return whether the rows are consecutive."""
     if int(rows[-1]) - int(rows[0]) != len(rows) - 1:
         return False
     return len(rows) < 3 or bool(np.all(np.diff(rows) == 1))

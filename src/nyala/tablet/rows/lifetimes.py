@@ -1,4 +1,4 @@
-"""When the versions of a rowset lived, taken together: what a reader at some time need not look at.
+"""Aggregated lifetimes of a rowset's versions, by which a reader at a time skips rowsets.
 
 A rowset of history only, or one written after the time that is read, costs a reader nothing; one of
 which nothing had ended by then costs it no look at any version.
@@ -75,12 +75,12 @@ class Lifetimes:
     ended: Ended = field(default_factory=Ended)
 
     def none_at(self, at: int) -> bool:
-        """Whether surely no version is visible at a time."""
+        """Return whether certainly no version is visible at a time."""
         gone = self.ended.rows == self.rows and self.ended.last <= at
         return self.first_ins > at or gone
 
     def all_at(self, at: int) -> bool:
-        """Whether surely every version is visible at a time."""
+        """Return whether certainly every version is visible at a time."""
         return self.last_ins <= at < self.ended.first
 
     def count_at(self, at: int) -> int | None:

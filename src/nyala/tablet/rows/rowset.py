@@ -38,7 +38,7 @@ class Chunked(Protocol):
         ...
 
     def lacks(self, column: ColumnId) -> bool:
-        """Whether all rows are older than a column."""
+        """Return whether all rows are older than a column."""
         ...
 
     def stats_of(self, chunk: int, column: ColumnId) -> "ColumnStats | None":
@@ -149,7 +149,7 @@ class Batches:
         return self.batches[chunk].column(position)
 
     def lacks(self, column: ColumnId) -> bool:
-        """Whether all rows are older than a column."""
+        """Return whether all rows are older than a column."""
         return column not in self.positions
 
     def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:

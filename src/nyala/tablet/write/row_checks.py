@@ -98,7 +98,7 @@ def check(
 
 
 def _may_be_large(array: pa.Array) -> bool:
-    """Whether some string or binary value could be above the limit; one that is null may seem so."""
+    """Return whether a string or binary value may be above the limit, possibly a null one."""
     if array.type.id not in _VARYING or not len(array):
         return False
     _, offsets, data = array.buffers()
