@@ -48,7 +48,7 @@ class Tablet:
     def create(
         cls, files: Files, directory: str, info: TabletInfo, *, hash_keys: HashKeys = hash_bytes
     ) -> "Tablet":
-        """Make the files of an empty tablet, durable on return.
+        """Create the files of an empty tablet, durable on return.
 
         Args:
             files: the file system.
@@ -66,7 +66,7 @@ class Tablet:
 
     @classmethod
     def open(cls, files: Files, directory: str, *, hash_keys: HashKeys = hash_bytes) -> "Tablet":
-        """Open what the manifest names; the log is replayed from after `cut.op`.
+        """Open the manifest's files; the log is replayed after `cut.op`.
 
         Args:
             files: file system.
@@ -100,7 +100,7 @@ class Tablet:
 
     @property
     def rows(self) -> int:
-        """Live rows, as of what has been applied."""
+        """Number of live rows as of the last applied entry."""
         return self._store.live
 
     @property
@@ -113,7 +113,7 @@ class Tablet:
         return self._store.memory_bytes()
 
     def view(self) -> View:
-        """Return an immutable view of what has been applied.
+        """Return an immutable view as of the last applied entry.
 
         Raises:
             Unavailable: the tablet is closed.
@@ -129,7 +129,7 @@ class Tablet:
         """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
 
         Raises:
-            Corrupt: a payload does not decode, or a file is damaged; the tablet is of no use any more.
+            Corrupt: a payload does not decode, or a file is damaged; the tablet cannot be used any more.
         """
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
@@ -175,7 +175,7 @@ class Tablet:
         return self._maintenance.figures(self._last_stamp)
 
     def checkpoint(self) -> Checkpoint:
-        """Hold the files that make the tablet at its cut, for a copy of them. Lane APPLY."""
+        """Hold the files of the tablet at its cut, for a copy of them. Lane APPLY."""
         return self._maintenance.checkpoint()
 
     def close(self) -> None:

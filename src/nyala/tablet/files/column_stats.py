@@ -7,7 +7,7 @@ from nyala.common.schema import Column
 from nyala.tablet.kernels import gather_values
 
 _MAX_BYTES = 1024
-"""A column with a longer least or greatest value of a block has none that are known."""
+"""Maximum length in bytes of a minimum or maximum; a column with a longer one has no statistics."""
 
 
 class RunningStats:
@@ -29,7 +29,7 @@ class RunningStats:
         self._ends: list[pa.Scalar] = []  # least and greatest of each block
 
     def add(self, array: pa.Array) -> None:
-        """Look at the next block."""
+        """Add the next block."""
         if not self.known:
             return
         self.has_nulls = self.has_nulls or array.null_count > 0

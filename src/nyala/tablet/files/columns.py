@@ -23,11 +23,11 @@ from nyala.tablet.rows.rowset import ColumnStats, Int64s, older_than
 
 BLOCK_ROWS = 131_072
 BLOCK_BYTES = 16 << 20
-"""A block ends after so many rows, or so many bytes of one row's cells on average."""
+"""Maximum rows of a block, and maximum bytes of the strings and binaries of its rows."""
 COMPRESSED_ROWS = 4096
-"""A compressed block ends after so many: one row of it costs decoding all of them."""
+"""Maximum rows of a compressed block, which is decoded as a whole for each row that is read."""
 WORTHWHILE = 0.9
-"""A block that compression leaves larger than this part of itself is kept as it is, and read in place."""
+"""Compressed fraction above which a block is stored uncompressed, and read in place."""
 COMPRESSIONS = ("none", "lz4", "zstd")
 _META, _STATS, _BLOCKS = 1, 2, 16
 
@@ -83,7 +83,7 @@ class ColumnWriter:
             self._starts.append(self._starts[-1] + min(step, rows - begin))
 
     def finish(self) -> int:
-        """Write what is known of the columns; return the length of the file in bytes."""
+        """Write the columns' metadata and statistics; return the length of the file in bytes."""
         known = [s for s in self._stats if s.known]
         meta = _Meta(
             column_ids=[c.id for c in self._columns],
@@ -102,7 +102,7 @@ class ColumnWriter:
 
 
 class ColumnReader:
-    """The columns of one data file, in blocks; each verified on its first touch.
+    """The columns of one data file, in blocks; each is verified when it is first read.
 
     Args:
         files: the file system.
@@ -151,7 +151,7 @@ class ColumnReader:
         return column.read_default is not None
 
     def check(self, files: Files) -> None:
-        """Make sure that what was read so far was in the file. Raises Corrupt."""
+        """Check that all data read so far were in the file. Raises Corrupt."""
         self._sections.check(files)
 
     def lacks(self, column: ColumnId) -> bool:
@@ -199,12 +199,12 @@ class ColumnReader:
         return {i: _stats(ends, 0, i in nulls) for i, ends in self._ends.items()}
 
     def stats_of(self, chunk: int, column: ColumnId) -> ColumnStats | None:
-        """Return what is known of a column in one block; whether it has nulls, of the whole file."""
+        """Return the statistics of a column in one block; `has_nulls` is of the whole file."""
         whole = self.stats.get(column)
         return None if whole is None else _stats(self._ends[column], chunk + 1, whole.has_nulls)
 
     def bytes_of(self, chunk: int, column: ColumnId) -> int:
-        """Return the stored bytes of one column of one block, which is not touched."""
+        """Return the stored bytes of one column of one block, without reading it."""
         position = self._positions.get(column)
         place = chunk * len(self._positions) + (position or 0)
         return 0 if position is None else self._sections.size(place)

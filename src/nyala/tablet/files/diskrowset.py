@@ -43,7 +43,7 @@ class DiskRowSet:
         marks: end timestamps of its versions.
         file_bytes: of all its files.
         key_range: least and greatest encoded key.
-        place: for `live_kernels`.
+        place: for `live_versions`.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class DiskRowSet:
         return self._view.rows - self.marks.ended.rows
 
     def check(self, files: Files) -> None:
-        """Make sure that what was read so far was in the files. Raises Corrupt."""
+        """Check that all data read so far were in the files. Raises Corrupt."""
         self._index.check(files)
         self._columns.check(files)
 
@@ -142,12 +142,12 @@ def open_all(files: Files, directory: str, current: Manifest) -> list[DiskRowSet
 
 
 def check(files: Files, disks: Iterable[DiskRowSet]) -> None:
-    """Make sure that all that was read of some rowsets so far was in their files.
+    """Check that all data read of some rowsets so far were in their files.
 
-    Called before anything is let out that was made of mapped pages; costs nothing while all could be read.
+    Called before a result derived from mapped pages is returned; costs nothing if all could be read.
 
     Raises:
-        Corrupt: a file was cut short under this process, or its disk cannot read a page of it.
+        Corrupt: a file was truncated under this process, or its disk cannot read a page of it.
     """
     if not files.intact:
         for disk in disks:

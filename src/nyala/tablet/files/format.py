@@ -1,7 +1,7 @@
 """The container of every file of a tablet: header, sections, directory, trailer, each under a CRC32C.
 
 Only this module packs or unpacks it; docs/internals/formats-tablet.md shows the bytes. Every byte of a
-file is covered by exactly one checksum, padding too. A section is verified when it is first touched.
+file is covered by exactly one checksum, padding too. A section is verified when it is first read.
 """
 
 import struct
@@ -130,7 +130,7 @@ class Sections:
         return len(self.tags)
 
     def section(self, number: int) -> memoryview:
-        """Return a section's bytes, verified on the first touch."""
+        """Return a section's bytes, verified at the first read."""
         at, length = self._bounds[number]
         if not self._verified[number]:
             if crc_of(self._data[at : self._ends[number]]) != self._crcs[number]:
@@ -139,7 +139,7 @@ class Sections:
         return self._data[at : at + length]
 
     def size(self, number: int) -> int:
-        """Return how many bytes a section has, without touching it."""
+        """Return the length of a section, without reading it."""
         return int(self._bounds[number][1])
 
     def tagged(self, tag: int) -> memoryview:
@@ -158,10 +158,10 @@ class Sections:
             self.section(number)
 
     def check(self, files: Files) -> None:
-        """Make sure that what was read so far was in the file, which others may have cut short.
+        """Check that all data read so far were in the file, which may have been truncated.
 
         Raises:
-            Corrupt: a page of it could not be read when it was touched.
+            Corrupt: a page of it could not be read.
         """
         at = files.unreadable_offset(self._data)
         if at is not None:

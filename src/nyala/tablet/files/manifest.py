@@ -1,6 +1,6 @@
 """The manifest: a tablet's files and their cut of the group's log, in one atomically replaced file.
 
-Invariant: the rowsets and `del` files that a manifest names hold nothing stamped above its cut.
+Invariant: the rowsets and `del` files of a manifest contain no stamp above its cut.
 docs/internals/formats-tablet.md shows the bytes.
 """
 
@@ -23,7 +23,7 @@ from nyala.tablet.files.stored_schema import StoredSchema
 
 NAME = "MANIFEST"
 MAX_RANGES = 256
-"""Changes of ranges that a tablet remembers; of more the two oldest are kept as one, of the first's time."""
+"""Maximum number of changes of ranges that a tablet keeps; beyond it the two oldest become one."""
 _BODY, _EXTRA, _RANGES = 1, 2, 3
 
 
@@ -274,7 +274,7 @@ def save(files: Files, directory: str, manifest: Manifest) -> None:
 
 
 def check_files(files: Files, directory: str, manifest: Manifest) -> None:
-    """Make sure that every file which the manifest names is there.
+    """Check that every file of the manifest exists.
 
     Args:
         files: file system.

@@ -1,7 +1,7 @@
 """End timestamps of a rowset's versions: a dense array in memory, sparse files on disk.
 
 0 is live. Entries are written once, in lane APPLY, in place: a reader at a safe time sees either 0
-or a later stamp for what ends meanwhile, which is the same to it. Files hold nothing above their cut.
+or a later stamp for versions that end meanwhile, with the same result. Files contain none above their cut.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Marks:
             self.marked(rows, stamps, int(stamps.min()), int(stamps.max()))
 
     def marked(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
-        """Take note of rows, one at least, that were marked in `ends`. Lane APPLY.
+        """Record rows, at least one, that were marked in `ends`. Lane APPLY.
 
         Args:
             rows: that ended.
@@ -61,17 +61,17 @@ class Marks:
             self.pending_bytes += rows.nbytes + stamps.nbytes
 
     def note(self, stamps: Stamps) -> None:
-        """Take into `ended` what was marked in `ends` at these stamps. Lane APPLY."""
+        """Add the marks in `ends` at these stamps to `ended`. Lane APPLY."""
         self.ended = self.ended.more(stamps)
 
     def written(self, parts: int) -> None:
-        """Forget the first parts of `pending`, which a file holds now. Lane APPLY."""
+        """Remove the first parts of `pending`, which a file contains now. Lane APPLY."""
         self.pending_bytes -= sum(r.nbytes + s.nbytes for r, s in self.pending[:parts])
         del self.pending[:parts]
 
     def ended_by(self, stamp: int) -> tuple[Rows, Stamps]:
         """Return the rows that ended at or below a stamp, in row order, with their stamps."""
-        ends = self.ends.copy()  # lane APPLY goes on marking; one look decides
+        ends = self.ends.copy()  # lane APPLY continues to mark; one copy decides
         rows = np.flatnonzero((ends != 0) & (ends <= np.uint64(stamp)))
         return rows, ends[rows]
 
@@ -92,7 +92,7 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
         rows: row numbers, ascending.
         stamps: hybrid time at which each row ended.
     """
-    order = np.argsort(rows)  # however they were grouped when they were applied
+    order = np.argsort(rows)  # independent of the grouping at apply
     rows, stamps = rows[order], stamps[order]
     data = pack(
         FileKind.MARKS,
@@ -103,7 +103,7 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
 
 
 def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
-    """Put a file's marks into `ends`; return the file's length in bytes.
+    """Add a file's marks to `ends`; return the file's length in bytes.
 
     Args:
         files: file system.

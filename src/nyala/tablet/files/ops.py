@@ -1,7 +1,7 @@
 """The bytes of a tablet's replicated operations and of their results.
 
-Rules: only this module packs or unpacks them; docs/internals/formats-tablet.md shows the bytes. What is
-replicated is the operation as the client sent it, never its effect. Little-endian throughout.
+Rules: only this module packs or unpacks them; docs/internals/formats-tablet.md shows the bytes. The
+operation is replicated as the client sent it, never its effect. Little-endian throughout.
 """
 
 import struct
@@ -49,7 +49,7 @@ class RowOp(IntEnum):
     MIXED = 15
 
 
-_MIXED = RowOp.MIXED  # a look at a member takes longer than a small array
+_MIXED = RowOp.MIXED  # access to an Enum member is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _StoredSchemaOp(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class RowError:
-    """Why one row of a batch had no effect.
+    """Error of one row of a batch.
 
     Attributes:
         row: its position in the batch.

@@ -1,7 +1,7 @@
 """Numba kernels that gather values of one column from many arrays by address, in one call.
 
-Rules as in kernels.py: explicit signatures, compiled or read from numba's cache at import, GIL released.
-Callers keep the arrays alive, and vouch for rows within them and for offsets within their data.
+Rules as in common/kernels.py: explicit signatures, compiled or cached at import, without the GIL.
+Callers keep the arrays alive, and guarantee rows within them and offsets within their data.
 """
 
 # mypy: allow-untyped-decorators

@@ -222,7 +222,7 @@ def enter(
     slots: Any, all_hashes: Any, ins: Any, prev: Any, ends: Any,
     first: Any, hashes: Any, made: Any, stamps: Any, newest: Any,
 ) -> Any:  # fmt: skip
-    """Enter new versions (`decisions.decide`) into a memory rowset from row `first` on, and its index.
+    """Enter new versions (`row_decisions.decide`) into a memory rowset from row `first` on, and its index.
 
     `hashes` are of the rows that `made` names as sources, `stamps` of its writes, `newest` each key's newest
     row so far, or -1. Returns how many of them have ended already.

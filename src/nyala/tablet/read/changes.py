@@ -78,7 +78,7 @@ def touched(
     low, high = np.uint64(since), np.uint64(until)
     which, found, ins, ends, keys = [], [], [], [], []
     for number, rowset in enumerate(rowsets):
-        end = rowset.ends[: rowset.rows].copy()  # lane APPLY goes on marking; one look decides
+        end = rowset.ends[: rowset.rows].copy()  # lane APPLY continues to mark; one copy decides
         end[end > high] = 0
         if 0 < retired_at <= until:
             end[end == 0] = retired_at

@@ -17,9 +17,9 @@ from nyala.tablet.read.selection import ScanFilter, first_at_least, row_range
 from nyala.tablet.rows.rowset import Int64s, RowSetView
 
 MAX_PIECES = 4096
-"""Of one tablet: more would cost more to plan than they are worth."""
+"""Maximum number of pieces of one tablet."""
 GRAINS = 16
-"""Each rowset is looked at in so many places per piece; a piece is too large by one such step of each."""
+"""Positions of a rowset that are examined per piece; a piece may be too large by one step of each rowset."""
 
 
 def split_keys(
@@ -29,7 +29,7 @@ def split_keys(
     columns: Sequence[Column],
     split_bytes: int,
 ) -> list[bytes]:
-    """Return the keys at which pieces begin, but for the first one, ascending, within the bounds wanted.
+    """Return the keys at which pieces begin, except the first one, ascending, within the bounds.
 
     Args:
         rowsets: what is scanned.

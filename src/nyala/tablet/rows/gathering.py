@@ -116,7 +116,7 @@ def pick_all(arrays: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
 
 
 def pick(array: pa.Array, rows: Int64s) -> pa.Array:
-    """Return some rows of an array; without copying where they are neighbours."""
+    """Return some rows of an array, without a copy if they are consecutive."""
     if _is_run(rows):
         return array.slice(int(rows[0]), len(rows))
     return array.take(pa.array(rows))
@@ -129,7 +129,7 @@ def gather_batches(
     columns: Sequence[Column],
     schema: pa.Schema,
 ) -> list[pa.RecordBatch]:
-    """As `gather`, in as few batches as hold it (a string column of one holds at most 2 GiB).
+    """As `gather`, in as few batches as possible (a string column of a batch has at most 2 GiB).
 
     Args:
         sources: rowsets.

@@ -1,7 +1,7 @@
 """Aggregated lifetimes of a rowset's versions, by which a reader at a time skips rowsets.
 
-A rowset of history only, or one written after the time that is read, costs a reader nothing; one of
-which nothing had ended by then costs it no look at any version.
+A rowset of history only, or one written after the time of a read, costs a reader nothing; if no version had
+ended by then, no version is checked.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ NEVER = (1 << 64) - 1
 
 @dataclass(slots=True)  # not frozen: that takes four times as long, for each rowset of each write
 class Ended:
-    """The versions of a rowset that had ended when they were looked at. Never changed once made.
+    """Aggregates of the ended versions of a rowset at some moment. Immutable.
 
     Attributes:
         rows: how many.
@@ -60,7 +60,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Lifetimes:
-    """The lifetimes of a rowset's versions. Never changed once made.
+    """Aggregated lifetimes of a rowset's versions. Immutable.
 
     Attributes:
         rows: how many versions.

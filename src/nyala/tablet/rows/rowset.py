@@ -42,7 +42,7 @@ class Chunked(Protocol):
         ...
 
     def stats_of(self, chunk: int, column: ColumnId) -> "ColumnStats | None":
-        """Return what is known of a column in one chunk; None: nothing."""
+        """Return the statistics of a column in one chunk; None: unknown."""
         ...
 
     def bytes_of(self, chunk: int, column: ColumnId) -> int:
@@ -96,7 +96,7 @@ class RowSetView:
     key_range: tuple[bytes, bytes] | None = None
 
     def stats_of(self, column: Column) -> ColumnStats | None:
-        """Return what is known of a column, which the rows may be older than; None: nothing."""
+        """Return the statistics of a column, also if the rows are older than it; None: unknown."""
         if not self.chunks.lacks(column.id):
             return self.stats.get(column.id)
         value = column.read_default
@@ -106,7 +106,7 @@ class RowSetView:
         if not value.is_valid:
             return ColumnStats(None, None, has_nulls=True)
         if pa.types.is_floating(value.type) and math.isnan(value.as_py()):
-            return None  # NaN orders with nothing
+            return None  # NaN has no order
         return ColumnStats(value, value, has_nulls=False)
 
 

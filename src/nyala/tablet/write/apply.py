@@ -45,7 +45,7 @@ _CODES = {
 }
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
+@dataclass(slots=True, eq=False)  # not frozen: creation would take four times as long
 class _Rows:
     """Rows of a run of writes: their columns, and their distinct keys."""
 
@@ -67,11 +67,11 @@ class _Outcome:
     where: npt.NDArray[np.int32]
     alive: npt.NDArray[np.uint8]  # per key
     ended: Int64s  # per key: the write that ended the version which was live before, or -1
-    made: Int64s  # the new versions, as `decisions.decide` says
+    made: Int64s  # the new versions, as `row_decisions.decide` returns them
 
 
 def apply_writes(store: Store, operations: Sequence[Operation]) -> list[bytes]:
-    """Apply replicated writes that `intake.runs` put together; return the encoded result of each.
+    """Apply a run of replicated writes (`op_runs.runs`); return the encoded result of each.
 
     Args:
         store: the tablet's versions.

@@ -101,7 +101,7 @@ class MemRowSet:
         self._view = None
 
     def widen(self, low: bytes, high: bytes) -> None:
-        """Take note that versions of keys from `low` to `high` may be added."""
+        """Record that versions of keys from `low` to `high` may be added."""
         was = self.key_range
         self.key_range = (low, high) if was is None else (min(was[0], low), max(was[1], high))
 
@@ -111,7 +111,7 @@ class MemRowSet:
         return self.rows - self.marks.ended.rows
 
     def view(self) -> RowSetView:
-        """Return what the rowset holds now. Lane APPLY; reading it is for any lane."""
+        """Return a view of the rowset's present contents. Lane APPLY; the view may be read in any lane."""
         if self._view is None or self._view.lifetimes.ended is not self.marks.ended:
             layout = self._offsets[: self.rows + 1] if self._layout is None else self._layout
             born = (int(self._ins[0]), int(self._ins[max(0, self.rows - 1)]))
@@ -175,7 +175,7 @@ class _Chunks:
             merged = pa.concat_batches(self._levels[level])
             self._levels[level] = []
             level += 1
-            if _is_chunk(merged):  # whatever waits above is older
+            if _is_chunk(merged):  # higher levels are older
                 self._done += [b for up in reversed(self._levels[level:]) for b in up]
                 self._done.append(merged)
                 self._levels = [[]]
@@ -189,7 +189,7 @@ class _Chunks:
 
 
 def _bytes_of(batch: pa.RecordBatch) -> int:
-    """Return about the memory of a batch; Arrow's exact count takes longer than a small write."""
+    """Return the approximate memory of a batch; Arrow's exact count takes longer than a small write."""
     return int(batch.get_total_buffer_size())
 
 

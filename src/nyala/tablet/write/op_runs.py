@@ -20,11 +20,11 @@ from nyala.tablet.kernels import ipc_messages
 from nyala.tablet.rows.rowset import Int64s, Uint64s
 
 RUN_BYTES = 64 << 20
-"""A run of several writes has at most so many bytes, so that its strings fit one Arrow array."""
+"""Maximum bytes of a run of several writes, so that its strings fit one Arrow array."""
 _VARYING = (pa.string(), pa.binary())
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
+@dataclass(slots=True, eq=False)  # not frozen: creation would take four times as long
 class Run:
     """Writes that are applied together.
 
@@ -78,7 +78,7 @@ def runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
 
 
 def run_of(operations: Sequence[Operation]) -> Run:
-    """Return operations that `runs` put together.
+    """Decode the operations of a run.
 
     Raises:
         Corrupt: the header is none.
@@ -123,7 +123,7 @@ def _joined(run: Run, fields: pa.Schema) -> tuple[pa.RecordBatch, Int64s]:
 
 
 class _Joiner:
-    """Joins the columns of many plain messages (`messages.py`)."""
+    """Joins the columns of many simple messages (`ipc_messages.py`)."""
 
     def __init__(
         self, data: npt.NDArray[np.uint8], begins: Int64s, ends: Int64s, fields: pa.Schema

@@ -1,6 +1,6 @@
 """Checks of rows that need no look-up of their keys, for a whole batch at once.
 
-Pure functions from a batch to an error code per row; the codes are those of `decisions.py`.
+Pure functions from a batch to an error code per row; the codes are those of `row_decisions.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from nyala.tablet.files.ops import RowOp
 from nyala.tablet.kernels import gather_values, row_decisions
 
 MAX_KEY_BYTES = 16 << 10
-"""Of an encoded key; as Kudu's limit on encoded keys."""
+"""Maximum bytes of an encoded key, as Kudu's limit."""
 MAX_CELL_BYTES = 64 << 10
-"""Of one string or binary value; as Kudu's limit on cells."""
+"""Maximum bytes of one string or binary value, as Kudu's limit on cells."""
 
 _VARYING = (pa.string().id, pa.binary().id)
 Flags = npt.NDArray[np.bool_]

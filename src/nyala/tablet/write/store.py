@@ -1,4 +1,4 @@
-"""The rowsets of a tablet as lane APPLY sees them, and where a key's live version is.
+"""The rowsets of a tablet in lane APPLY, and the search of keys' live versions.
 
 Rules: everything here runs in lane APPLY. Readers get tuples of `RowSetView`s, published whole.
 """
@@ -26,7 +26,7 @@ _MODIFIES = (
     ops.RowOp.UPSERT, ops.RowOp.UPSERT_IGNORE, ops.RowOp.UPDATE, ops.RowOp.UPDATE_IGNORE, ops.RowOp.MIXED,
 )  # fmt: skip
 _MAX_KINDS = 64
-"""Kinds of write whose columns are remembered."""
+"""Maximum number of cached kinds of write."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,13 +79,13 @@ class WriteKind:
         )
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that takes four times as long to make
+@dataclass(slots=True, eq=False)  # not frozen: creation would take four times as long
 class Located:
     """Positions of the live versions of keys.
 
     Attributes:
         rowsets: [0] is the memory rowset that takes new versions.
-        places: of them, for `live_kernels`.
+        places: of them, for `live_versions`.
         which: position in `rowsets` of each key's live version, or -1.
         rows: its row there.
         newest_in_memory: row of each key's newest version in `rowsets[0]`, live or not, or -1.
@@ -173,7 +173,7 @@ class Store:
             self.mem = MemRowSet(new.columns)  # also where there was nothing to freeze
 
     def kind_of(self, write: WriteOp) -> WriteKind:
-        """Return what is the same of all writes like this one.
+        """Return the properties of all writes with this header.
 
         Raises:
             Corrupt: it names columns that the table does not have.
@@ -193,14 +193,14 @@ class Store:
         return self.hash_keys(keys.offsets, keys.data, self.seed)
 
     def freeze(self) -> None:
-        """Let new versions go to a new memory rowset, and keep what ends in the old one meanwhile."""
+        """Start a new memory rowset for new versions; ends in the old one are recorded from now on."""
         if self.mem.rows:
             self.mem.marks.recording = True
             self.frozen.append(self.mem)
             self.mem = MemRowSet(self.schema.columns)
 
     def forget_places(self) -> None:
-        """Forget rowsets that were replaced; their files are removed when they are no longer mapped."""
+        """Remove replaced rowsets; their files are removed when they are no longer mapped."""
         self._named, self._placed = [], []
 
     def views(self) -> tuple[RowSetView, ...]:
