@@ -167,12 +167,12 @@ class Definer(Client):
 class Writer(Client):
     """Writes single rows, each value once."""
 
-    _next = 0
+    last_value = 0
 
     async def _once(self) -> None:
         key, began = self._rng.randrange(KEYS), self._loop.time()
-        Writer._next += 1
-        value = Writer._next
+        Writer.last_value += 1
+        value = Writer.last_value
         batch = rows_of([key], [value])
         session, table = self.core.session, self._table()
         written = await session.write(

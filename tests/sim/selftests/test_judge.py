@@ -54,12 +54,12 @@ def opened() -> tuple[SimDisk, Any]:
 
 def named() -> tuple[SimDisk, SimFiles, Any]:
     """Return an opened file of which the name is durable too."""
-    disk, file = opened()
+    disk, _ = opened()
     files = disk.mount()
     files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
     files.sync_dir("/data/wal")
-    file._files = files
-    return disk, files, file
+    size = files.size("/data/wal/0000000001.wal")
+    return disk, files, files.open_append("/data/wal/0000000001.wal", size)
 
 
 def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -215,12 +216,18 @@ async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
 
 @story
 async def test_callers_are_told_when_the_client_ends(s):
-    waiting = asyncio.ensure_future(s.on(lambda: s.one(1)))
-    line = None
-    while line is None:
-        await s.loop.delay(1)
-        line = next(iter(s.core.getter.lookups._streams.values()), None)
-    line.abandon()
+    rpc, hears = s.core.env.rpc, []
+    asking = rpc.asking
+
+    def noted(address: str, method: Any, hear: Any) -> Any:
+        hears.append(hear)
+        return asking(address, method, hear)
+
+    with patch.object(rpc, "asking", noted):
+        waiting = asyncio.ensure_future(s.on(lambda: s.one(1)))
+        while not hears:
+            await s.loop.delay(1)
+    hears[0](Unavailable("the stream is broken"))
     assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
     heard: list[Any] = []
 

@@ -9,6 +9,7 @@ import pytest
 
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.read.read_spec import changes_spec, scan_spec
 from nyala.client.table import Table
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TableId
@@ -29,9 +30,9 @@ def table() -> Table:
 
 
 def test_time_zero_is_a_time_and_not_now():
-    assert table().scan(at=0)._spec.at == 1
-    assert table().changes(since=0, until=0)._spec.at == 1
-    assert table().scan()._spec.at == 0
+    assert scan_spec(SCHEMA, None, None, 0, None, False, "snapshot", None).at == 1
+    assert changes_spec(SCHEMA, 0, 0, True, None, None).at == 1
+    assert scan_spec(SCHEMA, None, None, None, None, False, "snapshot", None).at == 0
 
 
 def test_in_a_change_feed_only_keys_are_never_null():

@@ -3,9 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.read_spec import ReadSpec, scan_spec
 from nyala.client.read.token_reader import STALL_MS
-from nyala.client.table import Table
 from nyala.common.errors import HistoryGone
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.wire.proto import nyala_pb2 as pb
@@ -75,7 +74,7 @@ async def test_a_server_that_falls_silent_in_mid_scan_is_given_up_for_another(s)
 @story
 @pytest.mark.row("A7")
 async def test_a_client_reads_all_that_it_wrote_or_saw(s):
-    spec = Table(None, s.table).scan(mode="read_your_writes")._spec  # type: ignore[arg-type]
+    spec = scan_spec(s.table.schema, None, None, None, None, False, "read_your_writes", None)
 
     async def read():
         tokens = await s.on(s.core.reader.tokens, s.table, spec, 20_000)

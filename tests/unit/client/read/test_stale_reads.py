@@ -5,7 +5,7 @@ import pytest
 
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
-from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.read_spec import ReadSpec, scan_spec
 from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import TableId
@@ -133,6 +133,6 @@ def test_an_age_is_a_number_of_milliseconds():
     for wrong in (-1, 1.5, True, 1 << 63, "1s"):
         with pytest.raises(InvalidArgument, match="milliseconds"):
             table.scan(mode="stale", max_age_ms=wrong)  # type: ignore[arg-type]
-    spec = table.scan(mode="stale", max_age_ms=250)._spec
+    spec = scan_spec(schema, None, None, None, None, False, "stale", 250)
     assert (spec.latest, spec.max_age_ms, spec.at) == (True, 250, 0)
     assert table.scan(mode="stale", max_age_ms=0).age_ms == 0

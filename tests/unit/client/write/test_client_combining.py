@@ -287,7 +287,7 @@ async def test_callers_whose_deadlines_are_far_apart_do_not_share_a_request(benc
 
 @simulated
 async def test_a_request_is_bounded_in_rows_and_bytes(bench):
-    bench.combiner._max_rows = 3
+    bench = Bench(bench.loop, max_rows=3)
     for key in range(0, 10, 2):
         bench.call(table(), rows(key, key + 1))
     bench.call(table(), rows(*range(100, 110)))

@@ -1,19 +1,17 @@
 """A client closed by another thread while a stream of rows is written: the error says how far it came."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
 from nyala.client.results import PartlyWritten
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.clock import HybridClock
-from nyala.env.env import system_env
-from nyala.env.loop_thread import LoopThread
-from nyala.wire.channels import GrpcRpc
+from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import opened
 from tests.unit.client.support.uploads import some
@@ -32,32 +30,37 @@ class Requests:
         return pb.WriteResult(rows=piece.num_rows, timestamp=5)
 
 
-def connection() -> tuple[Any, Requests]:
+class Core:
+    """A client's core without a cluster: it writes to `requests`."""
+
+    requests: Requests
+
+    def __init__(self, env: Env, _addresses: list[str], options: ClientOptions) -> None:
+        self.env, self.options = env, options
+        self.masters = self.session = self
+        clock = HybridClock(env.clock)
+        self.bulk = Batcher(env, self.requests, clock, BatchLimits())  # type: ignore[arg-type]
+
+    async def reach(self, _timeout_ms: int) -> None:
+        """As if a master had answered."""
+
+    async def begin(self, table: Any, op: int, *, all_or_nothing: bool, timeout_ms: int) -> Any:
+        return self.bulk.begin(table, op, all_or_nothing, timeout_ms)
+
+    async def close(self) -> None:
+        await self.env.tasks.close()
+
+
+def connection(monkeypatch: pytest.MonkeyPatch) -> tuple[Connection, Requests]:
     """A connection without a cluster."""
-    loop, requests = LoopThread("test"), Requests()
-
-    async def made() -> tuple[Any, Any]:
-        env = system_env(rpc := GrpcRpc())
-        return rpc, Batcher(env, requests, HybridClock(env.clock), BatchLimits())  # type: ignore[arg-type]
-
-    rpc, bulk = loop.run(made())
-
-    async def begin(table: Any, op: int, *, all_or_nothing: bool, timeout_ms: int) -> Any:
-        return bulk.begin(table, op, all_or_nothing, timeout_ms)
-
-    async def close() -> None:
-        await bulk._env.tasks.close()
-
-    found: Any = object.__new__(Connection)
-    found._loop, found._rpc = loop, rpc
-    session, options = SimpleNamespace(begin=begin), SimpleNamespace(timeout_ms=10_000)
-    found.core = SimpleNamespace(session=session, options=options, close=close)
-    return found, requests
+    monkeypatch.setattr("nyala.client.connection.ClientCore", Core)
+    monkeypatch.setattr(Core, "requests", requests := Requests(), raising=False)
+    return Connection("nowhere:1", ClientOptions(timeout_ms=10_000)), requests
 
 
 @pytest.mark.parametrize("written", [0, 2])
-def test_a_stream_whose_client_is_closed_says_how_far_it_came(written):
-    client, requests = connection()
+def test_a_stream_whose_client_is_closed_says_how_far_it_came(written, monkeypatch):
+    client, requests = connection(monkeypatch)
 
     def source():
         for n in range(4):
@@ -77,8 +80,8 @@ def test_a_stream_whose_client_is_closed_says_how_far_it_came(written):
         client.upload(opened(), pb.UPSERT, source(), False)
 
 
-def test_a_stream_is_written_and_its_source_may_break():
-    client, requests = connection()
+def test_a_stream_is_written_and_its_source_may_break(monkeypatch):
+    client, requests = connection(monkeypatch)
     try:
         parts = (some(n, n + 10) for n in range(0, 5_000, 10))
         assert client.upload(opened(), pb.UPSERT, parts, False).rows == 5_000

@@ -1,6 +1,7 @@
 """Writes are cut to what servers take; a row that fits nowhere is refused before anything is written."""
 
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -15,6 +16,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.results import PartlyWritten
 from nyala.client.write import request_size
 from nyala.client.write.batcher import BatchLimits, _slices
+from nyala.client.write.sequencer import Sequencer
 from nyala.common.errors import TooLarge
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
@@ -105,16 +107,16 @@ async def test_a_row_that_no_server_takes_is_refused_before_anything_is_written(
 
 @story
 async def test_small_writes_that_share_a_request_stay_below_the_limit(core, table, write, count):
-    deliver, sizes = core.session._requests.deliver, []
+    deliver, sizes = Sequencer.deliver, []
 
-    async def noted(table, tablet, op, batch, *more):
+    async def noted(self, table, tablet, op, batch, *more):
         sizes.append(batch.nbytes)
-        return await deliver(table, tablet, op, batch, *more)
+        return await deliver(self, table, tablet, op, batch, *more)
 
-    core.session._requests.deliver = noted
-    tasks = [core.env.tasks.spawn(write(rows([500], first=n)), "w") for n in range(40)]
-    for task in tasks:
-        assert (await task).rows == 1
+    with patch.object(Sequencer, "deliver", noted):
+        tasks = [core.env.tasks.spawn(write(rows([500], first=n)), "w") for n in range(40)]
+        for task in tasks:
+            assert (await task).rows == 1
     assert await count() == 40
     assert 2 * 500 < max(sizes) < 8 * KIB, "some shared one, and none was refused and cut again"
 

@@ -1,5 +1,7 @@
 """Look-ups that any master answers within a bound on their age: real masters and log, virtual time."""
 
+from dataclasses import replace
+
 import pytest
 
 from nyala.common.errors import NotLeader, Retryable
@@ -8,6 +10,7 @@ from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import create_table
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.systems.cluster import CLIENT_OPTIONS
 from tests.unit.master.support.ddl_cluster import with_cluster
 from tests.unit.master.support.ddl_operations import around, put, with_table
 from tests.unit.master.support.ddl_operations import create_request as ranged_request
@@ -166,8 +169,7 @@ def test_a_client_looks_tablets_up_without_a_gap_while_the_leader_master_is_dead
             answered += 1
             await ddl.core.env.tasks.sleep_ms(20)
         assert answered > 5, "answered while nobody led"
-        strict = ddl.cluster.client()
-        strict.locations._max_age_ms = 0
+        strict = ddl.cluster.client(replace(CLIENT_OPTIONS, lookup_max_age_ms=0))
         if not paused:
             for process in ddl.cluster.masters:
                 if process is not victim and process is ddl.cluster.leader_of(SYS_CATALOG):

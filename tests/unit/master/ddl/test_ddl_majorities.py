@@ -2,6 +2,7 @@
 
 import pytest
 
+from nyala.client.cluster.ddl import Definitions
 from nyala.common.errors import OutcomeUnknown, TimedOut
 from tests.unit.master.support.ddl_cluster import with_cluster
 
@@ -19,10 +20,10 @@ def test_definitions_need_a_majority_of_masters_and_no_more(masters, down):
         await ddl.alter(second, ("rename", "third"))
         last = next(m for m in cluster.masters if m.alive)
         last.kill()
-        ddl.core.ddl._timeout_ms = 3_000
+        core = ddl.core
+        brief = Definitions(core.env, core.masters, core.locations, b"b" * 16, timeout_ms=3_000)
         with pytest.raises((TimedOut, OutcomeUnknown)):
-            await ddl.ask(ddl.core.ddl.drop_table, "third")
-        ddl.core.ddl._timeout_ms = 30_000
+            await ddl.ask(brief.drop_table, "third")
         assert ddl.leading() is None
         last.start()
         await ddl.ask(ddl.core.ddl.drop_table, "first")

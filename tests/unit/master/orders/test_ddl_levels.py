@@ -6,9 +6,8 @@ import pytest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog import queries
 from nyala.master.catalog.actions import AlterTabletAction, CreateTabletAction
+from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
-    CatalogTable,
-    CatalogTablet,
     TableState,
     table_row,
     tablet_row,
@@ -187,8 +186,7 @@ def test_fields_of_a_newer_release_survive_every_edit_of_a_record():
     for part in (*parts, wide.spec.partition.ranges[0]):
         part.MergeFromString(unknown)
     narrow = cat.TabletRecord.FromString(tablet.record.SerializeToString() + unknown)
-    catalog._put_table(CatalogTable(wide))
-    catalog._put_tablet(CatalogTablet(narrow))
+    catalog.publish(catalog.draft(CatalogPlan((narrow,), (wide,))))
 
     def kept() -> list[int]:
         now, of_tablet = catalog.table(table.id), catalog.tablet(tablet.id)

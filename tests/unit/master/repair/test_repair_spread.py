@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from nyala.common.ids import ServerUuid
 from nyala.master.catalog import group_state
 from nyala.master.catalog.actions import ChangeMembersAction
 from nyala.master.catalog.plan import CatalogPlan
@@ -54,7 +55,9 @@ def test_the_heirs_of_one_table_are_counted_by_table_and_forgotten_with_their_ta
     around = cluster()
     around.needed()
     standby = around.repairs.standby
-    assert standby._left_of
+    heirs = {s: standby.of(ServerUuid(s)) for s in "abcdef"}
+    assert any(heirs.values())
     standby.retain(lambda _tablet: False)
-    assert standby._left_of == {}
-    assert standby._tables == {}
+    assert not any(standby.of(ServerUuid(s)) for s in "abcdef")
+    around.needed()
+    assert {s: standby.of(ServerUuid(s)) for s in "abcdef"} == heirs

@@ -11,6 +11,7 @@ from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files.ops import RowOp
 from nyala.tablet.read import ordered
+from nyala.tablet.rows.gathering import gather_batches
 from nyala.tablet.rows.rowset import Batches
 from tests.unit.tablet.support.tablet_support import INT_KEY, PAIR_KEY, Driver, numbered
 
@@ -98,14 +99,13 @@ def test_what_an_ordered_scan_holds_and_gathers_at_a_time_is_bounded(tmp_path, m
         driver.write(RowOp.INSERT, numbered(start, start + 1000))
         driver.flush()
     monkeypatch.setattr(ordered, "WINDOW_ROWS", 300)
-    windows, original = [], ordered._window
+    windows: list[int] = []
 
-    def noted(sources, live, share):
-        which, rows = original(sources, live, share)
+    def noted(chunks, which, rows, columns, names):
         windows.append(len(rows))
-        return which, rows
+        return gather_batches(chunks, which, rows, columns, names)
 
-    monkeypatch.setattr(ordered, "_window", noted)
+    monkeypatch.setattr(ordered, "gather_batches", noted)
     scan = driver.tablet.view().scan(driver.now, ordered=True, batch_rows=50)
     assert next(scan).num_rows == 50
     assert len(windows) == 1  # the rest is not looked at before it is asked for
