@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis profiles, the three-rows rule, and no silent skips as root."""
+"""Setup of all tests: hypothesis profiles, the three-rows rule, and no silent skips as root."""
 
 import os
 import sys

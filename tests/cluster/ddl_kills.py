@@ -24,7 +24,7 @@ SOON_S = 0.15
 
 @dataclass
 class Definitions:
-    """What one client defines, and what there should be: the columns of each table."""
+    """Definitions of one client, and the result expected: the columns of each table."""
 
     client: Client
     rng: random.Random

@@ -169,7 +169,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a storm came to, all checks passed."""
+    """Result of a storm that passed all checks."""
 
     seed: int
     cycles: int

@@ -15,7 +15,7 @@ OPERATE = Path(__file__).parents[2] / "docs" / "operate"
 
 
 def rows(cluster: MiniCluster) -> int:
-    """How many rows the table has."""
+    """Return the number of rows of the table."""
     with cluster.connect() as client:
         return client.table("metrics").count()
 

@@ -64,7 +64,7 @@ async def collected_while_one_is_away(loop: SimLoop) -> None:
 
 
 def _together(cluster: CoreCluster) -> bool:
-    """Whether all members are within a few entries of each other."""
+    """Return whether all members are within a few entries of each other."""
     nodes = [node for _, node in cluster.nodes()]
     lasts = [node.core.log.committed for node in nodes]
     return len(lasts) == len(cluster.servers) and max(lasts) - min(lasts) < 10

@@ -128,7 +128,7 @@ async def remembered_alike(cluster: CoreCluster) -> None:
 
 
 async def same_sessions(loop: SimLoop) -> None:
-    """What replicas remember of their clients is a function of the log: the same bytes everywhere."""
+    """Client sessions of replicas are a function of the log: the same bytes everywhere."""
     cluster = await started(loop, 60)
     for server in cluster.servers:
         server.kill(power_cut=True)

@@ -24,7 +24,7 @@ LARGEST_BYTES = 3000
 
 @dataclass(slots=True)
 class _Told:
-    """What the log was given over all lives, and up to which index it has said that it is durable."""
+    """Entries given to the log over all restarts, and the index up to which it reported them durable."""
 
     entries: dict[OpId, Entry] = field(default_factory=dict)
     durable: int = 0

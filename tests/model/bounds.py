@@ -1,4 +1,4 @@
-"""What one exploration may do, and how its group begins."""
+"""Bounds of one exploration, and the first state of its group."""
 
 from dataclasses import dataclass
 

@@ -25,7 +25,7 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Report:
-    """What an exploration found."""
+    """Findings of an exploration."""
 
     bounds: Bounds
     states: int = 0

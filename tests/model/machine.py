@@ -1,4 +1,4 @@
-"""What one member does, on its own or with a message: each step of the core is taken once and remembered.
+"""Steps of one member, on its own or with a message: each step of the core is taken once and cached.
 
 A member's state and a message are numbers here; a set of messages is a number with a bit for each.
 """
@@ -21,7 +21,7 @@ Step = tuple[int, int]  # member afterwards, messages sent
 
 @dataclass(slots=True)
 class Move:
-    """What a member may do of its own accord."""
+    """Step that a member may take without a message."""
 
     words: str
     after: int

@@ -35,7 +35,7 @@ ONE_EACH = RaftOptions(max_append_bytes=1)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one Ready gave to write: durable together, at a sync."""
+    """Writes of one Ready: durable together, at a sync."""
 
     persist: HardState | None
     append: tuple[Entry, ...]
@@ -70,7 +70,7 @@ _NAMES: dict[type, tuple[str, ...]] = {}
 
 
 def _shared(kind: type) -> bool:
-    """Whether values of a type never change, so that copies share them."""
+    """Return whether values of a type never change, so that copies share them."""
     known = _SHARED.get(kind)
     if known is None:
         if issubclass(kind, Struct):

@@ -1,6 +1,6 @@
-"""What must hold in every state, and what history remembers for it. Values only.
+"""Rules that hold in every state, and the history that they need. Values only.
 
-A `Face` is what the rules see of one member; a `Past` is what was ever true: who led which term, and what
+A `Face` has the part of a member that rules read; a `Past` what was ever true: leaders by term, and what
 was ever known to be committed, with the term in which it became known. Dissertation figure 3.2.
 """
 
@@ -31,7 +31,7 @@ class Face:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was ever true."""
+    """Leaders and commits of all states up to this one."""
 
     leaders: tuple[tuple[int, str], ...] = ()
     committed: tuple[tuple[OpId, int], ...] = ()  # (entry, term in which it was known) by index
@@ -125,7 +125,7 @@ def reversed_common(one: Face, other: Face) -> tuple[OpId, ...]:
 
 
 def _kept(past: Past, faces: Sequence[Face]) -> None:
-    """What is committed is on a majority's disks, and on every member that a majority might elect."""
+    """Committed entries are on a majority's disks, and on every member that a majority might elect."""
     voters = next(f.voters for f in faces if f.uuid in f.voters)
     needed = quorum.majority(len(voters))
     counted = [f for f in faces if f.uuid in voters]

@@ -97,7 +97,7 @@ def wide(directory: str, compression: str, rowsets: int) -> Driver:
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What is read from now on: the file and the block."""
+    """Return a list that takes each block read from now on: its file and number."""
     read, original = [], ColumnReader.column
 
     def column(self: ColumnReader, chunk: int, wanted: Column) -> pa.Array:

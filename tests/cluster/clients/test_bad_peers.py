@@ -90,7 +90,7 @@ class Target:
 
 
 def cases(t):
-    """What is said after a proper hello (or instead of one), by the reason that is counted."""
+    """Return bytes sent after a proper hello (or instead of one), by the reason counted."""
     names = {"sender": t.stranger, "to": t.uuid}
     beat = AppendEntries(**names, term=1)
     good = t.frame()

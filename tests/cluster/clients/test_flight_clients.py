@@ -66,7 +66,7 @@ def test_tables_are_listed_and_have_schemas(cluster, table):
 
 
 def test_do_put_writes_with_a_header_per_batch(cluster, client, table):
-    """What a client in another language does: look tablets up, group rows, one WriteHeader a batch."""
+    """Write as a client in another language: look tablets up, group rows, one WriteHeader a batch."""
     partition = client.describe("metrics").partition
     batch = pa.record_batch(
         [["new", "newer", "h1"], [90_001, 90_002, 1], [1.5, 2.5, -1.0]], schema=SCHEMA

@@ -1,4 +1,4 @@
-"""What else runs beside the data: web ports, look-ups through failover, clear ends of waiting."""
+"""Services beside the data: web ports, look-ups through failover, clear errors at a deadline."""
 
 import contextlib
 import json

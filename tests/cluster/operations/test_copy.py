@@ -69,7 +69,7 @@ def chains(four):
 
 
 class Servers:
-    """What an operator's tool would ask."""
+    """Requests of an operator's tool to single servers."""
 
     def __init__(self, cluster, direct):
         self.cluster, self.direct = cluster, direct

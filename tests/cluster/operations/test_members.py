@@ -41,7 +41,7 @@ def four():
 
 
 class Operator:
-    """Who changes the members of one table's only tablet."""
+    """Operator who changes the members of one table's only tablet."""
 
     def __init__(self, cluster, connection, table, chains):
         self.cluster, self.connection, self.table = cluster, connection, table

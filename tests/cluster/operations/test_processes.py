@@ -1,4 +1,4 @@
-"""What a process refuses before it serves, and the verbs that start, show and stop a local cluster."""
+"""Refusals of a process before it serves, and the verbs that start, show and stop a local cluster."""
 
 import json
 import os

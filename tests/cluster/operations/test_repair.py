@@ -52,7 +52,7 @@ def members(cluster, address):
 
 
 def failed(cluster, address):
-    """Whether the leaders of all tablets with a member at an address have given it up."""
+    """Return whether the leaders of all tablets with a member at an address have given it up."""
     said = [
         {m.uuid: m.address for m in r.consensus.members}.get(h.uuid, "")
         for name in cluster.names
@@ -65,7 +65,7 @@ def failed(cluster, address):
 
 
 def rebuilt(cluster, dead):
-    """Whether nothing is wrong but that one server is gone."""
+    """Return whether nothing is wrong but that one server is gone."""
     try:
         problems = ksck(cluster).problems
     except NyalaError:  # the masters do not answer at the moment

@@ -1,4 +1,4 @@
-"""Who leads. For a moment after an election the masters name nobody: whoever asks them waits for it."""
+"""Leaders of tablets. Just after an election the masters name none, and callers wait."""
 
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until

@@ -1,4 +1,4 @@
-"""What a fault on a running cluster sees: the machines, the workload on them, and what it draws from."""
+"""Context of a fault on a running cluster: the machines, the workload on them, and random numbers."""
 
 import random
 import threading

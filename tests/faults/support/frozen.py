@@ -21,7 +21,7 @@ def freeze(pids: Sequence[int]) -> None:
 
 
 def _stopped(pid: int) -> bool:
-    """Whether no thread can run: each is stopped (T), or will be when the kernel is done for it (D)."""
+    """Return whether no thread can run: each is stopped (T), or will be after its system call (D)."""
     try:
         stats = [p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:  # a thread or the process ended meanwhile

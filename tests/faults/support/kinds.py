@@ -114,7 +114,7 @@ def _apart(scene: Scene, alone: Host, others: list[Host]) -> None:
 PARTITIONS = (_both_ways, _deaf, _mute, _bridge, _flapping, _apart)
 
 FAILED = "failed for good"
-"""What a server's log says of its write-ahead log after an error of the disk."""
+"""Text in a server's log after a disk error of its write-ahead log."""
 
 
 def disk(scene: Scene, number: int) -> str:

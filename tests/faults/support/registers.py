@@ -21,7 +21,7 @@ TIMEOUT_MS = 4_000
 
 
 class Histories:
-    """What all clients recorded, by key."""
+    """Operations that all clients recorded, by key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -40,6 +40,6 @@ def injected(pid: int, calls: str, what: str, log: Path = Path("/dev/null")) -> 
 
 
 def _traced(pid: int) -> bool:
-    """Whether every thread has a tracer."""
+    """Return whether every thread has a tracer."""
     tasks = list(Path(f"/proc/{pid}/task").glob("*/status"))
     return bool(tasks) and not any("TracerPid:\t0\n" in t.read_text() for t in tasks)

@@ -14,7 +14,7 @@ Record = list[Any]
 
 @dataclass
 class Group:
-    """What one group's records amount to."""
+    """State of one group that its records add up to."""
 
     hard_state: list[Any] | None = None
     entries: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -27,7 +27,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """What stands behind `from`: its columns by kind, as expressions."""
+    """Relation after `from`: its columns by kind, as expressions."""
 
     text: str
     columns: tuple[tuple[str, str], ...]

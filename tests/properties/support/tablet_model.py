@@ -23,7 +23,7 @@ WRITES = tuple(op for op in RowOp if op is not RowOp.MIXED)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two cells are the same: of floats all bits count, so that NaN equals itself."""
+    """Return whether two cells are the same: of floats all bits count, so that NaN equals itself."""
     return bool(exact(one) == exact(other))
 
 
@@ -137,7 +137,7 @@ class Model:
         return None
 
     def defaults(self) -> Stored:
-        """What a new row has in columns that are not given."""
+        """Return the values of a new row in columns that are not given."""
         return {c.id: plain(c.default) for c in self.schema.columns}
 
     def whole(self, row: Stored) -> Stored:

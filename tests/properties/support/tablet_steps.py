@@ -1,4 +1,4 @@
-"""What may happen to a tablet: each step is a name and a function of (world, random numbers).
+"""Steps of a tablet's life: each is a name and a function of (world, random numbers).
 
 Writes come in every form, work on files runs whole, beside writes, with errors or into a power cut; reads
 are compared with the model. `after` is what holds after any step.

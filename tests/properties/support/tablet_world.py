@@ -151,7 +151,7 @@ class World:
         self.held = [*self.held[-4:], (self.driver.tablet.view(), at, self.model.at(at))]
 
     def check_held(self) -> None:
-        """What readers hold reads as when they took it."""
+        """Check that views which readers hold read as when they were taken."""
         for view, at, expected in self.held:
             found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
             assert exact(found) == exact(list(expected.values()))

@@ -1,4 +1,4 @@
-"""What tables may be, by what clients were told: each table is defined by one client, one step at a time.
+"""Model of definitions, by the answers to clients: each table is defined by one client, step by step.
 
 A definition whose outcome is unknown leaves two states that are possible; the next answer, or a look when
 all is healed, tells which.

@@ -1,4 +1,4 @@
-"""What must hold of definitions at every moment, and in the end, whoever made them and whatever broke.
+"""Rules of definitions at every moment, and in the end, whoever made them and whatever broke.
 
 While clients define: no definition is half visible, the leader's memory equals what is applied of its disk,
 names are unique, no replica is deleted that its group and the catalog do not call deleted, what belongs to
@@ -91,7 +91,7 @@ class CatalogWatch:
                 self._equals_disk(process, term)
 
     def _leading(self) -> Iterator[tuple[SimProcess, Term]]:
-        """Who leads and is ready; not asked by `current`, which would drop what an ended term holds."""
+        """Yield the masters that lead and are ready; `current` is not asked: it drops an ended term."""
         for process in self._cluster.masters:
             leading: MasterLeadership | None = getattr(process.server, "leading", None)
             if not process.alive or leading is None or leading._term is None:
@@ -166,7 +166,7 @@ class CatalogWatch:
                 self.checks["memory equals disk"] += 1
 
     def _deletions(self) -> None:
-        """Who has deleted a replica of a tablet that is to be is no voter of it, as far as anybody knows."""
+        """Check that no server which deleted its replica of a live tablet is a known voter of it."""
         for process in self._cluster.tservers:
             for host in hosts_of(process):
                 for replica in host.all():
@@ -283,13 +283,13 @@ async def plant_orphan(process: SimProcess) -> None:
 
 
 def orphan_gone(process: SimProcess) -> bool:
-    """Whether somebody has deleted the tablet of nobody."""
+    """Return whether the tablet that no catalog has was deleted."""
     found = [host.find(ORPHAN) for host in hosts_of(process)]
     return any(r is not None and r.state is State.TOMBSTONED for r in found)
 
 
 def orphan_lives(process: SimProcess) -> bool:
-    """Whether the tablet of nobody is where it was."""
+    """Return whether the tablet that no catalog has still runs."""
     return any(
         r.group == ORPHAN and r.state is State.RUNNING for h in hosts_of(process) for r in h.all()
     )

@@ -1,4 +1,4 @@
-"""What a disk surely holds of each group, its sync having returned: log records, votes in superblocks, and
+"""Durable state of each group, its sync having returned: log records, votes in superblocks, and
 what the files of machines that are copied stand for.
 
 `DurableLog` listens to one `SimDisk` and reads the records that go by, so that a check can ask at any
@@ -36,7 +36,7 @@ MACHINES = "/data/data/"
 
 @dataclass(slots=True)
 class Kept:
-    """What is durable of one group.
+    """Durable state of one group.
 
     Attributes:
         term: of the last hard state.
@@ -53,7 +53,7 @@ class Kept:
     files: int = 0
 
     def holds(self, op: OpId) -> bool:
-        """Whether the entry, or what it led to, is durable."""
+        """Return whether the entry, or what it led to, is durable."""
         return self.terms.get(op.index) == op.term or op.index <= self.files
 
     def entry(self, term: int, index: int) -> None:
@@ -101,14 +101,14 @@ class DurableLog:
         self._manifests: dict[Inode, None] = {}  # written, and not seen to be durable yet
 
     def group(self, group: str) -> Kept:
-        """What is durable of a group."""
+        """Return the durable state of a group."""
         kept = self._groups.get(group)
         if kept is None:
             kept = self._groups[group] = Kept()
         return kept
 
     def image(self) -> dict[str, Kept]:
-        """What is durable now, of each group."""
+        """Return the durable state of each group."""
         return copy.deepcopy(self._groups)
 
     def put_back(self, image: dict[str, Kept], files: dict[str, Inode]) -> None:

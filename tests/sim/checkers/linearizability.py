@@ -15,7 +15,7 @@ _LIMIT = 2_000_000
 
 
 class Kind(Enum):
-    """What an operation does to the register."""
+    """Effect of an operation on the register."""
 
     READ = "read"
     WRITE = "write"  # upsert
@@ -48,7 +48,7 @@ class SearchTooLong(AssertionError):
 
 
 def linearizable(history: Iterable[Op], initial: object = ABSENT, *, limit: int = _LIMIT) -> bool:
-    """Whether one order of the operations, each between call and return, explains all answers.
+    """Return whether one order of the operations, each between call and return, explains all answers.
 
     Raises:
         SearchTooLong: too many operations overlap.

@@ -1,4 +1,4 @@
-"""What one simulated run gave."""
+"""Result of one simulated run."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LEAST_FAULTS_PER_MINUTE = 1
 
 @dataclass(slots=True)
 class Outcome:
-    """What one run gave.
+    """Result of one run.
 
     Attributes:
         trace: its events, counted and hashed.
@@ -36,7 +36,7 @@ class Outcome:
 
     @property
     def faults(self) -> int:
-        """How many there were, of all kinds."""
+        """Number of all kinds together."""
         return sum(count(self.trace).values())
 
     @property

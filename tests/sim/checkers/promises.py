@@ -1,4 +1,4 @@
-"""What leaves a server must be true of its disk: each message is held against it as it is sent.
+"""Promises of servers: each message is compared with its sender's disk as it is sent.
 
 A vote is one per term and server, over all its lives, and durable before it is told; an acknowledgement never
 runs ahead of what is durable; a replica that has FAILED says nothing more.

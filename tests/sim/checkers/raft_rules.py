@@ -1,4 +1,4 @@
-"""What must hold of a Raft group after each step, derived again from the members' state and their disks.
+"""Rules of a Raft group after each step, derived anew from the members' state and their disks.
 
 `GroupWatch.step` looks at one member that has just done something, at what changed since the last look
 only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).
@@ -25,7 +25,7 @@ Fact = tuple[int, int, EntryKind, bytes]
 
 @dataclass(slots=True)
 class Seen:
-    """What one core's log looked like at the last step.
+    """State of one core's log at the last step.
 
     Attributes:
         state: of the last look, to tell at a glance that nothing changed.

@@ -1,4 +1,4 @@
-"""Whether all servers take part in all their groups, and have durably what was committed."""
+"""Check that all servers take part in all their groups, and have durably what was committed."""
 
 from collections.abc import Container, Iterator
 

@@ -1,4 +1,4 @@
-"""What the members' state machines applied, compared as they go: one order, one result, one state."""
+"""Comparison of the members' state machines as they apply: one order, one result, one state."""
 
 from collections import Counter
 from collections.abc import Iterable

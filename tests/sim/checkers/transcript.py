@@ -1,4 +1,4 @@
-"""What happened before a failure, for a person: who said what to whom, what disks did, faults marked.
+"""Transcript of the events before a failure, for a person: messages, disk operations, faults marked.
 
 A run that fails is run again with a `Recorder`; ordinary runs pay nothing. Lines are by virtual time:
 

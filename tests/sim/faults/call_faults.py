@@ -23,7 +23,7 @@ DURING_US = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What goes wrong.
+    """Fault at one step of a call.
 
     Attributes:
         at: number of the step.

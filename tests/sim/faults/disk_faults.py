@@ -1,4 +1,4 @@
-"""What happens to disks while they run: wrong bits, errors, no room.
+"""Faults of disks while they run: wrong bits, errors, no room.
 
 Rules: bits turn and errors come only on the disks of `prone` servers, of which no group has a majority;
 what is left of a replica that met damage is FAILED for good, so nobody else could be asked to go on. Any disk
@@ -16,7 +16,7 @@ from tests.sim.world.loop import SimLoop
 from tests.sim.world.process import SimProcess
 
 ROOM_BYTES = 3000
-"""What a disk still takes when it becomes full."""
+"""Bytes that a disk still takes when it becomes full."""
 READS = 20
 """Reads are so much rarer than writes: nearly all of them happen when a process starts."""
 LEAST_LOG_BYTES = 4000
@@ -57,7 +57,7 @@ class Harm:
             )
 
     def faults(self) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
-        """What is to be repeated, with the mean time between."""
+        """Return the faults to repeat, with the mean time between them."""
         return [
             (self._swarm.rot_s if self._prone else 0.0, self._rot),
             (self._swarm.full_s, self._fill),

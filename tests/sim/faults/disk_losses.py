@@ -1,4 +1,4 @@
-"""What a disk loses while its server is down: files or folders gone, bits turned, an older image put back.
+"""Losses of a disk while its server is down: files or folders gone, bits turned, an older image put back.
 
 Rules: one server at a time, and the others live and reach each other; what a server promised in its last
 moments, and only one dead or unreachable server heard, nobody could know. The judge: who comes back has
@@ -20,7 +20,7 @@ WITHIN_S = 60
 
 @dataclass
 class Lost:
-    """What happened in a run: by kind, and how it ended."""
+    """Losses of a run, by kind and by outcome."""
 
     kinds: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Losses:
         return server.alive and server.server is not None and server.server.failed is not None
 
     def _all_level(self) -> bool:
-        """Whether all take part, and have all that was committed lately, durably."""
+        """Return whether all take part, and have all that was committed lately, durably."""
         nodes = [self.cluster.node(s) for s in self.cluster.servers]
         highest = self.cluster.watch.highest
         return all(

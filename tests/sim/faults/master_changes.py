@@ -18,7 +18,7 @@ from tests.sim.world.process import SimProcess
 
 OPTIONS = ClientOptions(timeout_ms=15_000)
 LEAST, MOST = 3, 5
-"""So many voters a changer leaves, or makes."""
+"""Bounds of the number of voters that changes lead to."""
 
 
 def new_master(cluster: SimCluster, *known: str) -> SimProcess:

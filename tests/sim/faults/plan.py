@@ -1,4 +1,4 @@
-"""What goes wrong in one run, drawn from its seed. `nemesis.py` does it.
+"""Faults of one run, drawn from its seed; `nemesis.py` injects them.
 
 Swarm testing: each seed draws its own mixture, some faults often, some never, so that rare
 combinations are reached. `KINDS` names every kind; a batch of seeds in which one never happened has

@@ -30,14 +30,14 @@ from tests.sim.world.process import SimProcess
 LEAST_VOTERS = 3
 MOST_VOTERS = 5
 NEAR = 300
-"""Who lacks no more entries than these counts as one that has what is committed."""
+"""Entries that a member may lack and still count as caught up."""
 ORDER_MS = 1500
 SETTLE_S = 90
 Work = Callable[[], Awaitable[None]]
 
 
 class Has(Enum):
-    """What a server has of the group."""
+    """State of the group's replica at a server."""
 
     UNKNOWN = "nobody knows"
     NOTHING = "nothing"
@@ -113,7 +113,7 @@ class Mover:
                     self._loop.trace.note(what, f"{process.name} {copy.stage.value} {copy.error}")
 
     def has(self, process: SimProcess) -> Has:
-        """What a server has of the group, looked up there."""
+        """Return the state of the group's replica at a server."""
         if not process.alive or process.server is None or process.server.host is None:
             return Has.UNKNOWN
         replica: Replica | None = process.server.replica
@@ -177,7 +177,7 @@ class Mover:
         return len(node.core.configs.active.members) < MOST_VOTERS
 
     def _sound(self, leader: SimProcess, node: RaftNode, without: ServerUuid | None) -> bool:
-        """Whether the voters that are left, all of them, have what is committed, and two have data."""
+        """Return whether the voters that are left, all of them, have what is committed, and two have data."""
         config, commit = node.core.configs.active, node.core.log.committed
         near = {p.uuid for p in node.status().peers if p.match and p.match + NEAR >= commit}
         near.add(node.core.uuid)
@@ -340,7 +340,7 @@ class Mover:
         return step.rank == 7 and not (name and name in step.text.split())
 
     def _few(self, node: RaftNode) -> bool:
-        """Whether a member that can never catch up holds a place that another is to take."""
+        """Return whether a member that can never catch up holds a place that another is to take."""
         stuck = [p.uuid for p in node.status().peers if p.needs_copy]
         return bool(stuck) and len(node.core.configs.active.voters) <= LEAST_VOTERS
 

@@ -35,7 +35,7 @@ RANGES = ((0, 10), (10, 20))
 REPLICAS = (1, 3)
 OPTIONS = ClientOptions(timeout_ms=15_000)
 PATIENCE_MS = 8_000
-"""So long a move waits until something goes on; then it is left where it stands."""
+"""Longest wait of a move for progress, in milliseconds; then it is abandoned."""
 
 
 class Definer:

@@ -44,7 +44,7 @@ LEAST_DEFINITIONS_PER_S = 0.5
 
 @dataclass(slots=True)
 class Found:
-    """What one seed gave.
+    """Result of one seed.
 
     Attributes:
         report: of a failure, for a person; empty: it held.

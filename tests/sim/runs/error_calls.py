@@ -32,7 +32,7 @@ class Call:
         """Make what the call needs."""
 
     async def begin(self, core: ClientCore) -> None:
-        """What its client does before, undisturbed."""
+        """Take the client's steps before the call, without faults."""
 
     async def act(self, core: ClientCore) -> Any:
         """Call."""

@@ -22,7 +22,7 @@ LINES = 120
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of one seed.
+    """Outcome of one seed.
 
     Attributes:
         report: of a failure, for a person; empty: it held.

@@ -45,7 +45,7 @@ class Span:
 
 @dataclass(slots=True)
 class Seen:
-    """What clients were told.
+    """Answers to clients.
 
     Attributes:
         writes: of those that were acknowledged: (stamp, key, value).

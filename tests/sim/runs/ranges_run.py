@@ -45,7 +45,7 @@ SETTINGS = msgspec.structs.replace(REPAIRING, tablet_creation_timeout_ms=3000)
 
 @dataclass(slots=True)
 class Found:
-    """What one seed gave.
+    """Result of one seed.
 
     Attributes:
         report: of a failure; empty: it held.

@@ -58,7 +58,7 @@ class Graves:
         return {t: self._voters(t) for t in self._tablets}
 
     def whole(self) -> bool:
-        """Whether every tablet has its number of voters, on living servers that have data and a leader."""
+        """Return whether every tablet has its voters, on living servers that have data and a leader."""
         living = {p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None}
         return all(
             len(voters := self._voters(t)) == self.replicas and living.issuperset(voters)
@@ -74,7 +74,7 @@ class Graves:
         victim.kill(power_cut=True)
 
     def sound(self) -> bool:
-        """Whether, besides, every voter takes part, and has durably what its leader has committed."""
+        """Return whether, besides, every voter takes part, and has durably what its leader has committed."""
         if not self.whole():
             return False
         for tablet in self._tablets:
@@ -207,7 +207,7 @@ async def _insisting(cluster: SimCluster, ask: Callable[[], Awaitable[object]]) 
 
 
 def _lists_agree(cluster: SimCluster) -> bool:
-    """Whether all living servers have the leader master's list, and it says who lives."""
+    """Return whether all living servers have the leader master's list, and it says who lives."""
     master = cluster.leader_master()
     leading = None if master is None else getattr(master.server, "leading", None)
     term = None if leading is None else leading.current()

@@ -22,7 +22,6 @@ REAL = ("host", "cluster")
 """Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
 ENOUGH_SEEDS = 60
 """A batch of so many seeds must have met every kind of fault."""
-"""What the runs of a process leave behind in its memory goes with it."""
 Job = tuple[str, int, float, int, int]
 
 
@@ -70,7 +69,7 @@ class Batch:
         ]
 
     def lines(self) -> Iterator[str]:
-        """What there is to say, for a person."""
+        """Return the report for a person."""
         yield "faults: " + ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS)
         yield "checked: " + ", ".join(f"{what} {n}" for what, n in sorted(self.checks.items()))
         yield "besides: " + ", ".join(f"{what} {n}" for what, n in sorted(self.other.items()))

@@ -1,4 +1,4 @@
-"""What the scenario tests share: a running cluster with a table and clients at work, checked at the end."""
+"""Support of the scenario tests: a running cluster with a table and clients at work, checked at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -52,7 +52,7 @@ class KeyValue(Protocol):
 
 @dataclass(slots=True)
 class History:
-    """What all clients did to each key.
+    """Operations of all clients on each key.
 
     Attributes:
         width: how many keys are in use at a time.
@@ -88,7 +88,7 @@ class History:
             self.active.remove(key)
 
     def reached(self, acknowledged: int) -> bool:
-        """Whether that many operations were acknowledged."""
+        """Return whether that many operations were acknowledged."""
         return self.acknowledged >= acknowledged
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What an error says of its call is so, whatever went wrong at whichever step of it.
+"""Errors tell the truth about their call, whatever went wrong at whichever step of it.
 
 Each call runs once undisturbed, which counts its steps; then again and again with harm at one of them.
 An error that says that nothing happened is held against what another client sees, also a while later.

@@ -13,7 +13,7 @@ LIMIT_MS = Options().clock_max_ahead_ms
 
 
 def ahead_us(stage: Stage) -> int:
-    """How far the furthest hybrid clock of a living server is ahead of true time."""
+    """Return how far the furthest hybrid clock of a living server is ahead of true time."""
     now_us = WALL_START_US + stage.loop.now_us()
     alive = [s for s in stage.cluster.servers if s.alive and s.server is not None]
     return max(to_micros(s.server.info().hybrid_time) - now_us for s in alive)

@@ -1,4 +1,4 @@
-"""What the judge asks of a vote that is told: on the disk, or nothing but a later term there."""
+"""Rule of a vote that is sent: it is on the disk, or nothing but a later term is."""
 
 import pytest
 

@@ -68,7 +68,7 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
 
 @pytest.mark.row("S1.7")
 def test_sessions_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch):
-    """What a target that died had held is held for ever: caught by progress."""
+    """A source keeps for ever what a dead target had held: found by the check of progress."""
 
     async def watch(self: SourceHolds) -> None:
         return

@@ -280,7 +280,7 @@ class SimCluster:
         return None if watch is None else watch.committed
 
     def checks(self) -> Counter[str]:
-        """How often each invariant was checked."""
+        """Return the number of checks of each invariant."""
         total = Counter[str]()
         for watch in self._watches.values():
             total += watch.checks

@@ -153,7 +153,7 @@ class CoreCluster:
         return self.server(max(leading)[1]) if leading else None
 
     def led_by_another(self, old: SimProcess) -> bool:
-        """Whether a server other than this one leads."""
+        """Return whether a server other than this one leads."""
         return self.leader() not in (None, old)
 
     def server(self, name: str) -> SimProcess:

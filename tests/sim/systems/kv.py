@@ -79,7 +79,7 @@ class KvMachine:
 
     @property
     def cut(self) -> Cut:
-        """What the file stands for."""
+        """Cut of the log that the file holds."""
         return self._cut
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -215,7 +215,7 @@ SESSION_CHANGE = _method("SessionChange")
 
 
 STRAY_RATE = 0.2
-"""How often a read goes to any server: whoever led before may still believe that it does."""
+"""Probability that a read goes to any server: a former leader may still believe that it leads."""
 
 
 TRY_MS = 700

@@ -20,7 +20,7 @@ MANIFEST = "state"
 
 
 class Checkpoint:
-    """What a source holds for one target."""
+    """Files that a source holds for one target."""
 
     def __init__(self, machine: "MovedMachine") -> None:
         self._machine = machine

@@ -77,7 +77,7 @@ class MovingServer(HostServer):
 
     @property
     def replica(self) -> Replica | None:
-        """What is here, if anything."""
+        """The replica on this server, if any."""
         return None if self.host is None else self.host.find(GROUP)
 
     @property

@@ -1,4 +1,4 @@
-"""Where a `CoreServer` keeps its log: a plain file that is obviously right, or nyala's own log."""
+"""Logs of a `CoreServer`: a plain file that is obviously right, or nyala's own log."""
 
 import asyncio
 import base64

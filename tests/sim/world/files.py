@@ -79,7 +79,7 @@ class SimDisk:
 
     @property
     def doubtful(self) -> bool:
-        """Whether the log's end was written wrong, and no later record proves yet that it was durable.
+        """True if the log's end was written wrong, and no later record proves yet that it was durable.
 
         No log could tell that from the torn tail of a crash, so whoever crashes processes waits.
         """

@@ -164,7 +164,7 @@ class _Timer(_Handle):
         self._when = when
 
     def when(self) -> float:
-        """When it is due, in virtual seconds."""
+        """Return its due time in virtual seconds."""
         return self._when
 
 
@@ -302,7 +302,7 @@ class SimLoop(asyncio.BaseEventLoop):
         raise AssertionError(f"{func} would run in a thread; use env.tasks.run")
 
     def _check_closed(self) -> None:
-        """What is collected after the run may still schedule something; it goes nowhere."""
+        """Permit calls after the end: garbage of the run may still schedule something, which never runs."""
 
     def _write_to_self(self) -> None:
         """Nobody waits on another thread."""

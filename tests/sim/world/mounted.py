@@ -114,7 +114,7 @@ class SimFiles:
         self.disk.note_sync(path)
 
     def _before(self) -> bool:
-        """Whether a dying name operation dies before it took effect."""
+        """Return whether a dying name operation dies before it took effect."""
         return self.disk.rng.random() < 0.5
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> "SimAppendFile":
@@ -265,7 +265,7 @@ class SimFiles:
         return sorted(children | set(self.disk.names.seen.get(clean, {})))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Return whether a file or directory is there."""
         self._check()
         self.disk.touched("exists", path)
         clean = normpath(path)

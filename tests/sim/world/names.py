@@ -36,7 +36,7 @@ class Names:
         self._found: dict[Inode, tuple[str, str]] = {}
 
     def durable(self, inode: Inode) -> bool:
-        """Whether a file has a name, not of a temporary file, that survives a power cut."""
+        """Return whether a file has a name, not of a temporary file, that survives a power cut."""
         directory, name = self._found.get(inode, ("", ""))
         if name and self._durable.get(directory, {}).get(name) is inode:
             return True

@@ -17,7 +17,7 @@ from tests.sim.world.loop import Life, SimLoop
 from tests.sim.world.trace import Trace
 
 AFTER_PAUSE_US = 5_000
-"""How far apart a process that was paused comes to its several connections, on average."""
+"""Mean delay between the deliveries of a resumed process's connections, in microseconds."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class NetFaults:
 
 @dataclass(slots=True)
 class Endpoint:
-    """Who listens at an address."""
+    """Listener at an address."""
 
     name: str
     life: Life
@@ -72,7 +72,7 @@ class SimNetwork:
 
     @property
     def trace(self) -> Trace:
-        """Where events are noted."""
+        """Trace of the run's events."""
         return self.loop.trace
 
     def bind(self, address: str, endpoint: Endpoint) -> None:
@@ -109,7 +109,7 @@ class SimNetwork:
         self._cut.clear()
 
     def passes(self, source: str, target: str) -> bool:
-        """Whether messages from source to target get through."""
+        """Return whether messages from source to target get through."""
         return (source, target) not in self._cut
 
     def draw_delay_us(self) -> float:

@@ -23,18 +23,18 @@ from tests.sim.world.tasks import LaneDelays, SimClock, SimTasks
 from tests.sim.world.transport import SimTransport
 
 START_AGAIN_US = 2_000_000
-"""When a process that refused to start is started again."""
+"""Time after which a process that refused to start is started again, in microseconds."""
 
 
 class Server(Protocol):
-    """What a program makes: a real server by shape."""
+    """Server that a program makes: a real one by shape."""
 
     async def start(self) -> None:
         """Recover and begin to serve."""
         ...
 
     def handlers(self) -> Handlers:
-        """What it serves on its public port."""
+        """Return the handlers of its public port."""
         ...
 
     async def close(self) -> None:
@@ -95,7 +95,7 @@ class SimProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs (paused or not)."""
+        """True if it runs (paused or not)."""
         return self.life is not None and not self.life.dead
 
     def open(self) -> Env:

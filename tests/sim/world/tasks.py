@@ -18,7 +18,7 @@ _DISK, _APPLY, _CLOCK = Lane.DISK, Lane.APPLY, Lane.CLOCK
 
 @dataclass(slots=True)
 class LaneDelays:
-    """How long lane jobs take, in virtual microseconds.
+    """Times of lane jobs, in virtual microseconds.
 
     Attributes:
         disk_us: mean of a DISK or CLOCK job.

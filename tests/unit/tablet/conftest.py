@@ -1,4 +1,4 @@
-"""What the tests of tablets share."""
+"""Fixtures of the tests of tablets."""
 
 import pytest
 

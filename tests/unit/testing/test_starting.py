@@ -1,4 +1,4 @@
-"""What starts server processes: each gets a name, a log and a pid file, or a clear word why none runs."""
+"""Start of server processes: each gets a name, a log and a pid file, or an error that says why none runs."""
 
 import functools
 import subprocess

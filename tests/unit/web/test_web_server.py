@@ -14,7 +14,7 @@ from nyala.web.server import Facts, WebServer
 
 
 class Process:
-    """What a service would pass in."""
+    """Arguments as a service passes them."""
 
     def __init__(self) -> None:
         self.sick: str | None = None

@@ -49,7 +49,7 @@ def everything(folder):
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
-    """Whether the server was started since, and has noted the loss, or not."""
+    """The server was started since, and has noted the loss; or not."""
     lose_log(folder)
     if noted:
         stage(folder, ReplicaStage.LOST)

@@ -58,5 +58,5 @@ def with_story(work, masters=1, max_time_s=600, **more):
 
 
 def leading(process):
-    """What follows the role there; None: it does not run, or is no master."""
+    """Return the leadership of that master; None: it does not run, or is no master."""
     return process.server.leading if process.alive and process.server else None

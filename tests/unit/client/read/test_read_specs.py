@@ -1,4 +1,4 @@
-"""What a described read says of itself before it runs, and who a definition belongs to."""
+"""Described reads before they run; the client id of a definition."""
 
 import asyncio
 from typing import Any

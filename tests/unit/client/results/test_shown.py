@@ -1,4 +1,4 @@
-"""What a notebook shows of a client's objects, and what refusals of a slip say."""
+"""Texts of a client's objects in a notebook, and messages of refused slips."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the end of a stream means for each batch on it, and how a write is cut and told."""
+"""Outcome of each batch on a stream that ends; the pieces of a write, and its errors."""
 
 import asyncio
 from collections.abc import AsyncIterator

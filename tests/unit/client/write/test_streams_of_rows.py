@@ -1,4 +1,4 @@
-"""What a write takes: data in memory is checked as a whole, a stream is written as it comes."""
+"""Data that a write takes: in memory it is checked as a whole, a stream is written as it comes."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -55,7 +55,7 @@ def test_time_without_anything_to_send_does_not_count():
 
 
 def check(error: PartlyWritten, tablets: Tablets, rows: int) -> None:
-    """What the error says of each row is what became of it."""
+    """Check that the error tells the outcome of each row."""
     unknown, unwritten = error.unknown.to_pylist(), error.not_written.to_pylist()
     assert set(unknown) == tablets.unknown
     below = set(range(error.next_row)) - set(unknown) - set(unwritten)

@@ -1,4 +1,4 @@
-"""What is merged when: rowsets per key and rows rewritten are bounded, live rows lie apart from history."""
+"""Choice of rowsets to merge: their number per key and the rows rewritten are bounded; history lies apart."""
 
 import random
 

@@ -134,7 +134,7 @@ def test_dying_between_any_two_file_operations_of_creation_leaves_a_tablet_or_no
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
 def test_dying_between_any_two_file_operations_of_opening_changes_nothing(power_cut):
-    """What is removed there is what an earlier crash left."""
+    """The files removed there are those of an earlier crash."""
     finished, steps = False, 0
     while not finished:
         steps += 1

@@ -121,7 +121,7 @@ def calls(function):
 
 
 def calls_by_kind(driver, size):
-    """How many calls each kind of work costs with so many rows."""
+    """Return the number of Python calls of each kind of work with this many rows."""
     found = {}
     limits = {"batch_rows": 100_000, "batch_bytes": 16 << 20}
     wanted = pa.record_batch({"k": pa.array(np.arange(size))})
