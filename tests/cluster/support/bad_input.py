@@ -58,7 +58,7 @@ def nothing_changed(cluster, client, table, direct) -> Iterator[None]:
 
 
 def all_run(cluster: MiniCluster, direct: Direct) -> bool:
-    """Whether all replicas run or are tombstones; none may ever have failed."""
+    """Return whether all replicas run or are tombstones; none may ever have failed."""
     answer = [
         direct.ask(cluster.address(n), methods.LIST_TABLETS, pb.ListTabletsRequest())
         for n in cluster.names
