@@ -159,7 +159,7 @@ def _test_files(root: Path, mutant: Mutant) -> list[Path]:
     """Return the files of the tests that must kill a mutant."""
     if "killed_by" not in mutant:
         return sorted((root / "tests" / "judge").glob("*.py"))
-    paths = [root / name.partition("::")[0] for name in _test_names(mutant)]
+    paths = [root / name.partition("::")[0] for name in test_names(mutant)]
     return [f for p in paths for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
 
 
@@ -388,11 +388,12 @@ def _edits(mutant: Mutant) -> list[tuple[str, str]]:
 
 
 def _arguments(mutant: Mutant) -> list[str]:
-    tests = mutant["killed_by"]
+    tests = mutant.get("killed_by", "")
     return shlex.split(tests) if isinstance(tests, str) else list(tests)
 
 
-def _test_names(mutant: Mutant) -> list[str]:
+def test_names(mutant: Mutant) -> list[str]:
+    """Return the files, folders and tests of pytest that must kill a mutant; none: the judge has to."""
     return [a for a in _arguments(mutant) if a.startswith("tests/")]
 
 

@@ -35,6 +35,20 @@ def test_every_mutant_still_finds_its_place():
         assert mutants.apply((ROOT / mutant["file"]).read_text(), mutant), room
 
 
+def test_every_test_that_kills_a_mutant_exists():
+    from scripts import mutants
+
+    lost = []
+    for room, mutant in mutants.load([]):
+        for named in mutants.test_names(mutant):
+            path, _, test = named.partition("::")
+            name = test.partition("[")[0].rpartition("::")[2]
+            found = (ROOT / path).exists()
+            if not found or (name and f"def {name}(" not in (ROOT / path).read_text()):
+                lost.append(f"{room}: {named}")
+    assert not lost
+
+
 def test_names_of_tests_say_a_behaviour():
     named = [f"{p}:{n.lineno} {n.name}" for p, n in walk((*Functions, ast.ClassDef), own_tests())]
     assert not [n for n in named if "test_review_" in n]
