@@ -13,6 +13,7 @@ import pytest
 from nyala.client.table import Table
 from nyala.testing import MiniCluster, processes
 from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.faults.support.syscalls import SYNCS, injected
 from tests.waiting import wait_until
@@ -70,7 +71,7 @@ def test_a_leader_with_a_slow_disk_hands_over_and_its_loop_never_syncs(tmp_path:
         with writer.running():
             writer.go_on(50)
             old = leader(cluster, "t")
-            pid = processes.running_pid(cluster._layout.server(old))
+            pid = processes.running_pid(layout_of(cluster).server(old))
             assert pid is not None
             with injected(pid, SYNCS, "delay_enter=1000000", tmp_path / "syncs"):
                 wait_until(lambda: leader(cluster, "t") != old, f"{old} hands over")

@@ -110,7 +110,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def stored(driver: Driver, names: list[str]) -> int:
     """The bytes of some columns in the files."""
-    chunks = [r.chunks for r in driver.tablet.view()._rowsets if r.rows]
+    chunks = [r.view().chunks for r in driver.disk_rowsets()]
     return sum(
         c.bytes_of(n, i)
         for c in chunks
@@ -146,7 +146,7 @@ def test_pieces_have_about_the_bytes_asked_for_of_the_columns_asked_for(
 def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
     driver = wide(str(tmp_path / "t"), "lz4", 3)
     view, read = driver.tablet.view(), noted(monkeypatch)
-    blocks = sum(len(r.chunks.starts) - 1 for r in view._rowsets if r.rows)
+    blocks = sum(len(r.view().chunks.starts) - 1 for r in driver.disk_rowsets())
     assert blocks >= 15
     ids = driver.ids("a")
     cuts = split_keys(view, ScanFilter(driver.now), ids, stored(driver, ["a"]) // 5)

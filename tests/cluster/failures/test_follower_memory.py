@@ -11,6 +11,7 @@ import pytest
 
 from nyala.testing import MiniCluster, processes
 from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.cluster.support.small_disk import small_disk
 from tests.waiting import wait_until
@@ -30,7 +31,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.binary())])
 
 def anonymous_bytes(cluster: MiniCluster, name: str) -> int:
     """Return the memory of a server that no file stands for."""
-    pid = processes.running_pid(cluster._layout.server(name))
+    pid = processes.running_pid(layout_of(cluster).server(name))
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) << 10

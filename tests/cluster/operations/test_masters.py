@@ -13,6 +13,7 @@ from nyala.common.errors import OutcomeUnknown, TimedOut
 from nyala.testing import MiniCluster, layout, processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import HOST, Layout, ServerSpec
+from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.workload import Inserts, Worker, create
 from tests.waiting import wait_until
 
@@ -33,7 +34,7 @@ class Masters:
     """The masters of a cluster that began with one."""
 
     def __init__(self, cluster: MiniCluster, parent: ForkServer) -> None:
-        self.first = cluster._layout.server("master-0")
+        self.first = layout_of(cluster).server("master-0")
         self.specs = {self.first.address: self.first}
         self._cluster, self._parent = cluster, parent
 
@@ -49,7 +50,7 @@ class Masters:
     def start(self, address: str) -> None:
         spec = self.specs[address]
         told = dict.fromkeys((self.first, spec))
-        options = self._cluster._layout.options
+        options = layout_of(self._cluster).options
         self._parent.start(Layout(self._cluster.dir, tuple(told), options), [spec])
 
     def end(self, address: str, what: signal.Signals) -> None:

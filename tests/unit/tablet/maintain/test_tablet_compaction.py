@@ -125,8 +125,8 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
         driver.write(RowOp.UPSERT, numbered(0, 20, s=f"{n}"))
     driver.flush()
     assert driver.compact(force=False)
-    assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(80, 0), (20, 20)]
-    size = sum(d.file_bytes for d in driver.tablet._store.disks)
+    assert [(d.rows, d.live) for d in driver.disk_rowsets()] == [(80, 0), (20, 20)]
+    size = sum(d.file_bytes for d in driver.disk_rowsets())
     figures = driver.tablet.figures()
     assert figures == Figures(2, 1, 100, 80, 100, 100, size, 0, figures.history_s)
     assert figures.amplification == 2
@@ -169,7 +169,7 @@ def test_many_versions_of_a_key_in_one_flush_lie_in_order(tmp_path):
     writes = [numbered(0, 20, s=f"{n}") for n in range(50)]
     driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, rows)) for rows in writes])
     driver.flush()
-    [disk] = driver.tablet._store.disks
+    [disk] = driver.disk_rowsets()
     view = disk.view()
     words = view.keys.words()
     assert words is not None

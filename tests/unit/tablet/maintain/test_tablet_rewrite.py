@@ -161,7 +161,7 @@ def test_history_below_the_horizon_goes_with_a_merge_that_is_told_so(driver):
         assert driver.tablet.horizon == view.horizon == horizon
         assert driver.rows(horizon, ordered=True) == at_horizon
         assert len(driver.rows()) == 9
-        assert [(d.rows, d.live) for d in driver.tablet._store.disks] == [(3, 0), (9, 9)]
+        assert [(d.rows, d.live) for d in driver.disk_rowsets()] == [(3, 0), (9, 9)]
         for read in (
             lambda v=view: v.scan(horizon - 1),
             lambda v=view: v.count(horizon - 1),
@@ -198,7 +198,7 @@ def test_rowsets_of_similar_size_are_merged_without_being_forced(driver):
     driver.write(RowOp.INSERT, numbered(3000, 3001))
     driver.flush()
     assert driver.compact(force=False)
-    assert sorted(d.rows for d in driver.tablet._store.disks) == [4, 1000]
+    assert sorted(d.rows for d in driver.disk_rowsets()) == [4, 1000]
 
 
 def test_a_rowset_of_much_history_is_rewritten_alone(driver):
@@ -209,7 +209,7 @@ def test_a_rowset_of_much_history_is_rewritten_alone(driver):
     assert not driver.compact(force=False)
     assert not driver.compact(driver.now - 1, force=False)
     assert driver.compact(driver.now, force=False)
-    assert driver.tablet._store.disks[0].rows == 70
+    assert driver.disk_rowsets()[0].rows == 70
 
 
 def test_replay_from_the_manifest_gives_the_same_results(driver):

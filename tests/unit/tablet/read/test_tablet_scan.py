@@ -155,7 +155,7 @@ def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
     driver.write(RowOp.INSERT, rows)
     driver.flush()
     d, e, s = driver.ids("d", "e", "s")
-    stats = driver.tablet._store.disks[0].view().stats
+    stats = driver.disk_rowsets()[0].view().stats
     assert sorted(stats) == [0, e]
     assert (stats[e].minimum, stats[e].maximum) == (pa.scalar(1.0), pa.scalar(1.0))
     assert stats[e].has_nulls

@@ -50,8 +50,8 @@ def test_compressed_blocks_are_small_and_what_does_not_shrink_is_read_in_place(
     rows = [{"k": k, "a": v, "s": "same" * 9} for k, v in enumerate(values)]
     driver.write(RowOp.INSERT, rows)
     driver.flush()
-    [rowset] = driver.tablet.view()._rowsets
-    chunks = rowset.chunks
+    [rowset] = driver.disk_rowsets()
+    chunks = rowset.view().chunks
     assert chunks.starts.tolist() == [*range(0, 1000, 64), 1000]
     used = pa.total_allocated_bytes()
     noise = chunks.column(3, INT_KEY.column("a"))
@@ -81,7 +81,7 @@ def test_a_rowset_of_several_blocks_reads_whole(tmp_path, monkeypatch):
     driver.write(RowOp.INSERT, numbered(0, 100)[::-1])
     driver.write(RowOp.UPSERT, numbered(0, 100)[::7])
     driver.flush()
-    assert len(driver.tablet._store.disks[0].view().chunks.starts) == 9
+    assert len(driver.disk_rowsets()[0].view().chunks.starts) == 9
     driver.write(RowOp.UPDATE, [{"k": k, "a": 7} for k in range(99, 0, -9)], ["k", "a"])
     assert [r["k"] for r in driver.rows(ordered=True)] == list(range(100))
     assert all(r["s"] == f"s{r['k']}" for r in driver.rows())

@@ -11,7 +11,8 @@ from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.tablet.files import ops
-from nyala.tablet.files.manifest import FlushedCut, TabletInfo
+from nyala.tablet.files.diskrowset import DiskRowSet, open_all
+from nyala.tablet.files.manifest import FlushedCut, TabletInfo, load
 from nyala.tablet.files.ops import RowError, RowOp, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
@@ -146,6 +147,10 @@ class Driver:
         self.tablet = Tablet.open(files or self.files, self.directory, **self.kwargs)
         after = self.tablet.cut.op.index
         self.tablet.apply(self.log[after:])
+
+    def disk_rowsets(self) -> list[DiskRowSet]:
+        """Open the disk rowsets once more, as the manifest names them."""
+        return open_all(self.files, self.directory, load(self.files, self.directory))
 
     def rows(self, at: int | None = None, **kw: Any) -> list[dict[str, Any]]:
         batches = self.tablet.view().scan(self.now if at is None else at, **kw)
