@@ -117,9 +117,9 @@ def fail(message: str, status: int = 1) -> typer.Exit:
 
 
 HINTS = {
-    errno.ENOTDIR: "a file exists where a folder is needed: name a folder",
+    errno.ENOTDIR: "a file exists where a folder is needed: name a folder, or move the file away",
     errno.EEXIST: "the path exists already: name another path",
-    errno.EISDIR: "a folder exists where a file is needed: name a file",
+    errno.EISDIR: "a folder exists where a file is needed: name a file, or move the folder away",
     errno.ENOENT: "check the path",
     errno.EACCES: "this user has no permission: use another folder, or change its permissions (ls -ld)",
     errno.EPERM: "this user has no permission: use another folder, or change its permissions (ls -ld)",

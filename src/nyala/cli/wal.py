@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import fail, say, verb
+from nyala.cli.output import fail, os_words, say, verb
 
 FILE_NAME = "wal.extent"
 """As in nyala.wal.extent, which is not imported before it is needed."""
@@ -73,8 +73,10 @@ def dump(
         if group:
             group_bytes(group)
         found = _find(path)
-    except (OSError, BadVersion, InvalidArgument) as err:
+    except (BadVersion, InvalidArgument) as err:
         raise fail(str(err), UNREADABLE) from None
+    except OSError as err:
+        raise fail(os_words(err), UNREADABLE) from None
     if how is DumpFormat.JSON:
         print(json.dumps(_as_json(found, group, payloads=payloads), indent=1))
     else:
@@ -88,6 +90,7 @@ def dump(
 
 def _find(path: str) -> DumpTarget:
     """Tell by what is there, not by a flag, what is to be dumped."""
+    from nyala.common.errors import InvalidArgument
     from nyala.env.files import SystemFiles
     from nyala.wal import cmeta
     from nyala.wal.dump import dump_file, dump_log
@@ -101,7 +104,10 @@ def _find(path: str) -> DumpTarget:
         folder = f"{path}/cmeta" if inside else path
         metadata = [f"{folder}/{n}" for n in files.list(folder) if _is_group(n)]
         if not inside and not metadata:
-            raise FileNotFoundError(f"{path} holds neither a log nor consensus metadata")
+            raise InvalidArgument(
+                f"{path} holds neither a log nor consensus metadata: name a segment, a wal directory, a data "
+                "directory or cmeta files"
+            )
         log = dump_log(files, f"{path}/wal", home=path) if inside else None
         return DumpTarget(log, {p: _metadata(files.read(p), p) for p in metadata})
     data = files.read(path, 0, len(cmeta.MAGIC))

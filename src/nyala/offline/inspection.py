@@ -70,6 +70,10 @@ def owner(files: Files, directory: str) -> Instance:
     path = f"{directory}/{instance.FILE_NAME}"
     if not files.exists(path):
         why = "it has no instance file" if files.exists(directory) else "there is no such folder"
+        try:
+            files.list(directory)
+        except NotADirectoryError:
+            why = "it is a file, and not a folder"
         raise NotFound(f"{directory} is no server's data directory: {why}")
     return instance.decode(files.read(path), path)
 
@@ -183,6 +187,8 @@ def _listed(
         saved = metadata.load(group)
     except (Corrupt, BadVersion) as err:
         return ReplicaListing(group, "?", error=str(err))
+    except OSError as err:
+        return ReplicaListing(group, "?", error=f"{err.filename}: {err.strerror}")
     if saved is None:
         missing = "it has no consensus metadata" if superblock.stage is ReplicaStage.READY else ""
         return ReplicaListing(group, superblock.stage, error=missing)

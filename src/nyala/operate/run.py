@@ -1,7 +1,10 @@
 """Runs an operator's coroutine in the real environment, with or without a connection to a cluster."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -13,7 +16,7 @@ TIMEOUT_MS = 15_000
 
 
 def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
-    """Return what `work` returns, on a loop of its own."""
+    """Return what `work` returns, on a loop of its own. Warnings that it logs are lines on standard error."""
     from nyala.env.env import system_env  # imports are slow: a verb pays for what it needs
     from nyala.wire.channels import GrpcRpc
 
@@ -26,7 +29,39 @@ def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
             await rpc.close()
             await env.tasks.close()
 
-    return asyncio.run(main())
+    with _warnings_as_lines():
+        return asyncio.run(main())
+
+
+class _OneLine(logging.Formatter):
+    """Formats a record as one line, with the message of an error instead of its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        args = record.args if isinstance(record.args, tuple) else ()
+        text = str(record.msg) % tuple(map(_plain, args)) if args else record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f": {_plain(record.exc_info[1])}"
+        return " ".join(f"nyala: {text}".split())
+
+
+def _plain(value: object) -> object:
+    """Return an error as text: without the number of one of the operating system, and never empty."""
+    if isinstance(value, OSError) and value.filename:
+        return f"{value.filename}: {value.strerror}"
+    return (str(value) or repr(value)) if isinstance(value, BaseException) else value
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    handler, logger = logging.StreamHandler(sys.stderr), logging.getLogger("nyala")
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(_OneLine())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:
