@@ -71,7 +71,7 @@ def copy_from_remote(
     from nyala.env.env import Env
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
-    from nyala.offline.copy import copy_to_directory
+    from nyala.offline.copy import StoppedServer, copy_to_directory
     from nyala.operate.run import run_alone
     from nyala.replica.copy.protocol import CopyProgress
 
@@ -89,9 +89,8 @@ def copy_from_remote(
             say(f"{progress.bytes_done:,} of {progress.bytes_total:,} bytes of files")
 
     async def work(env: Env) -> CopyProgress:
-        return await copy_to_directory(
-            env, options, dir, kind, group, source, force=force, tell=tell
-        )
+        server = StoppedServer(env, options, dir, kind)
+        return await copy_to_directory(server, group, source, force=force, tell=tell)
 
     say(f"copying {group} from {source} into {dir} of the {kind}")
     done = run_alone(work)
@@ -119,14 +118,16 @@ def delete(
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
-    from nyala.offline.copy import delete_in_directory
+    from nyala.offline.copy import StoppedServer, delete_in_directory
     from nyala.operate.run import run_alone
 
     group = _group(tablet)
     owner = inspection.owner(SystemFiles(), dir)
     options = Options.load(None, os.environ, _flags(set))
     say(f"deleting the replica of {group} in {dir}, the {owner.role} {owner.uuid}'s")
-    deleted = run_alone(lambda env: delete_in_directory(env, options, dir, owner.role, group))
+    deleted = run_alone(
+        lambda env: delete_in_directory(StoppedServer(env, options, dir, owner.role), group)
+    )
     if format is Format.JSON:
         print(json.dumps({"tablet": group, "deleted": deleted}))
     else:
@@ -156,7 +157,7 @@ def unsafe_recover(
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
-    from nyala.offline.copy import recover_in_directory
+    from nyala.offline.copy import StoppedServer, recover_in_directory
     from nyala.offline.recovery import RecoveryPlan
     from nyala.operate.run import run_alone
 
@@ -177,7 +178,7 @@ def unsafe_recover(
         return True
 
     backup = run_alone(
-        lambda env: recover_in_directory(env, options, dir, owner.role, group, agree)
+        lambda env: recover_in_directory(StoppedServer(env, options, dir, owner.role), group, agree)
     )
     (left,) = seen
     if format is Format.JSON:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import fail, os_words, say, verb
+from nyala.cli.output import describe_os_error, fail, say, verb
 
 FILE_NAME = "wal.extent"
 """As in nyala.wal.extent, which is not imported before it is needed."""
@@ -76,7 +76,7 @@ def dump(
     except (BadVersion, InvalidArgument) as err:
         raise fail(str(err), UNREADABLE) from None
     except OSError as err:
-        raise fail(os_words(err), UNREADABLE) from None
+        raise fail(describe_os_error(err), UNREADABLE) from None
     if how is DumpFormat.JSON:
         print(json.dumps(_as_json(found, group, payloads=payloads), indent=1))
     else:

@@ -5,12 +5,9 @@ amount is limited here: above the limit all of it is returned. Without glibc's `
 """
 
 import ctypes
-import logging
 
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
-
-log = logging.getLogger(__name__)
 
 CHECK_INTERVAL_MS = 1000
 """Interval in milliseconds between two checks."""
@@ -62,10 +59,8 @@ async def bound_free_memory(env: Env, most_bytes: int) -> None:
     allocator = Allocator()
 
     def check() -> None:
-        free = allocator.free_bytes()
-        if free > most_bytes:
+        if allocator.free_bytes() > most_bytes:
             allocator.trim()
-            log.debug("returned %d of %d free bytes", free - allocator.free_bytes(), free)
 
     while True:
         await env.tasks.sleep_ms(CHECK_INTERVAL_MS)

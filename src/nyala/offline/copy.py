@@ -5,6 +5,7 @@ a replica that no server serves; the same call again completes it.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -43,34 +44,41 @@ class _Mute:
         """Nothing comes."""
 
 
-def _identity(env: Env, options: Options, directory: str, role: str) -> Identity:
-    return Identity(env, directory, role, options.clock_max_ahead_ms)
+@dataclass(frozen=True, slots=True)
+class StoppedServer:
+    """A server that does not run, and its data directory.
 
-
-async def _open(env: Env, options: Options, directory: str, identity: Identity) -> ReplicaHost:
-    """Open the replicas of a directory, whose identity is opened first if it is not yet."""
-    clock = identity.clock if identity.known else identity.open()
-
-    def open_machine(_group: TabletId, path: str) -> StateMachine:
-        return Tablet.open(env.files, path)
-
-    alone = msgspec.structs.replace(options, copy_wait_ms=0)
-    return await ReplicaHost.open(
-        env, alone, directory, identity.uuid, _Mute(), clock, open_machine
-    )
-
-
-async def delete_in_directory(
-    env: Env, options: Options, directory: str, role: str, group: TabletId
-) -> bool:
-    """Delete a replica, leaving a tombstone, in the data directory of a server that does not run; durable.
-
-    Args:
+    Attributes:
         env: the environment: clock, tasks, files, calls.
         options: of the server.
-        directory: the data directory.
+        directory: its data directory.
         role: `master` or `tserver`.
-        group: id of the tablet.
+    """
+
+    env: Env
+    options: Options
+    directory: str
+    role: str
+
+    def identity(self) -> Identity:
+        """Return the identity of the directory, which is not opened."""
+        return Identity(self.env, self.directory, self.role, self.options.clock_max_ahead_ms)
+
+    async def open(self, identity: Identity) -> ReplicaHost:
+        """Open the replicas of the directory, whose identity is opened first if it is not yet."""
+        clock = identity.clock if identity.known else identity.open()
+
+        def open_machine(_group: TabletId, path: str) -> StateMachine:
+            return Tablet.open(self.env.files, path)
+
+        alone = msgspec.structs.replace(self.options, copy_wait_ms=0)
+        return await ReplicaHost.open(
+            self.env, alone, self.directory, identity.uuid, _Mute(), clock, open_machine
+        )
+
+
+async def delete_in_directory(server: StoppedServer, group: TabletId) -> bool:
+    """Delete a replica, leaving a tombstone; durable on return.
 
     Returns:
         Whether there was something to delete.
@@ -78,7 +86,7 @@ async def delete_in_directory(
     Raises:
         Forbidden: the server runs. NotFound: it has no such replica. OSError: see `lifecycle.delete`.
     """
-    host = await _open(env, options, directory, _identity(env, options, directory, role))
+    host = await server.open(server.identity())
     try:
         if host.get(group).state is State.TOMBSTONED:
             return False
@@ -89,21 +97,13 @@ async def delete_in_directory(
 
 
 async def recover_in_directory(
-    env: Env,
-    options: Options,
-    directory: str,
-    role: str,
-    group: TabletId,
-    agree: Callable[[RecoveryPlan], bool],
+    server: StoppedServer, group: TabletId, agree: Callable[[RecoveryPlan], bool]
 ) -> str:
     """Make a replica whose log lost records the only member of its group, from its files; durable on return.
 
     Args:
-        env: the environment: clock, tasks, files, calls.
-        options: of the server.
-        directory: its data directory.
-        role: "master" or "tserver".
-        group: whose replica.
+        server: that has the replica.
+        group: id of the tablet.
         agree: is shown what is left; False: nothing is done.
 
     Returns:
@@ -112,15 +112,15 @@ async def recover_in_directory(
     Raises:
         Forbidden: the server runs. As `from_files.look`; nothing was changed then.
     """
+    env, directory, identity = server.env, server.directory, server.identity()
     run = env.tasks.run
-    identity = _identity(env, options, directory, role)
     inspection.owner(env.files, directory)
     identity.open()
     read = partial(_read, env)
     left = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
     if not agree(left) or left.done:
         return ""
-    host = await _open(env, options, directory, identity)  # notes who lost what, as any start does
+    host = await server.open(identity)  # notes who lost what, as any start does
     try:
         if not left.keeps_log:
             await lifecycle.forget(host.get(group).context, group)
@@ -144,10 +144,7 @@ def _read(env: Env, path: str) -> tuple[Cut, int]:
 
 
 async def copy_to_directory(
-    env: Env,
-    options: Options,
-    directory: str,
-    role: str,
+    server: StoppedServer,
     group: TabletId,
     address: str,
     *,
@@ -160,11 +157,8 @@ async def copy_to_directory(
     yet belongs to the source's from then on; a master's copy of the catalog is its first start's work done.
 
     Args:
-        env: the environment: clock, tasks, files, calls.
-        options: of the server.
-        directory: its data directory.
-        role: "master" or "tserver".
-        group: whose replica.
+        server: the target.
+        group: id of the tablet.
         address: public one of the server that has it.
         force: also from a replica that may lack acknowledged writes.
         tell: is called now and then.
@@ -174,13 +168,16 @@ async def copy_to_directory(
         InvalidArgument: the directory, or the source, is a server's of another role.
         AlreadyPresent: the replica is there. NyalaError, OSError: as for any copy; nothing was changed.
     """
+    env, role = server.env, server.role
     info = await env.rpc.call(
         address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=CALL_MS
     )
     if info.role != role:
-        raise InvalidArgument(f"{address} is a {info.role}, and {directory} is to be a {role}'s")
-    identity = _identity(env, options, directory, role)
-    host = await _open(env, options, directory, identity)
+        raise InvalidArgument(
+            f"{address} is a {info.role}, and {server.directory} is to be a {role}'s"
+        )
+    identity = server.identity()
+    host = await server.open(identity)
     try:
         own = identity.instance.cluster_id
         source = RemoteSource(env.rpc, identity.uuid, own, ServerUuid(info.uuid), address)

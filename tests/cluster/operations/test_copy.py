@@ -19,7 +19,7 @@ from nyala.common.ids import SYS_CATALOG, Operation, TabletId
 from nyala.common.options import Options
 from nyala.datadir import instance
 from nyala.env.files import SystemFiles
-from nyala.offline.copy import copy_to_directory
+from nyala.offline.copy import StoppedServer, copy_to_directory
 from nyala.operate.membership import Membership
 from nyala.tablet.files.ops import RowOp, WriteOp, encode
 from nyala.tablet.tablet import Tablet
@@ -288,7 +288,7 @@ def test_a_masters_catalog_is_copied_into_the_directory_of_one_that_does_not_run
 
     async def copy(env):
         return await copy_to_directory(
-            env, Options(), directory, "master", SYS_CATALOG, four.address(master)
+            StoppedServer(env, Options(), directory, "master"), SYS_CATALOG, four.address(master)
         )
 
     with Direct() as direct:

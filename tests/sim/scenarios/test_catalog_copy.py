@@ -6,7 +6,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import SYS_CATALOG
 from nyala.datadir import instance
 from nyala.env.env import Env
-from nyala.offline.copy import copy_to_directory
+from nyala.offline.copy import StoppedServer, copy_to_directory
 from nyala.replica.copy.protocol import CopyProgress
 from nyala.tablet.tablet import Tablet
 from tests.sim.systems.cluster import OPTIONS, SimCluster
@@ -17,7 +17,9 @@ HERE = "/copied"
 
 
 async def copy(env: Env, address: str) -> CopyProgress:
-    return await copy_to_directory(env, OPTIONS, HERE, "master", SYS_CATALOG, address)
+    return await copy_to_directory(
+        StoppedServer(env, OPTIONS, HERE, "master"), SYS_CATALOG, address
+    )
 
 
 async def tools(cluster: SimCluster) -> SimProcess:

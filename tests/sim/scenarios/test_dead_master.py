@@ -10,7 +10,7 @@ from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.datadir.instance import format_instance
 from nyala.env.env import Env
 from nyala.offline import inspection, rewrite_config
-from nyala.offline.copy import copy_to_directory
+from nyala.offline.copy import StoppedServer, copy_to_directory
 from nyala.replica.status import State
 from tests.sim.faults.master_changes import new_master
 from tests.sim.systems.cluster import OPTIONS, SimCluster
@@ -58,7 +58,7 @@ async def fill(cluster: SimCluster, here: SimProcess, uuid: ServerUuid) -> None:
     """Make a directory that of a dead master, with a copy of the leader's catalog, and start it."""
 
     async def copy(env: Env, source: str) -> None:
-        await copy_to_directory(env, OPTIONS, FOLDER, "master", SYS_CATALOG, source)
+        await copy_to_directory(StoppedServer(env, OPTIONS, FOLDER, "master"), SYS_CATALOG, source)
 
     env = here.open()
     env.files.remove_tree(FOLDER)
