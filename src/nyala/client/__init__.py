@@ -1,4 +1,4 @@
-"""The client: what `nyala` itself hands on, by its home."""
+"""The client's public names, which `nyala` re-exports."""
 
 from nyala.client.client import Client, connect
 from nyala.client.results import PartlyWritten, RowErrors, WriteResult

@@ -1,6 +1,6 @@
 """Alterations of a table: the steps sent to the masters, and the user's builder of them.
 
-Each step is checked here against what the steps before it leave of the table, and again by the master.
+Each step is checked here against the result of the steps before it, and again by the master.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from nyala.wire.values import value_to_ipc
 
 
 class AlterSteps:
-    """The steps of one alteration, taken all or none. Each method returns the same object again.
+    """The steps of one alteration, which are applied all or none.
 
     Args:
-        table: as it is now.
+        table: the present definition.
     """
 
     def __init__(self, table: OpenTable) -> None:
@@ -144,11 +144,11 @@ class Alter:
 
         Args:
             name: not in use.
-            type: an Arrow type that is stored.
-            nullable: a column that is not needs a default.
-            default: what rows that are there hold from now on, and new rows that do not give the column.
+            type: a supported Arrow type.
+            nullable: False requires a default.
+            default: value of existing rows, and of new rows that do not give the column.
             immutable: only the first write of a row sets it.
-            comment: for people.
+            comment: free text.
         """
         self._steps.add_column(
             name, type, nullable=nullable, default=default, immutable=immutable, comment=comment
@@ -156,7 +156,7 @@ class Alter:
         return self
 
     def drop_column(self, name: str) -> "Alter":
-        """Drop a column with its values of all times; not one of the key."""
+        """Drop a column that is not in the key, with all its values, past ones too."""
         self._steps.drop_column(name)
         return self
 
@@ -166,12 +166,15 @@ class Alter:
         return self
 
     def set_default(self, name: str, default: Any) -> "Alter":
-        """Change what new rows hold that do not give a column; None: nothing. Rows stay as they are."""
+        """Change the default of new rows that do not give a column; None: no default.
+
+        Existing rows keep their values.
+        """
         self._steps.set_default(name, default)
         return self
 
     def allow_nulls(self, name: str) -> "Alter":
-        """Let a column hold nulls; that cannot be taken back."""
+        """Make a column nullable; this cannot be undone."""
         self._steps.allow_nulls(name)
         return self
 
@@ -191,21 +194,21 @@ class Alter:
         return self
 
     def set_options(self, options: Mapping[str, Any]) -> "Alter":
-        """Change table options; a value of None: as if it had never been set."""
+        """Change table options; a value of None removes the option."""
         self._steps.set_options(options)
         return self
 
     def set_replicas(self, replicas: int) -> "Alter":
-        """Change how many replicas each tablet has: odd, and no more than servers live.
+        """Change the number of replicas of each tablet: odd, at most the number of live servers.
 
-        They come and go one at a time, while the table is read and written; `commit` does not wait for
-        that (`nyala table describe`, `nyala cluster ksck` show how far it is).
+        Replicas are added and removed one at a time while the table is in use. `commit` does not wait for
+        that; `nyala table describe` and `nyala cluster ksck` show the progress.
         """
         self._steps.set_replicas(replicas)
         return self
 
     def add_range(self, lower: Any, upper: Any) -> "Alter":
-        """Add a range: `lower` inclusive, `upper` exclusive, None open; beside those there are."""
+        """Add a range that overlaps no other: `lower` inclusive, `upper` exclusive, None: unbounded."""
         self._steps.add_range(lower, upper)
         return self
 
@@ -215,7 +218,7 @@ class Alter:
         return self
 
     def commit(self) -> None:
-        """Carry out all steps at once; returns when every tablet has followed. The table is up to date then.
+        """Apply all steps at once; returns when every tablet has applied them and this table is up to date.
 
         Raises:
             NotFound: no such table, column or range (any more); nothing was altered.

@@ -6,15 +6,15 @@ from nyala.common.errors import InvalidArgument
 
 
 def whole(value: object) -> bool:
-    """Whether a value is a whole number, and no bool."""
+    """Return whether a value is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_replicas(replicas: Any) -> None:
-    """Refuse what the masters could not even be told.
+    """Check a number of replicas before it is sent; the master checks it against the cluster.
 
     Raises:
-        InvalidArgument: no whole number, or none that fits.
+        InvalidArgument: it is not a positive int of 32 bits.
     """
     if not whole(replicas) or not 0 < replicas < 1 << 31:
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""Client: the public, synchronous face of a cluster."""
+"""Client: the public, synchronous API of a cluster."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ def connect(
             the same order has each take effect once (a retried Spark task).
         since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
             forgotten clients refuses, as SessionExpired, what may have been executed for one of them.
-        lookup_max_age_ms: while the leader master does not answer, another one may tell where tables and
-            their tablets are, if its word is no older than this; 0: only the leader is believed.
+        lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader
+            master does not answer; 0: only the leader's are used.
 
     Raises:
         InvalidArgument: no address, or one that is not host:port.
@@ -120,9 +120,9 @@ class Client:
 
         Args:
             name: unique among the tables.
-            schema: an Arrow schema; or data as the writes take them, whose columns it shall have (none of
-                their rows is written): unsigned integers become wider ones, times microseconds, naive or
-                in UTC. Key columns become not nullable.
+            schema: an Arrow schema; or data as for writes, whose columns the table gets (no rows are
+                written): unsigned integers become wider signed ones, times become microseconds, naive or in
+                UTC. Key columns become not nullable.
             primary_key: names of the key columns, in order; any type but bool, float and double.
             partition: hash levels and ranges over key columns; None: one tablet.
             replicas: of each tablet; odd, at most the number of live tablet servers.
@@ -134,10 +134,10 @@ class Client:
         Raises:
             AlreadyPresent: the name is taken.
             InvalidArgument: a wrong definition, or more replicas than tablet servers.
-            SchemaMismatch: a value of the frame that its column would not hold exactly.
-            NotReady: it was created, and not all its tablets run yet.
-            OutcomeUnknown: it may have been created, or may yet be.
-            TimedOut: no master could be asked; nothing was created.
+            SchemaMismatch: the data have a value that the column cannot represent exactly.
+            NotReady: it was created, but not all its tablets run yet.
+            OutcomeUnknown: it may have been created, or may still be.
+            TimedOut: no master answered; nothing was created.
         """
         check_replicas(replicas)
         made = definition_of(schema, primary_key, defaults=defaults, immutable=immutable)
@@ -160,7 +160,8 @@ class Client:
         """Return the names of all tables, sorted.
 
         Args:
-            max_age_ms: how old it may be: any master answers then. 0: the leader, with what is so now.
+            max_age_ms: largest age of the answer, which any master may give then; 0: the leader's present
+                state.
         """
         _check_age("max_age_ms", max_age_ms)
         core = self._connection.core
@@ -171,7 +172,7 @@ class Client:
 
         Args:
             name: of the table.
-            reserve_seconds: so long `recall_table` brings it back; 0: the data go at once.
+            reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
 
         Raises:
             NotFound: no such table.
@@ -183,15 +184,15 @@ class Client:
         self._connection.change(self._connection.core.ddl.drop_table(name, reserve_seconds))
 
     def recall_table(self, table_id: str, new_name: str | None = None) -> Table:
-        """Bring a table back that was dropped with `reserve_seconds`, with all its rows.
+        """Restore a table that was dropped with `reserve_seconds`, with all its rows.
 
         Args:
             table_id: of the table; `dropped_tables` lists them.
             new_name: None: the name that it had.
 
         Raises:
-            NotFound: no dropped table has this id, or its time is over.
-            AlreadyPresent: another table has the name by now; give a new one.
+            NotFound: no dropped table has this id, or its time has expired.
+            AlreadyPresent: another table has the name; give a new one.
         """
         core = self._connection.core
         opened = self._connection.change(core.ddl.recall_table(table_id, new_name or ""))
@@ -203,7 +204,7 @@ class Client:
         return {t.id: t.name for t in found}
 
     def describe(self, name: str, *, max_age_ms: int = 0) -> TableFacts:
-        """Return what the masters know of a table beside its columns; `max_age_ms` as for `tables`.
+        """Return the facts of a table besides its columns; `max_age_ms` as for `tables`.
 
         Raises:
             NotFound: no such table.
@@ -213,7 +214,7 @@ class Client:
         return TableFacts.from_proto(found)
 
     def servers(self, *, max_age_ms: int = 0) -> list[Server]:
-        """Return all masters and tablet servers; `max_age_ms` as for `tables`: each tells whom it hears."""
+        """Return all masters and tablet servers; `max_age_ms` as for `tables`."""
         _check_age("max_age_ms", max_age_ms)
         answer = self._connection.run(self._connection.core.servers(max_age_ms=max_age_ms))
         return [Server.from_proto(s) for s in answer.servers]

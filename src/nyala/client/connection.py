@@ -1,4 +1,4 @@
-"""A client's logic on a loop thread of its own: what the synchronous faces share.
+"""Connection: the client's coroutines on an event loop in a thread of its own, for the synchronous API.
 
 `shared` keeps one connection per process and cluster, for scan tokens that arrive without a client.
 """
@@ -46,7 +46,7 @@ class Connection:
             self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))
             self._loop.run(self.core.masters.reach(min(10_000, options.timeout_ms)))
         except BaseException:
-            self._loop.close()  # also when interrupted: no thread is left behind
+            self._loop.close()  # also when interrupted: the thread must end
             raise
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -58,7 +58,7 @@ class Connection:
         return self._loop.run(work)
 
     def change(self, work: Coroutine[Any, Any, T]) -> T:
-        """As `run`, for what changes something.
+        """As `run`, for a coroutine that changes something.
 
         Raises:
             OutcomeUnknown: closed by another thread meanwhile.
@@ -71,7 +71,7 @@ class Connection:
     def write(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, all_or_nothing: bool
     ) -> Written:
-        """Write one batch; see `Writer.write`. A small one may share a request with other threads'.
+        """Write one batch; see `Writer.write`. A small batch may share a request with those of other threads.
 
         Args:
             table: the open table.
@@ -96,7 +96,7 @@ class Connection:
         except ClosedDuringCall as err:
             raise closed_meanwhile(sent=call.sent) from err
         finally:
-            call.over = True  # also when interrupted: what was not sent stays here
+            call.over = True  # also when interrupted: rows not sent yet are dropped
         return call.outcome()
 
     def upload(
@@ -143,7 +143,7 @@ class Connection:
         self, table: OpenTable, tablet: TabletLocation, key: bytes, columns: tuple[str, ...] | None,
         batch: Callable[[], pa.RecordBatch],
     ) -> dict[str, Any] | None:  # fmt: skip
-        """Look one key up; see `PointGetter.get`. It may share a request with other threads'.
+        """Look up one key; see `PointGetter.get`. It may share a request with those of other threads.
 
         Args:
             table: the open table.
@@ -172,7 +172,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it can be used no more."""
+        """True if the connection was closed."""
         return self._loop.closed
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ _shared: dict[tuple[int, str], Connection] = {}
 
 
 def shared(masters: str) -> Connection:
-    """Return this process's own connection to a cluster; it lives as long as the process."""
+    """Return this process' shared connection to a cluster, which is never closed."""
     key = (os.getpid(), masters)
     if key not in _shared:
         _shared[key] = Connection(masters, ClientOptions())

@@ -1,4 +1,4 @@
-"""The client's logic as coroutines over `env`: the synchronous face drives it, the simulator awaits it.
+"""The client's logic as coroutines over `env`, run by `Connection` and by the simulator.
 
 Nothing here blocks. One `ClientCore` per client; all of it runs on one loop.
 """
@@ -39,15 +39,15 @@ class ClientOptions:
     Attributes:
         timeout_ms: deadline of each call, all retries included; of a write of many rows: since the last batch
             of it that was acknowledged.
-        limits: how a write is cut into batches.
+        limits: sizes of the batches of a write.
         client_id: 16 bytes under which operations are numbered; None: random. Two processes that give
             the same id and the same operations in the same order execute each once.
-        keep_results: with a given `client_id`: tablets keep all results until they expire.
+        keep_results: tablets keep all results until they expire; with a given `client_id`.
         since: with a given `client_id`: hybrid time before which no process wrote under it; 0: not known.
         scan_batch_bytes: size of the batches that a scan asks for.
         scan_batch_rows: most rows of such a batch; 0: no limit.
-        lookup_max_age_ms: how old another master's word on tables and their tablets may be while the leader
-            master does not answer; 0: only the leader is believed.
+        lookup_max_age_ms: largest age of another master's answer about tables and tablets while the leader
+            master does not answer; 0: the leader's only.
     """
 
     timeout_ms: int = 60_000
@@ -64,7 +64,7 @@ class ClientCore:
     """One client. Make it on the loop that will run it.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         addresses: of the masters, one or more.
         options: see `ClientOptions`.
     """
@@ -86,12 +86,12 @@ class ClientCore:
         self.reader.batch_rows = options.scan_batch_rows
         self.getter = PointGetter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
-        # Who gives a client id repeats writes; what it defines is not what another process defined.
+        # A given client id is for repeated writes; DDL operations of two processes are different.
         definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
         self.ddl = Definitions(env, self.masters, self.locations, definer, options.timeout_ms)
 
     async def describe(self, name: str, *, max_age_ms: int = 0) -> pb.DescribeTableResponse:
-        """Return what the masters know of a table; not the leader's word only, if it may be somewhat old.
+        """Return the description of a table; from any master if `max_age_ms` is not 0.
 
         Raises:
             NotFound: no such table.
@@ -122,7 +122,7 @@ class ClientCore:
             raise NotFound(f"no table {name!r}; the tables are: {shown}") from None
 
     async def servers(self, *, max_age_ms: int = 0) -> pb.ListServersResponse:
-        """Return all masters and tablet servers, as the leader master knows them, or another one."""
+        """Return all masters and tablet servers; from any master if `max_age_ms` is not 0."""
         answer: pb.ListServersResponse = await self.masters.look_up(
             methods.LIST_SERVERS,
             pb.ListServersRequest(),
@@ -134,8 +134,8 @@ class ClientCore:
     async def now(self) -> int:
         """Return a hybrid time at or above the stamp of every write acknowledged before this call.
 
-        If all tablet servers answer, and their times are near each other, it is the largest of them; else a
-        majority of each tablet's servers is asked for.
+        If all tablet servers answer with times near each other, it is the largest of them; otherwise a
+        majority of each tablet's servers has to answer.
 
         Raises:
             Unavailable: no tablet server answers, or no majority of some tablet's servers.
@@ -161,7 +161,7 @@ class ClientCore:
                 )
 
     async def _voters(self, timeout_ms: int) -> list[list[str]]:
-        """Return for each tablet of every table where its voters are reached."""
+        """Return the addresses of the voters of each tablet, of all tables."""
         found: list[list[str]] = []
         for table in await self.tables():
             answer: pb.TabletLocationsResponse = await self.masters.look_up(
@@ -174,7 +174,7 @@ class ClientCore:
         return found
 
     async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
-        """Keep a moment of a table readable; None: now. See `Table.hold`.
+        """Hold a snapshot of a table; None: now. See `Table.hold`.
 
         Args:
             table: the open table.
@@ -192,7 +192,7 @@ class ClientCore:
         return holding
 
     def plan(self, table: OpenTable, spec: ReadSpec) -> ReadPlan:
-        """Describe a read of a table; nothing is asked yet."""
+        """Return the plan of a read; nothing is sent yet."""
         timeout_ms = self.options.timeout_ms
         return ReadPlan(self.env, self.reader, self.locations, table, spec, timeout_ms)
 
@@ -218,7 +218,7 @@ class ClientCore:
                 except RangesChanged:
                     if not await attempts.pause():
                         raise
-            # Before a key is told to be nowhere: a range may have been added.
+            # Before a key is reported as absent: a range may have been added.
             await self.locations.refresh(table, max(1, attempts.left_ms()), by_leader=True)
             fresh = True
 
@@ -226,7 +226,7 @@ class ClientCore:
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
         places: tuple[npt.NDArray[np.int32], list[TabletLocation]],
     ) -> list[dict[str, Any] | None]:  # fmt: skip
-        """As `get`, of keys in these places: of each the number of its tablet, and the tablets."""
+        """As `get`, for located keys: `places` has the tablet number of each key, and the tablets."""
         numbers, tablets = places
         found: list[dict[str, Any] | None] = [None] * keys.num_rows
         key_columns = table.schema.key_columns

@@ -1,10 +1,11 @@
-"""Deadline of one user call, and growing pauses between its tries."""
+"""Deadline of one user call, and the growing pauses between its retries."""
 
 from nyala.env.env import Env
 from nyala.wire.retry import Backoff
 
 LONGEST_PAUSE_MS = 100
-"""An election takes half a second to one: longer pauses would be most of what a writer waits beyond it."""
+"""Longest pause between two tries, in milliseconds; short, since an election takes half a second to a second.
+"""
 
 
 class Attempts:
@@ -27,7 +28,7 @@ class Attempts:
         self._backoff.reset()
 
     def left_ms(self) -> int:
-        """Milliseconds until the deadline; 0 when it has passed."""
+        """Return the milliseconds until the deadline; 0 when it has passed."""
         return max(0, self._end_us - self._env.clock.monotonic_us()) // 1000
 
     async def pause(self, at_least_ms: int = 0) -> bool:

@@ -1,8 +1,8 @@
-"""Holds: a moment that stays readable for as long as a long reader needs it, wherever its tablets go.
+"""Holds: a snapshot that stays readable for long readers, even when tablets move.
 
-A hold is asked of every replica of every tablet, so that any of them may lead; it stands once a majority
-of each tablet's replicas keeps it. It is named again every few seconds, to servers that were down,
-restarted, or have got a replica since, and ends by itself when its time to live is over.
+A hold is requested from every replica of every tablet, since any of them may become leader. It is in effect
+once a majority of each tablet's replicas keeps it. It is renewed every few seconds, for servers that were
+down, restarted, or got a replica since, and expires after its time to live.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ def ttl_ms(ttl: float | timedelta) -> int:
 
 
 class Holding:
-    """One hold, as coroutines. Runs on the client's loop.
+    """One hold. Runs on the client's loop.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         locations: finds the tablets.
-        table: what is held.
+        table: the open table.
         at: hybrid time that stays readable.
         ttl_ms: how long, from now.
 
@@ -62,11 +62,11 @@ class Holding:
         self._task: asyncio.Task[object] | None = None
 
     def left_ms(self) -> int:
-        """Return how long it still lives."""
+        """Return the milliseconds until the hold expires."""
         return max(0, (self._ends_us - self._env.clock.monotonic_us()) // 1000)
 
     async def begin(self, timeout_ms: int) -> None:
-        """Ask for it, and go on asking until it ends.
+        """Acquire the hold, and renew it in the background until it ends.
 
         Raises:
             HistoryGone: the time cannot be read any more.
@@ -87,7 +87,7 @@ class Holding:
         self._task = self._env.tasks.spawn(self._again(), f"hold of {self._table.name}")
 
     async def release(self) -> None:
-        """Let go of it; servers that do not answer forget it when its time to live is over."""
+        """Release the hold; on servers that do not answer it expires."""
         self._ends_us = 0
         if self._task is not None:
             self._task.cancel()  # and its end awaited: what it was sending comes before the release
@@ -101,10 +101,10 @@ class Holding:
             try:
                 await self._ask(self.left_ms())
             except NyalaError:
-                continue  # where it was asked for before it still stands
+                continue  # servers that have it keep it until it expires
 
     async def _ask(self, ttl_ms: int) -> None:
-        """Ask all replicas; a majority of each tablet's has to keep it."""
+        """Request the hold from all replicas; a majority of each tablet's has to keep it."""
         await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
         kept, errors = await self._send(max(1, ttl_ms))
         for tablet in self._table.with_rows(self.at):
@@ -119,7 +119,7 @@ class Holding:
             )
 
     async def _send(self, ttl_ms: int) -> tuple[dict[str, int], dict[str, list[NyalaError]]]:
-        """Tell every server; return per tablet how many keep it, and what the others said."""
+        """Send the hold to every server; return how many replicas keep it, and errors, by tablet."""
         by_address: dict[str, list[str]] = {}
         for tablet in self._table.with_rows(self.at):
             for _, address in tablet.replicas:
@@ -151,11 +151,11 @@ class Holding:
 
 
 class Hold:
-    """A moment of a table that stays readable. Made by `Table.hold`; a context manager.
+    """A snapshot of a table that stays readable. Made by `Table.hold`; a context manager.
 
     Args:
         holding: the hold, begun.
-        release: lets go of it, from any thread.
+        release: releases it, from any thread.
     """
 
     def __init__(self, holding: Holding, release: Callable[[], None]) -> None:
@@ -164,7 +164,7 @@ class Hold:
 
     @property
     def at(self) -> int:
-        """The hybrid time that stays readable, and every later one."""
+        """The hybrid time from which on all times stay readable."""
         return self._holding.at
 
     @property
@@ -178,7 +178,7 @@ class Hold:
         return self._holding.left_ms() / 1000
 
     def release(self) -> None:
-        """Let the history go; a second call does nothing."""
+        """Release the hold; a second call does nothing."""
         if self._holding.left_ms():
             self._release()
 

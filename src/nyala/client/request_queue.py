@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 IN_FLIGHT = 2
-"""Most requests of one queue in flight: one is on the network while the server executes the other."""
+"""Maximum number of requests of one queue in flight: one on the network, one being executed."""
 
 
 class RequestQueue(Generic[T]):
@@ -31,7 +31,7 @@ class RequestQueue(Generic[T]):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
+        """True if no caller waits and no request is in flight."""
         return not self.waiting and not self.in_flight
 
     def enqueue(self, caller: T) -> None:
@@ -58,6 +58,6 @@ class RequestQueue(Generic[T]):
         return callers
 
     def finished(self, callers: list[T]) -> None:
-        """Note that the request of a batch was answered or given up."""
+        """Note that the request of a batch has ended."""
         self.in_flight -= 1
         self._callers_in_flight -= len(callers)

@@ -13,7 +13,7 @@ SHOWN = 5
 
 
 class RowErrors(Rejected):
-    """Some rows of a write had no effect, the others had theirs.
+    """Error of a write of which some rows had no effect; the others took effect.
 
     Attributes:
         errors: the table of `WriteResult`.
@@ -33,7 +33,7 @@ class RowErrors(Rejected):
 
 
 class PartlyWritten(OutcomeUnknown):
-    """A write of many rows ended early, for the reason in `__cause__` and in the message.
+    """Error of a write of many rows that ended early, with the reason in `__cause__` and in the message.
 
     Rows are counted from 0 over all data that the call was given. Every row below `next_row` that is in none
     of `errors`, `unknown` and `not_written` is written; nothing of a row from `next_row` on was sent.
@@ -42,9 +42,9 @@ class PartlyWritten(OutcomeUnknown):
         rows: rows that are written.
         errors: row errors so far: the table of `WriteResult`.
         timestamp: hybrid time of the last batch that was acknowledged; 0: none was.
-        next_row: the first row from which on nothing was sent.
-        unknown: rows below it that were sent without an answer: they may have taken effect, or may yet.
-        not_written: rows below it that surely had no effect.
+        next_row: first row from which on nothing was sent.
+        unknown: rows below it that were sent and not answered: they may have taken effect, or may still.
+        not_written: rows below it that had no effect.
     """
 
     code = "PARTLY_WRITTEN"

@@ -1,4 +1,4 @@
-"""Scan: a read that has been described and not yet run."""
+"""Scan: a read that is described first, and run when its rows are requested."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -25,7 +25,7 @@ _FEED = (
 
 
 class Scan:
-    """A described read. Each method that returns rows runs it anew at the same snapshot.
+    """A read that was described. Each method that returns rows runs it again at the same snapshot.
 
     Made by `Table.scan` and `Table.changes`.
     """
@@ -63,7 +63,7 @@ class Scan:
 
     @property
     def at(self) -> int:
-        """The snapshot, fixed when first asked for or first run; 0 with mode "latest"."""
+        """Hybrid time of the snapshot, fixed at first use; 0 with mode "latest"."""
         if not self._plan.is_fixed:
             self._connection.run(self._plan.verified())
         return self._plan.at
@@ -100,7 +100,7 @@ class Scan:
 
         Raises:
             Unavailable: a server failed after some of its rows were delivered, of a scan without order;
-                `to_arrow` starts such a tablet over, and an ordered scan goes on, by itself.
+                `to_arrow` repeats such a tablet, and an ordered scan resumes.
         """
         left = self._spec.limit or None
         for batch in self._merged() if self._spec.ordered else self._one_by_one():
@@ -127,7 +127,7 @@ class Scan:
                 run(plan.changed(attempts))
 
     def _one_by_one(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches tablet by tablet; a plan that is made anew goes on with those that were not read."""
+        """Yield batches tablet by tablet; a new plan continues with the tablets that were not read."""
         run, plan = self._connection.run, self._plan
         attempts = plan.attempts()
         read: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Scan tokens: pieces of a scan that anyone may run."""
+"""Scan tokens: parts of a scan that any process may run."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ class ScanToken:
 
         Args:
             data: what `bytes(token)` gave, anywhere.
-            connection: who runs it; None: one that this process makes once per cluster.
+            connection: runs it; None: the shared connection of this process.
 
         Raises:
             InvalidArgument: the bytes are no token.

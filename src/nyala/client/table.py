@@ -1,4 +1,4 @@
-"""Table: the user's handle of an open table. Methods may be called from any thread and block until done."""
+"""Table: handle of an open table. Methods may be called from any thread and block."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -85,7 +85,7 @@ class Table:
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
 
         Raises:
-            PartlyWritten: some rows are written, others not; it says which, and where to go on.
+            PartlyWritten: some rows are written, others not; it has their positions.
             OutcomeUnknown: all rows went in one request that was not answered; it may have taken effect.
             SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
             TimedOut: no leader took any row in time; nothing took effect.
@@ -101,7 +101,7 @@ class Table:
         return self._writer.write("update", data, all_or_nothing)
 
     def update_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
-        """Change rows; rows whose key is absent are passed over."""
+        """Change rows; rows whose key is absent are skipped."""
         return self._writer.write("update_ignore", data, all_or_nothing)
 
     def delete(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
@@ -109,7 +109,7 @@ class Table:
         return self._writer.write("delete", data, all_or_nothing)
 
     def delete_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
-        """Delete by key; absent keys are passed over."""
+        """Delete by key; absent keys are skipped."""
         return self._writer.write("delete_ignore", data, all_or_nothing)
 
     def write(
@@ -140,7 +140,7 @@ class Table:
         key: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         columns: Sequence[str] | None = None,
     ) -> dict[str, Any] | list[dict[str, Any] | None] | None:
-        """Look rows up by primary key; linearizable.
+        """Look up rows by primary key; linearizable.
 
         Args:
             key: a dict of the key columns, or a list of them.
@@ -162,7 +162,7 @@ class Table:
         mode: str = "snapshot",
         max_age_ms: int | None = None,
     ) -> Scan:
-        """Describe a read of rows; it runs when its rows are asked for.
+        """Describe a read of rows; it runs when its rows are requested.
 
         Args:
             columns: names wanted, in this order; None: all.
@@ -185,7 +185,7 @@ class Table:
         return Scan(self._connection, self._table, spec)
 
     def alter(self) -> Alter:
-        """Describe what the table shall become; nothing happens before its `commit`."""
+        """Start an alteration; nothing happens before its `commit`."""
         core = self._connection.core
         fresh = self._connection.run(
             core.locations.open("", core.options.timeout_ms, table_id=self.id)
@@ -215,7 +215,7 @@ class Table:
         return Scan(self._connection, self._table, spec)
 
     def hold(self, at: int | datetime | None = None, ttl: float | timedelta = 3600) -> Hold:
-        """Keep the history from a moment on readable, whatever `history_max_age_s` says, for long readers.
+        """Keep a snapshot and all later times readable, regardless of `history_max_age_s`.
 
         Args:
             at: a hybrid time or an aware datetime; None: now.

@@ -1,4 +1,4 @@
-"""A replica on another server as the source of a copy: `replica.copying.Source` by calls."""
+"""A replica on another server as the source of a copy: `replica.copy.protocol.CopySource` over RPC."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,20 +20,20 @@ from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
 
 BEGIN_MS = 60_000
-"""The source may have to flush, and to wait for a leader."""
+"""Timeout of the begin of a session, in milliseconds: the source may have to flush, or wait for a leader."""
 CALL_MS = 10_000
 HOLD_MS = 2_000
 
 
 class RemoteSource:
-    """Asks one server.
+    """Client of one source server.
 
     Args:
-        rpc: carries the calls.
-        own_uuid: of this server, which gets the copy.
-        cluster_id: that this server belongs to; empty: not known yet.
-        uuid: of the server asked.
-        address: its public one.
+        rpc: of this process.
+        own_uuid: of this server, the target.
+        cluster_id: cluster of this server; empty: not known yet.
+        uuid: of the source server.
+        address: public address of the source server.
     """
 
     def __init__(
@@ -47,16 +47,22 @@ class RemoteSource:
 
     @property
     def uuid(self) -> ServerUuid:
-        """Of the server."""
+        """Uuid of the source server."""
         return self._uuid
 
     @property
     def address(self) -> str:
-        """Where it is asked."""
+        """Public address of the source server."""
         return self._address
 
     async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
-        """Begin a session. See `Source`."""
+        """See `CopySource.begin`.
+
+        Args:
+            group: of the replica.
+            least: lowest index that the cut of the files may have.
+            force: begin even if the replica may lack acknowledged entries.
+        """
         request = pb.BeginCopyRequest(
             destination_uuid=self._uuid,
             cluster_id=self._cluster_id,
@@ -79,7 +85,18 @@ class RemoteSource:
         )
 
     async def read(self, session: str, name: str, offset: int) -> AsyncGenerator[Buffer, None]:
-        """Yield a file from an offset on. See `Source`."""
+        """See `CopySource.read`.
+
+        Args:
+            session: id of the session.
+            name: of the file, as offered.
+            offset: of the first byte.
+
+        Raises:
+            BadChecksum: a piece was damaged in transfer.
+            TimedOut: the source sent nothing for `CALL_MS`.
+            Corrupt: a piece without readable metadata.
+        """
         request = pb.FetchFileRequest(session_id=session, name=name, offset=offset)
         stream = self._rpc.stream(self._address, methods.FETCH_FILE, request)
         async with aclosing(stream) as chunks:  # type: ignore[type-var]
@@ -104,7 +121,7 @@ class RemoteSource:
                 offset += len(piece)
 
     async def entries(self, session: str, after: OpId) -> list[Entry]:
-        """Return committed entries that follow. See `Source`."""
+        """See `CopySource.entries`."""
         request = pb.FetchEntriesRequest(
             session_id=session, after_term=after.term, after_index=after.index
         )
@@ -119,7 +136,7 @@ class RemoteSource:
             raise Corrupt(f"the log from {self._address} cannot be understood: {err}") from err
 
     async def hold(self, session: str, *, end: bool = False) -> None:
-        """Keep the session alive, or end it. See `Source`."""
+        """See `CopySource.hold`."""
         request = pb.HoldCopyRequest(session_id=session, end=end)
         await self._call(methods.HOLD_COPY, request, HOLD_MS)
 

@@ -1,4 +1,4 @@
-"""Handlers of copies: for those who copy a replica of this server, and for who orders a copy to it."""
+"""RPC handlers of tablet copy: as the source of copies, and for orders to copy a replica to this server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -28,15 +28,15 @@ def _addressed(identity: Identity, destination: str) -> None:
 
 
 Check = Callable[[pb.StartCopyRequest | pb.CancelCopyRequest], None]
-"""Raises what it refuses an order with."""
+"""Raises an error for an order that is not to be executed."""
 
 
 class CopySourceService:
-    """Handlers of `CopyService`: replicas of this server are copied. On the loop only.
+    """Handlers of `CopyService`: this server is the source. On the loop only.
 
     Args:
         identity: of this server.
-        copies: of its replicas; raises Unavailable until they are open.
+        copies: returns the copies of its replicas; raises Unavailable until they are open.
     """
 
     def __init__(self, identity: Identity, copies: Callable[[], CopyManager]) -> None:
@@ -53,7 +53,12 @@ class CopySourceService:
         }
 
     async def begin(self, request: pb.BeginCopyRequest) -> pb.BeginCopyResponse:
-        """Begin a session. Raises Forbidden: the target belongs to another cluster."""
+        """Begin a session.
+
+        Raises:
+            Forbidden: the target belongs to another cluster.
+            NyalaError: as `CopySource.begin`.
+        """
         copies = self._copies()
         _addressed(self._identity, request.destination_uuid)
         own = self._identity.instance.cluster_id
@@ -80,7 +85,7 @@ class CopySourceService:
         )
 
     async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[FlightData]:
-        """Send a file from an offset to its end, in pieces that are copied nowhere on their way."""
+        """Stream a file from an offset to its end, without copying its bytes in memory."""
         copies = self._copies()
         with copies.passing():
             async for data in self._pieces(copies, request):
@@ -102,7 +107,7 @@ class CopySourceService:
             await asyncio.gather(ahead, return_exceptions=True)
 
     async def fetch_entries(self, request: pb.FetchEntriesRequest) -> pb.EntriesChunk:
-        """Send committed entries."""
+        """Return the committed entries that follow one, as many as fit."""
         after = OpId(request.after_term, request.after_index)
         found = await self._copies().sessions.entries(request.session_id, after)
         raw = pb.LogEntries(entries=map(_entry, found)).SerializeToString()
@@ -120,8 +125,8 @@ class CopyTargetService:
     Args:
         env: calls and clock.
         identity: of this server.
-        copies: to it; raises Unavailable until its replicas are open.
-        check: refuses an order of who may not give any, or for another server.
+        copies: returns the copies to it; raises Unavailable until its replicas are open.
+        check: raises for an order of an unauthorised sender, or for another server.
     """
 
     def __init__(
@@ -141,7 +146,7 @@ class CopyTargetService:
         }
 
     async def start(self, request: pb.StartCopyRequest) -> pb.StartCopyResponse:
-        """Begin a copy, or tell how far it is; it goes on whatever becomes of who ordered it."""
+        """Begin a copy, or return its progress. It continues when the caller disconnects."""
         copies = self._copies()
         self._check(request)
         for name in ("tablet_id", "source_uuid", "source_address"):
@@ -159,12 +164,12 @@ class CopyTargetService:
         return pb.StartCopyResponse(copy=self._message(progress))
 
     async def status(self, request: pb.CopyStatusRequest) -> pb.CopyStatusResponse:
-        """Tell how far copies are, those that are over too."""
+        """Return the progress of copies, ended ones included."""
         found = self._copies().progress([TabletId(t) for t in request.tablet_ids])
         return pb.CopyStatusResponse(copies=[self._message(p) for p in found])
 
     async def cancel(self, request: pb.CancelCopyRequest) -> pb.CancelCopyResponse:
-        """End a copy; nothing of it is here on return, but a replica that runs already stays."""
+        """Cancel a copy; its files are removed on return. A replica that runs already stays."""
         copies = self._copies()
         self._check(request)
         await copies.cancel(TabletId(request.tablet_id))
@@ -195,7 +200,14 @@ class CopyTargetService:
 def copy_handlers(
     env: Env, identity: Identity, copies: Callable[[], CopyManager], check: Check
 ) -> Handlers:
-    """Return what a server that copies both ways answers; see `CopyTargetService`."""
+    """Return the handlers of a server that is a source and a target of copies.
+
+    Args:
+        env: clock and RPCs.
+        identity: of this server.
+        copies: returns the copies of this server; raises Unavailable until its replicas are open.
+        check: see `CopyTargetService`.
+    """
     source = CopySourceService(identity, copies)
     target = CopyTargetService(env, identity, copies, check)
     return {**source.handlers(), **target.handlers()}

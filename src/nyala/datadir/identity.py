@@ -18,10 +18,10 @@ class Identity:
     """The identity of one server process; known once opened. On the loop only.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
         directory: the data directory.
         role: "master" or "tserver".
-        clock_max_ahead_ms: how far in the future a time may lie that others tell.
+        clock_max_ahead_ms: largest offset of other servers' times into the future.
     """
 
     def __init__(self, env: Env, directory: str, role: str, clock_max_ahead_ms: int) -> None:
@@ -82,7 +82,7 @@ class Identity:
         initialised: bool = False,
         masters: Sequence[str] = (),
     ) -> None:
-        """Write into the data directory what was learned; durable on return.
+        """Save cluster id, masters or the completed first start in the data directory; durable on return.
 
         Args:
             cluster_id: see `instance.update`, as the others.
@@ -96,7 +96,7 @@ class Identity:
         await self._env.tasks.run(Lane.DISK, work)
 
     def _update(self, cluster_id: str | None, initialised: bool, masters: Sequence[str]) -> None:
-        """In lane DISK, so that each call begins with what the one before it has written."""
+        """Update the file. Runs in lane DISK, so that each call reads the result of the one before."""
         self._instance = instance.update(
             self._env.files,
             self._directory,

@@ -1,7 +1,7 @@
-"""The `instance` file: whose data directory this is, and the lock that keeps a second process out.
+"""The `instance` file: the owner of a data directory, and the lock that excludes a second process.
 
 Rules: the only module that packs or unpacks `instance` (docs/internals/master.md shows its bytes).
-Blocking calls, made once at start, before anything else in the directory is touched.
+Blocking calls, made once at start, before any other access to the directory.
 """
 
 import random
@@ -23,7 +23,7 @@ LOCK_NAME = "lock"
 _HEADER_BYTES = len(MAGIC) + 4 + 4
 _CRC_BYTES = 4
 KEPT_LISTS = 16
-"""Number of lists of masters that are kept."""
+"""Number of earlier lists of masters that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Instance:
     Attributes:
         uuid: the server's permanent id.
         role: "master" or "tserver"; a directory never changes it.
-        cluster_id: empty until the server learned it from a master.
+        cluster_id: empty until the server has received it from a master.
         initialised: the server's first start was completed (masters: the sys catalog exists here).
-        replaces: it was given a dead server's uuid, and must not begin anew: a copy has to come first.
-        masters: lists of the public addresses of all masters that were true once, in order; the last one
-            as it was last known.
+        replaces: it has the uuid of a dead server, and must not start empty: its replicas have to be copied
+            first.
+        masters: earlier and present lists of the masters' public addresses, the latest last.
     """
 
     uuid: ServerUuid
@@ -55,13 +55,13 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
 
     Args:
         files: the file system.
-        directory: the data directory; made when it is not there.
+        directory: the data directory; created if it does not exist.
         role: "master" or "tserver".
         rng: makes the uuid of a new server.
 
     Raises:
-        Forbidden: a running process has the directory.
-        InvalidArgument: the directory belongs to a server of another role, or holds other things.
+        Forbidden: a running process has locked the directory.
+        InvalidArgument: the directory belongs to a server of another role, or contains other files.
         Corrupt: the instance file is damaged, or of a version that this build does not know.
     """
     files.make_dir(directory)
@@ -101,13 +101,14 @@ def format_instance(
         directory: the data directory; made when it is not there.
         role: "master" or "tserver".
         uuid: of the server.
-        replaces: it takes the place of a dead server: a copy has to come first.
+        replaces: it replaces a dead server: its replicas have to be copied first.
 
     Returns:
-        Its instance, and whether it is new; a directory that has just this instance is left alone.
+        The instance, and whether it is new; a directory that has this instance already is not changed.
 
     Raises:
-        InvalidArgument: it is not empty. Forbidden: a running process has it. Corrupt: see `decode`.
+        InvalidArgument: the directory is not empty. Forbidden: a running process has locked it. Corrupt: see
+            `decode`.
     """
     path = f"{directory}/{FILE_NAME}"
     found = decode(files.read(path), path) if files.exists(path) else None
@@ -137,15 +138,15 @@ def update(
     initialised: bool = False,
     masters: Sequence[str] = (),
 ) -> Instance:
-    """Rewrite the instance file with what the server has learned; durable on return.
+    """Rewrite the instance file with new values; durable on return.
 
     Args:
         files: the file system.
         directory: the data directory, locked by this process.
-        instance: what the file says now.
-        cluster_id: the cluster that a master named; None leaves it.
-        initialised: True marks the first start as completed, for ever.
-        masters: public addresses of all masters, as they are now; empty: not known.
+        instance: present content of the file.
+        cluster_id: as named by a master; None: unchanged.
+        initialised: True marks the first start as completed, permanently.
+        masters: present public addresses of all masters; empty: not known.
 
     Raises:
         InvalidArgument: the directory belongs to another cluster.
@@ -184,7 +185,7 @@ def decode(raw: bytes, path: str) -> Instance:
     Raises:
         BadVersion: another format, or a newer version of this one.
         BadChecksum: damaged.
-        Corrupt: the checksum holds and the content makes no sense.
+        Corrupt: the checksum matches and the content is invalid.
     """
     if len(raw) < _HEADER_BYTES + _CRC_BYTES or not raw.startswith(MAGIC):
         raise BadVersion(f"{path} is not an instance file of nyala")

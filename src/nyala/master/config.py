@@ -10,13 +10,13 @@ class MasterConfig:
     """Configuration of one master process.
 
     Attributes:
-        dir: data directory; made and formatted when it is not there.
+        dir: data directory; created and formatted if it does not exist.
         address: public host:port, as clients and other servers reach it.
         peer_address: host:port of the peer port.
         web_address: host:port of the web port; empty: none.
         master_addresses: public addresses of all masters, this one among them; the same list on each. Of one
             that is to be added: its own, and at least one of a master.
-        options: every tunable.
+        options: of the server.
     """
 
     dir: str

@@ -53,10 +53,10 @@ class Term:
     """One term in which this master leads.
 
     Attributes:
-        memory: what operations run on.
+        memory: state for operations.
         rows: the sys catalog.
         dispatcher: of orders to tablet servers.
-        background: what it does to the catalog by itself.
+        background: operations that the leader starts by itself.
         elected_us: monotonic time at which the memory was ready.
     """
 
@@ -81,7 +81,7 @@ class MasterLeadership:
         status: of this master's replica of it.
         servers: the tablet servers.
         options: of this master.
-        followed: what this master has of the catalog, leader or not; None: nothing without leading.
+        followed: catalog of this master's own replica; None: look-ups need the leader.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class MasterLeadership:
 
         Raises:
             NotLeader: another master leads; names it when known.
-            Unavailable: this one was elected and has not rebuilt its memory yet; ask again.
+            Unavailable: this one was elected and has not rebuilt its state yet; retry.
         """
         term = self.current()
         if term is not None:
@@ -150,7 +150,7 @@ class MasterLeadership:
         return term
 
     async def look_up(self, wanted: pb.Staleness) -> CatalogSnapshot:
-        """Return a catalog to read from: the leader's, confirmed, or this master's own copy within a bound.
+        """Return a catalog to read: the leader's, confirmed, or this replica's within the allowed age.
 
         Args:
             wanted: largest age of the answer; unset: the leader's only.
@@ -187,7 +187,7 @@ class MasterLeadership:
         while not self._stopped:
             status = self.status()
             due = self.current() is None and status.role is Role.LEADER and self.failure is None
-            # what an operation on memory that was dropped may still propose would not be read
+            # rows that operations of the dropped term still propose would not be read
             if due and not (self._ended and self._ended.in_flight):
                 await self._rebuild(status.term)
             await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
@@ -226,7 +226,7 @@ class MasterLeadership:
 
 
 def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
-    """Return the error of a master that does not lead, or is not ready to."""
+    """Return the error of a master that does not lead, or is not ready."""
     if failure is not None:
         return Unavailable(f"this master cannot serve the catalog: {failure}")
     if status.state is State.FAILED:
@@ -245,7 +245,7 @@ def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
 async def build(
     env: Env, rows: CatalogStore, servers: TServers, number: int, options: Options
 ) -> Term:
-    """Read the whole catalog into memory, in a worker thread; the first leader of all founds the cluster.
+    """Read the whole catalog into memory, in a worker thread; the first leader creates the cluster's record.
 
     Args:
         env: the environment: clock, tasks, files, calls.

@@ -44,7 +44,7 @@ class Master:
         env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
         transport: carries Raft's messages on the peer port.
-        metrics: where it counts; None: a registry of its own.
+        metrics: registry of this process; None: a new one.
 
     Raises:
         InvalidArgument: `config.address` is not among `config.master_addresses`, or one is twice.
@@ -106,12 +106,12 @@ class Master:
     async def start(self) -> None:
         """Open or format the data directory and begin to serve.
 
-        An initialised master has opened its sys catalog on return. A fresh one waits in the background
-        until every other master has answered, or until it is added to those that have a catalog; `failure`
-        and its answers tell when that is hopeless.
+        An initialised master has opened its sys catalog on return. A new one waits in the background until
+        every other master has answered, or until it is added to an existing group; `failure` is set if that
+        cannot succeed.
 
         Raises:
-            Forbidden, InvalidArgument, Corrupt: the data directory cannot be this master's.
+            Forbidden, InvalidArgument, Corrupt: the data directory cannot be used by this master.
         """
         clock = self._identity.open()
         uuid = self._identity.uuid
@@ -123,7 +123,7 @@ class Master:
         CatalogMaintenance(self._env, lambda: host.find(SYS_CATALOG), self._config.options).start()
 
     def handlers(self) -> Handlers:
-        """Return everything that this master answers on its public port."""
+        """Return the handlers of all RPCs on the public port."""
         return {m: h for service in self._services for m, h in service.handlers().items()}
 
     def _open_host(self) -> ReplicaHost:
@@ -142,7 +142,7 @@ class Master:
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id; empty until its first leader has minted it and this master has read it."""
+        """The cluster's id; empty until its first leader has created it and this master has read it."""
         return self._identity.instance.cluster_id if self._identity.known else ""
 
     @property
@@ -152,12 +152,12 @@ class Master:
 
     @property
     def leading(self) -> MasterLeadership | None:
-        """The role in the masters' group; None until this master has joined it."""
+        """The leadership of this master; None until it has joined the masters' group."""
         return self._member.leading
 
     @property
     def failure(self) -> NyalaError | None:
-        """Why this master does not serve and will not without help; None while it does or may."""
+        """Error that keeps this master from serving until an operator acts; None: there is none."""
         if self._member.failure is None and self.leading is not None:
             return self.leading.failure
         if self._member.failure is None and self._member.status.removed:
@@ -186,5 +186,5 @@ class Master:
         return registration(self._identity, "master", self._config)
 
     def status(self) -> pb.MasterStatusResponse:
-        """Return what this master is to the masters' group."""
+        """Return this master's MasterStatus."""
         return self._member.status.status()

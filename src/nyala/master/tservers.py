@@ -1,6 +1,6 @@
 """Tablet servers known to this master: liveness, registration, and the replicas that they report.
 
-Every master keeps liveness and registration from the heartbeats that it receives; only the leader takes in
+Every master keeps liveness and registration from the heartbeats that it receives; only the leader records
 reports (S0.22). The replicas of a server are known after a full report in the leader's term. Times are
 monotonic microseconds of this process. On the loop only.
 """
@@ -14,7 +14,7 @@ from nyala.raft.status import Role
 from nyala.wire.proto import nyala_pb2 as pb
 
 GONE = ("TOMBSTONED", "DELETED")
-"""States of a reported replica of which nothing is left to delete."""
+"""States of reported replicas without data to delete."""
 AHEAD_US = 20_000_000
 WITNESS = "WITNESS"
 """State of a reported replica that runs without data."""
@@ -38,21 +38,21 @@ class TServer:
     """One tablet server as this master knows it.
 
     Attributes:
-        registration: what it last said of itself.
-        heard_us: when it last reported to this master.
-        sequence: number of its last report that this master took in.
-        full_in_term: the term in which this master, leading, took in its last full report; 0: none.
+        registration: its last registration.
+        heard_us: time of its last heartbeat to this master.
+        sequence: number of its last report that this master has recorded.
+        full_in_term: term of this leader in which it recorded the last full report; 0: none.
         replicas: states of its replicas, by tablet, as of its reports; valid when `full_in_term` is
             the present term.
-        versions: the highest schema version that each of its replicas has shown. Whatever a replica has
-            applied is committed, so what was once seen of a tablet stays true of it.
+        versions: highest schema version that each of its replicas has reported. An applied version is
+            committed, so it never decreases for a tablet.
         time: hybrid time of its last heartbeat.
-        held_us: until when (monotonic) some reader holds the history of its retired replicas.
-        leader_reports: what its leader replicas said of their groups, by tablet.
-        busy: a report of it is being taken in.
-        list_version: of the server list, that it has.
-        opening: how many replicas it has yet to open; 0: it serves.
-        opening_us: when that number changed last.
+        held_us: end of the holds on the history of its retired replicas, monotonic.
+        leader_reports: reports of its leader replicas about their groups, by tablet.
+        busy: one of its reports is being recorded.
+        list_version: version of the server list that it has.
+        opening: number of replicas that it still has to open; 0: it serves.
+        opening_us: time of the last change of `opening`.
     """
 
     registration: pb.ServerInfoResponse
@@ -83,8 +83,8 @@ class TServers:
     """The tablet servers that have reported to this master since it started.
 
     Args:
-        unresponsive_us: a server that was silent for so long is not alive.
-        ahead_us: a server whose time is further ahead of this master's has a wrong clock.
+        unresponsive_us: time without a heartbeat after which a server is not alive.
+        ahead_us: maximum offset of a server's time ahead of this master's.
     """
 
     def __init__(self, unresponsive_us: int, ahead_us: int = AHEAD_US) -> None:
@@ -107,7 +107,7 @@ class TServers:
         return known
 
     def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
-        """Record the replicas in a report, after the catalog has taken it in.
+        """Record the replicas in a report, after the catalog has recorded it.
 
         Args:
             server: that sent the report.
@@ -135,13 +135,13 @@ class TServers:
                 server.replicas[TabletId(report.tablet_id)] = WITNESS if witness else report.state
 
     def schema_version(self, tablet: TabletId) -> int:
-        """Return the highest schema version that some replica of a tablet has shown."""
+        """Return the highest schema version that a replica of a tablet has reported."""
         return max((s.versions.get(tablet, 0) for s in self._servers.values()), default=0)
 
     def time(self, now_us: int) -> int:
-        """Return a hybrid time above the stamp of every version that a replica has shown.
+        """Return a hybrid time above the stamp of every version that a replica has reported.
 
-        The time of a server whose clock is wrong does not count: no group takes its stamps.
+        Servers whose clock is too far ahead are ignored: no group accepts their stamps.
 
         Args:
             now_us: microseconds since the epoch.
@@ -158,7 +158,7 @@ class TServers:
         return [self._servers[uuid] for uuid in sorted(self._servers)]
 
     def alive(self, now_us: int) -> list[TServer]:
-        """Return the servers that reported lately, by id."""
+        """Return the servers that reported recently, by id."""
         return [s for s in self.all() if self.is_alive(s, now_us)]
 
     def is_alive(self, server: TServer, now_us: int) -> bool:
@@ -166,7 +166,7 @@ class TServers:
         return now_us - server.heard_us < self.unresponsive_us
 
     def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:
-        """Return those whose replicas are known in this term."""
+        """Return the servers with a full report in this term."""
         return [s for s in servers if s.full_in_term == term]
 
 

@@ -1,12 +1,12 @@
-"""Lowers the hybrid clock's ceiling in the directory of a stopped server, where it is far ahead.
+"""Lowering of the hybrid clock's ceiling in the data directory of a stopped server.
 
 A server that ran while its wall clock was wrong may have written a ceiling that is years ahead. It starts
 there, and other servers refuse all its messages.
 
-The ceiling keeps future stamps above the stamps and promises of the past. Every entry that this server has
-acknowledged is in its log or in its files; the new ceiling is not below them. A promise is the time of a read
-that a leader asked this server to confirm; where that leader's clock was right, its time was at most
-`clock_max_ahead_ms` ahead of the present. The new ceiling is that far ahead of now, so above all of them.
+The ceiling keeps future stamps above all earlier stamps and confirmed reads. Every entry that this server has
+acknowledged is in its log or in its files; the new ceiling is not below them. A confirmed read has the time
+that a leader sent to this server; if that leader's clock was right, it was at most `clock_max_ahead_ms` ahead
+of the present. The new ceiling is that far ahead of now, so above all of them.
 """
 
 from collections.abc import Callable
@@ -25,11 +25,11 @@ from nyala.wal.dump import dump_log
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Result of lowering a ceiling; both values equal: it was not far ahead.
+    """Result of lowering a ceiling; both values are equal if it was not too far ahead.
 
     Attributes:
-        before: as it was found.
-        after: as it is now.
+        before: the ceiling found.
+        after: the ceiling now.
     """
 
     before: int
@@ -43,18 +43,18 @@ def lower(
     max_ahead_ms: int,
     cut_stamp: Callable[[TabletId, str], int],
 ) -> Lowered:
-    """Lower the ceiling to what other servers believe, if nothing here is stamped above that; durable.
+    """Lower the ceiling to the largest time that other servers accept, unless an entry is above it; durable.
 
     Args:
         files: the file system.
         directory: of the server, locked.
         clock: of this machine; its wall clock has to be right.
         max_ahead_ms: the server's `clock_max_ahead_ms`.
-        cut_stamp: returns the stamp that a replica's files stand for: its group, and their directory.
+        cut_stamp: returns the stamp of the cut of a replica's files, by group and directory.
 
     Raises:
         Forbidden: there are entries with later stamps; nothing was changed.
-        Corrupt, BadVersion, OSError: what is there cannot be read; nothing was changed.
+        Corrupt, BadVersion, OSError: log, superblocks or files cannot be read; nothing was changed.
     """
     path = f"{directory}/{CLOCK_FILE}"
     before = HybridClock(clock, files, path).seen

@@ -1,4 +1,4 @@
-"""Inspection of a data directory: its owner, its replicas, and what is wrong with it.
+"""Inspection of a data directory: its owner, its replicas, and its problems.
 
 Blocking calls that change nothing. They take no lock, except `lock`, and work beside a running server.
 `rewrite_config.py` has the changes.
@@ -39,10 +39,10 @@ class StoppedReplica:
     """State of one group in the directory of a stopped server.
 
     Attributes:
-        server: whose directory it is.
-        hard_state: the later one of metadata and log.
-        config: committed, as the metadata say.
-        later: configurations that only the log has, committed or not, the newest last.
+        server: owner of the directory.
+        hard_state: the newer one of consensus metadata and log.
+        config: committed configuration in the consensus metadata.
+        later: newer configurations in the log, committed or not, the newest last.
         last: op id of the last entry in the log.
     """
 
@@ -54,10 +54,10 @@ class StoppedReplica:
 
     @property
     def decided(self) -> OpId:
-        """Op id up to which what is here counts as committed under a configuration that takes its place.
+        """Op id up to which entries count as committed under a configuration that replaces this one.
 
-        Who was the only voter has everything committed that its log holds. Had it forgotten so, copies of
-        it would be empty, and two of them its majority.
+        If this server was the only voter, its whole log is committed. Otherwise copies of it could lack
+        entries, and two of them would be a majority.
         """
         if self.later:
             return self.later[-1].id
@@ -79,7 +79,7 @@ def owner(files: Files, directory: str) -> Instance:
 
 
 def lock(files: Files, directory: str) -> Instance:
-    """Keep the server from running, until this process ends; return whose directory it is.
+    """Lock a data directory until this process ends, so that its server cannot run; return its owner.
 
     Raises:
         Forbidden: it runs. NotFound, Corrupt: as `owner`.
@@ -121,7 +121,7 @@ def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
 
 
 def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
-    """Return what the log has of a group, as opening it would, without changing anything.
+    """Return a group's content of the log, as a start would recover it, without changing anything.
 
     Args:
         files: the file system.
@@ -129,7 +129,7 @@ def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
         group: id of the tablet.
 
     Raises:
-        Corrupt: what it has is damaged, or may be missing.
+        Corrupt: records of the group are damaged, or may be missing.
     """
     found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
     if found.missing:
@@ -158,7 +158,7 @@ def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaListing:
-    """One replica in a directory, as its superblock and metadata say; `error`: why they cannot be read."""
+    """One replica in a directory, by its superblock and metadata; `error`: why they cannot be read."""
 
     group: TabletId
     stage: str
@@ -199,7 +199,7 @@ def _listed(
 
 
 def changeable(files: Files, directory: str, group: TabletId) -> None:
-    """Make sure that a replica may be open at the next start: else its metadata are not asked.
+    """Check that a replica is opened at the next start; otherwise its consensus metadata have no effect.
 
     Args:
         files: the file system.
@@ -207,7 +207,8 @@ def changeable(files: Files, directory: str, group: TabletId) -> None:
         group: id of the tablet.
 
     Raises:
-        InvalidArgument: it is LOST, or was deleted, or is half a copy. Corrupt: its superblock is damaged.
+        InvalidArgument: it is LOST, was deleted, or is an incomplete copy. Corrupt: its superblock is
+            damaged.
     """
     superblock = Superblocks(files, directory).load(group)
     if superblock is None or superblock.stage is ReplicaStage.READY:
@@ -227,7 +228,7 @@ def problems(files: Files, directory: str, read: Callable[[TabletId, str], objec
     Args:
         files: the file system.
         directory: of the server.
-        read: looks at the data of a replica, its group and their directory; raises Corrupt or BadVersion.
+        read: reads the data of a replica, by group and directory; raises Corrupt or BadVersion.
     """
     listed = replicas(files, directory)
     found = [f"{r.group}: {r.error}" for r in listed if r.error]

@@ -30,15 +30,15 @@ class RecoveryPlan:
     """State of a damaged replica, and the state in which it continues.
 
     Attributes:
-        group: whose replica.
+        group: id of the tablet.
         server: whose directory it is.
-        why: its log is not believed.
-        cut: what its files stand for.
-        rows: in its files.
-        before: the committed configuration, as its metadata say.
-        last: the last entry that it goes on with: of the files, or of the log where that continues them.
-        known: index up to which entries are known to have been there; some may be lost above `last`.
-        after: the configuration with this server only; equal to `before`: it has it already.
+        why: the reason why its log is not used.
+        cut: of its files.
+        rows: number of rows in its files.
+        before: the committed configuration in its metadata.
+        last: op id after which it continues: of the files' cut, or of the log where that continues the files.
+        known: highest index that the replica is known to have had; entries above `last` are lost.
+        after: the configuration with this server only; equal to `before` if nothing has to be done.
     """
 
     group: TabletId
@@ -63,23 +63,23 @@ class RecoveryPlan:
 
     @property
     def given_up(self) -> tuple[Member, ...]:
-        """The members that go."""
+        """Members that are removed."""
         return tuple(m for m in self.before.members if m.uuid != self.server)
 
 
 def look(
     files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
 ) -> RecoveryPlan:
-    """Return what is left of a replica.
+    """Return the plan to recover a replica from what is left of it.
 
     Args:
         files: the file system.
         directory: of the server.
         group: whose replica.
-        read: opens the data in a directory and reads all rows: what they stand for, and how many they are.
+        read: reads all rows in a directory; returns the cut of the files and the number of rows.
 
     Raises:
-        NotFound: no such replica. InvalidArgument: it is not LOST, or cannot be the one.
+        NotFound: no such replica. InvalidArgument: it is not LOST, or has no data.
         Corrupt, BadVersion: its files or metadata are damaged too. OSError.
     """
     server = inspection.owner(files, directory).uuid
@@ -137,7 +137,7 @@ def _stage(files: Files, directory: str, group: TabletId) -> ReplicaStage:
 
 
 def _loss(files: Files, directory: str, group: TabletId) -> str:
-    """Return what is wrong with the log of a group; empty: nothing that is seen now."""
+    """Return the damage of a group's log; empty: none was found."""
     try:
         inspection.logged(files, directory, group)
     except Corrupt as err:
@@ -147,7 +147,7 @@ def _loss(files: Files, directory: str, group: TabletId) -> str:
 
 
 def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> RecoveredGroup:
-    """Return what the log has of a group, if it is whole and continues the files; else nothing."""
+    """Return a group's content of the log if it is intact and continues the files; otherwise an empty one."""
     try:
         found = inspection.logged(files, directory, group)
         bootstrap.fit(found, cut)
@@ -159,7 +159,7 @@ def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> Reco
 def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
     """Make a replica the only member of its group; durable. Return the path of the metadata's backup.
 
-    What the log has of the group was forgotten before, unless the log continues the files.
+    The caller has voided the group's log before, unless the log continues the files.
 
     Args:
         files: the file system.

@@ -20,25 +20,25 @@ from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.format import group_bytes
 
 MOST_TERM = 1 << 62
-"""Peers refuse what is above it."""
+"""Maximum term, above which peers refuse messages."""
 
 
 def rewritten(
     known: StoppedReplica, group: TabletId, peers: Sequence[Member], *, force: bool
 ) -> Configuration:
-    """Return the configuration that an operator wants, as metadata can hold it.
+    """Return the configuration that an operator gives, with the op id under which metadata store it.
 
-    It comes in the place of the committed one, with its id; or with that of a later one in the log, which
-    would be taken up again otherwise; or with that of the log's end, see `StoppedReplica.decided`.
+    It replaces the committed one under its op id; or under that of a later one in the log, which would
+    otherwise become active again; or under that of the log's end, see `StoppedReplica.decided`.
 
     Args:
-        known: the replica as its directory has it.
+        known: state of the replica in the directory.
         group: id of the tablet.
-        peers: the members that are wanted.
-        force: also when the configuration may lose acknowledged writes.
+        peers: members of the new configuration.
+        force: return it even if it may lose acknowledged writes.
 
     Raises:
-        InvalidArgument: it cannot be, or needs `force`.
+        InvalidArgument: the configuration is invalid, or needs `force`.
     """
     if known.server.uuid not in [m.uuid for m in peers]:
         raise InvalidArgument(
@@ -67,9 +67,9 @@ def rewritten(
 def rewrite(
     files: Files, directory: str, group: TabletId, known: StoppedReplica, after: Configuration
 ) -> str:
-    """Put a configuration into the metadata; return the path of the backup, empty: it says this already.
+    """Write a configuration to the metadata; return the path of the backup; empty: unchanged.
 
-    Where it gives somebody up, the term goes far beyond those of the lost (see `TERM_GAP`).
+    If it removes members, the term is set far beyond theirs (see `TERM_GAP`).
 
     Args:
         files: the file system.
@@ -88,7 +88,7 @@ def rewrite(
 def set_term(
     files: Files, directory: str, group: TabletId, known: StoppedReplica, term: int
 ) -> str:
-    """Raise a replica's term, without a vote in it; return the path of the backup, empty: it has it already.
+    """Raise a replica's term, without a vote; return the path of the backup; empty: unchanged.
 
     Args:
         files: the file system.
@@ -98,7 +98,7 @@ def set_term(
         term: the new term; not below the present one.
 
     Raises:
-        InvalidArgument: terms never fall, or it is beyond all terms.
+        InvalidArgument: the term is below the present one, or above the maximum.
     """
     if term == known.hard_state.term and known.hard_state.vote is None:
         return ""
@@ -113,12 +113,12 @@ def set_term(
 def put(
     files: Files, directory: str, group: TabletId, hard_state: HardState, config: Configuration
 ) -> str:
-    """Replace a group's metadata; return the path of the backup of what was there.
+    """Replace a group's metadata; return the path of the backup.
 
     Args:
         files: the file system.
         directory: of the server.
-        group: whose metadata.
+        group: id of the tablet.
         hard_state: term and vote.
         config: the committed configuration.
     """
@@ -136,11 +136,11 @@ def member(text: str, config: Configuration) -> Member:
     """Return the voter that an operator names.
 
     Args:
-        text: `UUID:HOST:PORT/PEER_HOST:PEER_PORT`, or `UUID` alone for a member of `config` as it is there.
+        text: `UUID:HOST:PORT/PEER_HOST:PEER_PORT`, or only `UUID` for an unchanged member of `config`.
         config: where addresses are looked up.
 
     Raises:
-        InvalidArgument: it is neither.
+        InvalidArgument: the text is neither.
     """
     uuid, _, where = text.partition(":")
     group_bytes(uuid)  # as a tablet's id, 32 hex digits

@@ -1,7 +1,7 @@
-"""View of one tablet's group, from the answers of all its servers.
+"""View of one tablet's group, from the responses of all its servers.
 
-Commands that change members decide on it. It is taken anew for each decision, so a command that was killed
-continues where it stopped.
+Commands that change members decide by it. It is read again for each decision, so that a command that was
+killed can be repeated.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_MS = 3_000
 ENDED = ("DONE", "FAILED", "CANCELLED")
-"""Stages in which a copy is over; the server's own word for it."""
+"""Stages of ended copies, as servers report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterServer:
-    """One tablet server, as the masters know it, or a group's configuration."""
+    """One tablet server, as listed by the masters or in a group's configuration."""
 
     uuid: ServerUuid
     address: str
@@ -39,9 +39,9 @@ class ReplicaView:
     """State of one replica, as its server reports it.
 
     Attributes:
-        status: its own word; None: it has none.
-        copy: the copy that it makes or made of this tablet; None: none is known.
-        silent: why the server did not answer; empty: it did.
+        status: as reported by the server; None: it has no replica.
+        copy: progress of its copy of this tablet; None: there is none.
+        silent: the error of a server that did not answer; empty: it answered.
     """
 
     status: pb.TabletStatus | None = None
@@ -50,17 +50,17 @@ class ReplicaView:
 
     @property
     def state(self) -> str:
-        """Its state, by the names of reports; empty: none is here, or nobody knows."""
+        """State of the replica, as in reports; empty: there is none, or it is not known."""
         return "" if self.status is None else self.status.report.state
 
     @property
     def there(self) -> bool:
-        """True if the server has a replica, whatever its state; a tombstone is none."""
+        """True if the server has a replica in any state but TOMBSTONED."""
         return self.state not in ("", "TOMBSTONED")
 
     @property
     def has_data(self) -> bool:
-        """True if it is a member with data, no witness."""
+        """True if it is a member with data, not a witness."""
         return self.status is not None and bool(self.status.report.table_id)
 
     @property
@@ -76,7 +76,7 @@ class GroupView:
     Attributes:
         tablet: its id.
         servers: all tablet servers that are known, by uuid.
-        replicas: by uuid of the server; those that were asked.
+        replicas: of the servers that were asked, by uuid.
     """
 
     tablet: str
@@ -84,12 +84,12 @@ class GroupView:
     replicas: Mapping[str, ReplicaView]
 
     def of(self, server: ClusterServer) -> ReplicaView:
-        """Return what a server said."""
+        """Return the state of a server's replica."""
         return self.replicas.get(server.uuid, ReplicaView(silent="was not asked"))
 
     @property
     def leader(self) -> ClusterServer | None:
-        """The server that leads it in the highest term; None: none that answers."""
+        """The server that leads in the highest term; None: no leader answers."""
         leading = [
             (r.status.report.consensus.term, uuid)
             for uuid, r in self.replicas.items()
@@ -104,7 +104,7 @@ class GroupView:
 
     @property
     def config(self) -> Configuration | None:
-        """The committed configuration, by the leader's word; without a leader the newest known."""
+        """The committed configuration of the leader; without a leader the newest one reported."""
         told = [self.status] if self.status else [r.status for r in self.replicas.values()]
         known = [
             convert.configuration_from_proto(s.report.consensus) for s in told if s is not None
@@ -121,11 +121,11 @@ class GroupView:
         )
 
     def member(self, server: ClusterServer) -> Member | None:
-        """Return a server's place in the committed configuration."""
+        """Return the member of a server in the committed configuration."""
         return None if self.config is None else self.config.get(server.uuid)
 
     def peer(self, server: ClusterServer) -> pb.PeerReport | None:
-        """Return what the leader knows of a server."""
+        """Return the leader's status of a peer."""
         peers = () if self.status is None else self.status.peers
         return next((p for p in peers if p.uuid == server.uuid), None)
 
@@ -144,7 +144,7 @@ class ServerDirectory(Protocol):
     servers: dict[str, ClusterServer]
 
     async def learn(self) -> None:
-        """Bring `servers` up to date with the masters."""
+        """Update `servers` from the masters."""
         ...
 
     def find(self, name: str, group: GroupView | None = None) -> ClusterServer:
@@ -152,7 +152,7 @@ class ServerDirectory(Protocol):
         ...
 
     async def check(self, server: ClusterServer) -> None:
-        """Verify that a server answers and has the uuid and the cluster id expected of it."""
+        """Check that a server answers and has the expected uuid and cluster id."""
         ...
 
 
@@ -169,7 +169,7 @@ class TServerDirectory:
         self.servers: dict[str, ClusterServer] = {}
 
     async def learn(self) -> None:
-        """Ask the masters which tablet servers there are."""
+        """Update `servers` from the masters."""
         listed = await self.core.servers()
         self.id = listed.cluster_id
         for s in listed.servers:
@@ -236,7 +236,7 @@ async def ask(
 
 
 async def view(directory: ServerDirectory, tablet: str) -> GroupView:
-    """Ask all servers of a directory for their replica of a tablet.
+    """Return the view of a tablet's group from all servers of a directory.
 
     Raises:
         NotFound: none that answers has one, or a tombstone of one.

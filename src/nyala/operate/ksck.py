@@ -1,6 +1,6 @@
 """Checks of `nyala cluster ksck`: the masters' reports against each replica's own.
 
-Read-only. Each replica is asked at its server, not at the masters.
+Read-only. The state of each replica is read from its server, not from the masters.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ ASK_MS = 5_000
 ENDED = ("DONE", "FAILED", "CANCELLED")
 """Stages of copies that are over."""
 BEHIND = 10_000
-"""Entries that a replica may lag behind its leader; more is a problem."""
+"""Maximum number of entries that a replica may lag behind its leader without a problem."""
 STUCK_MS = 10_000
-"""So is one that has acknowledged nothing for so long, though it lacks entries."""
+"""Time without an acknowledgement after which a replica that lacks entries is a problem, in milliseconds."""
 DROPPED = "DROPPED"
 """State of a tablet whose range was dropped: readable at earlier times, and repaired, until it is deleted."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
@@ -55,7 +55,7 @@ class ClusterHealth:
         }
 
     def states(self) -> list[tuple[str, str, int]]:
-        """Return how many replicas of tables there are of each state and role."""
+        """Return the number of replicas of tables in each state and role."""
         counts = Counter((r[3], r[4]) for r in self.replicas)
         return [(*key, counts[key]) for key in sorted(counts)]
 
@@ -64,7 +64,7 @@ async def check(core: ClientCore) -> ClusterHealth:
     """Check a whole cluster.
 
     Raises:
-        TimedOut: no master leads; nothing else can be said then.
+        TimedOut: no master leads; nothing else can be checked then.
     """
     health = ClusterHealth()
     listed = await core.servers()
@@ -185,7 +185,7 @@ async def _check_table(
 
 
 def named(table: str, tablet: pb.TabletLocation) -> str:
-    """Return a tablet as problems name it; one of a dropped range serves reads of its history."""
+    """Return the name of a tablet in problems."""
     kept = " (of a dropped range, kept for its history)" if tablet.state == DROPPED else ""
     return f"table {table}, tablet {tablet.id}{kept}"
 
@@ -223,7 +223,7 @@ def _tablet_problems(
 def _there(
     tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
 ) -> list[tuple[pb.ReplicaLocation, pb.TabletStatus]]:
-    """Return the replicas of a tablet that told something of themselves."""
+    """Return the replicas of a tablet that were reported."""
     told = [(r, replicas.get(r.uuid, {}).get(tablet.id)) for r in tablet.replicas]
     return [(r, status) for r, status in told if status is not None]
 

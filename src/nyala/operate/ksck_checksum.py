@@ -1,7 +1,7 @@
-"""Checks of `nyala cluster ksck --checksum`: the replicas of each tablet are summed up at one snapshot.
+"""Checks of `nyala cluster ksck --checksum`: checksums of all replicas of each tablet at one snapshot.
 
-The leader fixes the time, now; the others wait until they have reached it. A tablet of a dropped range is
-summed up at the last time at which it had rows. Read-only, few tablets at a time.
+The leader chooses the present time, and the others wait until they have reached it. A tablet of a dropped
+range is read at the last time at which it had rows. Read-only, few tablets at a time.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from nyala.wire.proto import reads_pb2
 
 TABLETS_AT_ONCE = 4
 SCHEMA_TRIES = 3
-"""A table that is altered meanwhile is summed up again: replicas learn of it at different moments."""
+"""Number of tries per table: replicas apply a concurrent alteration at different times."""
 ASK_MS = 5_000
 
 
@@ -29,10 +29,10 @@ class Sum:
         table: name of the table.
         tablet: id of the tablet.
         address: public address of the replica's server.
-        at: hybrid time of the snapshot; 0: it told nothing.
-        rows: that were summed up.
+        at: hybrid time of the snapshot; 0: no response.
+        rows: number of rows.
         checksum: 16 hex digits; empty: see `note`.
-        note: why there is none.
+        note: the reason why there is no checksum.
     """
 
     table: str
@@ -49,11 +49,11 @@ Answer = reads_pb2.ChecksumResponse | NyalaError
 
 
 async def compare(core: ClientCore, timeout_ms: int) -> tuple[list[Sum], list[str]]:
-    """Return what the replicas of all tablets told, and the problems, none exactly when all were equal.
+    """Return the checksums of all replicas, and the problems; none exactly if all are equal.
 
     Args:
         core: of a client.
-        timeout_ms: for all of it.
+        timeout_ms: deadline, from now.
 
     Raises:
         TimedOut: no master leads.
@@ -100,9 +100,9 @@ class _Comparison:
         return sums, [f"{where}: {problem}" for problem in _problems(sums, told)]
 
     async def _ask_all(self) -> list[Answer]:
-        """Return the answers in the replicas' order; the first one that leads fixes the time.
+        """Return the checksums in the replicas' order; the leader chooses the time.
 
-        That of a dropped range is known: its rows ended at `dropped_at`.
+        The time of a dropped range is known: its rows ended at `dropped_at`.
         """
         refused: list[Answer] = []
         for number, replica in enumerate(self._replicas):

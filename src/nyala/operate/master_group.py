@@ -1,6 +1,6 @@
 """Changes of the masters: the steps of any group's members, on the masters' own group.
 
-`MasterGroup` needs a client and no command line. Killed at any point, it is run again and continues.
+An operation that was killed at any point continues when it is repeated.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 START_MS = 15_000
-"""Time for a process that was just started to answer."""
+"""Time in which a process that was just started has to answer, in milliseconds."""
 
 
 class MasterDirectory:
@@ -39,10 +39,10 @@ class MasterDirectory:
         self.servers: dict[str, ClusterServer] = {}
 
     async def learn(self) -> None:
-        """Ask those masters that answer which masters there are.
+        """Update the masters from those that answer.
 
         Raises:
-            Unavailable: none of them knows of a group.
+            Unavailable: none of them is in a group.
         """
         known = dict.fromkeys(self.core.masters.known)
         newest: pb.MasterStatusResponse | None = None
@@ -74,7 +74,7 @@ class MasterDirectory:
         return answer
 
     async def info(self, address: str) -> pb.ServerInfoResponse:
-        """Ask a process who it is. Raises what it answers."""
+        """Return the registration of a process. Raises its error."""
         answer: pb.ServerInfoResponse = await self.core.env.rpc.call(
             address, methods.SERVER_INFO, pb.ServerInfoRequest(), timeout_ms=3_000
         )
@@ -84,7 +84,7 @@ class MasterDirectory:
         """Return the master that runs at an address, which may be new.
 
         Raises:
-            Unavailable: none does. InvalidArgument: it is no master, or has the uuid of another one.
+            Unavailable: no process answers. InvalidArgument: it is no master, or has the uuid of another one.
             Forbidden: it belongs to another cluster.
         """
         try:
@@ -127,7 +127,7 @@ class MasterDirectory:
         return found
 
     async def check(self, server: ClusterServer) -> None:
-        """Make sure that a master answers, and is who it is held for. Raises as `meet`."""
+        """Check that a master answers and has the expected uuid. Raises as `meet`."""
         if await self.meet(server.address) != server:
             raise Forbidden(
                 f"at {server.address} there is another master than {server.uuid}; stop that one, and start "
@@ -169,13 +169,13 @@ class MasterGroup:
         return await self._membership.look()
 
     async def add(self, address: str) -> GroupView:
-        """Make the new master at this address one of the masters; it votes on return, or did before.
+        """Add the new master at an address; it is a voter on return. Idempotent.
 
-        It is added without a vote, gets a copy of the catalog, and is made a voter when it has caught up.
+        It is added as a non-voter, gets a copy of the catalog, and is promoted when it has caught up.
 
         Raises:
             Unavailable, TimedOut: it does not answer, or no progress for `patience_ms`.
-            InvalidArgument, Forbidden: what runs there cannot be a master of this cluster.
+            InvalidArgument, Forbidden: the process there cannot be a master of this cluster.
         """
         await self.directory.learn()
         server = await self._started(address)
@@ -183,7 +183,7 @@ class MasterGroup:
         return await self._followed(await self._membership.add(server.uuid, MemberKind.VOTER))
 
     async def _started(self, address: str) -> ClusterServer:
-        """Return the master at an address, which may just be starting. Raises as `MasterDirectory.meet`."""
+        """Return the master at an address, which may still be starting. Raises as `MasterDirectory.meet`."""
         env = self._core.env
         end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
         while True:
@@ -195,16 +195,16 @@ class MasterGroup:
             await env.tasks.sleep_ms(POLL_MS)
 
     async def remove(self, name: str) -> GroupView:
-        """Take a master out, and delete its catalog; the leader hands leadership over first.
+        """Remove a master and delete its catalog; a leader transfers leadership first. Idempotent.
 
-        One that does not answer finds out by itself when it is back. Who is no master is none: nothing to do.
+        A master that does not answer detects its removal when it runs again.
 
         Args:
             name: its uuid, or its public address.
 
         Raises:
             InvalidArgument: it is the only one.
-            TimedOut: nothing went on, for instance since too few of those that stay answer.
+            TimedOut: no progress for `patience_ms`, for instance because too few of the other masters answer.
         """
         group = await self.look()
         self._tservers = await self._alive()
@@ -212,7 +212,7 @@ class MasterGroup:
             server = self.directory.find(name, group)
         except NotFound:
             try:
-                server = await self.directory.meet(name)  # taken out before, and still there
+                server = await self.directory.meet(name)  # removed before, and still running
             except NyalaError:
                 return await self._followed(group)
         member = group.member(server)
@@ -223,10 +223,10 @@ class MasterGroup:
         return await self._followed(await self._membership.remove(server.uuid))
 
     async def _followed(self, group: GroupView) -> GroupView:
-        """Wait until all tablet servers report to these masters: who is none now may be stopped.
+        """Wait until all tablet servers report to these masters, so that removed ones may be stopped.
 
         Raises:
-            TimedOut: some that live do not, within `patience_ms`.
+            TimedOut: some live servers do not, within `patience_ms`.
         """
         env = self._core.env
         masters = {m.address for m in group.config.members if m.voter} if group.config else set()
@@ -245,7 +245,7 @@ class MasterGroup:
         return group
 
     async def _stale(self, masters: set[str]) -> list[str]:
-        """Return the tablet servers that report to other masters, or live and do not say to whom."""
+        """Return the tablet servers that report to other masters, or are live and do not answer."""
         alive = await self._alive()
         asked = list(dict.fromkeys([*self._tservers, *alive]))
         infos = await asyncio.gather(*(self._info(a) for a in asked))
@@ -256,7 +256,7 @@ class MasterGroup:
         ]
 
     async def _alive(self) -> list[str]:
-        """Return the tablet servers that live, by the leader's word; one just elected knows few."""
+        """Return the live tablet servers of the leader's list; a new leader knows few."""
         listed = await self._core.servers()
         return [s.address for s in listed.servers if s.role == "tserver" and s.alive]
 

@@ -1,4 +1,4 @@
-"""RPCs about members of one tablet, each to the server that executes it."""
+"""RPCs about the members of one tablet, each sent to the server that executes it."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class CopyFailed(NyalaError):
 
 
 class MemberRpcs:
-    """Sends the orders about one tablet.
+    """Sender of orders about one tablet.
 
     Args:
         directory: the servers that may have replicas.
@@ -31,11 +31,11 @@ class MemberRpcs:
         self._begun = 0  # copies
 
     def begin(self) -> None:
-        """Reset the count of copies tried."""
+        """Reset the number of copies tried."""
         self._begun = 0
 
     async def change(self, group: GroupView, *edits: tuple[str, Member]) -> None:
-        """Change members of the configuration that `group` shows; committed on return."""
+        """Change members of the configuration in `group`; committed on return."""
         leader, config = group.leader, group.config
         assert leader is not None, "a change without a leader"
         assert config is not None, "a change without a configuration"
@@ -51,7 +51,7 @@ class MemberRpcs:
         await self._order(leader, methods.CHANGE_CONFIG, request)
 
     async def step_down(self, leader: ClusterServer, successor: ClusterServer | None) -> None:
-        """Hand leadership over; another leads on return."""
+        """Transfer leadership; another replica leads on return."""
         request = pb.LeaderStepDownRequest(
             destination_uuid=leader.uuid,
             cluster_id=self._directory.id,
@@ -72,13 +72,13 @@ class MemberRpcs:
         """Start a copy, or return the progress of the one under way.
 
         Args:
-            server: that is to get the replica.
-            source: that has it.
-            force: also from a replica that may lack acknowledged writes.
-            last: the copy that was made there before, which has failed; a few are tried.
+            server: the target.
+            source: server of the source replica.
+            force: copy even from a replica that may lack acknowledged writes.
+            last: the last copy to the target, if it failed; a few are tried.
 
         Raises:
-            CopyFailed: as those before this one did.
+            CopyFailed: too many copies have failed.
         """
         if last is not None and last.stage != "DONE" and self._begun >= COPY_TRIES:
             raise failure(last)
@@ -102,7 +102,7 @@ class MemberRpcs:
         await self._order(server, methods.CANCEL_COPY, request)
 
     async def delete(self, server: ClusterServer, group: GroupView) -> None:
-        """Delete a replica, unless it has learned of another configuration meanwhile."""
+        """Delete a replica, unless its configuration has changed meanwhile."""
         seen = group.of(server).status
         assert seen is not None, f"nothing of {self._tablet} is on {server}"
         at = seen.report.consensus
@@ -118,7 +118,7 @@ class MemberRpcs:
         await self._order(server, methods.DELETE_TABLET, request)
 
     async def witness(self, server: ClusterServer, group: GroupView) -> None:
-        """Make a log without data that begins after what the leader has applied."""
+        """Create a log without data that begins after the leader's last applied entry."""
         leader = group.status
         assert leader is not None, "a witness without a leader"
         request = pb.CreateWitnessRequest(
@@ -143,6 +143,6 @@ def failure(copy: pb.CopyProgress) -> CopyFailed:
 
 
 def tenths(copy: pb.CopyProgress) -> str:
-    """Return how far a copy is, in words that change ten times at most in each of its stages."""
+    """Return the progress of a copy as text, which changes at most ten times in each stage."""
     done = 10 * copy.bytes_done // copy.bytes_total if copy.bytes_total else 0
     return f"{copy.stage} {10 * done} % of {copy.bytes_total} bytes"

@@ -16,7 +16,7 @@ from nyala.raft.membership import Member
 
 
 class MemberKind(StrEnum):
-    """Kind of a member, as commands name it."""
+    """Kind of a member, as in commands."""
 
     VOTER = "VOTER"
     NON_VOTER = "NON_VOTER"
@@ -28,8 +28,8 @@ class MemberStep:
     """One step.
 
     Attributes:
-        words: for an operator.
-        act: does it; None: the servers are at it, and it is waited for.
+        words: description for operators.
+        act: executes the step; None: the servers are executing it.
     """
 
     words: str
@@ -44,22 +44,22 @@ _FRESH = {
 
 
 def kind_of(member: Member) -> MemberKind:
-    """Return what a member is, or is on its way to be."""
+    """Return the kind that a member has, or is to become."""
     if not member.electable:
         return MemberKind.WITNESS
     return MemberKind.VOTER if member.voter or member.promote else MemberKind.NON_VOTER
 
 
 def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
-    """Refuse what a member cannot become without losing something.
+    """Check that a member can become another kind without loss.
 
     Args:
-        group: as it is.
+        group: present view of the group.
         server: of the member.
         kind: the wanted kind of member.
 
     Raises:
-        InvalidArgument: it is another kind of member, or a voter whose promises are lost.
+        InvalidArgument: it is another kind of member, or a voter whose vote is lost.
     """
     member, there = group.member(server), group.of(server)
     if kind is MemberKind.WITNESS and (there.state == "TOMBSTONED" or there.has_data):
@@ -78,10 +78,10 @@ def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
 
 
 class MemberSteps:
-    """Decides the next step.
+    """Choice of the next step.
 
     Args:
-        orders: by which steps are done.
+        orders: executes the steps.
     """
 
     def __init__(self, orders: MemberRpcs) -> None:
@@ -93,7 +93,7 @@ class MemberSteps:
         """Return the next step until a server is a member of this kind; None: it is.
 
         Args:
-            server: that becomes a member.
+            server: the member.
             kind: the wanted kind of member.
             group: as it is.
         """
@@ -102,7 +102,9 @@ class MemberSteps:
         member, there = group.member(server), group.of(server)
         if member is None:
             if there.there and group.config is not None and server.uuid in group.config.lost:
-                return self.deleting(server, group)  # it may have what the group went on without
+                return self.deleting(
+                    server, group
+                )  # it may have entries that the group has replaced
             return self._change(
                 group, f"add {server} as {_FRESH[kind]}", ("add", _fresh(server, kind))
             )
@@ -130,9 +132,9 @@ class MemberSteps:
     def replacing(
         self, old: ClusterServer, new: ClusterServer, group: GroupView
     ) -> MemberStep | None:
-        """Return the next step until `new` is a voter that will take the place of `old`; None: it is.
+        """Return the next step until `new` is a voter that replaces `old`; None: it is.
 
-        The one that goes is marked, so that who looks later can tell a move from a group that grows.
+        The member to be removed is marked `replace`, which distinguishes a move from a growing group.
 
         Args:
             old: server of the voter that leaves.
@@ -140,7 +142,7 @@ class MemberSteps:
             group: as it is.
 
         Raises:
-            InvalidArgument: both were voters before, and none of them in the other's place.
+            InvalidArgument: both are voters, and neither is marked as replaced.
         """
         if wait := _unsettled(group):
             return wait
@@ -158,7 +160,7 @@ class MemberSteps:
         return self.becoming(new, MemberKind.VOTER, group)
 
     def leaving(self, server: ClusterServer, group: GroupView) -> MemberStep | None:
-        """Return the next step until a server is no member and has no replica; None: it is so."""
+        """Return the next step until a server is no member and has no replica; None: reached."""
         if wait := _unsettled(group):
             return wait
         there, member = group.of(server), group.member(server)
@@ -182,7 +184,7 @@ class MemberSteps:
         return MemberStep(f"delete the replica of {server}; its vote stays as a tombstone", order)
 
     def _filling(self, server: ClusterServer, member: Member, group: GroupView) -> MemberStep:
-        """A member that has no data gets a copy of the leader's."""
+        """Return the step that copies the leader's data to a member without data."""
         there, leader = group.of(server), group.leader
         assert leader is not None, "settled without a leader"
         if there.silent:
@@ -201,7 +203,7 @@ class MemberSteps:
     def _witnessing(
         self, server: ClusterServer, member: Member, group: GroupView
     ) -> MemberStep | None:
-        """A witness is a non-voter until it has a log, then a voter that never stands."""
+        """Return the next step of a witness: a non-voter until it has a log, then not electable."""
         if member.voter:
             return None
         there, leader = group.of(server), group.status

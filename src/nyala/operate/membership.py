@@ -17,10 +17,11 @@ from nyala.operate.member_steps import MemberKind, MemberStep, MemberSteps, chec
 
 POLL_MS = 100
 LACKING_MS = 5_000
-"""Time for which a leader has to report that its log lacks what a non-voter with data needs."""
+"""Time for which a leader has to report that its log lacks entries that a non-voter needs, in milliseconds.
+"""
 SILENT_MS = 3_000
-"""Time for which a removed server has to be silent before its data are left there: a server that was just
-started, or is busy for a moment, is not dead.
+"""Time of silence after which a removed server counts as dead and its data are left there, in milliseconds: a
+server that was just started, or is busy for a moment, is not dead.
 """
 
 
@@ -31,8 +32,8 @@ Decide = Callable[[GroupView], MemberStep | None]
 class Membership:
     """The members of one tablet, changed one step at a time. On the client's loop.
 
-    Each step is decided on a new view of the group and is a compare-and-set, so a command that was killed or
-    lost an answer is run again: it continues, or finds everything done.
+    Each step is decided on a new view of the group and is a compare-and-set, so that a command that was
+    killed or lost a response can be repeated.
 
     Args:
         core: a client of the cluster.
@@ -44,7 +45,7 @@ class Membership:
     Attributes:
         done: the steps taken.
         directory: the servers that may have replicas.
-        steps: makes the steps.
+        steps: choice of the next step.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Membership:
         self._silent_us: dict[str, int] = {}
 
     async def look(self) -> GroupView:
-        """Return the group as it is, with all servers that the masters know now. Raises NotFound."""
+        """Return the present view of the group, with all servers of the masters. Raises NotFound."""
         await self.directory.learn()
         return await view(self.directory, self.tablet)
 
@@ -77,10 +78,10 @@ class Membership:
         return self.directory.find(name, group), group
 
     async def drive(self, decide: Decide) -> GroupView:
-        """Take steps until `decide` returns None, and return the group as it is then.
+        """Execute steps until `decide` returns None; return the view of the group then.
 
         Raises:
-            TimedOut: no progress for `patience_ms`. NyalaError: a step was refused for good.
+            TimedOut: no progress for `patience_ms`. NyalaError: a step was refused.
         """
         clock, tasks = self.core.env.clock, self.core.env.tasks
         said = answer = ""
@@ -107,22 +108,22 @@ class Membership:
                 try:
                     await step.act()
                 except (Retryable, OutcomeUnknown, CasFailed) as err:
-                    answer = err.message  # what came of it the next look tells
+                    answer = err.message  # its effect is in the next view
                 else:
                     self.done.append(step.words)
                     continue
             await tasks.sleep_ms(POLL_MS)
 
     async def add(self, name: str, kind: MemberKind = MemberKind.VOTER) -> GroupView:
-        """Make a server a member, with all of its data; it is one on return, or was one before.
+        """Make a server a member with all data; it is one on return. Idempotent.
 
         Args:
             name: uuid or address of the server.
-            kind: what it is to be.
+            kind: wanted kind of member.
 
         Raises:
             NotFound: unknown tablet or server. Forbidden: the server belongs to another cluster.
-            InvalidArgument: it cannot be made that. Unavailable: it does not answer.
+            InvalidArgument: it cannot become that. Unavailable: it does not answer.
             TimedOut: no progress for `patience_ms`.
         """
         server, group = await self.find(name)
@@ -131,7 +132,7 @@ class Membership:
         return await self._becoming(server, partial(self.steps.becoming, server, kind))
 
     async def change_type(self, name: str, kind: MemberKind) -> GroupView:
-        """Make a member something else; raises as `add`, and InvalidArgument when it is no member."""
+        """Change the kind of a member. Raises as `add`, and InvalidArgument if it is no member."""
         server, group = await self.find(name)
         if group.config is not None and group.member(server) is None:
             raise InvalidArgument(f"{server} is no member of {self.tablet}: add_replica adds it")
@@ -139,15 +140,15 @@ class Membership:
         return await self._becoming(server, partial(self.steps.becoming, server, kind))
 
     async def remove(self, name: str) -> GroupView:
-        """Remove a member and its data; what it promised stays there as a tombstone. Raises as `add`.
+        """Remove a member and its data; a tombstone keeps its vote. Raises as `add`.
 
-        Of a server that does not answer the data stay, until they are deleted when it is back.
+        The data of a server that does not answer are deleted when it runs again.
         """
         server, _ = await self.find(name)
         return await self._leaving(server)
 
     async def move(self, old: str, new: str) -> GroupView:
-        """Put a voter on `new` in the place of the one on `old`: add, wait for promotion, remove.
+        """Move a voter from `old` to `new`: add, wait for promotion, remove.
 
         Raises:
             InvalidArgument: neither of them is a member, or both are voters. Otherwise as `add`.
@@ -194,7 +195,7 @@ class Membership:
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
     async def _becoming(self, server: ClusterServer, decide: Decide) -> GroupView:
-        """Drive, and delete a replica first that the group's logs can no longer bring up to date."""
+        """Execute steps; delete a replica first that the group's logs can no longer bring up to date."""
         self._orders.begin()
 
         def decided(group: GroupView) -> MemberStep | None:
@@ -206,7 +207,7 @@ class Membership:
         return await self.drive(decided)
 
     async def _leaving(self, server: ClusterServer) -> GroupView:
-        """Drive; a server counts as dead only after `SILENT_MS`."""
+        """Execute steps; a server counts as dead only after `SILENT_MS`."""
 
         def decided(group: GroupView) -> MemberStep | None:
             step = self.steps.leaving(server, group)
@@ -235,7 +236,7 @@ class Membership:
 
 
 def _state(group: GroupView) -> object:
-    """Return what differs when something went on."""
+    """Return a value that changes with every progress of the group."""
     status, config = group.status, group.config
     coming = () if config is None else config.promoting
     peers = [] if status is None else [(p.uuid, p.match) for p in status.peers if p.uuid in coming]

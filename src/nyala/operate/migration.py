@@ -8,12 +8,12 @@ from nyala.operate.master_group import MasterGroup
 
 
 async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> GroupView:
-    """Make the new masters at these addresses masters too; killed at any point, it goes on when begun again.
+    """Add the new masters at these addresses. If it is interrupted, repeating it continues.
 
     Raises:
         InvalidArgument: there would be an even number of masters, or an address is named twice. Nothing was
             changed.
-        NyalaError: as `MasterGroup.add`; where one of them cannot be a master, nothing was changed.
+        NyalaError: as `MasterGroup.add`; if one of them cannot be a master, nothing was changed.
     """
     if not addresses or len(set(addresses)) != len(addresses):
         raise InvalidArgument("name the public address of each new master, each of them once")

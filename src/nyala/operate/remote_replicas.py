@@ -31,7 +31,7 @@ class RemoteReplica:
 
     @property
     def problem(self) -> str:
-        """Its problem; empty: none."""
+        """Problem of the replica; empty: none."""
         if self.state in ("RUNNING", "TOMBSTONED"):
             return ""
         return f"the replica of {self.tablet} is {self.state} {self.error}".rstrip()
@@ -83,14 +83,14 @@ def _copy_words(copy: pb.CopyProgress) -> str:
 async def copied(
     core: ClientCore, tablet: str, source_name: str, target_name: str, *, force: bool, tell: Tell
 ) -> pb.CopyProgress:
-    """Copy a replica to another server, and wait until it runs there; run again, it goes on waiting.
+    """Copy a replica to another server, and wait until it runs there. If repeated, it continues waiting.
 
     Args:
         core: a client of the cluster.
         tablet: its id.
-        source_name: uuid or address of the server that has it.
-        target_name: of the one that is to get it.
-        force: also from a replica that may lack acknowledged writes.
+        source_name: uuid or address of the source server.
+        target_name: uuid or address of the target server.
+        force: copy even from a replica that may lack acknowledged writes.
         tell: called with the action and its progress.
 
     Raises:
@@ -132,21 +132,21 @@ async def copied(
 
 
 async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:
-    """Delete a replica that its group does not count on; its vote stays as a tombstone.
+    """Delete a replica that its group does not need; a tombstone keeps its vote.
 
     Args:
         core: a client of the cluster.
         name: uuid or address of the server.
         tablet: its id.
-        force: also one that is a member of its group.
+        force: delete even a member of the group.
         tell: called with the action.
 
     Returns:
         Whether there was anything to delete.
 
     Raises:
-        NotFound: unknown tablet or server. InvalidArgument: the group counts on it.
-        CasFailed: it learned of another configuration meanwhile.
+        NotFound: unknown tablet or server. InvalidArgument: it is a member of the group.
+        CasFailed: its configuration has changed meanwhile.
     """
     directory = TServerDirectory(core)
     await directory.learn()
@@ -172,7 +172,7 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell
 
 
 def _at_stake(group: GroupView, server: ClusterServer) -> str:
-    """Return what a deletion may cost; empty: nothing."""
+    """Return the risk of a deletion; empty: none."""
     if group.config is None or group.member(server) is None:
         return ""
     if group.leader is None:

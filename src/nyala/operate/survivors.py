@@ -1,4 +1,4 @@
-"""Surviving replicas of a tablet: how far each is, and whether they are a majority (S1.36)."""
+"""Surviving replicas of a tablet: their logs, and the check for a majority (S1.36)."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ BROKEN = ("FAILED", "TOMBSTONED")
 
 @dataclass(frozen=True, slots=True)
 class ServerEndpoint:
-    """Uuid and address of a server to ask."""
+    """Uuid and address of a server."""
 
     uuid: str
     address: str
@@ -29,17 +29,17 @@ class Survivor:
     """One replica that answers.
 
     Attributes:
-        place: its server.
+        place: uuid and address of its server.
         table: name of its table.
         state: as in reports.
         role: as in reports.
-        term: of its group, as it knows.
+        term: its current term.
         last: op id of its last entry.
-        commit: the last index that it knows to be committed and has.
-        told: the highest index that it was told to be committed, and perhaps does not have.
+        commit: last index that it has and knows to be committed.
+        told: highest commit index that a leader has sent; it may lack the entry.
         committed: the last committed configuration.
         active: the configuration in force.
-        error: why it is FAILED.
+        error: the reason for FAILED.
     """
 
     place: ServerEndpoint
@@ -56,12 +56,12 @@ class Survivor:
 
     @property
     def healthy(self) -> bool:
-        """True if it takes part in its group."""
+        """True if it runs."""
         return self.state not in BROKEN
 
 
 def survivor(place: ServerEndpoint, status: pb.TabletStatus) -> Survivor:
-    """Return what a server says of its replica."""
+    """Return a survivor from a server's status of its replica."""
     return Survivor(
         place,
         status.table_name,
@@ -80,7 +80,7 @@ def survivor(place: ServerEndpoint, status: pb.TabletStatus) -> Survivor:
 async def replicas(
     env: Env, place: ServerEndpoint, tablets: Sequence[str]
 ) -> dict[str, Survivor] | None:
-    """Return a server's replicas of these tablets, or all; None when it does not answer.
+    """Return a server's replicas of some tablets, or all; None if it does not answer.
 
     Args:
         env: the environment: clock, tasks, files, calls.
@@ -108,7 +108,7 @@ async def replicas(
 async def of_tablets(
     env: Env, places: Iterable[ServerEndpoint], tablets: Sequence[str]
 ) -> dict[str, list[Survivor]]:
-    """Return the replicas of these tablets, or of all, that answer: by tablet, the most up-to-date first.
+    """Return the replicas of some tablets, or all, by tablet, the most up-to-date first.
 
     Args:
         env: the environment: clock, tasks, files, calls.
@@ -128,7 +128,7 @@ def _fitness(one: Survivor) -> tuple[bool, OpId, int, str]:
 
 
 def has_majority(found: Sequence[Survivor]) -> bool:
-    """Return whether those that answer are a majority of the newest configuration in force among them."""
+    """Return whether the survivors are a majority of the newest active configuration among them."""
     if not found:
         return False
     config = max((s.active for s in found if s.healthy), key=lambda c: c.id, default=None)

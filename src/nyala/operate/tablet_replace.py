@@ -19,8 +19,8 @@ class TabletReplacement:
         table: name of its table.
         state: in the catalog.
         members: of its configuration: uuid and address.
-        shown: uuids of live servers that have a replica which works.
-        successor: who has its key range now; itself, as long as it is not replaced.
+        shown: uuids of live servers with a working replica.
+        successor: id of the tablet with its key range now; its own id if it is not replaced.
     """
 
     tablet: str
@@ -37,7 +37,7 @@ class TabletReplacement:
 
     @property
     def told(self) -> list[str]:
-        """Lines that are shown before it is replaced."""
+        """Lines to show before the replacement."""
         lines = [f"tablet {self.tablet} of table {self.table}: {self.state}; its members are"]
         for uuid, address in self.members:
             there = "it has a replica" if uuid in self.shown else "it shows no replica that works"
@@ -54,7 +54,7 @@ class TabletReplacement:
         return lines
 
     def facts(self, changed: bool) -> dict[str, Any]:
-        """Return it for machines."""
+        """Return the values for JSON."""
         return {
             "tablet": self.tablet, "table": self.table, "state": self.state,
             "members": [uuid for uuid, _ in self.members], "shown_by": list(self.shown),
@@ -63,7 +63,7 @@ class TabletReplacement:
 
 
 def look(masters: str, tablet: str) -> TabletReplacement:
-    """Return what the leader master knows of a tablet; changes nothing.
+    """Return the leader master's state of a tablet, without changing anything.
 
     Raises:
         NotFound: no table has such a tablet.
@@ -77,11 +77,11 @@ def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
     Args:
         masters: comma-separated addresses.
         tablet: id of the tablet.
-        force: also when replicas of it still work.
+        force: replace it even if replicas still work.
 
     Raises:
         NotFound: no table has such a tablet.
-        InvalidArgument: replicas of it are there and it is not forced, or too few servers live.
+        InvalidArgument: it has working replicas and `force` is not given, or too few servers are live.
     """
     return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
 

@@ -1,4 +1,4 @@
-"""The unsafe change of configuration of a group that lost its majority: plan, order, wait."""
+"""Unsafe change of configuration of a group that lost its majority: plan, order, wait."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class UnsafeConfigPlan:
 
     Attributes:
         tablet: its id.
-        target: the survivor that is to lead.
-        keep: uuids that stay.
-        give_up: uuids that go, of the committed configuration and of the one in force.
-        cluster: that the servers belong to.
-        term: of the entry at least.
-        known: the highest index that somebody is known to have had.
-        doubts: why a careful person would not do it.
+        target: the survivor that is to become leader.
+        keep: uuids of members that stay.
+        give_up: uuids of members that are removed, of the committed and of the active configuration.
+        cluster: id of the cluster.
+        term: minimum term of the new entry.
+        known: highest index that any replica is known to have had.
+        doubts: risks of the change.
     """
 
     tablet: str
@@ -50,7 +50,7 @@ class UnsafeConfigPlan:
 
     @property
     def done(self) -> bool:
-        """True if the configuration is this one already."""
+        """True if the survivor has this configuration already."""
         active = self.target.active
         return bool(active.lost) and {m.uuid for m in active.members} == set(self.keep)
 
@@ -58,7 +58,7 @@ class UnsafeConfigPlan:
 async def plan(
     env: Env, tablet: str, target: ServerEndpoint, keep: Sequence[str]
 ) -> UnsafeConfigPlan:
-    """Ask the survivor, and every server that its configurations name.
+    """Make the plan from the survivor and every server in its configurations.
 
     Args:
         env: the environment: clock, tasks, files, calls.
@@ -136,7 +136,7 @@ class Outcome:
         changed: False: it had this configuration before.
         last: op id of the last entry that the survivor had before.
         config: op id of the configuration, committed.
-        leader: who leads now.
+        leader: uuid of the leader now.
     """
 
     changed: bool
@@ -146,11 +146,11 @@ class Outcome:
 
 
 async def carry_out(env: Env, todo: UnsafeConfigPlan) -> Outcome:
-    """Order it, and wait until the configuration is committed by a leader.
+    """Execute the plan, and wait until a leader has committed the configuration.
 
     Raises:
-        NyalaError: as the server refused it; nothing was changed then.
-        TimedOut: ordered, but no leader has committed it yet.
+        NyalaError: the server refused it; nothing was changed.
+        TimedOut: the order was executed, but no leader has committed the configuration yet.
     """
     answer = await env.rpc.call(
         todo.target.place.address,
@@ -182,5 +182,5 @@ async def carry_out(env: Env, todo: UnsafeConfigPlan) -> Outcome:
 
 
 def known_lost(todo: UnsafeConfigPlan, last: OpId) -> tuple[int, int] | None:
-    """Return the first and the last index known to be lost; None: of none it is known."""
+    """Return the first and the last index known to be lost; None: none is known."""
     return (last.index + 1, todo.known) if todo.known > last.index else None

@@ -1,12 +1,12 @@
 """Offsets between the wall clocks of servers, and the transfer of leadership away from a clock that is off.
 
 No guarantee depends on wall clocks, but stamps that users read as times do: a leader whose clock is far from
-those of a majority transfers leadership to a voter whose clock is near one. Where there is none it goes on
-leading.
+those of a majority transfers leadership to a voter whose clock is near the majority's. If there is no such
+voter it keeps leading.
 
-An offset is the sender's wall clock in a batch less ours at its arrival. Network delay only lowers it, so the
-greatest of a second's offsets is the most accurate. It is kept against our monotonic clock: when our
-own wall clock is set, all offsets change with it at once.
+An offset is the sender's wall clock in a batch minus the local one at its arrival. Network delay only lowers
+it, so the largest offset of a second is the most accurate. It is stored relative to the local monotonic
+clock: when the local wall clock is set, all offsets change with it at once.
 """
 
 import logging
@@ -25,15 +25,15 @@ log = logging.getLogger(__name__)
 
 SPAN_US = 1_000_000
 KEPT_SPANS = 3
-"""Spans without a new offset after which an offset is dropped."""
+"""Number of spans without a new offset after which an offset is dropped."""
 
 
 REMEMBERED_US = 60_000_000
-"""Time for which an offset counts in `latest_us`, which only decides which clock is right."""
+"""Lifetime of an offset in `latest_us`, in microseconds; it only decides which clock is wrong."""
 
 
 class _Heard:
-    """Offsets of one server: the best one of the current span, and of the last complete span."""
+    """Offsets of one server: the largest of the current span, and that of the last complete span."""
 
     __slots__ = ("at_us", "began_us", "best_us", "offset_us")
 
@@ -52,12 +52,12 @@ class _Heard:
 
 
 class ClockOffsets:
-    """A `Transport` that tells this server's wall clock with each batch, and notes those of others.
+    """A `Transport` that adds the local wall clock to each batch and records the offsets of other servers.
 
     Args:
-        transport: carries the batches.
+        transport: sends and receives the batches.
         clock: of this process.
-        limit_ms: offset from which on a clock counts as far.
+        limit_ms: largest offset of a correct clock.
     """
 
     def __init__(self, transport: Transport, clock: Clock, limit_ms: int) -> None:
@@ -65,7 +65,7 @@ class ClockOffsets:
         self._clock = clock
         self._limit_us = limit_ms * 1000
         self._heard: dict[ServerUuid, _Heard] = {}
-        self._far = False  # some clock is, as of the last look
+        self._far = False  # some clock is beyond the limit, as of the last `look`
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """See `Transport.send`."""
@@ -93,30 +93,30 @@ class ClockOffsets:
             heard.note(now_us, batch.wall_us - now_us)
 
     def known_us(self) -> dict[ServerUuid, int]:
-        """Return the offsets that are known: positive where the other's clock is ahead."""
+        """Return the current offsets in microseconds, by server; positive: that server's clock is ahead."""
         now_us = self._clock.monotonic_us()
         since_us, ours_us = now_us - KEPT_SPANS * SPAN_US, self._clock.wall_us() - now_us
         return {u: h.offset_us - ours_us for u, h in self._heard.items() if h.at_us > since_us}
 
     def latest_us(self) -> dict[ServerUuid, int]:
-        """Return the offsets by the batches of each one's last span: known from the first batch on.
+        """Return the offsets in microseconds by each server's last span, complete or not.
 
-        They are remembered for long: followers hear of each other in elections only.
+        They are kept for long, since followers receive each other's batches in elections only.
         """
         now_us = self._clock.monotonic_us()
         since_us, ours_us = now_us - REMEMBERED_US, self._clock.wall_us() - now_us
         return {u: h.best_us - ours_us for u, h in self._heard.items() if h.began_us > since_us}
 
     def look(self) -> None:
-        """See whether any clock is far: once a tick, for the leaders of all groups."""
+        """Compare the clocks with the limit. Called once a tick, for the leaders of all groups."""
         self._far = any(abs(o) > self._limit_us for o in self.known_us().values())
 
     def worst_ms(self) -> float:
-        """Return the largest offset, either way, in milliseconds."""
+        """Return the largest absolute offset, in milliseconds."""
         return max((abs(o) for o in self.known_us().values()), default=0) / 1000
 
     def hand_over(self, node: RaftNode) -> None:
-        """Transfer leadership if this clock is far from those of a majority, and a voter's is near one."""
+        """Transfer leadership if the local clock is far from a majority's, and some voter's is not."""
         if not self._far or not node.is_leader or node.view.transferring:
             return
         known = self.known_us()

@@ -1,6 +1,6 @@
-"""Comparison of this server's clock with those of its peers, and the peers whose times it refuses.
+"""Comparison of this server's clock with those of its peers, and the peers whose messages it refuses.
 
-Findings are for operators: `nyala cluster ksck`, the log and /metrics show them. On the loop only.
+The problems found are for operators: `nyala cluster ksck`, the log and /metrics show them. On the loop only.
 """
 
 import logging
@@ -16,17 +16,17 @@ from nyala.replica.clock_offsets import ClockOffsets
 log = logging.getLogger(__name__)
 
 TOLD_US = 10_000_000
-"""Time after the last refused batch for which its sender is reported."""
+"""Time for which a sender is reported after its last refused batch, in microseconds."""
 PAGE = "docs/operate/clocks.md"
 
 
 class Clocks:
-    """The clocks that one process knows of.
+    """The local clock, and the clocks of the peers of this process.
 
     Args:
         clock: its own.
-        offsets: how far the wall clocks of others are from this machine's.
-        address: where a server is reached, as far as it is known.
+        offsets: of other servers' wall clocks from the local one.
+        address: returns the address of a server; empty: not known.
         metrics: of the process.
     """
 
@@ -40,7 +40,7 @@ class Clocks:
         self._clock = clock
         self._offsets = offsets
         self._address = address
-        # By server: last time (monotonic), and how far ahead it was.
+        # By server: time of the last refusal (monotonic), and how far ahead it was.
         self._refused: dict[ServerUuid, tuple[int, int]] = {}
         self._problems: dict[str, str] = {}
         clock.physical.compare(lambda: offsets.latest_us().values())
@@ -63,9 +63,9 @@ class Clocks:
         )
 
     def merge(self, batch: PeerBatch) -> bool | None:
-        """Merge the time of a batch, as `ServerClock.merge`; None: its sender's clock is wrong, or ours.
+        """Merge the time of a batch, as `ServerClock.merge`; None: one of the two clocks is wrong.
 
-        Nothing of it is to be looked at then: what its messages promise, they promise at that time.
+        The batch must then be ignored as a whole: what its messages assert holds at that time only.
         """
         try:
             return self._clock.merge(batch.hlc)
@@ -75,7 +75,7 @@ class Clocks:
             return None
 
     def far(self, stamp: int) -> bool:
-        """Return whether the clock cannot pass an entry's stamp now: too far ahead, or above the ceiling."""
+        """Return whether an entry's stamp is too far ahead of the clock, or above its durable ceiling."""
         try:
             return not self._clock.merge(stamp)
         except FarAhead:
@@ -98,11 +98,11 @@ class Clocks:
         self._problems = found
 
     def problems(self) -> list[str]:
-        """Return what is wrong with clocks, in sentences."""
+        """Return the problems of clocks, as sentences for operators."""
         return list(self._problems.values())
 
     def _found(self) -> dict[str, str]:
-        """Return what is wrong now, by a name that stays while it is."""
+        """Return the present problems, by a key that is the same for as long as a problem lasts."""
         clock, found = self._clock, {}
         verdict, offset_us = clock.physical.verdict()
         if verdict is ClockVerdict.WRONG:

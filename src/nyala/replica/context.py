@@ -1,4 +1,4 @@
-"""Dependencies that all replicas of a process share: one value, made by the host and given to each part."""
+"""Dependencies that all replicas of a process share, in one value that the host makes."""
 
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
 
 STALL_MS = 100
-"""A tick that comes later than this is counted: the event loop stood still, or had too much to do."""
+"""Delay of a tick from which on it is counted as a stall of the event loop, in milliseconds."""
 
 
 class Counters:
@@ -55,7 +55,7 @@ class Counters:
         self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
 
     def late(self, by_us: int) -> None:
-        """Count a tick that came late."""
+        """Count a tick that came `by_us` microseconds late, if that is a stall."""
         if by_us >= STALL_MS * 1000:
             self.stalls.inc()
             self.stalled_ms.inc(by_us / 1000)
@@ -66,8 +66,8 @@ class ReplicaContext:
     """Dependencies that all replicas of a process share.
 
     Attributes:
-        env: the outside world.
-        options: every tunable.
+        env: the environment: clock, tasks, files, calls.
+        options: of the server.
         uuid: of this server.
         directory: the data directory.
         clock: the process's hybrid clock.
@@ -75,14 +75,14 @@ class ReplicaContext:
         cmeta: consensus metadata; lane DISK.
         superblocks: lane DISK.
         counters: metrics.
-        send: hands a message to the outbox: configuration that knows the receiver, group, message.
-        schedule: has a group processed in this iteration of the event loop.
-        changed: tells that configuration, leader, role or state of a group changed.
-        disk_failed: tells that the log is broken, for every replica of the process.
-        offsets: how far other servers' clocks are from this one's.
-        memory: what the process has in memory, and may have.
-        clocks: what comes of that.
-        slow_log: how fast this server's log is beside those of the others.
+        send: queues a message in the outbox: configuration with the receiver's address, group, message.
+        schedule: schedules a group for this iteration of the event loop.
+        changed: called when configuration, leader, role or state of a group changed.
+        disk_failed: called when the log has failed; every replica of the process becomes FAILED.
+        offsets: of other servers' wall clocks from this one's.
+        memory: memory use of the process, and its budget.
+        clocks: problems of clocks, and the peers that are refused for them.
+        slow_log: latency of this server's log compared with those of its peers.
     """
 
     env: Env
@@ -105,7 +105,7 @@ class ReplicaContext:
 
     @property
     def sick(self) -> str:
-        """Why this process can promise nothing now, though its replicas are whole; empty: it can."""
+        """Reason why this process can neither vote nor acknowledge now; empty: it can."""
         failure = self.clock.failure
         return "" if failure is None else f"clock ceiling cannot be saved: {failure}"
 
@@ -118,12 +118,12 @@ class ReplicaContext:
         return f"{self.directory}/copy/{group}"
 
     def raft_options(self) -> RaftOptions:
-        """Return the options as a core takes them."""
+        """Return the options of the Raft node."""
         return raft_options(self.options)
 
 
 def raft_options(options: Options) -> RaftOptions:
-    """Return the options as a core takes them: times in ticks, rounded up."""
+    """Return the options of a Raft node: times in ticks, rounded up."""
     return RaftOptions(
         election_ticks=_ticks(options.election_timeout_ms, options.raft_tick_ms),
         heartbeat_ticks=_ticks(options.raft_heartbeat_ms, options.raft_tick_ms),

@@ -1,6 +1,6 @@
-"""All replicas of one process, over one write-ahead log: opened, created, found, deleted, closed.
+"""All replicas of one process over one write-ahead log: open, create, find, delete, close.
 
-The loop that runs them is `multiraft/event_loop.py`. On the loop only.
+The event loop that runs them is `multiraft/event_loop.py`. On the loop only.
 """
 
 import asyncio
@@ -38,7 +38,8 @@ from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
 
 STUCK_MS = 10_000
-"""A member that lacks entries and acknowledged none for so long is counted."""
+"""Time without an acknowledgement after which a member that lacks entries counts as stuck, in milliseconds.
+"""
 
 _BEGINNING = Cut()
 
@@ -46,12 +47,12 @@ __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
 
 class ReplicaHost:
-    """Owns all replicas of a process. Made by `open`; on the loop only.
+    """Owner of all replicas of a process. Made by `open`; on the loop only.
 
     Attributes:
         wal: the process's log.
-        copies: of replicas, from here and to here.
-        memory: what the process has in memory, and may have.
+        copies: of replicas, to this server and from it.
+        memory: memory use of the process, and its budget.
     """
 
     def __init__(
@@ -82,15 +83,16 @@ class ReplicaHost:
         metrics: Metrics | None = None,
         on_change: Callable[[TabletId], None] | None = None,
     ) -> "ReplicaHost":
-        """Open the log and every replica of a formatted data directory, and begin to take part.
+        """Open the log and every replica of a formatted data directory, and start them.
 
-        A replica that cannot be opened is FAILED with its error kept; the others go on.
+        A replica that cannot be opened becomes FAILED and keeps its error; the others run.
+
 
         Args:
-            env: the outside world.
-            options: every tunable.
+            env: the environment: clock, tasks, files, calls.
+            options: of the server.
             directory: the data directory, locked by this process.
-            uuid: of this server, as its directory says.
+            uuid: of this server, as in its directory.
             transport: to and from the other servers.
             clock: the process's hybrid clock.
             open_machine: see `OpenMachine`.
@@ -98,7 +100,7 @@ class ReplicaHost:
             on_change: called on the loop when configuration, leader, role or state of a group changed.
 
         Raises:
-            Corrupt, OSError: the log as a whole cannot be used.
+            Corrupt, OSError: the log cannot be opened.
         """
         failure_detector = FailureDetector(clock.now(), raft_options(options))
         wal, recovered = await _open_wal(env, options, directory, uuid)
@@ -148,13 +150,13 @@ class ReplicaHost:
         return [replicas[group] for group in sorted(replicas)]
 
     def up(self) -> list[Replica]:
-        """Return the replicas whose groups do not sleep: in the others nothing is written or read."""
+        """Return the replicas whose groups are not quiesced: the others have no writes or reads."""
         return [self._registry.replicas[group] for group in self._event_loop.up()]
 
     async def create_replica(
         self, group: TabletId, config: Configuration, create_machine: CreateMachine
     ) -> Replica:
-        """Make a new replica, durable on return; it takes part at once.
+        """Create a new replica, durable on return; it runs at once.
 
         Args:
             group: id of the tablet.
@@ -162,10 +164,10 @@ class ReplicaHost:
             create_machine: see `CreateMachine`.
 
         Raises:
-            AlreadyPresent: the group has a replica here, or had one (tombstone).
-            InvalidArgument: this server is not in `config`, or a witness.
-            Unavailable: being created or deleted, or the server stops.
-            OSError: the disk failed or is full, nothing was made.
+            AlreadyPresent: the group has a replica or a tombstone here.
+            InvalidArgument: this server is not in `config`, or is a witness there.
+            Unavailable: being created or deleted, or the server stops. OSError: the disk failed or is full;
+                nothing was created.
         """
         me = config.get(self._context.uuid)
         if me is None:
@@ -177,13 +179,13 @@ class ReplicaHost:
     async def create_witness(
         self, group: TabletId, config: Configuration, start: Cut = _BEGINNING
     ) -> Replica:
-        """Make a new witness: a replica with a log and without data; as `create_replica`.
+        """Create a new witness: a replica with a log and without data; otherwise as `create_replica`.
 
         Args:
             group: id of the tablet.
-            config: in which this server is not electable; as of `start`, or a group's first.
-            start: an entry of the group and its stamp: the witness' log begins after it. What the group
-                has before is never sent here, so a copy of the data has to reach at least so far.
+            config: configuration as of `start`, or the group's first one; this server is not electable in it.
+            start: an entry of the group and its stamp, after which the witness' log begins. Earlier entries
+                are never sent to it, so a copy of the data must have a cut at or after this entry.
         """
         me = config.get(self._context.uuid)
         if me is None or me.electable:
@@ -212,7 +214,7 @@ class ReplicaHost:
     async def delete_replica(self, group: TabletId) -> None:
         """Delete a replica's data and log; its vote and last op id stay (tombstone). Durable on return.
 
-        Writes in flight end with OutcomeUnknown. Done before: no error.
+        Writes in flight end with OutcomeUnknown. Idempotent.
 
         Raises:
             NotFound: there is none. Unavailable: being created or deleted, or the server stops.
@@ -227,14 +229,14 @@ class ReplicaHost:
 
     @property
     def time(self) -> int:
-        """A hybrid time that is not below any stamp given out here, or seen."""
+        """Hybrid time at or above every stamp that this server has assigned or received."""
         return self._context.clock.peek()
 
     async def stamp_above(self, floor: int) -> None:
-        """Let everything that is stamped here from now on lie above a time that a master names.
+        """Advance the clock, so that all later stamps of this server are above `floor`.
 
         Raises:
-            Unavailable: it lies too far in the future, or the clock's ceiling cannot be made durable.
+            Unavailable: the time is too far in the future, or the clock's ceiling cannot be made durable.
         """
         try:
             await self._context.clock.advance_past(floor)
@@ -245,23 +247,23 @@ class ReplicaHost:
 
     @property
     def sick(self) -> str:
-        """Why this server can promise nothing now, though its replicas are whole; empty: it can."""
+        """Reason why this server can neither vote nor acknowledge now; empty: it can."""
         return self._context.sick
 
     def problems(self) -> list[str]:
-        """Return what is wrong with clocks, and which bounds of this server are reached, in sentences."""
+        """Return the problems of clocks and the limits that are reached, as sentences for operators."""
         return [
             *self._context.clocks.problems(),
             *limits_reached.reached(self._context, self.copies),
         ]
 
     def summary(self) -> str:
-        """Return how many replicas there are of each state and role, in words."""
+        """Return the number of replicas of each state and role, as text."""
         counts = Counter((r.state.value, r.role.value) for r in self._registry.replicas.values())
         return ", ".join(f"{counts[k]} {k[0]} {k[1]}" for k in sorted(counts)) or "none"
 
     async def close(self) -> None:
-        """Stop taking part, end what is in flight, close machines and log. Files stay as they are."""
+        """Stop all replicas, end requests in flight, close state machines and log. Files stay as they are."""
         self._registry.closed = True
         await self.copies.close()
         self._event_loop.stop()
@@ -298,7 +300,7 @@ def _stuck(replicas: Mapping[TabletId, Replica], tick_ms: int) -> int:
 
 
 def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int) -> None:
-    """Show how many replicas there are of each state and of each role (S4.40)."""
+    """Register metrics with the number of replicas of each state and role (S4.40)."""
     states = metrics.gauge("replica_state_count", "Replicas by state.", ["state"])
     roles = metrics.gauge("replica_role_count", "Replicas by role.", ["role"])
 
@@ -317,4 +319,4 @@ def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int)
 
 
 def _nobody(_group: TabletId) -> None:
-    """No one asked to be told."""
+    """Ignore a change: no callback was given."""

@@ -4,10 +4,10 @@
     delete:  stopped -> TOMBSTONED -> log forgotten, files removed
     copy:    see `copy/staging.py`
     open:    CREATING: removed, it never ran · READY: bootstrap · TOMBSTONED: removal repeated ·
-             COPYING: half a copy is removed; FAILED, until it is made again or deleted
+             COPYING: the incomplete copy is removed; FAILED, until it is copied again or deleted
              LOST: FAILED, until it is deleted, or recovered by an operator (`offline/recovery.py`)
 
-A crash between any two leaves a state from which `open` goes on. Nothing is removed but by these rules.
+A crash between any two steps leaves a state that `open` handles. Files are removed by these rules only.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ IF_NONE = (
 log = logging.getLogger(__name__)
 
 CreateMachine = Callable[[str], StateMachine]
-"""Makes the machine of a new replica in this directory (`<dir>/data/<group>`, empty); lane COMPUTE."""
+"""Creates the state machine of a new replica in an empty directory, `<dir>/data/<group>`; lane COMPUTE."""
 OpenMachine = Callable[[TabletId, str], StateMachine]
-"""Opens the machine of an existing replica from this directory; lane COMPUTE."""
+"""Opens the state machine of an existing replica in a directory; lane COMPUTE."""
 
 
 async def create(
     context: ReplicaContext, group: TabletId, config: Configuration, create_machine: CreateMachine
 ) -> Opened:
-    """Make the files of a new replica. Durable on return.
+    """Create the files of a new replica. Durable on return.
 
     Args:
         context: of the process.
@@ -57,7 +57,7 @@ async def create(
         The replica's parts, ready to run.
 
     Raises:
-        OSError: the disk failed or is full; what was made is removed, now or at the next start.
+        OSError: the disk failed or is full; its files are removed, now or at the next start.
     """
     tasks = context.env.tasks
     try:
@@ -65,7 +65,7 @@ async def create(
             Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.CREATING)
         )
         machine = await tasks.run(Lane.COMPUTE, _make, context, group, create_machine)
-        hard_state = HardState(machine.cut.op.term)  # no vote was ever given in it
+        hard_state = HardState(machine.cut.op.term)  # no vote was cast in it
         await tasks.run(Lane.DISK, _ready, context, group, hard_state, config)
     except (OSError, NyalaError):
         await _undo(context, group)
@@ -95,17 +95,17 @@ async def _undo(context: ReplicaContext, group: TabletId) -> None:
 
 
 def _remove_new(context: ReplicaContext, group: TabletId) -> None:
-    """Remove a replica that never ran; its superblock last, so that the next start finds it after a crash."""
+    """Remove a replica that never ran; its superblock last, so that a start after a crash continues."""
     context.env.files.remove_tree(context.machine_directory(group))
     context.cmeta.delete(group)
     context.superblocks.delete(group)
 
 
 async def note_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
-    """Note, durably, which replicas lost records with the missing parts of the log; then the log is accepted.
+    """Mark the replicas that lost records with missing parts of the log; accept the log afterwards.
 
     Raises:
-        OSError: not all are noted; the next start finds the same missing.
+        OSError: not all are marked; the next start finds the same damage.
     """
     doubt = context.wal.unattributed
     if doubt is not None:
@@ -132,12 +132,12 @@ async def open_all(
     replicas: dict[TabletId, Replica],
     open_machine: OpenMachine,
 ) -> None:
-    """Bring every replica of a data directory to the state that its superblock names.
+    """Open every replica of a data directory, according to the stage in its superblock.
 
     Args:
         context: the process.
-        recovered: what the log held.
-        replicas: gets an entry for each group that has, or should have, a superblock.
+        recovered: content of the log, by group.
+        replicas: filled with an entry for each group that has, or should have, a superblock.
         open_machine: see `OpenMachine`.
     """
     groups, saved = await context.env.tasks.run(Lane.DISK, _listed, context)
@@ -147,7 +147,7 @@ async def open_all(
         try:
             if not await _open(context, replica, recovered.get(group), open_machine):
                 del replicas[group]
-        except Exception as err:  # whatever is wrong with one replica, the others go on
+        except Exception as err:  # an error of one replica does not affect the others
             replica.fail(err)
     for group, own in recovered.items():
         failed = replicas.get(group)
@@ -156,7 +156,7 @@ async def open_all(
 
 
 async def _release_lost(context: ReplicaContext, replica: Replica, own: RecoveredGroup) -> None:
-    """Have the log keep nothing of a replica that never goes on from it; its superblock says so."""
+    """Release the log of a replica that can never run from it again, by its superblock."""
     try:
         if own.corrupt is not None or await _is_lost(context, replica.group):
             await give_up(context, replica)
@@ -170,7 +170,7 @@ async def _is_lost(context: ReplicaContext, group: TabletId) -> bool:
 
 
 def _listed(context: ReplicaContext) -> tuple[list[TabletId], list[TabletId]]:
-    """Return the groups that have a superblock, and consensus metadata; begin without half copies."""
+    """Return the groups that have a superblock, and those with consensus metadata; remove staged copies."""
     context.env.files.remove_tree(f"{context.directory}/copy")
     return context.superblocks.groups(), context.cmeta.groups()
 
@@ -223,7 +223,7 @@ async def _open(
 def _lost(
     context: ReplicaContext, superblock: Superblock, recovered: RecoveredGroup | None
 ) -> Corrupt:
-    """Return why a replica of stage LOST is FAILED: what was found now, or at an earlier start."""
+    """Return the error of a replica of stage LOST: found at this start, or at an earlier one."""
     if recovered is not None and recovered.corrupt is not None:
         return recovered.corrupt
     if context.wal.unattributed is not None:
@@ -240,8 +240,8 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
     """Stop a replica and remove its data; its vote and last op id stay. Durable on return.
 
     Raises:
-        OSError: the disk failed. The replica is TOMBSTONED if its superblock says so, and what is left
-            of it goes at the next start; otherwise it is FAILED until it is deleted again, or reopened.
+        OSError: the disk failed. If its superblock is TOMBSTONED, the remaining files are removed at the next
+            start; otherwise it is FAILED until it is deleted again or reopened.
     """
     tasks, group = context.env.tasks, replica.group
     await replica.stop()
@@ -249,7 +249,7 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
         try:
             tombstone = await _promises(context, replica)
             await tasks.run(Lane.DISK, context.superblocks.save, tombstone)
-        except OSError as err:  # it has stopped, and whoever looks is told why
+        except OSError as err:  # it has stopped; its status shows the error
             replica.fail(Unavailable(f"its deletion failed on the disk: {err}; delete it again"))
             raise
         replica.become_tombstone(tombstone)
@@ -258,7 +258,7 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
 
 
 async def _promises(context: ReplicaContext, replica: Replica) -> Superblock:
-    """Return the tombstone; of a replica that could not be opened, by what the metadata say: no vote."""
+    """Return the tombstone; that of a replica that could not be opened has no vote."""
     tombstone = replica.tombstone_record()
     if not tombstone.votes:
         try:
@@ -271,16 +271,17 @@ async def _promises(context: ReplicaContext, replica: Replica) -> Superblock:
 
 
 async def give_up(context: ReplicaContext, replica: Replica) -> None:
-    """Let the log go of what a FAILED replica needs: it is FAILED for good from now on. Durable on return.
+    """Release the log of a FAILED replica, which is then FAILED for good. Durable on return.
 
     Raises:
-        OSError: the disk failed; the log keeps everything. BadVersion: as of the superblock; so it does.
+        OSError, BadVersion: the superblock was not written, or is of a newer format; the log keeps
+            everything.
     """
     group, tasks = replica.group, context.env.tasks
     try:
         before = await tasks.run(Lane.DISK, context.superblocks.load, group)
         goes_on = before is not None and before.stage is ReplicaStage.READY
-    except BadVersion:  # a build that knows this format may go on from what the log has
+    except BadVersion:  # a newer build may be able to run from the log
         raise
     except Corrupt:  # damaged: nothing can go on from it, and the next superblock says why
         goes_on = True
@@ -297,10 +298,10 @@ async def give_up(context: ReplicaContext, replica: Replica) -> None:
 
 
 async def forget(context: ReplicaContext, group: TabletId) -> None:
-    """Void what the log has of a group; durable on return.
+    """Void a group's content of the log; durable on return.
 
     Raises:
-        Throttled, Unavailable: the log takes nothing now. OSError: it is broken.
+        Throttled, Unavailable: the log accepts nothing now. OSError: the log has failed.
     """
     done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
     context.wal.forget(group, lambda err: None if done.done() else done.set_result(err))
@@ -309,18 +310,18 @@ async def forget(context: ReplicaContext, group: TabletId) -> None:
 
 
 def _remove_old(context: ReplicaContext, group: TabletId) -> None:
-    """Remove the data of a replica whose tombstone is written."""
+    """Remove the data of a replica whose tombstone is durable."""
     context.env.files.remove_tree(context.machine_directory(group))
     context.cmeta.delete(group)
 
 
 def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None:
-    """Remove the files of a copy that is no replica yet.
+    """Remove the files of an incomplete copy.
 
     Args:
         context: of the process.
         group: of the copy.
-        mark: remove the superblock too, which says that a copy is made.
+        mark: remove the superblock of stage COPYING, too.
     """
     context.env.files.remove_tree(context.staging_directory(group))
     context.env.files.remove_tree(context.machine_directory(group))

@@ -1,6 +1,6 @@
-"""Limits that a process has reached: memory, log, disk and copies, in sentences for `nyala cluster ksck`.
+"""Limits that a process has reached: memory, log, disk and copies; sentences for `nyala cluster ksck`.
 
-Each report ends when its cause has ended. On the loop only.
+Each is reported for as long as its cause lasts. On the loop only.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from nyala.replica.memory import SESSIONS_SHARE
 
 
 def reached(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
-    """Yield what is over its bound now, what waits for that, and what to do about it."""
+    """Yield a sentence for each limit that is exceeded: the limit, what waits for it, and what to do."""
     if context.memory.strained:
         yield context.memory.strained
     excess = context.memory.sessions_excess_bytes
@@ -69,7 +69,7 @@ def _copies(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
 
 
 def expose(metrics: Metrics, copies: CopyManager) -> None:
-    """Put what copies have of the disk into `/metrics`."""
+    """Register metrics of the disk space that copies use."""
     gauge = metrics.gauge
     staged, held = copies.room, copies.sessions.room
     gauge("copy_staged_bytes", "Files of copies to here.", read=lambda: staged.used_bytes)

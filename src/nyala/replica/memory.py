@@ -7,10 +7,10 @@
     scans      batches being sent to readers, and flushed rows that readers still hold
     copies     pieces and entries of replicas in transfer
 
-Over the budget leaders refuse writes, and followers take no entries (`RaftNode.set_full`). Sessions are
-freed only as entries are applied, so their excess over their share refuses no entry. Rows alone decide
-whether followers apply: what is applied can be flushed, so that memory over the budget is freed in the end.
-Everything is counted where it changes; docs/internals/memory.md. On the loop only.
+Over the budget, leaders refuse writes and followers take no entries (`RaftNode.set_full`). Sessions are freed
+only as entries are applied, so their excess over their share never blocks entries. Only rows decide whether
+followers apply: applied rows can be flushed, so memory over the budget is freed eventually. Memory is
+accounted for where it changes; see docs/internals/memory.md. On the loop only.
 """
 
 from collections import OrderedDict
@@ -25,17 +25,17 @@ from nyala.common.options import Options
 
 RETRY_AFTER_MS = 100
 SESSIONS_SHARE = 8
-"""Share of sessions: one part in 8 of the budget; beyond it, each table that is written to shrinks."""
+"""Share of sessions: 1/8 of the budget; beyond it, each table shrinks when it is written to."""
 LEAST_TABLE_BYTES = 64 << 10
-"""Least size to which a table shrinks."""
+"""Minimum size to which a session table shrinks, in bytes."""
 TIGHT = 0.75
-"""Part of the budget from which on caches are freed and rows flushed, before anything has to wait."""
+"""Share of the budget from which on caches are freed and rows flushed, before writes have to wait."""
 LEADER = 1.25
-"""Of the budget: rows over which a leader applies no more; below, it finishes what it took before."""
+"""Share of the budget: a leader whose rows exceed it stops applying."""
 
 
 class MemoryPart(StrEnum):
-    """Purpose of memory."""
+    """Use of memory."""
 
     ROWS = "rows"
     ENTRIES = "entries"
@@ -49,11 +49,11 @@ class MemoryTracker:
     """Memory of one process.
 
     Args:
-        options: the budget, and what parts may have of it.
+        options: the budget and the limits of parts.
 
     Attributes:
         used_bytes: of all parts.
-        budget_bytes: what they may have.
+        budget_bytes: limit of all parts together.
     """
 
     def __init__(self, options: Options) -> None:
@@ -70,12 +70,12 @@ class MemoryTracker:
     # ---- counting ----------------------------------------------------------------------------------
 
     def note(self, part: MemoryPart, group: TabletId, size_bytes: int) -> None:
-        """Count what a group has of a part now.
+        """Set the memory of a part that a group uses.
 
         Args:
-            part: which.
-            group: whose.
-            size_bytes: all that it has of it.
+            part: use of the memory.
+            group: id of the tablet.
+            size_bytes: all memory of the group in this part.
         """
         sizes = self._of[part]
         before = sizes.get(group, -1)
@@ -86,7 +86,7 @@ class MemoryTracker:
                 sizes.move_to_end(group)
 
     def forget(self, group: TabletId) -> None:
-        """Count nothing of a group any more: its machine is closed."""
+        """Remove a group whose state machine is closed."""
         for part, sizes in self._of.items():
             self._add(part, -sizes.pop(group, 0))
 
@@ -106,22 +106,22 @@ class MemoryTracker:
     # ---- reading ------------------------------------------------------------------------------
 
     def of(self, part: MemoryPart) -> int:
-        """Return what a part has."""
+        """Return the bytes of a part."""
         return self._parts[part]
 
     @property
     def full(self) -> bool:
-        """True if the budget is spent: no writes and no entries are taken."""
+        """True if the budget is exceeded: writes and entries are refused."""
         return self._urgent_bytes > self.budget_bytes
 
     @property
     def tight(self) -> bool:
-        """True if flushes should begin, and caches go."""
+        """True if rows should be flushed and caches freed."""
         return self._urgent_bytes > TIGHT * self.budget_bytes
 
     @property
     def _urgent_bytes(self) -> int:
-        """Return what is used, without what sessions have beyond their share."""
+        """Return the used bytes without the excess of sessions."""
         return self.used_bytes - self.sessions_excess_bytes
 
     @property
@@ -130,7 +130,7 @@ class MemoryTracker:
         return max(0, self._parts[MemoryPart.SESSIONS] - self.budget_bytes // SESSIONS_SHARE)
 
     def table_bytes(self) -> int:
-        """Return what a tablet's table of sessions may take, to be told in its next entry."""
+        """Return the size limit of a tablet's session table, for its next entry."""
         if not self.sessions_excess_bytes:
             return self._table_bytes
         tables = sum(1 for size in self._of[MemoryPart.SESSIONS].values() if size)
@@ -144,16 +144,16 @@ class MemoryTracker:
         return entries if self.tight else max(0, entries - self._cache_bytes)
 
     def may_apply(self, *, leads: bool) -> bool:
-        """Return whether there is room for the rows of more entries."""
+        """Return whether there is memory for the rows of more entries."""
         rows = self._parts[MemoryPart.ROWS]
         return rows <= self.budget_bytes * (LEADER if leads else 1)
 
     def sizes(self, part: MemoryPart) -> Mapping[TabletId, int]:
-        """Return what each group has of a part; read only."""
+        """Return the bytes of each group in a part; read only."""
         return self._of[part]
 
     def idle(self, most: int) -> list[TabletId]:
-        """Return the groups with entries in memory that used them longest ago; asked again, others."""
+        """Return the groups with cached entries that used them longest ago; the next call returns others."""
         sizes = self._of[MemoryPart.ENTRIES]
         found = [g for g, _ in zip(sizes, range(most), strict=False)]
         for group in found:
@@ -162,7 +162,7 @@ class MemoryTracker:
 
     @property
     def strained(self) -> str:
-        """Why writes and entries have to wait here; empty: they need not."""
+        """Reason why writes and entries have to wait; empty: they need not."""
         if not self.full:
             return ""
         shares = ", ".join(f"{p} {n >> 20}" for p, n in self._parts.items() if n >> 20)
@@ -175,10 +175,10 @@ class MemoryTracker:
     # ---- admission -------------------------------------------------------------------------------
 
     def check(self, size_bytes: int = 0) -> None:
-        """Refuse a write for which there is no room.
+        """Check that there is memory for a write.
 
         Raises:
-            Throttled: send the same again after `retry_after_ms`.
+            Throttled: there is not; retry after `retry_after_ms`.
         """
         writes = self._parts[MemoryPart.WRITES]
         why = self.strained
@@ -191,7 +191,7 @@ class MemoryTracker:
             raise Throttled(f"{why}; wait and send again", {"retry_after_ms": str(RETRY_AFTER_MS)})
 
     def expose(self, metrics: Metrics) -> None:
-        """Put the account into `/metrics`."""
+        """Register metrics of all parts."""
         metrics.gauge("memory_budget_bytes", "What the parts may have.").set(self.budget_bytes)
         metrics.gauge("memory_used_bytes", "Of all parts.", read=lambda: self.used_bytes)
         metrics.families(self._families)

@@ -15,11 +15,11 @@ class ReplicaRegistry:
 
     Args:
         context: the process.
-        replicas: by group; changed here alone once the process runs.
+        replicas: by group; changed only by this class once the process runs.
 
     Attributes:
         replicas: as given.
-        closed: the server stops: nothing is created or deleted any more.
+        closed: the server stops; no replica is created or deleted any more.
     """
 
     def __init__(self, context: ReplicaContext, replicas: dict[TabletId, Replica]) -> None:

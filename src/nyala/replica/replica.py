@@ -1,7 +1,7 @@
-"""One member of one Raft group: its lifecycle, and the requests that servers make of it.
+"""Replica: one member of one Raft group, with its lifecycle and its requests.
 
-The host opens, fails and deletes it. A FAILED replica keeps its files, frees its memory, and sends nothing:
-no vote, no acknowledgement, no answer to a read. On the loop only.
+The host opens, fails and deletes it. A FAILED replica keeps its files and frees its memory. It does not vote,
+acknowledge or answer reads. On the loop only.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class Replica:
             seen: the highest stamp that the client has seen anywhere; the operation gets one above it, unless
                 that lies further in the future than `clock_max_ahead_ms`.
             since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
-                None: now, from who never sends the same operation twice, or does no harm by it.
+                None: now, for callers whose operations are never sent twice, or are idempotent.
 
         Raises:
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes.
@@ -166,7 +166,7 @@ class Replica:
         return await self.read_soon(at, timeout_ms)
 
     def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
-        """As `read_point`, without a task; what can be raised at once is."""
+        """As `read_point`, without a task; errors that are known at once are raised directly."""
         return self.running_member().requests.read_soon(at, timeout_ms)
 
     async def stale_point(
@@ -174,16 +174,17 @@ class Replica:
     ) -> tuple[int, int]:
         """Return a time at which this replica can be read, leader or not, and its age in milliseconds.
 
-        Every entry stamped at or below it is applied here, and no leader will ever stamp another one; so it
-        has every write that was acknowledged before (by its leader's clock) it was the present.
+        Every entry stamped at or below it is applied here, and no leader will ever stamp another one. So the
+        replica has every write that was acknowledged before that time by its leader's clock.
 
         Args:
-            max_age_ms: how old it may be.
-            timeout_ms: a leader whose closed time is older asks its group anew, for so long at most.
-            least: earlier times cannot be read any more.
+            max_age_ms: largest age.
+            timeout_ms: deadline of a leader whose closed time is older and that has to confirm a new one.
+            least: lowest time, below which history is gone.
 
         Raises:
-            NotLeader: what this replica has is too old (details: `reason` TOO_OLD); the leader can serve.
+            NotLeader: this replica's closed time is too old (details: `reason` TOO_OLD); the leader can
+                serve.
             Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
         """
         member, clock = self.running_member(), self.context.env.clock
@@ -199,7 +200,7 @@ class Replica:
         return at, -(-(clock.monotonic_us() - began_us) // 1000)
 
     async def maintain(self, prepare: Maintenance) -> bool:
-        """Run one compaction of the machine, never beside a flush; False: nothing to do.
+        """Run one compaction, never during a flush; False: nothing to do.
 
         Raises:
             Unavailable, NotFound: it does not take part. OSError: nothing changed.
@@ -207,11 +208,11 @@ class Replica:
         return await self.running_member().flusher.merge(prepare)
 
     def maintenance_stats(self) -> MaintenanceStats:
-        """Return what flushes and merges have cost. Raises as `machine`."""
+        """Return the cost of flushes and compactions. Raises as `machine`."""
         return self.running_member().flusher.maintenance_stats()
 
     async def flush(self) -> bool:
-        """Flush now, whatever its size; durable on return. Raises as `maintain`."""
+        """Flush now; durable on return. Raises as `maintain`."""
         return await self.running_member().flusher.flush()
 
     async def change_config(
@@ -237,9 +238,9 @@ class Replica:
         return await self.running_member().requests.change_config(changes, expected, timeout_ms)
 
     def transfer(self, to: ServerUuid | None = None) -> ServerUuid:
-        """Hand leadership over, to the most up-to-date voter unless one is named; return to whom.
+        """Transfer leadership to a voter, by default the most up-to-date one; return it.
 
-        It is given up when it takes longer than an election timeout.
+        The transfer is cancelled if it takes longer than an election timeout.
 
         Raises:
             NotLeader: it does not lead. InvalidArgument: `to` cannot lead. Unavailable, NotFound.
@@ -280,7 +281,7 @@ class Replica:
         self.config = node.config
         self._ended = member
         member.end(why, err)
-        self.context.schedule(self.group)  # quiesced peers are told
+        self.context.schedule(self.group)  # quiesced peers have to be notified
 
     def tombstone_record(self) -> Superblock:
         """Return the tombstone of this replica, which does not run: its vote and last op id."""
@@ -316,7 +317,7 @@ class Replica:
         self.context.changed(self.group)
 
     def step_tombstone(self, message: AnyMessage, hlc: int) -> bool:
-        """Give a message to the tombstone; return whether there is one that answers it."""
+        """Pass a message to the tombstone; return whether it answers."""
         return self.tombstone is not None and self.tombstone.step(message, hlc)
 
 

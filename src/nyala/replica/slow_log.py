@@ -3,8 +3,8 @@
 A write waits for its leader's disk, however fast the followers' are. So each server measures how long a round
 of its log takes, over `slow_log_after_ms`, and sends it in every batch. It is slow when a round took
 `slow_log_factor` times as long as at the fastest peer, at least `slow_log_least_ms`, and most of the time was
-spent waiting. Then its leaders hand over to a voter that is not, each at most once in `slow_log_backoff_ms`.
-Where all disks are slow, no leadership moves. On the loop only.
+spent waiting. Then its leaders transfer leadership to a voter that is not slow, each at most once in
+`slow_log_backoff_ms`. Where all disks are slow, no leadership moves. On the loop only.
 """
 
 import logging
@@ -19,10 +19,10 @@ from nyala.wal.latency import Latency
 log = logging.getLogger(__name__)
 
 MOST_MS = 0xFFFF
-"""Largest value that a batch can carry."""
+"""Largest latency that a batch can carry, in milliseconds."""
 BUSY = 0.75
 LOOK_US = 100_000
-"""Minimum interval between two looks at the log."""
+"""Minimum interval between two samples of the latency, in microseconds."""
 
 
 class SlowLog:
@@ -38,7 +38,9 @@ class SlowLog:
         self._clock = clock
         self._options = options
         self._latency = latency
-        self._told: dict[ServerUuid, tuple[int, int]] = {}  # when, and how many milliseconds
+        self._told: dict[
+            ServerUuid, tuple[int, int]
+        ] = {}  # by server: monotonic time, milliseconds
         self._not_before_us: dict[TabletId, int] = {}
         self._looked_us = -LOOK_US
         self._slow = False
@@ -50,12 +52,12 @@ class SlowLog:
             self._told[batch.sender] = self._clock.monotonic_us(), batch.log_ms
 
     def told(self) -> dict[ServerUuid, int]:
-        """Return how long a round takes at others, in milliseconds, where that was told lately."""
+        """Return the recent latencies of other servers' logs, in milliseconds."""
         since_us = self._clock.monotonic_us() - 2 * self._options.slow_log_after_ms * 1000
         return {u: ms for u, (at_us, ms) in self._told.items() if at_us > since_us}
 
     def mean_ms(self) -> int:
-        """Return how long a round takes here, rounded up; 0: there was none lately."""
+        """Return the mean latency of this server's log in milliseconds, rounded up; 0: no recent round."""
         self._look()
         return self.own_ms
 

@@ -16,11 +16,11 @@ __all__ = ["Cut", "PeerBatch", "StateMachine", "Transport"]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A point in a group's log that a state machine's files stand for.
+    """The point in a group's log up to which a state machine's files contain all effects.
 
     Attributes:
-        op: the last entry (of any kind) whose effect the files hold; replay starts after it.
-        stamp: that entry's hybrid time; the files hold nothing stamped above it.
+        op: the last entry (of any kind) whose effect the files contain; replay starts after it.
+        stamp: that entry's hybrid time; the files contain nothing stamped above it.
         extra: the replica's own state at the cut (exactly-once sessions), opaque to the machine.
     """
 
@@ -30,11 +30,11 @@ class Cut:
 
 
 class AnyCut(Protocol):
-    """The shape of a `Cut`, whoever made it: a machine that does not know this room has its own."""
+    """The interface of a `Cut`: state machines that do not import this package have their own class."""
 
     @property
     def op(self) -> OpId:
-        """The last entry whose effect the files hold."""
+        """The last entry whose effect the files contain."""
         ...
 
     @property
@@ -53,21 +53,21 @@ class AnyHeldFile(Protocol):
 
     @property
     def name(self) -> str:
-        """In the machine's directory."""
+        """Name of the file in the state machine's directory."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Its length."""
+        """Size of the file."""
         ...
 
 
 class AnyCheckpoint(Protocol):
-    """Files of a state machine at one cut, for a copy; they stay as they are until `release`."""
+    """Files of a state machine at one cut, for a copy; they are retained unchanged until `release`."""
 
     @property
     def cut(self) -> AnyCut:
-        """Cut that the files stand for: a copy replays the group's log from there."""
+        """Cut of the files: a copy replays the group's log from there."""
         ...
 
     @property
@@ -77,16 +77,16 @@ class AnyCheckpoint(Protocol):
 
     @property
     def manifest_name(self) -> str:
-        """Of the small file that names the others, and is written last."""
+        """Name of the manifest, a small file that lists the others and is written last."""
         ...
 
     @property
     def manifest_bytes(self) -> bytes:
-        """Its content as of the cut."""
+        """Content of the manifest as of the cut."""
         ...
 
     def release(self) -> None:
-        """Let the files go; once more does nothing. Lane APPLY."""
+        """Release the files. Idempotent. Lane APPLY."""
         ...
 
 
@@ -99,7 +99,7 @@ class StateMachine(Protocol):
 
     @property
     def cut(self) -> AnyCut:
-        """Cut that the files on disk stand for (that of the manifest). Any lane."""
+        """Cut of the files on disk, from the manifest. Any lane."""
         ...
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -123,7 +123,7 @@ class StateMachine(Protocol):
         ...
 
     def checkpoint(self) -> AnyCheckpoint:
-        """Hold the files that stand for `cut`, for a copy of them. Lane APPLY.
+        """Retain the files of `cut` for a copy. Lane APPLY.
 
         Raises:
             InvalidArgument: this machine has no data.
@@ -136,7 +136,10 @@ class StateMachine(Protocol):
 
 
 class Transport(Protocol):
-    """Carries batches between servers: may lose, delay, duplicate or reorder, never alter."""
+    """Transport of batches between servers.
+
+    It may lose, delay, duplicate or reorder them, but never alter them.
+    """
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`; drops it when the peer cannot be reached."""
@@ -145,7 +148,7 @@ class Transport(Protocol):
     def receive(
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
     ) -> None:
-        """Register who gets incoming batches, and who is told of a server whose port refuses connections.
+        """Register the handlers of incoming batches, and of servers whose port refuses connections.
 
         Both are called on the loop. `lost` is a hint that a process has ended: late, again, or wrong.
         """

@@ -27,7 +27,7 @@ class State(StrEnum):
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """One replica at one moment.
 
-    Without a core (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields tell what was known last, and
+    Without a Raft node (BOOTSTRAPPING, FAILED, TOMBSTONED) Raft's fields are those known last, and
     `role` is NON_PARTICIPANT.
 
     Attributes:
@@ -41,17 +41,17 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         commit: last index known to be committed.
         applied: op id of the last applied entry.
         applied_stamp: its hybrid time.
-        told: highest index that a leader told to be committed, here or not.
+        told: highest commit index that a leader has sent; this replica may lack the entry.
         durable: last index known to be on disk here.
         last: op id of the last entry.
-        cut: op id up to which the state machine's files stand.
+        cut: op id of the cut of the state machine's files.
         closed: hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown.
-        vote: whom it voted for in this term.
+        vote: candidate that got its vote in this term.
         unflushed_bytes: memory that a flush would free.
-        peers: a leader's view of the others.
-        quiesced: its group sleeps, since it has nothing to do.
-        error: why it is FAILED, or its server can promise nothing now; empty otherwise.
-        warning: what is wrong with its server, that goes on all the same; empty otherwise.
+        peers: a leader's status of its peers.
+        quiesced: its group is idle and sends no heartbeats.
+        error: the reason why it is FAILED, or why its server cannot vote or acknowledge now; empty otherwise.
+        warning: a problem of its server, which still works; empty otherwise.
     """
 
     group: TabletId
@@ -98,11 +98,11 @@ class MaintenanceStats:
 
     Attributes:
         busy: one is under way.
-        log_bytes: of the log, payload that only memory stands for.
-        flushes: done.
-        flush_us: that they took.
-        merges: done.
-        merge_us: that they took.
+        log_bytes: payload in the log that is not flushed to files yet.
+        flushes: number of flushes.
+        flush_us: total time of flushes.
+        merges: number of compactions.
+        merge_us: total time of compactions.
     """
 
     busy: bool

@@ -1,4 +1,4 @@
-"""The superblock: one small file per replica that says whether it exists, is being made, or was deleted.
+"""The superblock: one small file per replica with its stage: being created or copied, ready, lost or deleted.
 
 Rules: the only module that packs or unpacks `<dir>/superblock/<group>` (bytes: docs/internals/replica.md).
 All calls block (lane DISK); a change is durable on return.
@@ -32,10 +32,10 @@ class ReplicaStage(StrEnum):
     COPYING = "COPYING"
     """A copy of another server's replica is being made; after a crash it has to be made again."""
     LOST = "LOST"
-    """Records of it in the log are lost, votes perhaps among them; its files are kept until it is deleted."""
+    """Records of it in the log are lost, possibly votes; its files are kept until it is deleted."""
     READY = "READY"
     TOMBSTONED = "TOMBSTONED"
-    """Deleted on purpose; what it promised is kept."""
+    """Deleted; its vote and last op id are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Superblock:
     """Content of a superblock.
 
     Attributes:
-        group: whose it is.
+        group: id of the tablet.
         stage: see `ReplicaStage`.
         hard_state: TOMBSTONED: the last term and vote, which outlive the data.
-        last: TOMBSTONED: op id of the last entry that the log had.
-        votes: TOMBSTONED: what it promised is known whole, so that it may go on voting.
-        members: TOMBSTONED: of its group, as known last: where candidates are answered.
-        lost: LOST: why it can never take part again; empty: the log lost records of it.
+        last: TOMBSTONED: op id of the last entry in its log.
+        votes: TOMBSTONED: its vote and last entry are known, so that it may vote.
+        members: TOMBSTONED: last known members of its group, for the addresses of candidates.
+        lost: LOST: the reason why it can never run again; empty: the log lost records of it.
     """
 
     group: TabletId
@@ -84,7 +84,7 @@ class Superblocks:
         """Read a superblock; None when there is none.
 
         Raises:
-            BadChecksum, BadVersion, Corrupt: it cannot be believed.
+            BadChecksum, BadVersion, Corrupt: it is damaged or of another format.
         """
         path = self._path(group)
         if not self._files.exists(path):
@@ -112,7 +112,7 @@ class Superblocks:
 def encode(superblock: Superblock) -> bytes:
     """Return the bytes of a superblock."""
     fields = msgspec.to_builtins(superblock)
-    if not superblock.votes:  # only who votes on has them
+    if not superblock.votes:  # only written for a tombstone that votes
         del fields["votes"], fields["members"]
     if not superblock.lost:
         del fields["lost"]
@@ -127,7 +127,7 @@ def decode(raw: bytes, path: str) -> Superblock:
     Raises:
         BadVersion: another format, or a newer version of this one.
         BadChecksum: damaged.
-        Corrupt: the checksum holds and the content makes no sense.
+        Corrupt: the checksum matches and the content is invalid.
     """
     end = len(raw) - _CRC_BYTES
     if end < _HEADER_BYTES or not raw.startswith(MAGIC):

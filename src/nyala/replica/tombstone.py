@@ -1,9 +1,9 @@
 """Votes of a deleted replica: it answers vote requests from its superblock, and nothing else.
 
 Entries that it acknowledged still count towards commits, so it refuses candidates that lack them; and a group
-that needs its vote for a majority has it. A vote is durable in the superblock before it is sent. A tombstone
-never acknowledges entries: it has none. A replica that was deleted while FAILED does not vote: its promises
-may be lost with its files.
+that needs its vote for a majority gets it. A vote is durable in the superblock before it is sent. A tombstone
+never acknowledges entries: it has none. A replica that was deleted while FAILED does not vote: its earlier
+vote may be lost with its files.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Tombstone:
         self._silent = False
 
     def _core(self) -> RaftNode:
-        """Return a core whose log ends where the deleted one did, which decides about votes."""
+        """Return a Raft node whose log ends where the deleted one did, which decides on votes."""
         return RaftNode(
             self._context.uuid,
             self._config,
@@ -77,7 +77,7 @@ class Tombstone:
         try:
             while (ready := self._node.ready()) is not NOTHING:
                 await self._perform(ready)
-        except OSError as err:  # as if the question was lost: what is not on disk was not promised
+        except OSError as err:  # as if the request was lost: the vote was not cast
             log.warning("a vote of deleted %s was not saved: %s", self.superblock.group, err)
             self._node = self._core()
         finally:
@@ -92,4 +92,4 @@ class Tombstone:
             self._node.durable(ready.point)
         for outgoing in ready.send:
             context.send(self._config, group, outgoing.message)
-        context.schedule(group)  # the outbox leaves at the end of this turn
+        context.schedule(group)  # the outbox is sent at the end of this iteration

@@ -1,9 +1,9 @@
 """State machine of a witness: no data, only the point up to which the log may be collected (S1.45).
 
-It starts where the witness joined, and advances as if there were data to flush; so the log is collected as on
-any member. While a witness is to get the data it does not advance (`NodeView.keeps_log`, S1.53), unless its
-log gets too long.
-Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes: docs).
+The point starts where the witness joined and advances as if there were data to flush, so that the log is
+collected as on any member. While a witness is to get the data it does not advance (`NodeView.keeps_log`,
+S1.53), unless its log gets too long. Only this module packs or unpacks `<dir>/data/<group>/witness` (bytes:
+docs).
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ class Witness:
     Args:
         files: the file system.
         directory: where its file is.
-        cut: as the file says.
+        cut: content of its file.
     """
 
     def __init__(self, files: Files, directory: str, cut: Cut) -> None:
@@ -54,10 +54,10 @@ class Witness:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> "Witness | None":
-        """Return the witness that lives in a directory; None: another machine does.
+        """Open the witness in a directory; None: the directory has another state machine.
 
         Raises:
-            BadChecksum, Corrupt: its file cannot be believed.
+            BadChecksum, Corrupt: its file is damaged.
         """
         path = f"{directory}/{FILE_NAME}"
         if not files.exists(path):
@@ -68,19 +68,19 @@ class Witness:
 
     @property
     def cut(self) -> Cut:
-        """The point up to which nothing of the log is needed here."""
+        """The point up to which this replica does not need the log."""
         return self._cut
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
-        """Keep nothing."""
+        """Discard the operations; return empty results."""
         return [b""] * len(operations)
 
     def unflushed_bytes(self) -> int:
-        """Nothing is in memory."""
+        """Return 0: there are no rows in memory."""
         return 0
 
     def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        """The point moves on; what sessions remember is of no use without data."""
+        """Advance the point; sessions are not kept, since they are of no use without data."""
 
         def install() -> None:
             self._cut = Cut(cut.op, cut.stamp)
@@ -92,7 +92,7 @@ class Witness:
         return build
 
     def checkpoint(self) -> Never:
-        """There is nothing to copy.
+        """Raise an error: there is no data to copy.
 
         Raises:
             InvalidArgument: always.
@@ -100,7 +100,7 @@ class Witness:
         raise InvalidArgument("a witness has a log and no data: copy a replica that has the data")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def encode(cut: Cut) -> bytes:
@@ -113,7 +113,7 @@ def decode(raw: bytes, path: str) -> Cut:
     """Read the bytes of a witness' file.
 
     Raises:
-        BadChecksum: damaged. Corrupt: the checksum holds and the content makes no sense.
+        BadChecksum: damaged. Corrupt: the checksum matches and the content is invalid.
     """
     end = len(raw) - _CRC_BYTES
     crc = int.from_bytes(raw[max(0, end) :], "little")

@@ -1,8 +1,8 @@
-"""Spark's filters in the words of `where`: only those that mean exactly the same.
+"""Translation of Spark's filters into `where` expressions, where both have exactly the same meaning.
 
 Floats: to Spark NaN is greater than every number and equals itself; to `where`, as to IEEE, a comparison
 with NaN is false. So of the filters on float and double columns only `=`, `<` and `<=` with a finite
-number are said, not negated, where NaN fails on both sides, and tests for null.
+number are translated, not negated, where NaN fails on both sides, and tests for null.
 """
 
 import math
@@ -36,7 +36,7 @@ _ON_FLOATS = (EqualTo, LessThan, LessThanOrEqual, IsNull, IsNotNull)
 
 
 def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
-    """Return a filter as `where` text, or None if it cannot be said there exactly.
+    """Return a filter as `where` text, or None if there is no exact translation.
 
     Args:
         offered: by Spark.

@@ -25,12 +25,12 @@ class ReadOptions:
         table: name of the table.
         masters: their addresses.
         columns: names, in Spark's order.
-        where: rows wanted, as the user said; empty: all.
-        at: snapshot; 0: taken when the job is planned, as `load()` was not asked for the columns.
-        arrow: schema that Spark expects of every batch, field by field.
+        where: the user's expression; empty: all rows.
+        at: snapshot; 0: taken when the job is planned, since `load()` got its schema from the user.
+        arrow: schema that Spark expects of every batch.
         floats: names of the columns of type float or double.
-        hold_s: for how long the snapshot stays readable from when the job is planned; 0: as the table has it.
-        split_bytes: about what a partition reads; 0: one partition per tablet.
+        hold_s: seconds for which the snapshot is held after planning; 0: no hold.
+        split_bytes: approximate bytes of a partition; 0: one partition per tablet.
     """
 
     table: str
@@ -85,7 +85,7 @@ class TableRead:
         with connect(options.masters) as client:
             table = client.table(options.table)
             if options.where:
-                table.scan(where=options.where)  # it has to be an expression by itself
+                table.scan(where=options.where)  # it has to be a valid expression by itself
             scan = table.scan(
                 columns=options.columns,
                 where=self.where,
@@ -109,7 +109,7 @@ class TableRead:
 
 
 def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
-    """Refuse a user's schema whose types differ from the table's.
+    """Check a user's schema against the types of the table.
 
     Raises:
         InvalidArgument: names the column.

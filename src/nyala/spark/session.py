@@ -1,4 +1,4 @@
-"""One local Spark session, as nyala's own jobs use it: quiet, in UTC, with filters pushed down."""
+"""A local Spark session for nyala's own jobs: little logging, UTC, filters pushed down."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import nyala
 
 TASK_TRIES = 4
-"""A task that fails is tried again, as on a cluster; `local[n]` alone would give up at once."""
+"""Maximum number of tries of a task, as on a cluster; `local[n]` alone does not retry."""
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:

@@ -6,9 +6,9 @@ hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for wh
 readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
 `pushdown`. Of writes: see `spark/writer.py`.
 
-`pushdown` sends Spark's own filters to the servers. It is off unless asked for, as PySpark 4.3 keeps
-what was planned once per `load()`, not once per scan: another query over the same frame that has no
-filter, or a join of the frame with itself, would be given the rows that an earlier filter let through.
+`pushdown` sends Spark's own filters to the servers. It is off by default, as PySpark 4.3 keeps the plan
+once per `load()`, not once per scan: another query over the same frame without a filter, or a self-join,
+would get the rows of an earlier filter.
 """
 
 import os
@@ -31,9 +31,9 @@ PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 class NyalaSource(DataSource):
     """`format("nyala")`. Made in the driver's Python worker; readers and writers are sent to tasks.
 
-    Spark asks `load()` for the columns, and plans a frame for one query after the other: anew when it has
-    filters to offer, as it did before when not. The snapshot is taken with the columns, so that all queries
-    over a frame, and all places of one query, read the same rows.
+    Spark takes the columns at `load()`, and plans each query over a frame separately. The snapshot is taken
+    together with the columns, so that all queries over a frame, and all its uses in one query, read the same
+    rows.
     """
 
     _at = 0
@@ -72,7 +72,7 @@ class NyalaSource(DataSource):
         return int(hold_s)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader; one that takes filters only where it was asked for and Spark offers them."""
+        """Return a reader; one with filter push-down only if the option is set and Spark supports it."""
         table, masters = where(self.options)
         split_bytes = self.options.get("split_bytes", "")
         if split_bytes and (not split_bytes.isdigit() or not 0 < int(split_bytes) < 1 << 63):
@@ -111,10 +111,10 @@ class NyalaSource(DataSource):
 
 
 def offers_filters() -> bool:
-    """Whether this Python worker of Spark's driver is the one that will call `pushFilters`.
+    """Return whether this Python worker of Spark's driver is the one that calls `pushFilters`.
 
     Spark starts it only while `spark.sql.python.filterPushdown.enabled` is set. In any other worker, a
-    reader that defines `pushFilters` raises, and the session's configuration cannot be asked there.
+    reader that defines `pushFilters` raises, and the session's configuration is not available.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return PUSHING_WORKER in sys.modules or (main is not None and main.name == PUSHING_WORKER)

@@ -1,9 +1,9 @@
-"""The writes of one Spark task, which Spark may run again: after any time, and in another order of rows.
+"""Writes of one Spark task, which Spark may run again at any time and with its rows in another order.
 
 All tries of a task number their requests under the same client ids, so that tablets execute each request
-once. A tablet tells a repeated request by its bytes, and keeps results for `client_result_ttl_s`: a try that
-comes later, brings its rows in another order or finds the table altered cannot go on under these numbers.
-Then rows whose ops may be repeated are written anew under an id of this try's own; others are refused.
+once. A tablet recognises a repeated request by its bytes, and keeps results for `client_result_ttl_s`. A
+later try, one with another order of rows, or one on an altered table cannot use these numbers. It writes
+idempotent ops under a client id of its own, and refuses others.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ REPEATABLE = (
     "update_ignore",
     "delete_ignore",
 )
-"""Ops that leave the same rows when all of a task is written once more."""
+"""Idempotent ops: writing all rows of a task again leaves the same rows."""
 PER_SESSION = 1_000
-"""Writes under one client id: a tablet keeps 16,384 results of one, and a write may take several requests."""
+"""Maximum number of writes under one client id: a tablet keeps 16,384 results of a client."""
 TIMEOUT_MS = 120_000
 
 
@@ -40,7 +40,7 @@ class TaskWrites:
     Args:
         masters: addresses.
         table: its name.
-        name: of the task, the same at every try of it and of no other task.
+        name: of the task, unique, and the same at every try.
         since: hybrid time before which no try of it wrote; 0: not known.
     """
 
@@ -68,7 +68,7 @@ class TaskWrites:
         )
         try:
             return client, client.table(self._table_name)
-        except BaseException:  # also when interrupted: no client is left behind
+        except BaseException:  # also when interrupted: the client must be closed
             client.close()
             raise
 
@@ -78,18 +78,18 @@ class TaskWrites:
 
     @property
     def primary_key(self) -> list[str]:
-        """Of the table."""
+        """Arrow schema of the table."""
         return self._table.primary_key
 
     def write(self, ops: Collection[str], send: Callable[[Table], WriteResult]) -> WriteResult:
-        """Send some rows, as the next ones of this task.
+        """Write the next rows of this task.
 
         Args:
             ops: those of the rows.
-            send: writes them.
+            send: writes the rows.
 
         Raises:
-            SessionExpired: an earlier try's rows cannot be recognised, and these ops do not bear repeating.
+            SessionExpired: rows of an earlier try cannot be recognised, and these ops are not idempotent.
         """
         if self._own:
             self._check(ops, "an earlier part of this try could not be recognised")
@@ -120,7 +120,7 @@ class TaskWrites:
 
 
 def _left_behind(err: NyalaError) -> bool:
-    """Whether a sequence number of an earlier attempt stands for other rows, or for rows that are unknown."""
+    """Return whether an earlier try used a sequence number for other rows, or its result is dropped."""
     found: BaseException | None = err
     while found is not None:
         if isinstance(found, SessionExpired):
@@ -134,7 +134,7 @@ def _left_behind(err: NyalaError) -> bool:
 def in_runs(
     batch: pa.RecordBatch, column: str, keys: Collection[str]
 ) -> list[tuple[str, pa.RecordBatch]]:
-    """Cut a batch into pieces whose rows agree in a column, as few as rows of one key stay in order.
+    """Split a batch by the values of a column, into as few pieces as keep the rows of each key in order.
 
     Args:
         batch: with the column and the keys.

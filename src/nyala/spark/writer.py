@@ -1,4 +1,4 @@
-"""Batch writes with an exactly-once effect per task, as far as `spark/task.py` can tell its tries apart.
+"""Batch writes with an exactly-once effect per task, within the limits of `spark/task.py`.
 
 Options: `op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
 `kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
@@ -73,7 +73,7 @@ class WriteOptions:
 
         Raises:
             InvalidArgument: an unknown op, a column that is not in the frame or the table.
-            SchemaMismatch: a column no value of which converts, or a key column that is missing.
+            SchemaMismatch: a column whose type does not convert, or a missing key column.
             NotFound: no such table.
         """
         op, op_column = options.get("op", "upsert"), options.get("op_column", "")
@@ -103,7 +103,7 @@ class WriteOptions:
 
 
 def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[str]) -> None:
-    """Refuse a frame before any task runs that none of whose rows could be written."""
+    """Refuse a frame of which no row could be written, before any task runs."""
     for key in schema.key_columns:
         if key.name not in frame.names:
             raise SchemaMismatch(
@@ -144,7 +144,7 @@ class TaskDone(WriterCommitMessage):
 
 
 _Write = tuple[Sequence[str], Callable[[Table], WriteResult]]
-"""The ops of some rows, and what writes them."""
+"""The ops of some rows, and the function that writes them."""
 
 
 class TableWriter(DataSourceArrowWriter):

@@ -1,1 +1,1 @@
-"""A client's state of its cluster: masters, tables and tablet locations."""
+"""Masters, tables and tablet locations as a client knows them."""

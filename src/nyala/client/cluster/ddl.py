@@ -16,14 +16,14 @@ from nyala.wire.proto import nyala_pb2 as pb
 async def describe(
     masters: Masters, name: str, timeout_ms: int, *, table_id: str = "", max_age_ms: int = 0
 ) -> pb.DescribeTableResponse:
-    """Return what the masters know of a table, named or else given by id.
+    """Return the description of a table, by name or id.
 
     Args:
-        masters: whom to ask.
+        masters: of the cluster.
         name: of the table.
         timeout_ms: for the answer.
-        table_id: instead of the name.
-        max_age_ms: how old the answer may be when the leader master does not give it; 0: it has to.
+        table_id: id of the table, instead of the name.
+        max_age_ms: largest age of an answer of another master than the leader; 0: the leader's only.
 
     Raises:
         NotFound: no such table.
@@ -36,7 +36,7 @@ async def describe(
 
 
 class Definitions:
-    """The definitions of one client. Runs on the client's loop."""
+    """DDL operations of one client. Runs on the client's loop."""
 
     def __init__(
         self, env: Env, masters: Masters, locations: TabletCache, client_id: bytes, timeout_ms: int
@@ -68,7 +68,7 @@ class Definitions:
 
         Raises:
             AlreadyPresent: the name is taken.
-            InvalidArgument: the definition is wrong, or more replicas are asked for than servers live.
+            InvalidArgument: the definition is invalid, or there are fewer live servers than replicas.
             NotReady: created, but some tablet did not start in time; the message says how many.
             OutcomeUnknown: it may have been created, or may yet be.
         """
@@ -96,7 +96,7 @@ class Definitions:
         Raises:
             NotFound, AlreadyPresent, InvalidArgument: nothing was altered.
             NotReady: altered, but some tablet did not follow in time; the message says how many.
-            OutcomeUnknown: it may have been altered, or may yet be.
+            OutcomeUnknown: it may have been altered, or may still be.
         """
         attempts = Attempts(self._env, self._timeout_ms)
         request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
@@ -106,10 +106,10 @@ class Definitions:
         return await self._follow(f"table {table.name!r} was altered", table.id, attempts)
 
     async def _follow(self, done: str, table_id: str, attempts: Attempts) -> OpenTable:
-        """Wait until every tablet of a table is as the table is defined, and open it.
+        """Wait until every tablet of a table has its present definition, and open the table.
 
         Raises:
-            NotReady: it did not come about in time; what was done stays done.
+            NotReady: some tablet did not follow in time; the change stays in effect.
         """
         seen = "no master has told how far it is"
         while True:
@@ -136,7 +136,7 @@ class Definitions:
 
         Args:
             name: of the table.
-            reserve_seconds: so long it can be recalled; 0: its tablets are deleted at once.
+            reserve_seconds: time in which it can be recalled; 0: its tablets are deleted at once.
             table_id: instead of the name; also of a dropped table that could be recalled still.
 
         Raises:

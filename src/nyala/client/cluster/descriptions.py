@@ -16,10 +16,10 @@ class Server:
         role: "master" or "tserver".
         address: public host:port.
         web_address: host:port of its web port; empty: none.
-        location: where it stands, as told at its start.
-        alive: heard from lately.
-        silent_ms: milliseconds since it was last heard from.
-        leader: a master that leads the sys catalog.
+        location: failure domain, as given at its start.
+        alive: it sent a heartbeat recently.
+        silent_ms: milliseconds since its last heartbeat.
+        leader: it is the leader master.
         replicas: how many it has; 0 for masters.
         version: release that it runs.
     """
@@ -37,7 +37,7 @@ class Server:
 
     @classmethod
     def from_proto(cls, entry: pb.ServerEntry) -> "Server":
-        """Return what a ListServers entry says."""
+        """Return the server of a ListServers entry."""
         return cls(
             entry.uuid, entry.role, entry.address, entry.web_address, entry.location, entry.alive,
             entry.last_heartbeat_ms, entry.leader, entry.replicas, entry.version,
@@ -46,12 +46,12 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table beside its columns.
+    """Facts of a table besides its columns.
 
     Attributes:
         id: its id.
         state: PREPARING, RUNNING, ALTERING or REMOVED.
-        partition: how it is cut into tablets.
+        partition: partitioning of the table.
         replicas: of each tablet.
         options: table options.
         comment: as given at its creation.
@@ -66,7 +66,7 @@ class TableFacts:
 
     @classmethod
     def from_proto(cls, answer: pb.DescribeTableResponse) -> "TableFacts":
-        """Return what a DescribeTable answer says."""
+        """Return the facts of a DescribeTable response."""
         table = answer.table
         partition = convert.partition_schema_from_proto(table.partition)
         return cls(

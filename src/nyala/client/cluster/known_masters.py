@@ -12,7 +12,7 @@ class MasterAddresses:
         given: by the user; never removed.
 
     Attributes:
-        tservers: returns public addresses of tablet servers, which name the masters when none answers.
+        tservers: returns public addresses of tablet servers, which are asked for masters when none answers.
     """
 
     def __init__(self, given: Iterable[str]) -> None:

@@ -30,7 +30,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 CALL_TIMEOUT_MS = 5_000
 """Timeout of one attempt; the caller's deadline covers all of them."""
 LEARN_MS = 10_000
-"""Least time between two background refreshes of the list of masters."""
+"""Minimum interval between two background refreshes of the masters' configuration, in milliseconds."""
 SOON_MS = 250
 """Timeout of the first attempt of a look-up that any master can answer; doubled with each round."""
 MAX_HOPS = 3
@@ -83,7 +83,7 @@ class Masters:
         return self._env.clock.monotonic_us()
 
     def _keep_learning(self) -> None:
-        """Ask for the masters' configuration in the background when the last answer is `LEARN_MS` old."""
+        """Refresh the masters' configuration in the background when it is `LEARN_MS` old."""
         if self.now_us() - self._learned_us >= LEARN_MS * 1000:
             self._learned_us = self.now_us()
             learn = self._learn(Attempts(self._env, CALL_TIMEOUT_MS))
@@ -112,7 +112,7 @@ class Masters:
                 )
 
     async def _learn(self, attempts: Attempts) -> dict[str, str]:
-        """Ask the masters for their configuration, so that one given address finds the others.
+        """Get the masters' configuration from one of them, so that one given address is enough.
 
         Returns:
             Empty when one answered; else the error text of each address.
@@ -135,7 +135,7 @@ class Masters:
         return {} if await self._ask_tservers(attempts) else said
 
     async def _ask_tservers(self, attempts: Attempts) -> bool:
-        """Ask tablet servers for masters' addresses; return whether a new one was found."""
+        """Get masters' addresses from tablet servers; return whether a new one was found."""
         for address in dict.fromkeys(self.addresses.tservers()):
             try:
                 info: pb.ServerInfoResponse = await self._env.rpc.call(
@@ -297,7 +297,7 @@ class Masters:
         self.addresses.silent(address)
 
     def _heard(self, address: str, answer: Any) -> None:
-        """Note who answered: the leader, unless the answer says follower and may name the leader."""
+        """Record the leader: the master that answered, unless its response is a follower's."""
         if self._unheard == address:
             self._unheard = ""
         as_of = getattr(answer, "as_of", None)

@@ -1,4 +1,4 @@
-"""Open tables and where their tablets are: a cache that the leader master fills and failures refresh."""
+"""Cache of open tables and tablet locations, filled by the leader master and refreshed after failures."""
 
 from dataclasses import dataclass, field
 
@@ -34,23 +34,22 @@ class TabletLocation:
     dropped_at: int = 0
 
     def addresses(self) -> list[str]:
-        """Addresses to try: the leader, then the others."""
+        """Return the addresses to try: the leader first."""
         others = [a for _, a in self.replicas if a and a != self.leader]
         return ([self.leader] if self.leader else []) + others
 
 
 @dataclass(slots=True)
 class OpenTable:
-    """A table as the client knows it; `tablets` stand in partition order (`partition.locate`).
+    """A table as the client knows it; `tablets` are in partition order (`partition.locate`).
 
-    Its columns are those that it was opened with; its ranges and tablets are looked up again when one does
-    not answer, when a row has no place, when a server knows newer ones, and when `until_us` (monotonic time)
-    is over.
+    Its columns are those at its opening. Its ranges and tablets are looked up again when a tablet does not
+    answer, when a row has no partition, when a server has newer ranges, and at `until_us` (monotonic time).
 
     Attributes:
-        ranges_version: of the ranges.
-        dropped: tablets of dropped ranges, which reads of earlier times need.
-        history_from: earlier times cannot be read; 0: any can, as far as it is known here.
+        ranges_version: schema version of the last change of ranges.
+        dropped: tablets of dropped ranges, needed for reads at earlier times.
+        history_from: earliest time that can be read; 0: not limited, as far as is known.
     """
 
     id: TableId
@@ -65,12 +64,12 @@ class OpenTable:
     dropped: list[TabletLocation] = field(default_factory=list)
     history_from: int = 0
     write_max_bytes: int = 0
-    """The largest batch that servers take; 0: not known."""
+    """Largest write that servers accept, in bytes; 0: not known."""
 
     def with_rows(self, after: int | None = None) -> list[TabletLocation]:
-        """Return the tablets that may have rows now, and those that may have had some after a time.
+        """Return the tablets that may have rows now, or may have had rows after a time.
 
-        Those of dropped ranges come first, so that of each key the older changes do.
+        Tablets of dropped ranges come first, so that the changes of each key are in order.
         """
         ended = [
             t
@@ -81,9 +80,9 @@ class OpenTable:
         return [*ended, *self.tablets]
 
     def place(self, ps: PartitionSchema, number: int) -> TabletLocation | None:
-        """Return the tablet that a partition schema gives a number; None if there is none. Any thread.
+        """Return the tablet with a number in a partition schema; None if there is none. Any thread.
 
-        Ranges may come and go in another thread between two looks at a table: then there is none either.
+        Also None if another thread has changed the ranges since the number was computed.
         """
         tablets = self.tablets
         if not 0 <= number < len(tablets):
@@ -93,7 +92,7 @@ class OpenTable:
         return tablet if fits else None
 
     def follow(self, fresh: "OpenTable") -> None:
-        """Become what was opened anew, all of it at once."""
+        """Take over definition, ranges and tablets of a newly opened table."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
         self.take(fresh)
@@ -101,7 +100,7 @@ class OpenTable:
         self.write_max_bytes = fresh.write_max_bytes
 
     def take(self, fresh: "OpenTable") -> None:
-        """Take the ranges, and their tablets, from what was opened anew."""
+        """Take over ranges and tablets of a newly opened table."""
         self.partition_schema, self.tablets = fresh.partition_schema, fresh.tablets
         self.ranges_version, self.dropped = fresh.ranges_version, fresh.dropped
         self.history_from = fresh.history_from
@@ -111,8 +110,8 @@ class TabletCache:
     """Finds tables and the leaders of their tablets. Runs on the client's loop.
 
     Args:
-        masters: who know.
-        max_age_ms: how old their word may be when the leader master does not answer; 0: it has to.
+        masters: of the cluster.
+        max_age_ms: largest age of answers of other masters than the leader; 0: the leader's only.
     """
 
     def __init__(self, masters: Masters, max_age_ms: int = 0) -> None:
@@ -126,7 +125,7 @@ class TabletCache:
         return list(dict.fromkeys(a for t in tablets for _, a in t.replicas if a))
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
-        """Open a table by name, or else by id, asking the masters anew.
+        """Open a table by name, or else by id, from the masters.
 
         Args:
             name: of the table; used when `table_id` is empty.
@@ -157,14 +156,14 @@ class TabletCache:
     async def refresh(
         self, table: OpenTable, timeout_ms: int = LOOKUP_TIMEOUT_MS, *, by_leader: bool = False
     ) -> None:
-        """Look all tablets of a table up again, and which ranges it has now. Its columns stay as opened.
+        """Look up the ranges and tablets of a table again. Its columns stay as opened.
 
-        Whoever has found rows their tablets keeps the tablets, not their positions: those change.
+        Callers that have located rows must keep the tablets, not their positions, which may change.
 
         Args:
             table: that is looked up.
             timeout_ms: for the answer.
-            by_leader: only the leader master's word will do: another's may lack the newest ranges.
+            by_leader: only the leader master may answer, since others may lack the newest ranges.
         """
         request = pb.TabletLocationsRequest(table_id=table.id)
         answer = await self.ask(request, timeout_ms, by_leader=by_leader)
@@ -191,7 +190,7 @@ class TabletCache:
     async def ask(
         self, request: pb.TabletLocationsRequest, timeout_ms: int, *, by_leader: bool = False
     ) -> pb.TabletLocationsResponse:
-        """Ask the masters where tablets are.
+        """Return the locations of tablets from the masters.
 
         Args:
             request: names the table, and may name tablets.
@@ -207,13 +206,13 @@ class TabletCache:
     def learn(
         self, tablet: TabletLocation, *, asked: str, leader: str | None, address: str | None
     ) -> None:
-        """Take what a replica said about who leads.
+        """Update a tablet's leader from the response of a replica that does not lead, or from its failure.
 
         Args:
-            tablet: the tablet asked about.
+            tablet: of the request.
             asked: address of the replica that does not lead, or does not answer.
-            leader: uuid of the leader by its word, if it knew one.
-            address: the leader's public address by its word.
+            leader: uuid of the leader in the response, if any.
+            address: public address of the leader in the response, if any.
         """
         told = address or next((a for u, a in tablet.replicas if u == leader), None)
         if told and told != asked:
@@ -224,7 +223,7 @@ class TabletCache:
 
 def _place(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocation:
     if tablet.state not in HAS_LEADER:
-        # It may be replaced by another one, and what was written to it would be lost: nobody is asked yet.
+        # It may still be replaced, and writes to it would be lost: it has no address yet.
         return TabletLocation(TabletId(tablet.id), partition)
     replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
     leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
@@ -232,10 +231,10 @@ def _place(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocat
 
 
 def follow(tablet: TabletLocation, table: OpenTable) -> bool:
-    """Let a tablet's place be what a table that was looked up again says, also of the one that replaced it.
+    """Update a tablet's id and replicas from a refreshed table; a replaced tablet becomes its successor.
 
     Returns:
-        Whether it, or its part of the table, is still there.
+        True if the tablet, or another one with its partition, exists.
     """
     same = next((t for t in (*table.tablets, *table.dropped) if t.id == tablet.id), None)
     fresh = same or next((t for t in table.tablets if t.partition == tablet.partition), None)
@@ -246,7 +245,7 @@ def follow(tablet: TabletLocation, table: OpenTable) -> bool:
 
 
 def gone(tablet: TabletLocation, table: OpenTable) -> RangesChanged:
-    """Return what to raise when a tablet's part of the table is not there any more."""
+    """Return the error of a tablet whose range was dropped."""
     return RangesChanged(
         f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "
         "rows that it had; look the table's ranges up again"

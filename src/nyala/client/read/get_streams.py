@@ -16,11 +16,11 @@ from nyala.wire import methods, status
 from nyala.wire.proto import reads_pb2 as pb
 
 MAX_PARTS = 256
-"""Most callers of one request."""
+"""Maximum number of callers of one request."""
 MAX_KEYS = 64
-"""Larger reads gain little from sharing a message; they are scans."""
+"""Maximum number of keys of a point read; larger reads gain little from sharing a message and are scans."""
 SILENT_MS = 5_000
-"""Longest wait for an answer before the stream is given up."""
+"""Longest wait for an answer before the stream is cancelled, in milliseconds."""
 
 Tell = Callable[[pb.GetAnswer | NyalaError], None]
 _Waiting = tuple[pb.GetPart, Tell]
@@ -122,7 +122,7 @@ class GetStreams:
     """Point-read streams of one client, one per server.
 
     Args:
-        env: the outside world.
+        env: the environment: clock, tasks, files, calls.
     """
 
     def __init__(self, env: Env) -> None:
@@ -130,11 +130,11 @@ class GetStreams:
         self._streams: dict[str, _GetStream] = {}
 
     def ask(self, address: str, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
-        """Look keys up at one server, once.
+        """Look up keys at one server, once.
 
         Args:
             address: of the leader of the keys' tablet.
-            part: what to look up.
+            part: tablet, columns and keys.
             tell: called once, with the rows found, the server's error, or `Unavailable` without an answer.
             timeout_ms: for the answer.
         """

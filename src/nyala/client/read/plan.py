@@ -1,10 +1,10 @@
-"""A described read and its plan, which is made anew while the ranges of its table change.
+"""Plan of a read, which is made again when the ranges of its table change.
 
-The rule: a plan names the version of the ranges that it was made from. A tablet that had followed newer ones
-by the time of the read refuses it (RANGES_CHANGED), and nothing is written to a range that was added before
-all tablets of the table follow. So tokens that servers take are complete, whatever this client knew: see
-"Ranges and reads" in docs/internals/master.md. A plan without tokens, or whose tokens are run elsewhere, is
-first verified at a tablet.
+A plan has the version of the ranges that it was made from. A tablet that had newer ranges at the time of the
+read refuses its token (RANGES_CHANGED), and an added range takes no writes before all tablets of the table
+have the new version. So tokens that servers accept are complete, even if this client's ranges were old: see
+"Ranges and reads" in docs/internals/master.md. A plan without tokens, or with tokens
+that run in another process, is checked by a probe of one tablet first.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ReadPlan:
-    """The plan of one read; every run of it is at the same time. Runs on the client's loop.
+    """The plan of one read, whose runs all read the same snapshot. Runs on the client's loop.
 
     Args:
         env: clock and pauses.
@@ -36,9 +36,9 @@ class ReadPlan:
         timeout_ms: of planning, and of each token.
 
     Attributes:
-        at: the time of the read; 0: not known yet, or each leader's own.
-        is_fixed: the caller has the time, or rows read at it: it does not change.
-        tokens: None: not made yet.
+        at: hybrid time of the read; 0: not chosen yet, or each leader's own.
+        is_fixed: the time does not change any more, since the caller has it or rows read at it.
+        tokens: one for each tablet that is read; None: not made yet.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class ReadPlan:
         self.tokens: list[pb.ScanToken] | None = None
 
     def fix(self) -> None:
-        """Keep the time of the read from now on: the caller has it, or rows read at it."""
+        """Fix the time of the read: the caller has it, or rows read at it."""
         self.is_fixed = True
 
     async def made(self) -> list[pb.ScanToken]:
-        """Return the tokens, planned if they are not; there are none if the table has no such range."""
+        """Return the tokens, making them if needed; empty if no range of the table matches."""
         return await self._while_ranges_change(self._make)
 
     async def verified(self) -> list[pb.ScanToken]:
-        """Return self-contained tokens, and keep their time for later runs."""
+        """Return tokens that other processes may run, and fix the time of the read."""
 
         async def made() -> list[pb.ScanToken]:
             tokens = await self._make()
@@ -79,11 +79,11 @@ class ReadPlan:
     async def collect(
         self, heard: Heard | None = None, *, counting: bool = False
     ) -> list[list[pa.RecordBatch]]:
-        """Run the read to its end, and keep its time.
+        """Run the read to its end, and fix its time.
 
         Args:
-            heard: called with each server's answer before its first rows.
-            counting: only the number of rows.
+            heard: called with the header of each server's response.
+            counting: read the number of rows only.
 
         Returns:
             The batches of each token.
@@ -100,14 +100,14 @@ class ReadPlan:
         return found
 
     def attempts(self) -> Attempts:
-        """Return the deadline of one run's plans, for `changed`."""
+        """Return the deadline of one run, for `changed`."""
         return Attempts(self._env, self._timeout_ms)
 
     async def changed(self, attempts: Attempts) -> None:
-        """The ranges are others: look them up, and forget the tokens; their time too, unless it is fixed.
+        """Look up the ranges after they have changed; drop the tokens, and the time unless it is fixed.
 
         Raises:
-            RangesChanged: they change again and again, until the deadline.
+            RangesChanged: they changed at every try until the deadline.
             NotFound: the table is gone.
         """
         if not await attempts.pause():
@@ -138,7 +138,7 @@ class ReadPlan:
         try:
             await self._reader.probe(self._table, self.at, self._timeout_ms)
         except HistoryGone:
-            return  # the tokens' servers say so, if there are any
+            return  # the tokens' servers raise it, if there are tokens
 
     async def _while_ranges_change(self, work: Callable[[], Awaitable[T]]) -> T:
         attempts = self.attempts()

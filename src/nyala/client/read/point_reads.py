@@ -51,7 +51,7 @@ class PointRead:
         tablet: of the keys.
         keys: encoded.
         columns: those wanted; None: all.
-        tell: called when there is an outcome.
+        tell: called when the read is complete.
     """
 
     __slots__ = ("_tell", "columns", "error", "keys", "raw", "table", "tablet")
@@ -83,8 +83,8 @@ class PointGetter:
 
     Args:
         env: clock, tasks, rpc.
-        locations: learns who leads.
-        clock: takes the times that servers read at.
+        locations: of tablets; updated when another replica leads.
+        clock: merges the times of the servers' reads.
         reader: runs scan tokens.
     """
 
@@ -102,7 +102,7 @@ class PointGetter:
         self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],
         batch: Callable[[], pa.RecordBatch], columns: tuple[str, ...] | None, timeout_ms: int,
     ) -> Rows:  # fmt: skip
-        """Look keys of one tablet up, linearizably: few of them on the stream to its leader, else by a token.
+        """Look up keys of one tablet, linearizably: few on the stream to its leader, more by scan token.
 
         Args:
             table: where.
@@ -156,7 +156,7 @@ class PointGetter:
         self.lookups.ask(leader, part, told, timeout_ms)
 
     def rows(self, wanted: PointRead) -> Rows:
-        """Return the rows of a look-up that was answered. Any thread."""
+        """Return the rows of a complete read. Any thread."""
         _, reader = self._shape(wanted.table, wanted.columns)
         return reader.read(wanted.raw, len(wanted.keys))
 
@@ -209,5 +209,5 @@ class PointGetter:
 
 
 def is_retryable(error: NyalaError) -> bool:
-    """Whether a read by scan token may succeed after this error."""
+    """Return whether a read by scan token may succeed after this error."""
     return isinstance(error, Retryable | OutcomeUnknown | SchemaMismatch | TooLarge)

@@ -1,7 +1,7 @@
-"""Progress of a scan token, and the token for the rest of its rows.
+"""Progress of a scan token, and the token for its remaining rows.
 
-An ordered scan goes on after the last key delivered, at the snapshot that its first server chose. One
-without order has no place to go on from: which rows were delivered cannot be said to another replica.
+An ordered scan resumes after the last key delivered, at the same snapshot. An unordered scan cannot resume at
+another replica, which may return rows in another order.
 """
 
 from collections.abc import Callable
@@ -14,19 +14,19 @@ from nyala.common.ids import TabletId
 from nyala.wire.proto import nyala_pb2 as pb
 
 Heard = Callable[[pb.ScanHeader], None]
-"""Told what a server says of a token's answer, before its rows: the time read at, and its age."""
+"""Called with the header of a server's response, before its rows: the time of the read, and its age."""
 
 
 class ScanProgress:
     """One run of a token.
 
     Args:
-        token: what to read.
-        heard: told what each server says before its rows.
+        token: of the scan.
+        heard: called with the header of each response.
 
     Attributes:
-        token: what is still to be read, as of the last `go_on_from_here`.
-        delivered: rows so far.
+        token: for the remaining rows, as of the last `go_on_from_here`.
+        delivered: number of rows so far.
     """
 
     def __init__(self, token: pb.ScanToken, heard: Heard | None) -> None:
@@ -38,10 +38,10 @@ class ScanProgress:
         self._last: pa.RecordBatch | None = None
 
     def goes_to(self, tablet: TabletId) -> None:
-        """Read another tablet, which took the key range of the token's.
+        """Continue with the tablet that replaced the token's.
 
         Raises:
-            Unavailable: rows of the old one were delivered, and what was still to come is gone.
+            Unavailable: rows of the old tablet were delivered, and the others are lost.
         """
         old = self.token.tablet_id
         if tablet == old:
@@ -55,24 +55,24 @@ class ScanProgress:
         self.token.tablet_id = tablet
 
     def began(self, header: pb.ScanHeader) -> None:
-        """Take what a server says of the rows that follow."""
+        """Store the header of a response."""
         self._header = header
         if self._heard is not None:
             self._heard(header)
 
     def took(self, batch: pa.RecordBatch) -> None:
-        """Note rows that are delivered."""
+        """Count rows that are delivered."""
         self.delivered += batch.num_rows
         self._last = batch
 
     def go_on_from_here(self, why: str) -> bool:
-        """Let `token` ask for the rows after those delivered; return whether there are none.
+        """Make `token` ask for the rows after those delivered; return whether there are none.
 
         Args:
-            why: the stream broke.
+            why: the error of the stream.
 
         Raises:
-            Unavailable: nothing says which rows are still to come.
+            Unavailable: the scan is not ordered, so the remaining rows are not known.
         """
         last, names = self._last, list(self._header.key_columns)
         if last is None or not names or any(n not in last.schema.names for n in names):

@@ -14,11 +14,12 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_TIMEOUT_MS = 2_000
 APART_US = 1_000_000
-"""Times of one group that differ by more make the client wait for all its servers: one clock may be wrong."""
+"""Largest plausible difference of times of one group, in microseconds; beyond it all its servers are awaited.
+"""
 
 
 class Times:
-    """Asks servers for their hybrid times. Runs on the client's loop."""
+    """Choice of hybrid times from the servers' clocks. Runs on the client's loop."""
 
     def __init__(self, env: Env, locations: TabletCache, clock: HybridClock) -> None:
         self._env = env
@@ -32,15 +33,15 @@ class Times:
 
         An acknowledged write is durable on a majority of its group, and each of those servers' clocks
         has passed its stamp; so any majority of the group has a server whose time is at or above it, and the
-        smallest time that a majority of those asked has reached is enough. One wrong clock cannot raise it.
+        smallest time that a majority has reached is enough. One wrong clock cannot raise it.
 
         Args:
             addresses: the servers to ask.
             groups: for each group the addresses of its replicas; a majority of each must answer.
-            timeout_ms: for the whole.
+            timeout_ms: deadline, from now.
 
         Raises:
-            Unavailable: some group has no majority within reach.
+            Unavailable: no majority of some group answers.
         """
         attempts = Attempts(self._env, timeout_ms)
 
@@ -71,7 +72,7 @@ class Times:
 
         Args:
             addresses: the servers to ask.
-            enough: whether these answers will do; the others are then not waited for.
+            enough: returns whether the answers so far suffice.
             timeout_ms: for each.
         """
         heard: dict[str, int] = {}
@@ -114,7 +115,7 @@ class Times:
 
 
 def near(times: Collection[int]) -> bool:
-    """Whether hybrid times are so near each other that none of them is suspect."""
+    """Return whether hybrid times differ so little that no clock is suspect."""
     return to_micros(max(times)) - to_micros(min(times)) <= APART_US
 
 
@@ -126,7 +127,7 @@ def _reached(group: list[str], heard: dict[str, int]) -> int | None:
 
 
 def _settled(group: list[str], heard: dict[str, int]) -> bool:
-    """Whether more answers would hardly change a group's time: they do where one clock is far ahead."""
+    """Return whether a group's time is final: all have answered, or no clock among them is far ahead."""
     reached = _reached(group, heard)
     if reached is None:
         return False

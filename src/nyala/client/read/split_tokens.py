@@ -1,4 +1,4 @@
-"""Cuts the tokens of a scan into smaller ones, by bytes; where to cut, a server of each tablet says."""
+"""Splitting of scan tokens into smaller ones by size, at keys that a replica of each tablet chooses."""
 
 import asyncio
 import itertools
@@ -16,10 +16,10 @@ ASK_TIMEOUT_MS = 5_000
 
 
 def check_split(spec: ReadSpec, split_bytes: int) -> None:
-    """Make sure that a read can be cut into pieces of so many bytes.
+    """Check that the tokens of a read can be split.
 
     Raises:
-        InvalidArgument: it cannot.
+        InvalidArgument: the size is not positive, or the read cannot be split.
     """
     if (
         isinstance(split_bytes, bool)
@@ -71,7 +71,7 @@ async def split_all(
 async def _split_keys(
     env: Env, reader: Reader, token: pb.ScanToken, split_bytes: int
 ) -> list[bytes]:
-    """Ask the replicas, the leader first, until one answers."""
+    """Return the split keys of a tablet, from the first replica that answers, the leader first."""
     attempts = Attempts(env, token.timeout_ms or 60_000)
     place, last = place_of(token), "no replica of the tablet is known"
     request = reads_pb2.SplitKeyRangeRequest(token=token, split_bytes=split_bytes)

@@ -1,8 +1,8 @@
 """Scans, look-ups and change feeds as coroutines: plan tokens, run each on its tablet's leader.
 
-A token names one tablet and one snapshot, so it may be run again: a run that breaks before its first
-row starts over at another replica; one that breaks later goes on where it stands if it is ordered, else
-it says so, and `collect` starts it over.
+A token names one tablet and one snapshot, so it may be run again. A run that fails before its first row is
+repeated at another replica. One that fails later resumes if it is ordered; otherwise it raises an error, and
+`collect` repeats it.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 STALL_MS = 15_000
-"""A server that sends nothing for this long in mid-scan is given up for another."""
+"""Time without data from a server after which a scan moves to another one, in milliseconds."""
 PARALLEL_TOKENS = 8
-"""Tablets read at the same time by one `to_arrow`."""
+"""Maximum number of tablets that one `to_arrow` reads at the same time."""
 _NO_PARTITION, _NO_UUID = TabletPartition(), ServerUuid("")
 
 
@@ -58,7 +58,7 @@ class Reader:
     async def tokens(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> list[pb.ScanToken]:
         """Plan a read: one token per tablet that it can touch, all at one snapshot unless `latest`.
 
-        Servers refuse tokens of ranges that are not those of the table at their time: see `plans.py`.
+        Servers refuse tokens of ranges that are not those of the table at that time: see `plan.py`.
 
         Args:
             table: the open table.
@@ -66,7 +66,7 @@ class Reader:
             timeout_ms: deadline, from now.
 
         Raises:
-            HistoryGone: tablets that had rows then are gone.
+            HistoryGone: tablets that had rows at that time were deleted.
         """
         if table.until_us and self._env.clock.monotonic_us() >= table.until_us:
             await self._locations.refresh(table)
@@ -130,7 +130,7 @@ class Reader:
         return self._ready(make_token(table, tablet, spec, at), timeout_ms)
 
     async def probe(self, table: OpenTable, at: int, timeout_ms: int) -> None:
-        """Make sure that the ranges known of a table are those that it has at a time; 0: now.
+        """Check that the known ranges of a table are those that it has at a time; 0: now.
 
         Args:
             table: the open table.
@@ -154,7 +154,7 @@ class Reader:
     async def collect(
         self, token: pb.ScanToken, heard: Heard | None = None
     ) -> list[pa.RecordBatch]:
-        """Run a token to its end; whatever breaks in between, start it over, until its deadline."""
+        """Run a token to its end, repeating it after failures until its deadline."""
         attempts = Attempts(self._env, token.timeout_ms or 60_000)
         while True:
             try:
@@ -166,7 +166,7 @@ class Reader:
     async def collect_all(
         self, tokens: list[pb.ScanToken], heard: Heard | None = None
     ) -> list[list[pa.RecordBatch]]:
-        """Run tokens side by side, a few at a time; return the batches of each, in token order."""
+        """Run tokens concurrently, a few at a time; return the batches of each, in token order."""
         room = asyncio.Semaphore(PARALLEL_TOKENS)
 
         async def one(token: pb.ScanToken) -> list[pa.RecordBatch]:
@@ -176,7 +176,7 @@ class Reader:
         runs = [asyncio.ensure_future(one(t)) for t in tokens]
         try:
             return list(await asyncio.gather(*runs))
-        finally:  # what one of them meets ends the others
+        finally:  # an error of one ends the others
             for run in runs:
                 run.cancel()
 
@@ -188,8 +188,8 @@ class Reader:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run a token and yield its batches.
 
-        A stale read goes to a follower first, then to the leader, then to the others. An ordered one
-        that breaks goes on after the last row delivered, at the same snapshot, elsewhere.
+        A stale read goes to a follower first, then to the leader, then to the others. An ordered one that
+        fails resumes after the last row delivered, at the same snapshot, on another server.
 
         Args:
             token: of one tablet, or a piece of it.
@@ -244,7 +244,7 @@ class Reader:
 
         Args:
             token: of one tablet.
-            place: where the tablet is believed to be; updated.
+            place: known location of the tablet; updated.
             attempts: the deadline and the pauses between tries.
 
         Raises:
@@ -269,7 +269,7 @@ class Reader:
 
 
 def place_of(token: pb.ScanToken) -> TabletLocation:
-    """Return where a token's tablet is, as far as the token knows."""
+    """Return the location of a token's tablet, as stored in the token."""
     place = TabletLocation(TabletId(token.tablet_id), _NO_PARTITION)
     place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
     place.leader = token.replicas[0] if token.replicas else None
@@ -277,7 +277,7 @@ def place_of(token: pb.ScanToken) -> TabletLocation:
 
 
 def _spread(place: TabletLocation, env: Env) -> list[str]:
-    """Return where to read stale: any follower, then who can always serve, then the others."""
+    """Return the addresses for a stale read: a random follower, then the leader, then the others."""
     addresses = place.addresses()
     followers = [a for a in addresses if a != place.leader]
     if not followers:
@@ -289,7 +289,7 @@ def _spread(place: TabletLocation, env: Env) -> list[str]:
 async def _once(
     env: Env, clock: HybridClock, address: str, read: ScanProgress
 ) -> AsyncIterator[pa.RecordBatch]:
-    """One try at one server."""
+    """Run a token once at one server."""
     ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())
     stream = env.rpc.stream(address, methods.DO_GET, ticket)
     schema: pa.Schema | None = None
@@ -311,7 +311,7 @@ async def _once(
                 read.began(header)
                 continue
             batch = flight.read_batch(schema, data.header, data.body, trusted=True)
-            if batch.num_rows:  # an empty one only tells that the server is at work
+            if batch.num_rows:  # an empty one is a keepalive
                 read.took(batch)
                 yield batch
     finally:

@@ -1,9 +1,9 @@
-"""DuckDB's filter on a scan as a predicate of this store, as far as the two mean the same.
+"""Translation of DuckDB's filter on a scan into a predicate, where both have the same meaning.
 
-DuckDB hands a filter over as an Arrow expression, which can be shown and compared but not taken apart.
-So its text is read (lists, which are cut short in it, from its pickled form), an expression is built again
-from what was read, and the two are compared: a text that was misread (names are not quoted in it) is never
-equal, and then nothing is pushed down.
+DuckDB passes a filter as an Arrow expression, which can be printed and compared but not inspected. So its
+text is parsed (lists, which are abbreviated in it, from its pickled form), an expression is built from the
+result, and the two are compared: a text that was parsed wrongly (names are not quoted in it) never gives an
+equal expression, and then nothing is pushed down.
 """
 
 import json
@@ -18,9 +18,9 @@ from nyala.common.predicate import And, Compare, CompareOp, In, IsNull, Not, Or,
 from nyala.common.schema import Column, Schema
 
 MAX_DEPTH = 30
-"""Of a filter that is pushed down; servers take one that is a little deeper."""
+"""Maximum depth of a filter that is pushed down; servers accept a little more."""
 MAX_LIST_BYTES = 1 << 20
-"""Of the values of one `in` that is pushed down; servers take a few times as much."""
+"""Maximum bytes of the values of an `in` that is pushed down; servers accept a few times as much."""
 _END_OF_LIST = "\n], null_matching_behavior=MATCH}), null[bool])"
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PLAIN = re.compile(r"[^()]+?(?=\))")
@@ -35,16 +35,16 @@ _SIGNS: dict[str, tuple[CompareOp, Callable[[pc.Expression, pc.Expression], pc.E
 
 
 class _Unread(Exception):
-    """The text is not of a kind that is read here."""
+    """The text of a filter cannot be translated."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A part of a filter.
+    """A translated part of a filter.
 
     Attributes:
-        expression: what was read, built again.
-        predicate: true of every row of which the filter is true; None: nothing can be said.
+        expression: built from the parsed text.
+        predicate: true for every row for which the filter is true; None: no such predicate.
     """
 
     expression: pc.Expression
@@ -52,7 +52,7 @@ class _Read:
 
 
 def as_predicate(expression: pc.Expression, schema: Schema) -> Predicate | None:
-    """Return a predicate that every row passes which passes the filter; None: there is none to say."""
+    """Return a predicate that is true for every row that passes the filter; None: none was found."""
     text = str(expression)
     try:
         reader = _Reader(text, schema, _lists(expression))
@@ -79,7 +79,7 @@ def _lists(expression: pc.Expression) -> Iterator[pa.Array]:
 
 
 class _Reader:
-    """Reads the text of one filter."""
+    """Parser of the text of one filter."""
 
     def __init__(self, text: str, schema: Schema, lists: Iterator[pa.Array]) -> None:
         self._text = text

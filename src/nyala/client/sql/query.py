@@ -1,8 +1,8 @@
 """SQL by DuckDB over tables of a cluster, all read at one snapshot.
 
-Each table that a query names is known to DuckDB with all its columns, so that every query means what it
-means to DuckDB by itself. Rows come when a scan begins (`sql_source.py`): the columns that it reads, and
-of the rows those that pass its filter, as far as servers can evaluate it (`sql_filters.py`).
+Each table that a query names is registered with all its columns, so that queries have DuckDB's own meaning.
+Rows are fetched when a scan begins (`source.py`): the columns that it reads, and the rows that pass its
+filter as far as servers can evaluate it (`filters.py`).
 duckdb is loaded on first use: importing nyala stays light.
 """
 
@@ -135,7 +135,7 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
         named = _read(engine, query)
         for name in _chosen(named, tables):
             schema = tables.open(name)
-            if _folded(name) in named.tables:  # else only its name is told
+            if _folded(name) in named.tables:  # otherwise only its name is used
                 _check_columns(name, schema)
             source = TableDataset(schema, partial(snapshot.read, name))
             sources.append(source)
@@ -160,9 +160,9 @@ class _Named:
     """Names that a query refers to.
 
     Attributes:
-        tables: and common table expressions, folded, each as it was first written.
-        local: names of common table expressions, folded.
-        every: it asks for the list of all tables.
+        tables: names of tables and common table expressions: in lower case -> as first written.
+        local: names of common table expressions, in lower case.
+        every: the query lists all tables.
     """
 
     tables: dict[str, str] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class _Named:
 
 
 def _read(engine: Any, query: str) -> _Named:
-    """Return what a query names, in the order in which it first does.
+    """Return the names in a query, in order of first appearance.
 
     Raises:
         InvalidArgument: not one SELECT, or one that is more than a query over tables.
@@ -204,7 +204,7 @@ def _read(engine: Any, query: str) -> _Named:
 
 
 def _pivots(engine: Any, query: str) -> bool:
-    """Whether a text is one statement that is several to DuckDB."""
+    """Return whether a text is one statement that DuckDB parses as several."""
     import duckdb
 
     statements = engine.extract_statements(query)

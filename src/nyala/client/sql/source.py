@@ -1,7 +1,7 @@
 """A table as DuckDB reads it: an Arrow dataset that fetches rows when a scan of the query begins.
 
-DuckDB says which columns a scan gives and which rows it keeps. The columns are fetched, of the rows at
-least those that are kept; then Arrow's own scanner, as for any Arrow table, filters and hands them on.
+DuckDB gives the columns and the filter of a scan. These columns are fetched, of at least the rows that pass
+the filter; Arrow's scanner then applies the filter as for any Arrow table.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,10 +44,10 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,
         **how: Any,
     ) -> ds.Scanner:
-        """Return what DuckDB pulls the rows of one scan from; called on threads of its own."""
+        """Return the scanner of one scan; DuckDB calls this in its own threads."""
         try:
             rows = self._rows(columns, filter)
-        except BaseException as err:  # DuckDB tells of its text only
+        except BaseException as err:  # DuckDB passes on its text only
             self.failure = err
             raise
         return ds.dataset(rows).scanner(columns=columns, filter=filter, **how)

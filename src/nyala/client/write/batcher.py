@@ -29,15 +29,15 @@ class BatchLimits:
 
 
 class Batcher:
-    """Sends the large writes of one client. Runs on the client's loop.
+    """Large writes of one client. Runs on the client's loop.
 
     Args:
         env: clock and lanes.
         requests: number and deliver each batch.
-        clock: learns the stamps of what was written.
+        clock: merges the stamps of the writes.
         limits: of one batch.
-        locations: looks a table's ranges up again when a row has no place, or another one than it had;
-            None: they never change.
+        locations: looks up a table's ranges again when a row has no partition or its tablet was retired;
+            None: ranges never change.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Batcher:
         """Begin a write whose rows come batch by batch.
 
         Args:
-            table: where to.
+            table: the open table.
             op: a `WriteOp` of the wire.
             all_or_nothing: per tablet and batch of `BatchLimits`: one failing row voids the rest.
-            timeout_ms: so long it may go without any batch being acknowledged.
+            timeout_ms: maximum time between two acknowledged batches.
         """
         call = Writing(table, op, all_or_nothing, Attempts(self._env, timeout_ms))
         return Upload(self._env, self, self._requests, self._clock, call)
@@ -91,12 +91,12 @@ class Batcher:
         return _window_rows(table, batch, self._within(table, batch))
 
     def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        """Split the rows of one tablet into requests; return (first row, piece)."""
         most = request_size.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
         return _slices(batch, self._within(table, batch), most)
 
     def _within(self, table: OpenTable, batch: pa.RecordBatch) -> BatchLimits:
-        """Return the limits of a request to a table, whose servers may take less than this client sends."""
+        """Return the limits of a request to a table: the client's, or the servers' if that is smaller."""
         limits = self._limits
         return replace(
             limits, batch_bytes=request_size.room(table, batch.num_columns, limits.batch_bytes)
@@ -105,7 +105,7 @@ class Batcher:
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by tablet; before a row is reported without a partition, the ranges are looked up again.
+        """Group rows by tablet; the ranges are looked up again before a row is reported as without partition.
 
         Args:
             call: the write that the rows belong to.
@@ -113,7 +113,7 @@ class Batcher:
             first: position of the first row in the write.
 
         Raises:
-            TimedOut: some row has none as far as it is known here, and no leader master told.
+            TimedOut: some row has no partition in the known ranges, and no leader master answered.
         """
         parts, errors = await self._cut(call.table, window, first)
         if self._locations is None or all(code != NO_PARTITION for _, code, _ in errors):
@@ -123,7 +123,7 @@ class Batcher:
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by the tablets that the leader master names now. Raises as `group`.
+        """Group rows after looking up the tablets at the leader master. Raises as `group`.
 
         Args:
             call: the write that the rows belong to.
@@ -145,7 +145,7 @@ class Batcher:
 
 
 def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: BatchLimits) -> int:
-    """Return how many rows make about one batch for each tablet; a little less, as parts are uneven."""
+    """Return how many rows make about one batch per tablet; a little less, since parts are uneven."""
     each = _batch_rows(batch, limits)
     tablets = table.partition_schema.count
     return each if tablets == 1 else max(1, each * tablets * 15 // 16)
@@ -195,14 +195,14 @@ def _by_tablet(
 def _slices(
     batch: pa.RecordBatch, limits: BatchLimits, most: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Cut a batch into pieces of about the limits, never over `most` but for one row: (first row, it)."""
+    """Split a batch into pieces of about the limits, at most `most` bytes or one row: (first row, piece)."""
     step = _batch_rows(batch, limits)
     pieces = []
     todo = [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]
     todo.reverse()
     while todo:
         at, piece = todo.pop()
-        if piece.num_rows > 1 and piece.nbytes > most:  # large rows side by side
+        if piece.num_rows > 1 and piece.nbytes > most:  # many large rows
             half = piece.num_rows // 2
             todo += [(at + half, piece.slice(half)), (at, piece.slice(0, half))]
         else:

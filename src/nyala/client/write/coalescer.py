@@ -1,10 +1,10 @@
 """Coalescing of small writes: rows of concurrent callers for one tablet are sent as one request.
 
 An idle queue adds no delay: calls of one loop iteration are sent at its end. While a request is in flight,
-further calls wait until they are as many as it carries, or until it is answered, and form the next request.
-A request has one sequence number and the same bytes at each try; each caller gets the outcome of its own rows
-only. A request ends at the earliest deadline of its callers: no rows are sent again after their caller was
-told that its time is up. Used on the client's loop only.
+further calls wait until they are as many as it carries, or until it is answered, and form the next request. A
+request has one sequence number and the same bytes at each try. Each caller gets the outcome of its own rows.
+A request ends at the earliest deadline of its callers: rows are not sent again after their caller has failed.
+Used on the client's loop only.
 """
 
 import asyncio
@@ -25,19 +25,21 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_ROWS = 64
 MAX_BYTES = 64 << 10
-"""Larger writes are not coalesced: they gain little, and others would wait for their bytes."""
+"""Maximum rows and bytes of a write that is coalesced: larger ones gain little, and others would wait for
+them.
+"""
 
 Send = Callable[[TabletLocation, Call, pa.RecordBatch, int], Awaitable[pb.WriteResult]]
 """Deliver a batch of the same kind as a call; the last argument is the deadline (monotonic microseconds)."""
 
 
 class Coalescer:
-    """Coalesces small writes of one client.
+    """Small writes of one client.
 
     Args:
         env: clock and tasks.
         send: see `Send`.
-        alone: writes one call as any large write; for rows that have no single tablet.
+        alone: writes one call by itself; for rows without a single tablet.
         max_rows: of a request.
         max_bytes: of a request, one call at least.
     """
@@ -58,7 +60,7 @@ class Coalescer:
         self._turn_is_due = False
 
     def take(self, call: Call) -> None:
-        """Take a call; `Call.done` or `Call.failed` ends it."""
+        """Queue a call; `Call.done` or `Call.failed` completes it."""
         self._waiting.add(call)
         table = call.table
         kind = CallKind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
@@ -79,7 +81,7 @@ class Coalescer:
     # ---- queues ------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """At the end of a loop iteration: assign its calls to queues, and send what may be sent."""
+        """Assign the calls of a loop iteration to queues at its end, and send requests."""
         self._turn_is_due = False
         unplaced, self._unplaced = self._unplaced, {}
         for kind, calls in unplaced.items():
@@ -173,7 +175,7 @@ class Coalescer:
 
 
 def _share(result: pb.WriteResult, calls: list[Call]) -> None:
-    """Split a result among its callers."""
+    """Complete each call with its part of a result."""
     errors = sorted((e.row, e.code, e.message) for e in result.row_errors)
     first = at = 0
     for call in calls:

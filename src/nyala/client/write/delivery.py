@@ -1,4 +1,4 @@
-"""Delivery of one batch to its tablet's leader: equal bytes at each try, until an answer or the deadline."""
+"""Delivery of one batch to its tablet's leader, with the same bytes at each try, until it is answered."""
 
 import pyarrow as pa
 
@@ -22,19 +22,19 @@ from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
 
 TRY_TIMEOUT_MS = 4_000
-"""One try of one batch; the caller's deadline covers all of them."""
+"""Timeout of one try, in milliseconds; the caller's deadline covers all tries."""
 
 
 class TabletReplaced(Exception):
-    """Another tablet has the key range now, and its place is known: what was sent to the old one is gone."""
+    """The tablet was replaced by another one, whose location is known; rows sent to the old one are lost."""
 
 
 class Delivery:
-    """Sends batches. Runs on the client's loop.
+    """Delivery of batches. Runs on the client's loop.
 
     Args:
-        locations: where tablets are.
-        clock: the highest time seen goes along.
+        locations: of tablets.
+        clock: its highest time is sent with each batch.
         streams: open streams to servers.
     """
 
@@ -45,22 +45,22 @@ class Delivery:
 
     @property
     def seen(self) -> int:
-        """The highest time seen."""
+        """Highest hybrid time that this client has seen."""
         return self._clock.seen
 
     async def send(
         self, table: OpenTable, tablet: TabletLocation, header: pb.WriteHeader, piece: pa.RecordBatch,
         attempts: Attempts, *, alone: bool = True,
     ) -> pb.WriteResult:  # fmt: skip
-        """Send one batch to the leader of its tablet, the same bytes at each try, until it answers.
+        """Send one batch to the leader of its tablet until it is answered.
 
         Args:
             table: of the rows.
-            tablet: of them.
-            header: says what is done with them, and under which number.
+            tablet: of the rows.
+            header: operation and sequence number.
             piece: the rows.
-            attempts: until when to try.
-            alone: no other process sends the same.
+            attempts: the deadline and the pauses between tries.
+            alone: no other process sends the same operation.
 
         Raises:
             RangesChanged: the range of `tablet` was dropped, and nothing was written.
@@ -83,7 +83,7 @@ class Delivery:
                         return result
                     raise status.from_proto(result.error)
                 except RangesChanged:
-                    raise  # decided in the tablet's log: no try had, or will have, any effect
+                    raise  # decided in the tablet's log: no try has any effect
                 except NotLeader as err:
                     last = f"{address} does not lead"
                     self._locations.learn(
@@ -122,10 +122,10 @@ class Delivery:
                 raise TabletReplaced
 
     async def _look_again(self, table: OpenTable, tablet: TabletLocation) -> bool:
-        """Ask the masters where the tablet is now; a failure only means another round.
+        """Look up the tablet again if its leader is not known; a failure is ignored, as the caller retries.
 
         Returns:
-            Whether its part of the table is still there.
+            True if the tablet's partition exists.
         """
         if tablet.leader:
             return True
@@ -137,10 +137,10 @@ class Delivery:
 
 
 def _begin_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
-    """Say that an operation begins now; return whether it may be sent again for that.
+    """Advance an operation's `since`; return whether it may be sent again.
 
-    A tablet that has forgotten clients refuses what may be a retry of theirs. One that was never sent before
-    is none.
+    A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that
+    was never sent before is no retry.
     """
     until = int(err.details.get("forgotten_until", 0))
     if until < header.since:

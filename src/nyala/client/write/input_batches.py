@@ -1,6 +1,6 @@
 """Input of a write in pieces: data in memory as one, a stream piece by piece.
 
-A stream is never read whole: the next piece is fetched when the write has room for it.
+A stream is never read as a whole: the next piece is fetched when the write has room for it.
 """
 
 import sys
@@ -12,11 +12,11 @@ import pyarrow as pa
 from nyala.common.errors import InvalidArgument
 
 DICTS = 1_000
-"""Dicts that come one by one are gathered to so many rows."""
+"""Number of dicts from an iterable that are collected into one batch."""
 
 
 def in_memory(data: Any) -> bool:
-    """Whether data can be checked as a whole before anything is sent."""
+    """Return whether all of the data can be checked before anything is sent."""
     if isinstance(data, pa.Table | pa.RecordBatch) or _is_frame(data):
         return True
     if hasattr(data, "__arrow_c_stream__"):

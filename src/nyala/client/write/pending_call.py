@@ -1,6 +1,6 @@
 """A pending write of few rows: the caller's rows and their outcome.
 
-A caller is a coroutine or a thread; it gets exactly one outcome. Used on the client's loop, except
+A caller is a coroutine or a thread, and gets exactly one outcome. Used on the client's loop, except
 for `wait`.
 """
 
@@ -26,16 +26,16 @@ class Call:
     """One caller's rows, all for one operation.
 
     Args:
-        table: where to.
+        table: the open table.
         op: a `WriteOp` of the wire.
         batch: the rows; columns by name, of the table's types.
         size_bytes: of the batch.
         deadline_us: monotonic; after it the call fails with a time-out.
-        tell: called on the loop once there is an outcome.
+        tell: called once on the loop, when there is an outcome.
 
     Attributes:
         sent: a server may have seen the rows.
-        over: the caller has been told.
+        over: the call is complete, or its caller has gone.
     """
 
     __slots__ = ("_tell", "batch", "deadline_us", "error", "op", "over", "result", "sent",
@@ -77,7 +77,7 @@ class Call:
 
 
 class Bell:
-    """An event that one thread waits for: cheaper than a future and its condition."""
+    """An event that one thread waits for, cheaper than a future and its condition."""
 
     __slots__ = ("_lock",)
 
@@ -86,9 +86,9 @@ class Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        """Wake the thread. Called once, from any thread."""
+        """Set the event. Called once, from any thread."""
         self._lock.release()
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; return whether it rang."""
+        """Wait for at most so many seconds; return whether the event was set."""
         return self._lock.acquire(timeout=seconds)

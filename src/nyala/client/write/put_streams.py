@@ -26,15 +26,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_STREAMS = 64
 FRAMING_BYTES = 4096
-"""More than a message adds to its batch and its metadata."""
+"""Upper limit of the bytes that a message adds to its batch and metadata."""
 
 
 class PutStream:
     """One open DoPut. Runs on the client's loop.
 
     Attributes:
-        broken: it takes no more.
-        silent: its server left a batch unanswered.
+        broken: it accepts no more batches.
+        silent: its server did not answer a batch in time.
     """
 
     def __init__(self, env: Env, address: str, schema: pa.Schema) -> None:
@@ -49,7 +49,7 @@ class PutStream:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits for an answer."""
+        """True if no batch waits for an answer."""
         return not self._waiting
 
     async def _outgoing(self) -> AsyncIterator[FlightData]:
@@ -76,10 +76,10 @@ class PutStream:
             self._waiting.clear()
 
     def _fate(self, error: NyalaError, size: int) -> NyalaError:
-        """Return what the end of the stream means for one batch of so many bytes.
+        """Return the error of one batch of so many bytes when its stream has ended.
 
-        A batch that is over a limit is to blame itself. All others share its stream and nothing else:
-        they may have been executed, and go again, on another stream.
+        If the batch itself exceeds a limit, the error is its own. Otherwise it may have been executed, and is
+        sent again on another stream.
         """
         if isinstance(error, TooLarge):
             limit = error.details.get("limit", "")
@@ -127,12 +127,12 @@ class PutStream:
             self._sizes.pop(header.request, None)
 
     def close(self) -> None:
-        """End the stream, which takes no more; the server finishes what it has received."""
+        """End the stream; the server finishes the batches that it has received."""
         self.broken = True
         self._queue.put_nowait(None)
 
     def abandon(self) -> None:
-        """Give the stream up: its server no longer answers."""
+        """Cancel the stream: its server no longer answers."""
         self.broken = True
         self._task.cancel()
 
@@ -163,7 +163,7 @@ class PutStreams:
                 return
 
     def abandon(self, address: str) -> None:
-        """Give up every stream to a server that no longer answers."""
+        """Cancel every stream to a server that no longer answers."""
         for key in [k for k in self._open if k[0] == address]:
             self._open.pop(key).abandon()
 

@@ -1,4 +1,7 @@
-"""The queue of small writes to one tablet: which calls share a request. Used on the client's loop only."""
+"""Queue of small writes to one tablet, and the choice of the calls that share a request.
+
+Used on the client's loop only.
+"""
 
 from collections import deque
 from typing import NamedTuple
@@ -9,9 +12,11 @@ from nyala.client.write.pending_call import Call
 from nyala.common.ids import TableId
 
 EARLY = 8
-"""A request ends at the earliest deadline of its calls; the others lose at most 1/EARLY of their time.
+"""Divisor: a request ends at the earliest deadline of its calls, and the others lose at most 1/EARLY of their
+time.
 
-It is not retried any longer, as the caller with that deadline has been told that its time is up."""
+It is not retried after that deadline, as the call with that deadline has already failed.
+"""
 
 
 class CallKind(NamedTuple):
@@ -24,14 +29,14 @@ class CallKind(NamedTuple):
 
 
 Key = tuple[str, CallKind]
-"""Of a queue: tablet id and kind of call."""
+"""Key of a queue: tablet id and kind of call."""
 
 
 class CallQueue:
     """Calls of one kind for one tablet.
 
     Args:
-        tablet: where they are sent.
+        tablet: of the rows.
 
     Attributes:
         tablet: as given; replaced when the tablet's replicas are looked up again.

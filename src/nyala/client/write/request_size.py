@@ -12,16 +12,16 @@ from nyala.common.errors import TooLarge
 
 AROUND_BYTES = 1024
 COLUMN_BYTES = 256
-"""Of an Arrow message around its rows: its own header, and for each column lengths, offsets and padding."""
+"""Bytes of an Arrow message besides its rows, and of each column's lengths, offsets and padding."""
 
 
 def room(table: OpenTable, columns: int, wanted: int) -> int:
-    """Return how many bytes of rows one request may have.
+    """Return the maximum bytes of rows in one request.
 
     Args:
-        table: where they go; says what servers take, if that is known.
+        table: of the rows, with the servers' limit if that is known.
         columns: of the rows.
-        wanted: by the client itself.
+        wanted: limit of the client itself.
     """
     limit = table.write_max_bytes
     if not limit:
@@ -35,10 +35,10 @@ def refusal(
     """Return the error of the largest row if no request has room for it; None: each row may fit.
 
     Args:
-        table: where the rows go.
+        table: of the rows.
         batch: the rows.
         sent: rows of the same call that were sent before.
-        waiting: those that were taken and not sent yet.
+        waiting: rows that were accepted and not sent yet.
     """
     limit = table.write_max_bytes
     if not limit or batch.nbytes <= limit:
@@ -56,7 +56,7 @@ def refusal(
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return what each row takes at least."""
+    """Return the minimum size of each row, in bytes."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):

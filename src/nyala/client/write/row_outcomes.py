@@ -1,7 +1,7 @@
 """Outcome of each row of a write, for the error of a write that ended early.
 
-What is known of every row would not fit into memory for a long stream: windows whose rows are all
-acknowledged are forgotten, and nothing but the number of rows stays of them.
+Outcomes of all rows of a long stream would not fit into memory: windows whose rows are all acknowledged are
+dropped, and only their number of rows is kept.
 """
 
 import numpy as np
@@ -16,17 +16,17 @@ from nyala.wire.proto import nyala_pb2 as pb
 NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
 
 Rows = npt.NDArray[np.int64]
-"""Positions in the write."""
+"""Positions of rows in the write."""
 RowErrors = list[tuple[int, str, str]]
 """(row, code, message)."""
 
 
 class Window:
-    """Rows that were grouped together, and what became of each.
+    """Rows that were grouped together, and the state of each.
 
     Args:
         first: position of the first one in the write.
-        rows: how many.
+        rows: number of rows.
     """
 
     def __init__(self, first: int, rows: int) -> None:
@@ -42,24 +42,24 @@ class Outcomes:
     """The rows of one write.
 
     Attributes:
-        rows: how many are in windows, acknowledged or not.
-        requests: how many were begun.
-        written: what is acknowledged.
+        rows: number of rows in windows, acknowledged or not.
+        requests: number of requests sent.
+        written: acknowledged rows and row errors.
     """
 
     def __init__(self) -> None:
         self.rows = self.requests = 0
         self.written = Written()
-        self._reached = 0  # all rows of windows that are acknowledged lie below
-        self._left: list[Window] = []  # windows that ended otherwise
+        self._reached = 0  # end of the last acknowledged window
+        self._left: list[Window] = []  # ended windows with other rows
 
     def window(self, rows: int, errors: RowErrors, *, void: bool) -> Window:
         """Begin a window.
 
         Args:
-            rows: in it; they follow those of the window before.
-            errors: of rows that can go nowhere.
-            void: on their account no row of it is sent.
+            rows: number of rows; they follow those of the previous window.
+            errors: of rows without a tablet.
+            void: no row of the window is sent because of these errors.
         """
         made = Window(self.rows, rows)
         self.rows += rows
@@ -105,14 +105,14 @@ class Outcomes:
         total.errors += [(int(rows[e.row]), e.code, e.message) for e in result.row_errors]
 
     def over(self, window: Window) -> None:
-        """Nothing more is sent of a window."""
+        """Note that a window has ended: no more of its rows are sent."""
         if (window.state == ACKNOWLEDGED).all():
             self._reached = max(self._reached, window.first + len(window.state))
         else:
             self._left.append(window)
 
     def error(self, cause: BaseException) -> BaseException:
-        """Return what to raise when all windows are over: the cause alone, where that says everything."""
+        """Return the error when all windows have ended; the cause itself if nothing was written."""
         done, unknown = self.written, self._rows_in(UNKNOWN)
         if not done.timestamp and (not len(unknown) or self.requests == 1):
             return cause

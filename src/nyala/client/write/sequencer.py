@@ -12,15 +12,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 OP_COLUMN = "_op"
 TABLETS = 4096
-"""Tablets without outstanding operations whose last sequence number is remembered one by one."""
+"""Maximum number of tablets without outstanding operations whose last sequence number is kept."""
 
 
 class Sequences:
-    """Numbers the operations of one client per tablet, and knows which are still outstanding.
+    """Sequence numbers of one client's operations per tablet, and those that are outstanding.
 
     Args:
-        keep_results: never tell a tablet that results may be dropped, so that a second process with
-            the same client id can repeat all operations (a retried Spark task).
+        keep_results: acknowledge no results, so that tablets keep them and a second process with the same
+            client id can repeat all operations (a retried Spark task).
     """
 
     def __init__(self, *, keep_results: bool) -> None:
@@ -32,8 +32,8 @@ class Sequences:
     def begin(self, tablet: TabletId) -> tuple[int, int]:
         """Return (sequence, first outstanding sequence) for a new operation.
 
-        A tablet that is not remembered may come back (a dropped table that is recalled): it goes on above
-        every number that was forgotten. Numbers need not be consecutive.
+        A tablet whose number was dropped may be written to again (a recalled table): its numbers continue
+        above every dropped one. Numbers need not be consecutive.
         """
         sequence = self._last[tablet] = self._last.pop(tablet, self._forgotten) + 1
         outstanding = self._outstanding.setdefault(tablet, {})
@@ -41,7 +41,7 @@ class Sequences:
         return sequence, 1 if self._keep_results else next(iter(outstanding))
 
     def end(self, tablet: TabletId, sequence: int) -> None:
-        """The operation's result was received, or its caller gave up."""
+        """End an operation: its result was received, or its caller has gone."""
         outstanding = self._outstanding.get(tablet, {})
         outstanding.pop(sequence, None)
         if not outstanding:
@@ -49,7 +49,7 @@ class Sequences:
             self._forget()
 
     def _forget(self) -> None:
-        """Bound the tablets that are remembered, unless another process has to number them equally."""
+        """Limit the number of tablets kept, unless another process has to use the same numbers."""
         if len(self._last) - len(self._outstanding) <= TABLETS or self._keep_results:
             return
         oldest = next(t for t in self._last if t not in self._outstanding)
@@ -63,8 +63,7 @@ class Sequencer:
         client_id: 16 bytes.
         sequences: their numbers.
         delivery: sends them.
-        since: hybrid time at which the first process with this client id had sent nothing yet; None: there is
-            no other process.
+        since: hybrid time before which no process with this client id wrote; None: there is no other process.
     """
 
     def __init__(
@@ -81,11 +80,11 @@ class Sequencer:
     ) -> pb.WriteResult:  # fmt: skip
         """Send one request under its own sequence number until it is answered.
 
-        If another tablet takes the key range meanwhile, it goes there under a new number.
+        If the tablet is replaced meanwhile, the request is sent to its successor under a new number.
 
         Args:
             table: the open table.
-            tablet: the tablet that is read.
+            tablet: of the rows.
             op: a `WriteOp` of the wire.
             piece: the rows of one request.
             whole: one failing row voids the others.

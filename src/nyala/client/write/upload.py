@@ -1,12 +1,12 @@
-"""One write of many rows: taken batch by batch, grouped by tablet, each group sent until it is answered.
+"""One write of many rows: accepted batch by batch, grouped by tablet, each group sent until answered.
 
-Order: the batches of one write that fall into one tablet are sent one after the other, so that rows of
-one key take effect in the order given. Different tablets, and different writes, go side by side. While
-servers execute some windows the next one is prepared, so that sending begins before all rows are grouped.
+Order: the batches of one write to one tablet are sent one after the other, so that rows of one key take
+effect in the given order. Different tablets, and different writes, are sent concurrently. While servers
+execute some windows the next one is prepared.
 
 Memory: at most `AHEAD` windows are in flight, and `take` returns only when less than one more waits.
-Time: the deadline counts from the last batch that was acknowledged, so that a load may take for ever as
-long as it gets on. When it does not, what is under way is ended, and the error says what became of each row.
+Time: the deadline counts from the last acknowledged batch, so that a load of any length succeeds as long as
+it makes progress. Otherwise requests in flight are ended, and the error has the outcome of each row.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 
 AHEAD = 3
-"""Windows in flight; one more is being prepared."""
+"""Maximum number of windows in flight; one more is being prepared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TabletRows:
-    """The rows of one window that fall into one tablet.
+    """The rows of one window for one tablet.
 
     Attributes:
-        tablet: where they go.
+        tablet: of the rows.
         rows: positions in the write, in order.
         batch: of these rows.
     """
@@ -66,14 +66,14 @@ class _Line:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Writing:
-    """One call of a user.
+    """One write call.
 
     Attributes:
-        table: where to.
-        op: of the wire.
-        whole: all or nothing.
+        table: the open table.
+        op: a `WriteOp` of the wire.
+        whole: one failing row voids the others of its request.
         attempts: its deadline.
-        lines: what goes to each part of the table.
+        lines: the requests to each partition.
     """
 
     table: OpenTable
@@ -84,20 +84,20 @@ class Writing:
 
 
 class RowGrouper(Protocol):
-    """Groups rows by tablet."""
+    """Grouping of rows by tablet."""
 
     def window_rows(self, table: OpenTable, batch: pa.RecordBatch) -> int:
         """Return how many rows of a batch like this are grouped at a time."""
         ...
 
     def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Cut the rows of one tablet into requests; return (first row, piece)."""
+        """Split the rows of one tablet into requests; return (first row, piece)."""
         ...
 
     async def group(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """Group rows by tablet; return also those that can go nowhere.
+        """Group rows by tablet; return also the errors of rows without a tablet.
 
         Args:
             call: the write that the rows belong to.
@@ -109,7 +109,7 @@ class RowGrouper(Protocol):
     async def group_anew(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
-        """As `group`, by the tablets that there are now.
+        """As `group`, after a look-up of the tablets.
 
         Args:
             call: the write that the rows belong to.
@@ -126,8 +126,8 @@ class Upload:
         env: tasks.
         groups: groups rows by tablet.
         requests: number and deliver each batch.
-        clock: learns the stamps of what was written.
-        call: what is written, where to.
+        clock: merges the stamps of the writes.
+        call: the write.
     """
 
     def __init__(
@@ -149,10 +149,10 @@ class Upload:
         self._pump.add_done_callback(lambda _: self._changed())
 
     async def take(self, batch: pa.RecordBatch) -> None:
-        """Take rows; returns when there is room for more.
+        """Accept rows; returns when there is room for more.
 
         Raises:
-            TooLarge: a row has no place in any request; what was taken before is written.
+            TooLarge: a row does not fit into any request; the rows before its batch are written.
             NyalaError: as `finish`.
         """
         await _check(self, batch)
@@ -187,7 +187,7 @@ class Upload:
         return written
 
     async def stop(self, why: BaseException) -> BaseException:
-        """The rest of the data cannot be had: write what was taken, and return what to raise."""
+        """Write the rows accepted so far after the input has failed; return the error to raise."""
         try:
             await self.finish()
         except NyalaError as err:
@@ -195,7 +195,7 @@ class Upload:
         return self._outcomes.error(why)
 
     def left(self) -> BaseException:
-        """Return what to raise when its client was closed, and the loop has ended."""
+        """Return the error to raise when the client was closed and its loop has ended."""
         return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))
 
     def abandon(self) -> None:
@@ -205,13 +205,13 @@ class Upload:
 
     @property
     def _over(self) -> bool:
-        """Whether nothing more is sent, whatever is taken."""
+        """True if no further rows are sent."""
         return bool(self._failures) or self._pump.done()
 
     # ---- windows -----------------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        """Whether as much waits as is grouped at a time."""
+        """Return whether the waiting rows fill a window."""
         head = self._waiting[0]
         step = 1 if self._call.whole else self._groups.window_rows(self._call.table, head)
         return int(sum(b.num_rows for b in self._waiting)) >= step
@@ -222,7 +222,7 @@ class Upload:
         self._change = asyncio.Event()
 
     async def _run(self) -> None:
-        """Launch windows while there are rows and room, until the end or the first failure."""
+        """Send windows until all rows are sent, or until the first failure."""
         while True:
             if not self._failures and self._waiting and len(self._windows) < AHEAD:
                 await self._launch()
@@ -232,15 +232,15 @@ class Upload:
                 await self._change.wait()
 
     async def _launch(self) -> None:
-        """Group the rows of the next window, and begin to send them."""
+        """Group the rows of the next window and start sending them."""
         call, batch = self._call, self._next()
         try:
             parts, errors = await self._groups.group(call, batch, self._outcomes.rows)
-        except Exception as err:  # whatever it is, the caller has to be told
+        except Exception as err:  # any error is raised to the caller
             self._failures.append(err)
             return
         while self._windows and call.table.ranges_version != self._ranges:
-            await self._change.wait()  # rows of one key may go elsewhere: not before earlier ones
+            await self._change.wait()  # rows of one key may move: keep their order
         self._ranges = call.table.ranges_version
         window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
         if errors and call.whole:
@@ -250,7 +250,7 @@ class Upload:
         self._windows[window] = self._env.tasks.spawn(self._send_all(window, parts), "rows")
 
     def _next(self) -> pa.RecordBatch:
-        """Take the rows of the next window from those that wait: what is small goes together."""
+        """Return the rows of the next window; small batches are combined."""
         head = self._waiting.popleft()
         if self._call.whole:
             return head
@@ -279,7 +279,7 @@ class Upload:
             self._changed()
 
     async def _send(self, window: Window, part: TabletRows) -> None:
-        """Send the rows of one part, after those of earlier ones for the same tablet."""
+        """Send the rows of one tablet, after those of earlier windows for its partition."""
         line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
         async with line.turn:
             await self._in_pieces(window, part, line)
@@ -307,7 +307,7 @@ class Upload:
             call.attempts.progressed()
 
     async def _elsewhere(self, window: Window, part: TabletRows, line: _Line) -> None:
-        """Send rows whose tablet takes no more to those that have their ranges now, if any has."""
+        """Send rows whose tablet was retired to the tablets that have their ranges now."""
         call = self._call
         if not await call.attempts.pause():
             raise TimedOut(
@@ -323,7 +323,7 @@ class Upload:
 
 
 async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
-    """End a write with a row that has no place in any request, before anything of its batch is sent."""
+    """End a write with a row that does not fit into any request, before its batch is sent."""
     why = request_size.refusal(upload._call.table, batch, upload._outcomes.rows, upload._waiting)
     if why is not None:
         raise await upload.stop(why)

@@ -7,7 +7,8 @@ from nyala.common.errors import OutcomeUnknown, TimedOut, Unavailable
 from nyala.env.clock import Clock
 
 GRACE_US = 100_000
-"""A request that ends at its deadline has a more exact outcome than the timer, which fires later."""
+"""Delay of the timer after a deadline, in microseconds: the request itself may end with a more exact error.
+"""
 
 
 class Waiting:
@@ -30,7 +31,7 @@ class Waiting:
             self._set_alarm(call.deadline_us)
 
     def drop(self, call: Call) -> None:
-        """Remove a call that has an outcome, or watches its own deadline."""
+        """Remove a call that is complete, or that handles its own deadline."""
         self._calls.pop(call, None)
 
     def close(self) -> None:
@@ -49,7 +50,7 @@ class Waiting:
         self._alarm_us = deadline_us
 
     def _expire(self) -> None:
-        """Fail the calls whose deadline has passed; their request goes on for the others."""
+        """Fail the calls whose deadline has passed; their requests continue for other calls."""
         self._alarm = None
         past_us = self._clock.monotonic_us() - GRACE_US
         for call in [c for c in self._calls if c.deadline_us <= past_us]:
@@ -76,7 +77,7 @@ def closed_meanwhile(*, sent: bool) -> OutcomeUnknown | Unavailable:
     """Return the error of a call whose client was closed.
 
     Args:
-        sent: a server may have seen what the caller wrote.
+        sent: a server may have received the rows.
     """
     if sent:
         return OutcomeUnknown(

@@ -22,7 +22,7 @@ __all__ = ["BatchLimits", "Writer"]
 
 
 class Writer:
-    """Sends the writes of one client. Runs on the client's loop."""
+    """Writes of one client. Runs on the client's loop."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Writer:
             since if keep_results else None,
         )
         self._bulk = Batcher(env, self._requests, clock, limits, locations)
-        # A process that repeats another's writes has to make the same requests of them.
+        # A process that repeats another's writes has to form the same requests.
         self._may_combine = not keep_results
         self.combiner = coalescer.Coalescer(
             env, self._deliver_many, self._write_alone,
@@ -86,11 +86,11 @@ class Writer:
         """Write one batch of rows whose columns have the table's types.
 
         Args:
-            table: where to.
+            table: the open table.
             op: a `WriteOp` of the wire; MIXED: the last column, uint8 `_op`, gives each row's.
             batch: columns by name, every key column among them.
             all_or_nothing: per tablet and batch of `BatchLimits`: one failing row voids the rest.
-            timeout_ms: so long it may go without any of its batches being acknowledged.
+            timeout_ms: maximum time between two acknowledged batches.
 
         Raises:
             PartlyWritten: some rows are acknowledged, or may have taken effect, others not.
@@ -108,7 +108,7 @@ class Writer:
         try:
             await told
         finally:
-            call.over = True  # also when this caller is cancelled: what was not sent stays here
+            call.over = True  # also when this caller is cancelled: rows not sent yet are dropped
         return call.outcome()
 
     async def begin(

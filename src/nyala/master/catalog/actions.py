@@ -13,7 +13,7 @@ from nyala.master.catalog.group_state import ConfigChange
 
 @dataclass(frozen=True, slots=True)
 class CreateTabletAction:
-    """A member of the tablet's configuration shall make its replica. Safe to repeat."""
+    """Order a member of the tablet's configuration to create its replica. Idempotent."""
 
     server: ServerUuid
     tablet: TabletId
@@ -21,7 +21,7 @@ class CreateTabletAction:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTabletAction:
-    """A server shall delete a replica that it should not have.
+    """Order a server to delete a replica that it should not have.
 
     The catalog records its tablet as deleted (S0.43), or the tablet's committed configuration does not name
     the server (S0.44).
@@ -33,7 +33,7 @@ class DeleteTabletAction:
 
 @dataclass(frozen=True, slots=True)
 class AlterTabletAction:
-    """The leader of a tablet shall let it become what its table is now. Safe to repeat."""
+    """Order a tablet's leader to apply the present definition of its table. Idempotent."""
 
     server: ServerUuid
     tablet: TabletId
@@ -41,7 +41,7 @@ class AlterTabletAction:
 
 @dataclass(frozen=True, slots=True)
 class ChangeMembersAction:
-    """The leader of a tablet shall change its members, if the configuration is still `config` (S0.42)."""
+    """Order a tablet's leader to change its members, if the configuration is still `config` (S0.42)."""
 
     server: ServerUuid
     tablet: TabletId
@@ -51,7 +51,7 @@ class ChangeMembersAction:
 
 @dataclass(frozen=True, slots=True)
 class WitnessAction:
-    """A member that is to be a witness shall make a log without data. Safe to repeat."""
+    """Order a member that is to be a witness to create a log without data. Idempotent."""
 
     server: ServerUuid
     tablet: TabletId
@@ -60,7 +60,7 @@ class WitnessAction:
 
 @dataclass(frozen=True, slots=True)
 class CopyAction:
-    """A member without a replica shall copy the leader's. Said again it tells how far that is."""
+    """Order a member without a replica to copy the leader's; a repeated order returns the progress."""
 
     server: ServerUuid
     tablet: TabletId
@@ -69,7 +69,7 @@ class CopyAction:
 
 @dataclass(frozen=True, slots=True)
 class CancelCopyAction:
-    """A server that is no member any more shall copy no further."""
+    """Order a server that is no longer a member to cancel its copy."""
 
     server: ServerUuid
     tablet: TabletId

@@ -1,8 +1,8 @@
 """The catalog in memory: tables and tablets, copy-on-write, so readers see committed values only.
 
 Nothing here waits, so code between two awaits sees one state of the whole catalog. Only `operation.run`
-publishes, and only what was replicated. Removed tables and deleted tablets stay for ever (S0.13, S0.15), so a
-replica that is reported late is known to be deleted.
+publishes, and only what was replicated. Removed tables and deleted tablets are kept forever (S0.13, S0.15),
+so that a replica that is reported late is known to be deleted.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class PreparedPlan:
 
 
 class ExecutedOperations:
-    """Client operations known to have been executed, and the table of each: the base of exactly-once DDL."""
+    """Client operations that were executed, and the table of each, for exactly-once DDL."""
 
     def __init__(self) -> None:
         self.created: dict[tuple[bytes, int], TableId] = {}
@@ -50,7 +50,7 @@ class ExecutedOperations:
         self.altered: dict[tuple[bytes, int], TableId] = {}
 
     def note(self, table: CatalogTable) -> None:
-        """Take what a table's record says."""
+        """Record the operations in a table's record."""
         if table.record.created_by.client:
             self.created[operation_key(table.record.created_by)] = table.id
         if table.record.dropped_by.client:
@@ -59,7 +59,7 @@ class ExecutedOperations:
             self.altered[operation_key(operation)] = table.id
 
     def listed(self) -> dict[str, dict[tuple[bytes, int], TableId]]:
-        """Return all of them, read only."""
+        """Return all operations by kind, read only."""
         return {"create": self.created, "drop": self.dropped, "alter": self.altered}
 
 
@@ -115,7 +115,7 @@ class Catalog:
         return self._tablets.values()
 
     def tablets_of(self, table_id: TableId) -> list[CatalogTablet]:
-        """Return the live tablets of a table, of dropped ranges too, in the order of their partitions."""
+        """Return the live tablets of a table in partition order, those of dropped ranges included."""
         found = (self._tablets[t] for t in self._of_table.get(table_id, {}))
         return [t for t in found if t.live]
 
@@ -148,7 +148,7 @@ class Catalog:
         return self.executed.altered.get(operation)
 
     def altering(self) -> list[CatalogTable]:
-        """Return the tables that some tablet has yet to follow, in the order in which they began."""
+        """Return the tables with tablets that have not applied their alteration, in order of its start."""
         return [self._tables[t] for t in self._altering]
 
     def creating(self) -> list[CatalogTablet]:
@@ -176,11 +176,11 @@ class Catalog:
         return table
 
     def replica_counts(self) -> dict[ServerUuid, int]:
-        """Return how many replicas of live tablets each server is to have."""
+        """Return the number of replicas of live tablets that each server is to have."""
         return dict(self._counts)
 
     def awaited(self) -> list[CatalogTablet]:
-        """Return the live tablets of which some member of the first configuration has shown nothing yet."""
+        """Return the live tablets with members of the first configuration that have no replica yet."""
         return [self._tablets[t] for t in self._awaited]
 
     def moving(self) -> list[CatalogTablet]:
@@ -216,7 +216,7 @@ class Catalog:
             self.cluster = draft.plan.cluster
 
     def follow(self, plan: CatalogPlan) -> None:
-        """Apply the combined outcome of many operations, in which names may have moved between tables."""
+        """Apply the combined effect of many operations, in which names may have moved between tables."""
         for record in plan.tables:
             self._free_name(TableId(record.id))
         self.publish(PreparedPlan(plan, ()))
@@ -256,7 +256,7 @@ class Catalog:
         _keep(self._moving, tablet.id, tablet.live and tablet.moves)
 
     def _count(self, before: CatalogTablet | None, tablet: CatalogTablet) -> None:
-        """Note whose replicas become more, or fewer."""
+        """Update the numbers of replicas per server."""
         if before is not None and (before.live, before.members) == (tablet.live, tablet.members):
             return
         for change, it in (-1, before), (1, tablet):

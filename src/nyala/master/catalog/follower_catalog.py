@@ -49,17 +49,17 @@ class CatalogSnapshot:
 
     Attributes:
         catalog: tables and tablets.
-        as_of: the moment.
+        as_of: time and age of the catalog.
     """
 
     catalog: Catalog
     as_of: pb.AsOf
 
     def told(self, make: Callable[[], Answer]) -> Answer:
-        """Return an answer made from the catalog, with its time.
+        """Return a response made from the catalog, with its time.
 
         Raises:
-            NotLeader: not there, as far as a follower knows (details: `reason` NOT_HERE).
+            NotLeader: a follower does not have the table or tablet (details: `reason` NOT_HERE).
             NyalaError: what `make` raises.
         """
         try:
@@ -77,13 +77,13 @@ class CatalogSnapshot:
 
 
 class FollowerCatalog:
-    """The catalog as this master's own replica has it. On the loop only.
+    """The catalog of this master's own replica. On the loop only.
 
     Args:
         env: the environment: clock, tasks, files, calls.
         replica: this master's member of the group.
-        view: of what has been applied to it.
-        timeout_ms: of a question to the group.
+        view: returns a view of the applied rows.
+        timeout_ms: of a read index round.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class FollowerCatalog:
         self._one = asyncio.Lock()
 
     async def within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:
-        """Return the catalog, of which hybrid time it is, and how many milliseconds ago that was.
+        """Return the catalog, its hybrid time, and its age in milliseconds.
 
         Raises:
-            NotLeader: what is here is too old; details: `reason` TOO_OLD, the leader when known.
+            NotLeader: this replica's closed time is too old; details: `reason` TOO_OLD, the leader if known.
             Unavailable: this replica has failed, is still opening, or was deleted.
         """
         async with self._one:

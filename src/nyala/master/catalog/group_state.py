@@ -15,7 +15,7 @@ class ReplicaHealth(Enum):
 
     FINE = "FINE"
     SILENT = "SILENT"
-    """It does not answer, and may come back: nothing is decided on it."""
+    """It does not answer, and may return: no repair is started for it."""
     FAILED = "FAILED"
     """It is to be replaced."""
 
@@ -30,11 +30,11 @@ class ReplicaState:
         promote: a non-voter that is to become a voter; a witness that is to get the data.
         replace: a voter that is to be replaced; a non-voter whose vote a witness has.
         electable: False for a witness.
-        health: what is known of it.
-        holds: whether it has a replica, as its server reports.
-        log_only: that replica has no data.
-        load: how many replicas its server has.
-        location: what its server may lose together with others.
+        health: as reported.
+        holds: its server reports a replica.
+        log_only: that replica has a log without data.
+        load: number of replicas of its server.
+        location: failure domain of its server.
     """
 
     uuid: ServerUuid
@@ -65,9 +65,9 @@ class GroupState:
 
     Attributes:
         leader: the member that takes orders.
-        replicas: how many voters with data there should be.
+        replicas: wanted number of voters with data.
         members: the members.
-        witness_first: whether a witness stands in for who is lost until another one has the data.
+        witness_first: a witness replaces the vote of a lost member until another replica has the data.
     """
 
     leader: ServerUuid
@@ -84,7 +84,7 @@ class GroupState:
 
     @property
     def joining(self) -> list[ReplicaState]:
-        """Members that get the data and then a vote."""
+        """Members that get the data and are then promoted to voters."""
         return [s for s in self.members if not s.voter and s.promote and s.electable]
 
     @property
@@ -100,7 +100,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A member joins that is to become a voter; with the data, or as a witness."""
+    """Add a non-voter that is to become a voter, with the data or as a witness."""
 
     server: ServerUuid
     witness: bool = False
@@ -108,7 +108,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A member leaves."""
+    """Remove a member."""
 
     server: ServerUuid
     why: str
@@ -116,7 +116,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Modify:
-    """A member becomes what is said here."""
+    """Change the attributes of a member."""
 
     server: ServerUuid
     voter: bool
@@ -128,14 +128,14 @@ class Modify:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A member without data is given the leader's."""
+    """Copy the leader's data to a member without data."""
 
     server: ServerUuid
 
 
 @dataclass(frozen=True, slots=True)
 class MakeWitness:
-    """A member without a replica makes a log without data."""
+    """Create a log without data on a member without a replica."""
 
     server: ServerUuid
 
@@ -159,9 +159,9 @@ class TargetServers:
     """Choice of servers for new replicas and witnesses, within the limits of repair.
 
     Attributes:
-        replica: a server for a new replica, in the place of a member if one is named; None: not now.
-        witness: a server for a witness, which never had a replica of this tablet; None: there is none.
-        may_fill: whether a server may be given the data of one more replica.
+        replica: returns a server for a new replica, instead of a member if one is given; None: not now.
+        witness: returns a server for a witness, which never had a replica of this tablet; None: none.
+        may_fill: returns whether a server may get the data of one more replica.
     """
 
     replica: Callable[[ServerUuid | None], ServerUuid | None]

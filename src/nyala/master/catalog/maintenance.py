@@ -1,9 +1,9 @@
 """Flushes and compactions of a master's own replica of the sys catalog.
 
 Each definition, and each reported change of leader or members, writes versions of catalog rows. Old versions
-are read only by followers that advance their catalog (`follower_catalog.py`, which reads everything anew when
-they are gone), so little history is kept. Every master does this for itself, leader or not. On the loop; the
-work in lanes.
+are read only by followers that advance their catalog (`follower_catalog.py`, which reloads it when they are
+gone), so little history is kept. Every master maintains its own replica, leader or not. On the loop; the work
+in lanes.
 """
 
 import logging
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 LOOK_MS = 2_000
 MERGES = 8
-"""Compactions of one round; the rest is done in the next."""
+"""Maximum number of compactions of one round."""
 
 
 class CatalogMaintenance:
@@ -55,7 +55,7 @@ class CatalogMaintenance:
                 await self.look(replica)
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: tried again
                 log.warning("the catalog was not flushed or merged: %s", err)
-            except Exception as bug:  # the task's top: the next look may do better
+            except Exception as bug:  # the task's top: retried in the next round
                 log.error("the catalog was not flushed or merged", exc_info=bug)
 
     async def look(self, replica: Replica) -> None:

@@ -17,10 +17,10 @@ class CatalogPlan:
     """Writes and orders of one catalog operation.
 
     Attributes:
-        tablets: whole new records of tablets.
-        tables: whole new records of tables.
+        tablets: new records of tablets.
+        tables: new records of tables.
         cluster: the new record of the cluster, when it changes.
-        servers: whole new entries of the server list, each with the next version.
+        servers: new entries of the server list, each with the next version.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.
     """

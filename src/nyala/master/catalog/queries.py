@@ -66,7 +66,7 @@ def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
 def describe(
     catalog: Catalog, servers: TServers, request: pb.DescribeTableRequest
 ) -> pb.DescribeTableResponse:
-    """Return what a table is and whether all of its tablets run and follow its last alteration.
+    """Return the definition of a table, and how many of its tablets run and have applied it.
 
     Args:
         catalog: the leader's catalog.
@@ -94,7 +94,7 @@ def describe(
 def locations(
     catalog: Catalog, servers: TServers, request: pb.TabletLocationsRequest, ttl_ms: int
 ) -> pb.TabletLocationsResponse:
-    """Return where the replicas of some or all tablets of a table are; of one replaced, its successor's.
+    """Return the locations of some or all tablets of a table; of a replaced one, those of its successor.
 
     Args:
         catalog: the leader's catalog.
@@ -126,7 +126,7 @@ def locations(
 
 
 def location(tablet: CatalogTablet, servers: TServers) -> pb.TabletLocation:
-    """Return where the replicas of one tablet are, the leader first."""
+    """Return the location of one tablet, its leader first."""
     replicas = []
     for member in tablet.consensus.members:
         server = servers.get(ServerUuid(member.uuid))
@@ -146,7 +146,7 @@ def location(tablet: CatalogTablet, servers: TServers) -> pb.TabletLocation:
 
 
 def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.ServerEntry]:
-    """Return the tablet servers that are listed, or were heard of since this master started, by id.
+    """Return the tablet servers that are listed or have reported since this master started, by id.
 
     Args:
         catalog: the leader's catalog.

@@ -1,7 +1,7 @@
 """Tables and tablets as the catalog holds them: frozen views of their durable records.
 
-Rules: a record that stands in the catalog is never changed; `edit()` gives a copy to change. Copies
-keep the fields that this build does not know (S0.87), so a rolling upgrade loses none.
+Rules: a record in the catalog is never changed; `edit()` returns a copy to change. Copies keep fields that
+this build does not know (S0.87), so that a rolling upgrade loses none.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class TableState(Enum):
-    """Life of a table (one enum for memory and disk)."""
+    """State of a table, in memory and on disk."""
 
     UNKNOWN = cat.TABLE_UNKNOWN
     PREPARING = cat.TABLE_PREPARING
@@ -27,7 +27,7 @@ class TableState(Enum):
 
 
 class TabletState(Enum):
-    """Life of a tablet (one enum for memory and disk)."""
+    """State of a tablet, in memory and on disk."""
 
     UNKNOWN = cat.TABLET_UNKNOWN
     PREPARING = cat.TABLET_PREPARING
@@ -44,7 +44,7 @@ _TABLET_STATES = {state.value: state for state in TabletState}
 
 
 def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
-    """Return what a DDL operation is found again by; client is empty when it has no identity."""
+    """Return the key of a DDL operation; its client is empty if it has no identity."""
     return operation.client, operation.sequence
 
 
@@ -81,11 +81,11 @@ class CatalogTable:
 
     @property
     def recallable(self) -> bool:
-        """True if it was dropped and can still be recalled: its tablets are there, its name is free."""
+        """True if it was dropped and can still be recalled: its tablets exist, its name is free."""
         return self.state in _PRESENT and bool(self.record.purge_after_us)
 
     def definition(self, version: int) -> pb.TableSpec | None:
-        """Return what the table was at a version that a replica may have to begin with."""
+        """Return the definition at a schema version with which a replica may have to start."""
         kept = (self.spec, *self.record.earlier)
         return next((d for d in kept if d.schema.version == version), None)
 
@@ -98,17 +98,17 @@ class CatalogTable:
 
 @dataclass(frozen=True, slots=True)
 class CatalogTablet:
-    """One tablet, present or deleted; what is asked for again and again is taken out of the record once.
+    """One tablet, present or deleted; fields in frequent use are extracted from the record once.
 
     Attributes:
         record: read only.
         id: unique for ever; also its Raft group.
         table_id: the table that it belongs to.
-        state: where it is in its life.
-        live: whether replicas of it should exist.
+        state: see `TabletState`.
+        live: replicas of it should exist.
         config_id: op id of the committed configuration.
         members: servers of the committed configuration, in its order.
-        awaited: members of the first configuration that have never shown their replica: it is to be made.
+        awaited: members of the first configuration that have never reported a replica and have to create it.
     """
 
     record: cat.TabletRecord
@@ -135,14 +135,14 @@ class CatalogTablet:
 
     @property
     def holders(self) -> tuple[ServerUuid, ...]:
-        """Servers that may have a replica: members, and whoever has ever shown one."""
+        """Servers that may have a replica: the members, and all that have ever reported one."""
         return tuple(dict.fromkeys((*self.members, *map(ServerUuid, self.record.reported_by))))
 
     def _awaited(self) -> tuple[ServerUuid, ...]:
-        """Return who is to make a replica.
+        """Return the members that have to create a replica.
 
-        One that had it and lost it is no longer the voter it was: making it a new, empty replica could
-        elect a leader without acknowledged entries. Such a replica is replaced, not re-created.
+        A member that lost its replica is not among them: a new, empty replica with its vote could elect a
+        leader without acknowledged entries. Such a replica is replaced, not re-created.
         """
         if not self.live or self.config_id != NO_OP or self.held:
             return ()
@@ -151,7 +151,7 @@ class CatalogTablet:
 
     @property
     def held(self) -> bool:
-        """True if its creation waits until the other tablets follow the change that adds its range."""
+        """True if its creation waits until the other tablets have applied the version that adds its range."""
         return self.record.added_by > 0 and not self.record.floor
 
     @property

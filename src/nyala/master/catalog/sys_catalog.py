@@ -1,7 +1,7 @@
 """The catalog's rows in a replicated tablet: one batch per logical operation, a full scan on election.
 
 It is a tablet like any other (S0.2), of the fixed schema (kind, id, body), whose group is the masters.
-A removed table or a deleted tablet keeps its row for ever.
+The row of a removed table or a deleted tablet is kept forever.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,12 +35,12 @@ SCHEMA = Schema(
 )
 _COLUMN_IDS = tuple(c.id for c in SCHEMA.columns)
 COMPRESS_BYTES = 4 << 10
-"""A batch of more bytes is compressed: that of a table of 1,000 tablets to a tenth."""
+"""Size in bytes from which on a batch is compressed; that of a table of 1,000 tablets shrinks to a tenth."""
 _ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
 def tablet_info() -> TabletInfo:
-    """Return what the sys catalog's tablet is, the same in every cluster."""
+    """Return the tablet info of the sys catalog, the same in every cluster."""
     return TabletInfo(
         tablet_id=SYS_CATALOG,
         table_id=TableId(SYS_CATALOG),
@@ -105,7 +105,7 @@ def encode(rows: Sequence[CatalogRow]) -> bytes:
 
 
 def _compressed(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as one message whose body is compressed: tablets of a table are much alike."""
+    """Return a batch as one message with a compressed body."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_ZSTD) as writer:
         writer.write_batch(batch)
@@ -128,7 +128,7 @@ def changed(view: View, since: int, until: int) -> list[CatalogRow]:
         until: hybrid time, inclusive.
 
     Raises:
-        HistoryGone: it begins before what is kept.
+        HistoryGone: `since` is before the retained history.
     """
     return _rows(view.changes(since, until))
 
@@ -146,7 +146,7 @@ def while_member() -> Iterator[None]:
     """Turn NotFound into Unavailable: this master was removed, and another one has the catalog.
 
     Raises:
-        Unavailable: for NotFound of the replica, which a client would take to be about its table.
+        Unavailable: instead of NotFound of the replica, which a client would relate to its table.
     """
     try:
         yield
@@ -157,12 +157,12 @@ def while_member() -> Iterator[None]:
 
 
 class SysCatalog:
-    """The sys catalog as one leader uses it for one term. On the loop only.
+    """The sys catalog of one leader in one term. On the loop only.
 
     Args:
         env: tasks.
         replica: this master's member of the group.
-        tablet: what the replica replicates.
+        tablet: state machine of the replica.
         client_id: 16 random bytes, new for each term: names this leader's writes.
         timeout_ms: of one write or confirmation.
         max_batch_bytes: largest batch that is replicated.
@@ -232,7 +232,7 @@ class SysCatalog:
             return await self._replica.read_point(None, self._timeout_ms)
 
     async def rows(self) -> list[CatalogRow]:
-        """Return every row, up to date: everything that any earlier leader committed is in it.
+        """Return every row, with everything that earlier leaders committed.
 
         Raises:
             NotLeader, Unavailable, TimedOut: as `confirm`.

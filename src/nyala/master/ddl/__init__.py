@@ -1,1 +1,1 @@
-"""Definitions: operations on the catalog, from request to plan, and what follows in the background."""
+"""DDL: operations on the catalog, from request to plan, and operations in the background."""

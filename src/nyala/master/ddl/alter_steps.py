@@ -1,7 +1,7 @@
-"""The steps of an alteration, from what a table is to what it will be. Pure; nothing is trusted.
+"""The steps of an alteration: from a table's old definition to the new one. Pure; requests are not trusted.
 
-Whatever a tablet has to know (columns, options, name) or a client has to follow (ranges) makes a new schema
-version; a comment or an owner does not.
+A change that tablets have to apply (columns, options, name) or that clients have to follow (ranges)
+increments the schema version; a comment or an owner does not.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,10 +28,10 @@ class Rules:
     """Limits of a table's definition.
 
     Attributes:
-        max_tablets: the most tablets of one table.
+        max_tablets: maximum number of tablets of one table.
         table_options: names of the options that a table may have.
-        servers: how many tablet servers live and take replicas.
-        opening: how many more live, and still open the replicas that they have.
+        servers: number of live tablet servers that take replicas.
+        opening: number of further live servers that are still opening their replicas.
     """
 
     max_tablets: int
@@ -47,7 +47,7 @@ class Altered:
     Attributes:
         spec: the new definition; equal to the old one when nothing changes.
         added: ranges that get new tablets.
-        dropped: ranges whose tablets go.
+        dropped: ranges whose tablets are retired.
     """
 
     spec: pb.TableSpec
@@ -64,8 +64,8 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
         rules: limits of a definition.
 
     Raises:
-        InvalidArgument: no steps, or one that cannot be taken; says which.
-        NotFound: a column or range that is not there.
+        InvalidArgument: no steps, or an invalid one, which the message names.
+        NotFound: a column or range does not exist.
         AlreadyPresent: a column has the name.
     """
     if not 1 <= len(steps) <= MAX_STEPS:
@@ -100,7 +100,7 @@ def _matters(before: pb.TableSpec, after: pb.TableSpec) -> bool:
 
 
 def _alter_columns(message: pb.Schema, schema: Schema, steps: Sequence[alteration.Step]) -> None:
-    """Take steps in a schema's message, still under the old version; fields of a newer release stay."""
+    """Apply column steps to a schema message, keeping its version and fields of newer releases."""
     made = convert.schema_to_proto(alteration.alter(schema, steps))
     kept = {c.id: pb.Column.FromString(c.SerializeToString()) for c in message.columns}
     message.next_column_id = made.next_column_id
@@ -119,7 +119,7 @@ def _clear_known(message: Message) -> None:
 
 
 def _columns(step: pb.AlterStep) -> list[alteration.Step]:
-    """Return what a step does to the columns; nothing for a step of another kind."""
+    """Return the column steps of a step; none for a step of another kind."""
     match step.WhichOneof("step"):
         case "add_column":
             return _added(step.add_column)
@@ -176,7 +176,7 @@ def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
 
 
 def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
-    """Set how many replicas there shall be; a number that grows needs a live server for each."""
+    """Set the number of replicas; a larger number needs a live server for each."""
     if step.WhichOneof("step") != "replicas":
         return
     table_spec.check_replicas(step.replicas)
@@ -192,7 +192,7 @@ def _take_ranges(
     steps: Sequence[pb.AlterStep],
     rules: Rules,
 ) -> Altered:
-    """Add and drop ranges; `schema` is of before: the type of a key column never changes."""
+    """Add and drop ranges; `schema` is the old one, since types of key columns never change."""
     ps = convert.partition_schema_from_proto(spec.partition)
     ps = replace(ps, ranges=ps.all_ranges if ps.range_column_ids else ())
     added: list[KeyRange] = []

@@ -1,7 +1,7 @@
-"""Alter a table: request, catalog and live servers to plan; and the end of it, once every tablet follows.
+"""Alter a table: from request, catalog and live servers to plan; and its end, once every tablet follows.
 
-Pure. A table that tablets have to follow is ALTERING until each of them has shown the present schema
-version; which orders that takes is derived in `reconcile.py`, from levels (S0.33, S0.38, S0.52).
+Pure. A table is ALTERING until each of its tablets has reported the present schema version. The orders are
+derived in `reconcile.py`, level-triggered (S0.33, S0.38, S0.52).
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 REMEMBERED = 100
-"""Operations on one table whose repetition is known: far more than any client has under way at once."""
+"""Maximum number of operations kept in a table's record to recognise retries."""
 
 
 def operation(request: pb.AlterTableRequest, around: Circumstances) -> CatalogOperation:
@@ -46,14 +46,14 @@ def operation(request: pb.AlterTableRequest, around: Circumstances) -> CatalogOp
 
 
 def servers_for(table: CatalogTable, steps: Sequence[pb.AlterStep]) -> int:
-    """Return for how many live servers an alteration is worth waiting; 0: it places no replicas."""
+    """Return the number of live servers that an alteration needs; 0: it places no replicas."""
     asked = [s.replicas for s in steps if s.WhichOneof("step") == "replicas"]
     ranges = [table.spec.replicas for s in steps if s.WhichOneof("step") == "add_range"]
     return min(max([*asked, *ranges], default=0), table_spec.MAX_REPLICAS)
 
 
 def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
-    """Return the names that the table has and may get, the table, and its tablets if it loses some."""
+    """Return the locks: old and new names, the table, and its tablets if ranges are dropped."""
     names = [s.rename_table for s in request.steps if s.WhichOneof("step") == "rename_table"]
     table = queries.search(catalog, request.name, request.id)
     if table is None:
@@ -67,8 +67,8 @@ def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
 def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> CatalogPlan:
     """Decide what altering a table writes and orders.
 
-    A tablet of a range that is added is not made before all others are known to follow (`opening`). One of a
-    range that is dropped is kept, and its leader ends its rows; one that never had a leader is deleted.
+    A tablet of an added range is not created before all others have applied the version (`opening`). A tablet
+    of a dropped range is kept, and its leader ends its rows; one that never had a leader is deleted.
 
     Args:
         catalog: the leader's catalog.
@@ -81,7 +81,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances)
     Raises:
         NotFound: no such table, column or range.
         AlreadyPresent: another table has the new name, or a column.
-        InvalidArgument: a step that cannot be taken.
+        InvalidArgument: an invalid step.
     """
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
@@ -117,7 +117,7 @@ def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]
 
 
 def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
-    """Refuse a name that another table has.
+    """Check that no other table has a name.
 
     Args:
         catalog: the leader's catalog.
@@ -137,7 +137,7 @@ def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
 def changed(
     catalog: Catalog, table: CatalogTable, spec: pb.TableSpec, operation_id: pb.OperationId
 ) -> cat.TableRecord:
-    """Return the record of a table that becomes `spec`: ALTERING if its version grew.
+    """Return the record of a table with a new definition; ALTERING if its version grew.
 
     Args:
         catalog: the leader's catalog.
@@ -218,12 +218,12 @@ def _parts(spec: pb.TableSpec, piece: KeyRange) -> list[TabletPartition]:
 def is_finished(
     catalog: Catalog, table: CatalogTable, version_of: Callable[[TabletId], int]
 ) -> bool:
-    """Return whether every tablet of an ALTERING table is known to follow.
+    """Return whether every tablet of an ALTERING table has reported its present version.
 
     Args:
         catalog: the leader's.
-        table: as it stands there.
-        version_of: the highest schema version that a replica of a tablet has shown.
+        table: in that catalog.
+        version_of: returns the highest schema version that a replica of a tablet has reported.
     """
     if table.state is not TableState.ALTERING:
         return False
@@ -237,7 +237,7 @@ def is_finished(
 def opening(
     catalog: Catalog, table: CatalogTable, version_of: Callable[[TabletId], int]
 ) -> list[CatalogTablet]:
-    """Return the tablets of added ranges that can be made now: all that were there before follow.
+    """Return the tablets of added ranges that can be created: all earlier tablets have applied the version.
 
     Args:
         catalog: the leader's.
@@ -259,15 +259,15 @@ def opening(
 def open_ranges(
     table: CatalogTable, version_of: Callable[[TabletId], int], time: Callable[[], int]
 ) -> CatalogOperation:
-    """Return the operation that lets the tablets of added ranges be made, once all others follow.
+    """Return the operation that creates the tablets of added ranges once all others follow.
 
-    What is written to them is stamped above the times at which the others followed. So whoever reads at a
-    time that shows any of it is told by each other tablet that the ranges have changed.
+    Writes to them are stamped above the times at which the others followed. So a read at a time that includes
+    such a write is refused by every other tablet if it uses the old ranges.
 
     Args:
         table: that is ALTERING.
         version_of: the highest schema version that a replica of a tablet has shown.
-        time: a hybrid time above the stamps by which replicas got what they have shown.
+        time: returns a hybrid time above the stamps of the versions that replicas have reported.
     """
 
     def decide(catalog: Catalog) -> CatalogPlan:

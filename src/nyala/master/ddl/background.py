@@ -1,8 +1,8 @@
 """Operations that a leader starts by itself.
 
-It records which servers are alive, finishes alterations that all tablets follow, purges dropped tables, and
-replaces tablets that get no leader. Level-triggered: what is due is derived anew each time from catalog,
-reports and clock; each is an operation like any other.
+It records which servers are alive, finishes alterations that all tablets have applied, purges dropped tables,
+and replaces tablets that get no leader. Level-triggered: due operations are derived each time from catalog,
+reports and clock.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class BackgroundOperations:
 
         Args:
             memory: of the term.
-            creations: how far the tablets are that are being created.
+            creations: progress of tablets that are being created.
         """
         work = self._follow(memory, creations)
         self._task = self._env.tasks.spawn(work, "chores of the catalog")
@@ -123,7 +123,7 @@ class BackgroundOperations:
         return creation_timeouts.replacements(memory.catalog, late, around)
 
     async def _carry_out(self, operation: CatalogOperation, memory: LeaderMemory) -> None:
-        """Run to its end, whatever becomes of this task: a batch under way cannot be taken back."""
+        """Run an operation to its end even if this task is cancelled: its batch cannot be undone."""
 
         async def guarded() -> None:
             try:

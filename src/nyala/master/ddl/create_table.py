@@ -32,10 +32,10 @@ class Circumstances:
         live: registrations of the live tablet servers.
         rng: chooses ids and servers.
         now_us: microseconds since the epoch, for operators.
-        max_tablets: the most tablets that one table may be created with.
-        default_replicas: where the request names no number.
+        max_tablets: maximum number of tablets of a new table.
+        default_replicas: number of replicas if the request gives none.
         table_options: names of the options that a table may have.
-        opening: how many more are live, and still open the replicas that they have.
+        opening: number of further live servers that are still opening their replicas.
     """
 
     live: Sequence[pb.ServerInfoResponse]
@@ -48,7 +48,7 @@ class Circumstances:
 
 
 def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
-    """Return the inputs of a creation now: live servers that are neither in maintenance nor emptied.
+    """Return the inputs of a creation: live servers, neither in maintenance nor decommissioned.
 
     Args:
         env: the environment: clock, tasks, files, calls.
@@ -86,8 +86,8 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances
 
     Raises:
         AlreadyPresent: a table has this name.
-        InvalidArgument: the definition is not one of a table, or too few servers live.
-        Unavailable: some of them still open their replicas.
+        InvalidArgument: the definition is invalid, or too few servers are live.
+        Unavailable: too few of the live servers have opened their replicas.
     """
     done = executed(catalog, request.operation)
     if done is not None:
@@ -130,15 +130,15 @@ def place_all(
     """Choose the servers of new tablets.
 
     Args:
-        catalog: which servers have what.
-        around: which servers are alive.
-        tablets: how many.
-        replicas: of each.
-        table: that has tablets already; none: a new one.
+        catalog: the leader's catalog.
+        around: live servers and randomness.
+        tablets: number of tablets.
+        replicas: number of replicas of each tablet.
+        table: id of the table; empty: a new table.
 
     Raises:
         InvalidArgument: more replicas than live servers.
-        Unavailable: enough of them when some have opened their replicas.
+        Unavailable: enough are live, but some are still opening their replicas.
     """
     counts = catalog.replica_counts()
     of_table = Counter(m for t in catalog.tablets_of(TableId(table)) for m in t.members)
@@ -160,8 +160,8 @@ def new_tablet(
 ) -> cat.TabletRecord:
     """Return the record of a new tablet, whose log begins with a version of the table's schema.
 
-    It is PREPARING until it has its servers, and nobody sees it so: choosing them is part of the plan, and
-    one batch holds all of it (S0.67, S0.68).
+    It is PREPARING until its servers are assigned. That state is never published: the servers are part of the
+    same plan and batch (S0.67, S0.68).
 
     Args:
         table_id: id of the table.

@@ -15,9 +15,9 @@ from nyala.master.ddl.create_table import Circumstances
 from nyala.master.ddl.operation import CatalogOperation
 
 AT_ONCE = 100
-"""Tablets of a table that are replaced in one batch."""
+"""Maximum number of tablets of a table that are replaced in one batch."""
 MAX_DOUBLINGS = 6
-"""The timeout doubles with each replacement of a tablet, at most so often: the catalog keeps them all."""
+"""Maximum number of times that the timeout doubles with the replacements of a tablet."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Creations:
     """Tablets that one leader creates in one term. On the loop only.
 
     Args:
-        patience_us: one of which nothing was heard for so long is not waited for any more.
+        patience_us: time without progress after which a tablet is late.
     """
 
     def __init__(self, patience_us: int) -> None:
@@ -47,11 +47,11 @@ class Creations:
     def late(
         self, catalog: Catalog, told: Collection[ServerUuid], now_us: int
     ) -> list[CatalogTablet]:
-        """Return the tablets that are not waited for any more.
+        """Return the tablets without progress for the timeout.
 
         Args:
             catalog: of the leader.
-            told: live servers, which are sent orders.
+            told: live servers that have sent a full report, and are sent orders.
             now_us: monotonic.
         """
         creating = catalog.creating()

@@ -1,4 +1,4 @@
-"""Tablets of dropped ranges, kept for readers of their history: when they go, and what is left of them. Pure.
+"""Tablets of dropped ranges, which are kept for readers of their history, and their deletion. Pure.
 
 Their rows ended when the range was dropped (`dropped_at`), so a read of any earlier time needs them, and a
 read of a later one does not. When such times are older than the history that the table keeps, the tablets
@@ -18,13 +18,13 @@ from nyala.wire.proto import catalog_pb2 as cat
 
 
 def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
-    """Return whether the history of a dropped tablet may go.
+    """Return whether a dropped tablet is older than its table's history.
 
     Args:
         catalog: of the leader.
         tablet: of a dropped range.
         now_us: microseconds since the epoch.
-        history_s: how long a table that names no time keeps its history.
+        history_s: history of tables without the option, in seconds.
     """
     table = catalog.table(tablet.table_id)
     if table is None or not table.live or not tablet.record.dropped_at:

@@ -49,9 +49,9 @@ class CatalogOperation:
     """Scope and plan of an operation; the order of its steps is fixed by `run`.
 
     Attributes:
-        what: it is, in two or three words, for listings.
-        scope: what it will lock, judged from the committed catalog.
-        plan: what it will write and order, judged again under the locks; pure.
+        what: name of the operation, for listings.
+        scope: returns the locks that it needs, from the committed catalog.
+        plan: returns the rows and orders of the operation, under its locks; pure.
     """
 
     what: str
@@ -79,9 +79,9 @@ class InFlight:
     """One operation under way, for listings.
 
     Attributes:
-        what: it is.
-        scope: what it locks, or waits to lock.
-        step: where it stands.
+        what: name of the operation.
+        scope: locks that it holds or waits for.
+        step: present step.
         since_us: when it began; monotonic.
     """
 
@@ -101,11 +101,11 @@ class LeaderMemory:
         rows: where the catalog's rows are replicated.
         orders: queue of the actions.
         locks: of the operations under way.
-        on_drop: ends what works on this memory: orders and background.
+        on_drop: stops orders and background operations.
         now_us: monotonic time, for listings.
         in_flight: the operations under way, by number.
-        started: how many operations have begun.
-        dropped: why nothing of this may be used any more; None while it may.
+        started: number of operations that were started.
+        dropped: the reason why this state must not be used any more; None while it may.
     """
 
     term: int

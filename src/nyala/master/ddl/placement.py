@@ -18,9 +18,9 @@ class Candidate:
 
     Attributes:
         uuid: its id.
-        location: what it may lose together with others; empty: not told.
-        replicas: how many replicas it is to have already.
-        of_table: how many of them are of the table whose tablets are placed.
+        location: failure domain; empty: not known.
+        replicas: number of its replicas.
+        of_table: number of its replicas of the table whose tablets are placed.
     """
 
     uuid: ServerUuid
@@ -30,7 +30,7 @@ class Candidate:
 
 
 Loads = dict[ServerUuid, tuple[int, int]]
-"""Replicas of the table, and all; whoever has the smaller pair is less loaded."""
+"""Load of servers: replicas of the table, and of all tables, compared in this order."""
 
 
 def place(
@@ -39,14 +39,14 @@ def place(
     """Choose the servers of new tablets.
 
     Each replica goes to the less loaded of two random servers among those that have none of this tablet
-    and, as long as there are any, stand in a location that has none either.
+    and, if there are such servers, are in a location that has none either.
 
     Args:
         candidates: live servers, in any order.
         tablets: how many tablets.
         replicas: how many replicas each.
         rng: the random source.
-        opening: how many more servers are live and still open their replicas.
+        opening: number of further live servers that are still opening their replicas.
 
     Returns:
         Per tablet its distinct servers.
@@ -61,15 +61,15 @@ def place(
 
 
 def require_servers(replicas: int, ready: int, opening: int) -> None:
-    """Check that each replica of a tablet finds a server of its own.
+    """Check that there is a server for each replica of a tablet.
 
     Args:
         replicas: how many there are to be.
         ready: servers that are live and take replicas.
-        opening: servers that are live, and take replicas as soon as they have opened those that they have.
+        opening: further live servers that are still opening their replicas.
 
     Raises:
-        Unavailable: there will be enough when some have opened their replicas; callers ask again.
+        Unavailable: there will be enough once some have opened their replicas; callers retry.
         InvalidArgument: more replicas than live servers. Both messages name the numbers.
     """
     if replicas <= ready:

@@ -1,8 +1,8 @@
 """Replacement of a tablet that got no leader, or lost all replicas, by an empty one. Pure.
 
-The old one is REPLACED for ever and names its successor; both are in one batch, so every key has one tablet
-at any moment. A tablet that is replaced without an operator's order was never RUNNING in the catalog, and
-clients were never given its location: no acknowledged write is lost with it.
+The old tablet stays REPLACED with the id of its successor. Both are in one batch, so every key has exactly
+one tablet at any time. A tablet that is replaced without an operator's order was never RUNNING in the
+catalog, and clients never got its location: no acknowledged write is lost with it.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def operation(
 def plan(
     catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: Circumstances
 ) -> CatalogPlan:
-    """Decide which tablets take the places of some that do not come to run.
+    """Decide the replacement of tablets that did not get a leader.
 
     Args:
         catalog: the leader's catalog.
@@ -50,7 +50,7 @@ def plan(
         around: live servers, limits and randomness.
 
     Raises:
-        InvalidArgument: too few servers live; nothing is changed.
+        InvalidArgument: too few servers are live; nothing is changed.
     """
     table = catalog.table(table_id)
     stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
@@ -62,12 +62,12 @@ def plan(
 def unsafe(
     request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid], time: int
 ) -> CatalogOperation:
-    """Return the operation that replaces one tablet whatever it has been (S1.44).
+    """Return the operation that replaces one tablet in any state (S1.44).
 
     Args:
         request: of an operator.
-        around: which servers are alive.
-        shown: live servers that show a replica of it which works.
+        around: live servers, limits and randomness.
+        shown: live servers that report a working replica.
         time: a hybrid time that is not below any at which it had rows.
     """
 
@@ -91,19 +91,18 @@ def unsafe_plan(
 ) -> CatalogPlan:
     """Decide what replacing one tablet writes; nothing when it is REPLACED already.
 
-    One of a dropped range has no successor: it is deleted, and with it the history of the table before.
+    A tablet of a dropped range gets no successor: it is deleted, and with it the table's earlier history.
 
     Args:
         catalog: the leader's catalog.
-        request: names the tablet, and whether working replicas are given up.
+        request: names the tablet; `force` replaces it even with working replicas.
         around: live servers, limits and randomness.
         shown: servers whose replica works.
         time: hybrid time above every stamp of the tablet.
 
     Raises:
         NotFound: no such tablet, or it was deleted.
-        InvalidArgument: some replica of it is there and the request does not say `force`, or too few servers
-            live.
+        InvalidArgument: it has working replicas and `force` is not set, or too few servers are live.
     """
     tablet, table = known(catalog, request.tablet_id)
     if tablet.state is TabletState.REPLACED:

@@ -16,16 +16,16 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 SERVERS_LOCK = TableId("servers")
-"""Changes of the list come one after the other."""
+"""Lock of the server list, which serialises its changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Servers that a master has heard from.
+    """Liveness of servers as one master knows it.
 
     Attributes:
-        alive: registrations of those that reported lately.
-        patient: it has listened for long enough to count silent servers as dead.
+        alive: registrations of the servers that reported recently.
+        patient: the master has waited long enough to count silent servers as dead.
     """
 
     alive: Mapping[ServerUuid, pb.ServerInfoResponse]
@@ -33,7 +33,7 @@ class Sighting:
 
 
 def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
-    """Return the servers heard from by a master that was elected at `since_us`.
+    """Return the liveness of servers for a master that was elected at `since_us`.
 
     Args:
         servers: the tablet servers known to this master.
@@ -45,7 +45,7 @@ def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
 
 
 def due(catalog: Catalog, seen: Sighting) -> list[CatalogOperation]:
-    """Return the operation that brings the list up to what is seen; none when it is."""
+    """Return the operation that updates the list to the observed liveness; none if nothing changed."""
     if not _changes(catalog, seen):
         return []
     return [
@@ -60,7 +60,7 @@ def due(catalog: Catalog, seen: Sighting) -> list[CatalogOperation]:
 def mark(
     uuid: str, *, maintenance: bool | None = None, decommission: bool | None = None
 ) -> CatalogOperation:
-    """Return the operation that marks a server, or takes the mark back; what is None stays as it is.
+    """Return the operation that sets or clears the states of a server; None leaves a state unchanged.
 
     It raises NotFound of an unknown server, and InvalidArgument when too few would be left.
 
@@ -90,10 +90,10 @@ def mark(
 
 
 def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
-    """Refuse to empty a server whose replicas could stand nowhere else.
+    """Check that a server's replicas can be placed on other servers.
 
     Raises:
-        InvalidArgument: says how many servers are missing.
+        InvalidArgument: too few servers would remain.
     """
     held = [t for t in catalog.tablets() if t.live and uuid in t.members]
     tables = [catalog.table(t.table_id) for t in held]
@@ -107,12 +107,12 @@ def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
 
 
 def is_away(server: pb.ListedServer) -> bool:
-    """Return whether a server is given no new replicas."""
+    """Return whether a server gets no new replicas."""
     return server.maintenance or server.decommission
 
 
 def _plan(catalog: Catalog, changed: Iterable[pb.ListedServer]) -> CatalogPlan:
-    """Give each change the next version."""
+    """Return the plan of changes, each with the next version."""
     records = tuple(changed)
     for n, record in enumerate(records, start=1):
         record.version = catalog.servers.version + n

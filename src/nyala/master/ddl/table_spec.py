@@ -1,4 +1,4 @@
-"""Checks of a table's definition. Pure; nothing is trusted, since any client can send any message.
+"""Checks of a table's definition. Pure; requests are not trusted.
 
 A definition that passes can be opened and partitioned by every server without further checks.
 """
@@ -24,7 +24,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 MAX_NAME_BYTES = 256
 MAX_REPLICAS = 7
 MAX_TEXT_BYTES = 65_536
-"""Comment, owner and each option."""
+"""Maximum bytes of comment, owner and each option."""
 MAX_HASH_LEVELS = 8
 WITNESS_FIRST = "witness_first"
 HISTORY_OPTION = "history_max_age_s"
@@ -39,13 +39,13 @@ def checked(
     """Return a definition with its defaults filled in, and its partitions.
 
     Args:
-        asked: the client's.
+        asked: definition in the request.
         default_replicas: where it names no number.
         max_tablets: the most that one table may be created with.
         options: names of the options that a table may have.
 
     Raises:
-        InvalidArgument: it is no definition of a table; says what is wrong.
+        InvalidArgument: the definition is invalid; the message says why.
     """
     check_name(asked.name)
     if asked.replicas:
@@ -62,7 +62,7 @@ def checked(
 
 
 def check_replicas(replicas: int) -> None:
-    """Refuse what cannot be a number of replicas.
+    """Check a number of replicas.
 
     Raises:
         InvalidArgument: even, none or too many.
@@ -75,7 +75,7 @@ def check_replicas(replicas: int) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a table's name.
+    """Check the name of a table.
 
     Raises:
         InvalidArgument: empty, too long, or with characters that do not print.
@@ -88,7 +88,7 @@ def check_name(name: str) -> None:
 
 
 def check_option(key: str, options: Collection[str]) -> None:
-    """Refuse an option that no table has.
+    """Check the name of a table option.
 
     Raises:
         InvalidArgument: names those there are.
@@ -99,7 +99,7 @@ def check_option(key: str, options: Collection[str]) -> None:
 
 
 def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
-    """Refuse comments, owners and options that no table can have.
+    """Check comment, owner and options of a table.
 
     Raises:
         InvalidArgument: an option that is not there or has no such value, a text that is too long.
@@ -129,9 +129,9 @@ def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
 
 
 def _schema(asked: pb.Schema) -> Schema:
-    """Return the schema; it must be what `from_arrow` makes of it, ids and order included.
+    """Return the schema, after checking that it equals the result of `from_arrow`, ids and order included.
 
-    That its key is made of its own columns `schema_from_proto` has seen to.
+    `schema_from_proto` has checked the key columns.
     """
     schema = convert.schema_from_proto(asked)
     keys = [schema.by_id[i].name for i in schema.key_ids]
@@ -201,7 +201,7 @@ def _check_columns(schema: Schema, ids: Sequence[ColumnId], what: str) -> None:
 
 
 def check_ranges(schema: Schema, ps: PartitionSchema) -> None:
-    """Refuse ranges that are no ranges of a schema's columns, or overlap.
+    """Check that ranges have valid keys, are not empty and do not overlap.
 
     Raises:
         InvalidArgument: says which.

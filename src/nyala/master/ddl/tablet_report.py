@@ -1,7 +1,7 @@
 """Reports of tablet servers: from report and catalog to plan. Pure.
 
-Older reports never overwrite newer ones (S0.81); a tablet that the catalog does not know is left alone
-(S0.46). The orders that follow from a report are derived in `reconcile.py`.
+Older reports never overwrite newer ones (S0.81); a tablet without a catalog record is never touched (S0.46).
+The orders that follow from a report are derived in `reconcile.py`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 def operations(
     catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport], batch: int
 ) -> list[CatalogOperation]:
-    """Return the operations that take in a report, `batch` tablets each; none when it tells nothing new.
+    """Return the operations that record a report, `batch` tablets each; none if nothing changed.
 
     Args:
         catalog: the leader's catalog.
@@ -41,7 +41,7 @@ def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> Catalo
 
 
 def plan(catalog: Catalog, server: ServerUuid, reports: Sequence[pb.TabletReport]) -> CatalogPlan:
-    """Return the new records of the tablets of which a report tells something new.
+    """Return the new records of the tablets that a report changes.
 
     Args:
         catalog: the leader's catalog.
@@ -59,7 +59,7 @@ def _updated(
     if tablet is None or not tablet.live:
         return None
     record = tablet.edit()
-    # Who is opening a replica may find that it never was one.
+    # A replica that is still being opened may turn out never to have been created.
     showed = report.state not in (*GONE, "BOOTSTRAPPING")
     if showed and server not in record.reported_by:
         record.reported_by.append(server)
@@ -76,7 +76,7 @@ def is_newer(reported: pb.ConsensusState, tablet: CatalogTablet) -> bool:
     """Return whether a reported consensus state is newer than the catalog's.
 
     A configuration is newer by its op id. Of one configuration a later term is newer, and in one term
-    the report that names the leader: the first to report may have voted without learning who won.
+    the report that names the leader: the first report may come from a voter that does not know the leader.
     """
     known = tablet.consensus
     config = OpId(reported.config_term, reported.config_index)
@@ -90,7 +90,7 @@ def is_newer(reported: pb.ConsensusState, tablet: CatalogTablet) -> bool:
 
 
 def merged(reported: pb.ConsensusState, known: pb.ConsensusState) -> pb.ConsensusState:
-    """Return what is kept of a newer report: terms never fall, and a leader goes with its term."""
+    """Return a newer consensus state, merged so that terms never decrease and keep their leader."""
     kept = pb.ConsensusState()
     kept.CopyFrom(reported)
     if known.term > reported.term:

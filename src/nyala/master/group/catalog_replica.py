@@ -79,10 +79,10 @@ class MasterReplica:
         """Open the sys catalog's replica, or create it.
 
         Args:
-            first: the configuration that a fresh master makes it with; None: it must be there.
+            first: configuration with which a new master creates it; None: it must exist.
 
         Raises:
-            Corrupt: this master had its sys catalog, and it is gone.
+            Corrupt: the sys catalog of this master is missing.
         """
         self._replica = self._host.find(SYS_CATALOG)
         if self._replica is None and first is not None:
@@ -94,7 +94,7 @@ class MasterReplica:
             )
 
     async def here(self) -> ReplicaPresence:
-        """Return what the directory has; after a copy the replica is another one."""
+        """Return the presence of the replica in the directory, which a copy may have changed."""
         found = self._host.find(SYS_CATALOG)
         if found is None:
             return ReplicaPresence.NOTHING
@@ -106,11 +106,11 @@ class MasterReplica:
 
     @property
     def being_copied(self) -> bool:
-        """True if a copy to here is under way, or waits to become a member."""
+        """True if a copy to this master is under way, or waits to become a member."""
         return self._host.copies.waiting(SYS_CATALOG)
 
     def config(self) -> Configuration | None:
-        """Return the committed configuration that the replica knows; None: it does not take part."""
+        """Return the committed configuration of the replica; None: it does not run."""
         found = self._host.find(SYS_CATALOG)
         if found is None or found.member is None:
             return None
@@ -134,11 +134,11 @@ class MasterReplica:
         return self._replica
 
     def status(self) -> ReplicaStatus:
-        """Return what the replica says of itself."""
+        """Return the status of the replica."""
         return self.replica.status()
 
     def sys_catalog(self) -> SysCatalog:
-        """Return the sys catalog for a new term of leading."""
+        """Return the sys catalog for a new term of this leader."""
         return SysCatalog(
             self._env,
             self.replica,
@@ -149,12 +149,12 @@ class MasterReplica:
         )
 
     def followed(self) -> FollowerCatalog:
-        """Return the catalog as this replica has it, leader or not."""
+        """Return the catalog of this replica, leader or not."""
         view = lambda: self._tablet().view()  # noqa: E731
         return FollowerCatalog(self._env, self.replica, view, self._options.catalog_timeout_ms)
 
     async def cluster(self) -> cat.ClusterRecord | None:
-        """Return the cluster's record from this replica, leader or not; None: it is not there yet."""
+        """Return the cluster's record from this replica, leader or not; None: it is not written yet."""
         stamp = self.status().applied_stamp
         if not stamp:
             return None
@@ -168,7 +168,7 @@ class MasterReplica:
         return found[0] if found else None
 
     async def close(self) -> None:
-        """Stop taking part and close the files; they stay as they are."""
+        """Stop the replica and close its files."""
         await self._host.close()
 
     def _tablet(self) -> Tablet:

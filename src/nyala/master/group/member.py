@@ -1,8 +1,8 @@
 """Membership of this master in the masters' group: join, follow the role, leave when removed.
 
-New masters wait in the background until all have answered, and then form the same group. One that finds a
-group of which it is no member waits until it is added: then it is filled by a copy. Level-triggered: the
-state is derived again and again from its replica and from what the other masters report.
+New masters wait in the background until all have answered, and then form the same group. A master that finds
+a group without itself waits until it is added and gets a copy. Level-triggered: the state is derived each
+time from its replica and from the reports of the other masters.
 """
 
 import logging
@@ -37,7 +37,7 @@ class GroupMember:
         options: of this master.
 
     Attributes:
-        status: of this master, for others.
+        status: of this master, for clients and servers.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupMember:
 
     @property
     def leading(self) -> MasterLeadership | None:
-        """The role in the masters' group; None until this master has joined it."""
+        """The leadership of this master; None until it has joined the masters' group."""
         return self._state.leading
 
     @property
@@ -70,15 +70,15 @@ class GroupMember:
         return self._state.failure
 
     async def start(self, group: MasterReplica) -> None:
-        """Open the sys catalog, or begin to join the others in the background.
+        """Open the sys catalog, or start joining the other masters in the background.
 
         Raises:
             Corrupt: the sys catalog cannot be opened.
-            InvalidArgument: this master takes a dead one's place, and has no copy of the catalog; or its list
+            InvalidArgument: this master replaces a dead one and has no copy of the catalog yet; or its list
                 of masters was never that of its group.
         """
         opened = self._identity.instance
-        if opened.replaces and not opened.initialised:  # it would vote as if nothing had been
+        if opened.replaces and not opened.initialised:  # it would vote without its earlier promises
             raise InvalidArgument(
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
@@ -136,7 +136,7 @@ class GroupMember:
             await self._form(group, told)
 
     def _check_place(self, group: MasterReplica) -> None:
-        """Take part no more once another server has this one's place; see `replaced.check`."""
+        """Stop once another server has this master's uuid; see `replaced.check`."""
         try:
             replaced.check(self._peers.own, group.config(), self._peers.group())
         except InvalidArgument as err:
@@ -146,26 +146,26 @@ class GroupMember:
             raise
 
     def _removed(self, group: MasterReplica) -> bool:
-        """Return whether this master was removed, by its own log or the other masters' reports."""
+        """Return whether this master was removed, by its own log or by the other masters' reports."""
         config, uuid = group.config(), self._identity.uuid
         if config is None or group.being_copied:
             return False
         return config.get(uuid) is None or peers.excluded(uuid, config.id, self._peers.group())
 
     async def _form(self, group: MasterReplica, told: Configuration | None) -> None:
-        """First start: make the group that all of them make, when all are known; or wait for a place."""
+        """On the first start, form the group once all masters have answered, or wait to be added to one."""
         try:
             if told is not None and told.get(self._identity.uuid) is None:
                 peers.check_stranger(self._peers.own, told)
             elif told is not None and told.id != NO_OP:
-                return  # it was added to a group that is there, and waits for its copy
+                return  # it was added to an existing group, and waits for its copy
             elif not self._peers.missing():
                 await self._follow(group, self._peers.first_configuration())
         except NyalaError as err:
             self._fail(err)
 
     async def _follow(self, group: MasterReplica, first: Configuration | None) -> None:
-        """Open the sys catalog, or make it with its first configuration, and follow the role."""
+        """Open or create the sys catalog, and start following the role of its replica."""
         await group.open_sys_catalog(first)
         known = tuple(sorted(self._addresses)) in self._identity.instance.masters
         await self._identity.learn(initialised=True, masters=() if known else self._addresses)
@@ -193,7 +193,7 @@ class GroupMember:
             self._state.leading = None
 
     async def _follow_members(self, group: MasterReplica) -> None:
-        """Keep the masters of the committed configuration, and poll those."""
+        """Save the masters of the committed configuration, and poll them."""
         config = group.config()
         if config is None or config == self._state.committed:
             return

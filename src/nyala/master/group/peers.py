@@ -1,6 +1,6 @@
 """The other masters: their addresses, their liveness, and the first configuration of a new group.
 
-They are asked by the same calls as clients use (ServerInfo, MasterStatus); nothing here is replicated.
+They are polled by the RPCs that clients use (ServerInfo, MasterStatus); nothing here is replicated.
 """
 
 import logging
@@ -25,10 +25,10 @@ class Peer:
 
     Attributes:
         address: public address, as configured.
-        info: what it last said of itself; None until it answered.
+        info: its last registration; None until it has answered.
         status: its last MasterStatus.
         config: the committed configuration in it; None: a new master, which has none yet.
-        heard_us: when it last answered; monotonic.
+        heard_us: time of its last answer, monotonic.
     """
 
     address: str
@@ -39,7 +39,7 @@ class Peer:
 
 
 class MasterPeers:
-    """Polls every other master. On the loop only.
+    """Poller of the other masters. On the loop only.
 
     Args:
         env: calls, clock, tasks.
@@ -121,11 +121,12 @@ class MasterPeers:
     def first_configuration(self) -> Configuration:
         """Return the group that a fresh master joins, once every master has answered.
 
-        All fresh masters make the same one of what they told each other. An address list that
-        differs is refused before anything is made: two lists could make two majorities.
+        All new masters derive the same one from their answers. A differing list of addresses is refused
+        before anything is created: two lists could form two majorities.
 
         Raises:
-            InvalidArgument: an address is no master, or has another list of masters, or is this one.
+            InvalidArgument: an address is not that of a master, is this one's, or its master has another
+                list.
         """
         assert not self.missing(), f"before {self.missing()} answered"
         own = self._own()
@@ -191,10 +192,10 @@ def _committed(status: pb.MasterStatusResponse) -> Configuration | None:
 
 
 def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
-    """Refuse to wait for a place among masters that have one at this address already.
+    """Check that the group of masters has no other member at this address.
 
     Raises:
-        Forbidden: the masters form a group, and another one has this one's place in it.
+        Forbidden: the group has another master at this address.
     """
     if any(m.address == own.address for m in group.members):
         raise Forbidden(

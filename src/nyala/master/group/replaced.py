@@ -1,4 +1,4 @@
-"""Check for a master whose uuid was given to a replacement while it was held for dead (S2.5). Pure."""
+"""Check for a master whose uuid was given to a replacement while it was considered dead (S2.5). Pure."""
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.ids import ServerUuid
@@ -9,15 +9,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 def check(
     own: pb.ServerInfoResponse, known: Configuration | None, told: Configuration | None
 ) -> None:
-    """Refuse to take part beside a server with the same uuid.
+    """Check that no other server has this master's uuid.
 
-    A replacement at the old address keeps the old server from binding it. One at another address is known
-    to those that are left: their configuration has this uuid elsewhere.
+    A replacement at the old address keeps the old server from binding it. A replacement at another address is
+    in the configuration of the remaining masters.
 
     Args:
         own: this master.
-        known: the committed configuration that its own directory knows; None: it has no catalog.
-        told: the newest that another master tells; None: none did.
+        known: committed configuration in its own directory; None: it has no catalog.
+        told: newest configuration that another master reports; None: none.
 
     Raises:
         InvalidArgument: the others have its uuid at another address.

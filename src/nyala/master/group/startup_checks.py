@@ -8,11 +8,11 @@ from nyala.raft.membership import Configuration
 
 
 def check(given: Sequence[str], config: Configuration, opened: Instance) -> None:
-    """Refuse a list that is not the committed configuration's, nor was it ever.
+    """Check a list of masters against the present and earlier committed configurations.
 
-    Who is a master is decided by the committed configuration. A list that was right once, before masters were
-    added or removed online, is fine: nobody has to change it on each machine before the next restart. Not
-    asked of a new master that died before its first start was complete: its list was true when it was made.
+    The committed configuration defines the masters. An earlier list, from before masters were added or
+    removed online, is accepted, so that it need not be changed on each machine before the next restart. New
+    masters whose first start was not completed are not checked.
 
     Args:
         given: public addresses from --master-addresses.

@@ -22,7 +22,7 @@ class ResponseHeader:
 
     Attributes:
         master_uuid: its id.
-        cluster_id: empty until the first leader has minted it.
+        cluster_id: empty until the first leader has created it.
         catalog_incarnation: as `cluster_id`.
         term: current term of the sys catalog's group, as this master knows it.
         master_addresses: public addresses of all masters.
@@ -41,10 +41,10 @@ class MemberState:
 
     Attributes:
         group: this master's replica and its host; None before the start.
-        here: what this master has of the sys catalog.
+        here: presence of the sys catalog in its directory.
         committed: the committed configuration last seen; None: none was seen.
         cluster: the cluster's record; None until it was read from this master's replica.
-        leading: the role in the masters' group; None until this master has joined it.
+        leading: its leadership; None until it has joined the masters' group.
         failure: why this master cannot serve; None while it does or may.
     """
 
@@ -104,7 +104,7 @@ class MemberStatus:
         return f"this master is new and waits for the masters {', '.join(missing)} to answer"
 
     def status(self) -> pb.MasterStatusResponse:
-        """Return MasterStatus; of a master that is no member, with the masters that it knows."""
+        """Return MasterStatus; a master that is no member lists the masters that it knows."""
         opened, leading = self._identity.instance, self._state.leading
         answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
         if leading is None:
@@ -145,7 +145,7 @@ class MemberStatus:
 
     @property
     def removed(self) -> bool:
-        """True when it was a master and has to be added again."""
+        """True if it was a master and has to be added again."""
         return self._state.here in (ReplicaPresence.REMOVED, ReplicaPresence.HALF)
 
     def header(self) -> ResponseHeader:

@@ -1,1 +1,1 @@
-"""Orders to tablet servers: derived from catalog and reports, sent until they are carried out."""
+"""Orders to tablet servers: derived from catalog and reports, and sent until they are executed."""

@@ -1,4 +1,4 @@
-"""Sends actions to tablet servers; what is lost is derived again each interval from catalog and reports.
+"""Dispatcher of actions to tablet servers; lost ones are derived again from catalog and reports.
 
 Rules: one order per (server, tablet) at a time, a bounded number per server. An order is looked up in the
 catalog at the moment it is sent, so a superseded one is not sent. Nothing is sent once leadership ended.
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 REPLICAS_AT_A_TIME = 200
-"""Of each server that are looked at in one interval, whether they are to be deleted."""
+"""Number of replicas per server that are checked for deletion in one interval."""
 COMPLAINTS = 1024
 """Orders whose last error is remembered, so that it is logged once; the oldest error is forgotten first."""
 
@@ -47,11 +47,11 @@ class Dispatcher:
         servers: the tablet servers and their reports.
         term: the term in which this master leads.
         options: of this master.
-        on_news: called when a response has news for the catalog.
+        on_news: called when a response may change the catalog.
 
     Attributes:
-        repairs: what it does about lost replicas.
-        creations: how far the tablets are that are being created.
+        repairs: repair of lost replicas.
+        creations: progress of tablets that are being created.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Dispatcher:
         self._spawn(self._repair(), "repair tablets")
 
     def stop(self) -> None:
-        """Send nothing more; orders under way are abandoned, their effect is harmless (S0.41)."""
+        """Send nothing more; orders in flight are cancelled, and their effect is harmless (S0.41)."""
         self._stopped = True
         for task in list(self._tasks):
             task.cancel()
@@ -102,10 +102,10 @@ class Dispatcher:
             self._send_more(server)
 
     def reconcile(self, servers: Sequence[TServer] | None = None) -> None:
-        """Order whatever catalog and latest reports call for now.
+        """Enqueue the orders that catalog and latest reports call for.
 
         Args:
-            servers: only what concerns these; None: all that are alive.
+            servers: to check; None: all that are alive.
         """
         if servers is None:
             servers = self._servers.alive(self._env.clock.monotonic_us())
@@ -113,7 +113,7 @@ class Dispatcher:
         self.enqueue(reconcile.needed(self._catalog, known))
 
     def reported(self, server: TServer, tablets: Sequence[TabletId], *, full: bool) -> None:
-        """Order what a server's report calls for, and look at these tablets first when repairs are due.
+        """Enqueue the orders that a report calls for, and check its tablets first in the next repair.
 
         Args:
             server: that reported.
@@ -127,7 +127,7 @@ class Dispatcher:
             self.enqueue(reconcile.after_report(self._catalog, server, tablets))
 
     def pending(self) -> int:
-        """Return how many orders are queued or under way."""
+        """Return the number of orders queued or in flight."""
         queued = sum(len(actions) for actions in self._queued.values())
         return queued + sum(len(keys) for keys in self._sending.values())
 
@@ -166,7 +166,7 @@ class Dispatcher:
             await self._order(action)
             self._complaints.pop(action, None)
         except NyalaError as err:
-            # Not answered, or refused: derived again at the next interval while it is still wanted.
+            # Not answered, or refused: derived again at the next interval while it is still needed.
             if self._complaints.get(action) != err.code:
                 log.warning("%s: %s", action, err)
                 self._complaints[action] = err.code
@@ -185,7 +185,7 @@ class Dispatcher:
             self._take(action, server, answer)
 
     def _take(self, action: Action, server: TServer, answer: Any) -> None:
-        """Take what an answer says, before the server's next report says it too."""
+        """Record the effect of a response before the server's next report has it."""
         if isinstance(action, CreateTabletAction):
             server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
         elif isinstance(action, AlterTabletAction):

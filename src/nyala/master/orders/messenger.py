@@ -39,7 +39,7 @@ class Messenger:
         """Send an action and return the response; None when the catalog no longer calls for it.
 
         Raises:
-            NyalaError: as the server says, or it does not answer.
+            NyalaError: of the server, or it does not answer.
         """
         if isinstance(action, WitnessAction):
             return await self._witness(action, server)
@@ -49,7 +49,7 @@ class Messenger:
         return None if built is None else await self._call(server, *built)
 
     async def _witness(self, action: WitnessAction, server: TServer) -> Any:
-        """Ask the tablet's leader from where on a witness needs the log, and let it be made."""
+        """Get the start of a witness' log from the tablet's leader, and order the witness to be created."""
         leader = self._servers.get(action.leader)
         if leader is None:
             return None

@@ -33,7 +33,7 @@ def order(
         servers: their addresses.
         action: to carry out.
         fence: of the term in which this master leads.
-        timeout_ms: for which the answer is waited.
+        timeout_ms: timeout of the response.
     """
     assert not isinstance(action, WitnessAction), "its leader is asked first: see `witness_request`"
     method: Method
@@ -62,7 +62,7 @@ def change_request(
     fence: pb.Fence,
     timeout_ms: int,
 ) -> pb.ChangeConfigRequest | None:
-    """Return a change of members, by compare-and-set on the configuration that it was decided on.
+    """Return a change of members, with compare-and-set on the configuration of the decision.
 
     Args:
         catalog: the leader's catalog.
@@ -116,7 +116,7 @@ def _change(
 def witness_request(
     action: WitnessAction, leader: pb.ListTabletsResponse, fence: pb.Fence
 ) -> pb.CreateWitnessRequest | None:
-    """Return the order to make a log that begins after what the leader has applied; None: not yet.
+    """Return the order to create a log after the leader's last applied entry; None: not yet.
 
     Args:
         action: to carry out.
@@ -142,7 +142,7 @@ def witness_request(
 def copy_request(
     catalog: Catalog, servers: TServers, action: CopyAction, fence: pb.Fence
 ) -> pb.StartCopyRequest | None:
-    """Return the order to copy from a tablet's leader; None when the server is no member any more.
+    """Return the order to copy from a tablet's leader; None if the server is no longer a member.
 
     Args:
         catalog: the leader's catalog.
@@ -165,7 +165,7 @@ def copy_request(
 def cancel_request(
     catalog: Catalog, action: CancelCopyAction, fence: pb.Fence
 ) -> pb.CancelCopyRequest | None:
-    """Return the order to copy no further; None when the server is a member again.
+    """Return the order to cancel a copy; None if the server is a member again.
 
     Args:
         catalog: the leader's catalog.

@@ -1,7 +1,7 @@
 """Orders that the catalog and the latest reports call for.
 
-Pure, and level-triggered: derived anew each time. A lost order or response, a dead leader or a server that
-was away costs one interval, never the work (S0.37, S0.53).
+Pure, and level-triggered: derived each time. A lost order or response, a dead leader or an absent server
+costs one interval, but no work is lost (S0.37, S0.53).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,18 +29,17 @@ def needed(
     servers: Sequence[TServer],
     looked_at: Callable[[TServer], Iterable[TabletId]] = every_replica,
 ) -> list[Action]:
-    """Return the orders that some tablet servers should get.
+    """Return the orders for some tablet servers.
 
-    A member of a live tablet's first configuration that has never shown its replica is to create it
-    (members that join later are given a copy instead); a replica of a tablet that the catalog records as
-    deleted is to be deleted; the leader of a tablet whose table was altered is to alter it, until it has
-    shown that it did, and whenever it shows that it has not. A tablet without a record is never touched
-    (S0.46).
+    A member of a live tablet's first configuration that has never reported its replica is to create it
+    (members that join later get a copy). A replica of a deleted tablet is to be deleted. The leader of a
+    tablet of an altered table is to apply the alteration until it reports the new version. A tablet without a
+    catalog record is never touched (S0.46).
 
     Args:
         catalog: of the leader.
         servers: live servers whose replicas are known from a full report in this term.
-        looked_at: which of a server's replicas are looked at, whether they are to be deleted or fell back.
+        looked_at: returns the replicas of a server to check for deletion and for lost alterations.
     """
     actions: list[Action] = []
     by_uuid = {s.uuid: s for s in servers}
@@ -60,7 +59,7 @@ def needed(
 def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId]) -> list[Action]:
     """Return the orders that a server's report calls for; its other replicas are not checked.
 
-    What was to be created is derived each interval, and was ordered when it was decided.
+    Creations are ordered when they are decided, and derived again each interval.
 
     Args:
         catalog: the leader's catalog.
@@ -78,8 +77,7 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
 def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
     """Return the orders that some of a server's replicas call for.
 
-    Those of which the catalog records the tablet as deleted are to be deleted. One that leads and has fallen
-    back behind its table is to alter its tablet.
+    Replicas of deleted tablets are to be deleted. A leader that has lost an alteration is to apply it.
     """
     actions: list[Action] = []
     for tablet in map(catalog.tablet, replicas):
@@ -91,9 +89,9 @@ def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]
 
 
 def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool:
-    """Return whether a server's replica leads and lacks an alteration that had ended.
+    """Return whether a server's replica leads and lacks an alteration that was finished.
 
-    A group that lost its majority may have gone on with a survivor that never heard of it.
+    After an unsafe change of configuration, a group may continue from a survivor that lacks it.
     """
     if tablet.id not in server.leader_reports or tablet.consensus.leader != server.uuid:
         return False
@@ -106,7 +104,7 @@ def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool
 def _alterations(
     catalog: Catalog, table: CatalogTable, by_uuid: Mapping[ServerUuid, TServer]
 ) -> list[Action]:
-    """Return the orders to those leaders whose replica is not known to have the table's schema version."""
+    """Return the orders to leaders that have not reported the table's schema version."""
     actions: list[Action] = []
     for tablet in catalog.tablets_of(table.id):
         leader = by_uuid.get(ServerUuid(tablet.consensus.leader))
@@ -120,10 +118,10 @@ def _alterations(
 def create_request(
     catalog: Catalog, action: CreateTabletAction, fence: pb.Fence
 ) -> pb.CreateTabletRequest | None:
-    """Return the order that carries an action out; None when the catalog no longer wants it.
+    """Return the request of an action; None if the catalog no longer calls for it.
 
-    The replica begins with the definition with which the tablet's log begins, whatever the table is now: it
-    learns of the rest from the log, each in its place between the writes.
+    The replica starts with the definition at the start of the tablet's log. Later alterations are entries of
+    the log, in order with the writes.
 
     Args:
         catalog: the leader's catalog.
@@ -156,7 +154,7 @@ def create_request(
 def alter_request(
     catalog: Catalog, action: AlterTabletAction, fence: pb.Fence
 ) -> pb.AlterTabletRequest | None:
-    """Return the order that carries an action out; None when the tablet is gone.
+    """Return the request of an action; None if the tablet is deleted.
 
     Args:
         catalog: the leader's catalog.
@@ -183,9 +181,9 @@ def alter_request(
 def delete_request(
     catalog: Catalog, action: DeleteTabletAction, fence: pb.Fence
 ) -> pb.DeleteTabletRequest | None:
-    """Return the order that carries an action out; None when the catalog wants the replica after all.
+    """Return the request of an action; None if the catalog needs the replica.
 
-    A replica of a live tablet goes only if it knows of no newer configuration than the catalog (S0.44).
+    A replica of a live tablet is deleted only if it has no newer configuration than the catalog (S0.44).
 
     Args:
         catalog: the leader's catalog.

@@ -1,8 +1,8 @@
-"""Next steps of repair: what a tablet's group needs to have its full number of healthy replicas. Pure.
+"""Next steps of repair towards the full number of healthy replicas of a tablet. Pure.
 
-A replica is added before one is removed (3-4-3): a lost member stays until another one has all data and its
-vote. One change of members at a time, decided anew from the committed configuration and its leader's report
-on it, so the next leader of the masters continues where the last one stopped.
+A replica is added before one is removed (3-4-3): a lost member stays until another one has all data and a
+vote. One change of members at a time, decided from the committed configuration and its leader's report, so
+the next leader of the masters continues where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
     """Return the steps due now: at most one change of members, and the copies that members without data need.
 
     Args:
-        tablet: as it is.
+        tablet: state of its group.
         servers: choice of servers for new replicas and witnesses.
     """
     if tablet.fully_replicated:
         return []
     voters = [s for s in tablet.members if s.voter]
     if 2 * sum(v.healthy for v in voters) <= len(voters):
-        return []  # nothing can be committed; what is left of it is for operators to decide
+        return []  # nothing can be committed: operators have to decide
     change = _change(tablet, servers)
     gone = change.server if isinstance(change, Remove) else None
     copies = [Copy(s.uuid) for s in tablet.joining if not s.holds]
@@ -69,7 +69,7 @@ def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
 def _leaver(
     tablet: GroupState, going: Sequence[ReplicaState], lasting: Sequence[ReplicaState]
 ) -> Remove | None:
-    """Return the voter with data that can be spared: enough fine ones stay, and a majority."""
+    """Return the removal of a voter with data, if enough healthy ones and a majority remain."""
     steady = [v for v in lasting if v.healthy]
     if going and len(steady) >= tablet.replicas:
         member = min(

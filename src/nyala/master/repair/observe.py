@@ -23,12 +23,12 @@ class RepairView:
     Attributes:
         known: live servers whose replicas are known from a full report in this term.
         now_us: monotonic.
-        loads: replicas that each server is to have; grows with what this look orders.
+        loads: number of replicas that each server is to have, including orders of this round.
         tablets_of: the live tablets of a table.
-        maintained: servers that are away on purpose.
-        leaving: servers that are to have no replicas.
+        maintained: servers in maintenance.
+        leaving: decommissioned servers.
         joining: members that are to be promoted.
-        given: how many of them each server has.
+        given: number of members to be promoted, by server.
     """
 
     known: Mapping[ServerUuid, TServer]
@@ -42,7 +42,7 @@ class RepairView:
     _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
 
     def adds(self, tablet: CatalogTablet, server: ServerUuid) -> None:
-        """Count a replica that this look orders."""
+        """Count a replica that this round orders."""
         self.loads[server] = self.loads.get(server, 0) + 1
         self._of(tablet.table_id)[server] += 1
 
@@ -57,7 +57,7 @@ class RepairView:
         return "" if server is None else server.registration.location
 
     def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
-        """Return whether a server could be given a replica of a tablet."""
+        """Return whether a server may get a replica of a tablet."""
         server = self.known.get(heir)
         return (
             server is not None
@@ -70,12 +70,12 @@ class RepairView:
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
     ) -> ServerUuid | None:
-        """Return the best server for a replica in the place of `lost`.
+        """Return the best server for a replica instead of that on `lost`.
 
         Args:
             tablet: that loses a replica.
             lost: the server whose replica is replaced.
-            left: replicas already promised to each server.
+            left: replicas already assigned to each server.
         """
         free = [u for u in self.known if self.may_inherit(tablet, u)]
         return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
@@ -87,15 +87,15 @@ class RepairView:
         others: Sequence[ServerUuid],
         more: StandbyLoad,
     ) -> ServerUuid | None:
-        """Return one of `free`, by load and location; always the same one in the same state.
+        """Return one of `free`, by load and location; deterministic for a given state.
 
-        Replicas of the same table count first, as they do when a table is made.
+        Replicas of the same table count first, as in the creation of a table.
 
         Args:
             tablet: that gets a replica.
             free: servers to choose from.
             others: servers of the replicas that stay.
-            more: replicas already promised to each server.
+            more: replicas already assigned to each server.
         """
         if not free:
             return None
@@ -129,9 +129,9 @@ def group_state(
 
     Args:
         tablet: as the catalog has it.
-        table: what is wanted of it.
+        table: definition with the wanted number of replicas.
         look: the view of this round.
-        copies: how far they are.
+        copies: that repair has ordered.
     """
     leader = look.known.get(ServerUuid(tablet.consensus.leader))
     word = None if leader is None else leader.leader_reports.get(tablet.id)
@@ -183,11 +183,11 @@ def _judged(
     look: RepairView,
     copies: OrderedCopies,
 ) -> ReplicaHealth:
-    """Return what a member's own server, and its copy, make of its leader's word.
+    """Return a member's health from the reports of its leader and its own server, and from its copy.
 
-    Who is away on purpose is waited for, and who is being opened as long as its server gets on. A voter that
-    is silent and whose server says that it has failed, or is not there, is lost at once. A copy may take
-    long, as long as it moves.
+    A server in maintenance is waited for, and one that opens its replicas as long as it makes progress. A
+    silent voter whose server reports it as FAILED or missing has failed at once. A copy may take long as long
+    as it makes progress.
     """
     uuid = ServerUuid(member.uuid)
     server = look.known.get(uuid)
@@ -202,7 +202,7 @@ def _judged(
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:
-    """Return whether a replica is being opened, or was opened so lately that its leader may not know it."""
+    """Return whether a replica is being opened, or was opened so recently that its leader may not know."""
     if server is None or state in (None, "FAILED"):
         return False
     moved = bool(server.opening_us) and now_us - server.opening_us <= failed_us

@@ -19,7 +19,7 @@ class OrderedCopies:
     """The copies that one leader ordered in one term. On the loop only.
 
     Args:
-        failed_us: one that has not moved for so long is stuck.
+        failed_us: time without progress after which a copy is stuck.
     """
 
     def __init__(self, failed_us: int) -> None:
@@ -42,7 +42,7 @@ class OrderedCopies:
     def told(
         self, tablet: TabletId, server: ServerUuid, progress: pb.CopyProgress, now_us: int
     ) -> None:
-        """Record the progress of a copy. One that fails and starts anew has made none.
+        """Record the progress of a copy. A failed copy that starts again has made none.
 
         Args:
             tablet: id of the tablet.

@@ -1,8 +1,8 @@
 """Repair: from the catalog and the latest reports to changes of members, copies and deletions.
 
-State between two rounds is the progress of copies, and the standby plan. Each change is a function of the
-committed configuration and the reports; of two masters that both believe to lead one wins, by
-compare-and-set.
+Only the progress of copies and the standby plan are kept between rounds. Each change is a function of the
+committed configuration and the reports. If two masters believe to lead, compare-and-set lets one of them
+succeed.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 AT_A_TIME = 500
-"""Tablets, and replicas of one server, that a round checks besides those with news."""
+"""Number of tablets, and of replicas per server, that a round checks besides those with new reports."""
 
 
 class Repairer:
@@ -136,9 +136,7 @@ class Repairer:
                 order = CopyAction if isinstance(step, Copy) else WitnessAction
                 actions.append(order(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
-                self._copies.forget(
-                    tablet.id, step.server
-                )  # an earlier copy says nothing of this one
+                self._copies.forget(tablet.id, step.server)  # an earlier copy does not count
                 look.adds(tablet, step.server)
             gets_data = isinstance(step, Add) and not step.witness
             if gets_data or (isinstance(step, Modify) and step.promote):
@@ -146,7 +144,7 @@ class Repairer:
         return actions
 
     def _leftovers(self, look: RepairView) -> list[Action]:
-        """Return orders to delete what no configuration names any more (S0.44, S0.45, S1.10, S1.22)."""
+        """Return orders to delete replicas without a configuration (S0.44, S0.45, S1.10, S1.22)."""
         actions: list[Action] = []
         for server in look.known.values():
             for tablet_id in self._turns.next(server):

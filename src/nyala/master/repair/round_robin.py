@@ -16,7 +16,7 @@ class ReplicaRoundRobin:
     """Round-robin over the replicas of each server.
 
     Args:
-        most: of one server at a time.
+        most: maximum number of replicas of one server at a time.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,7 +24,7 @@ class ReplicaRoundRobin:
         self._next: dict[ServerUuid, int] = {}
 
     def next(self, server: TServer) -> list[TabletId]:
-        """Return the next few replicas of a server; from the first on again after the last one."""
+        """Return the next replicas of a server, starting over after the last one."""
         begin = self._next.get(server.uuid, 0)
         if begin >= len(server.replicas):
             begin = 0
@@ -33,13 +33,13 @@ class ReplicaRoundRobin:
 
 
 class TabletRoundRobin:
-    """Round-robin over all tablets, with those that were asked for first.
+    """Round-robin over all tablets, with prioritised ones first.
 
-    Correctness does not depend on `ask`: a tablet that was not asked for is checked one round later.
+    Correctness does not depend on `ask`: other tablets are checked one round later.
 
     Args:
         catalog: has the tablets.
-        most: of either kind at a time.
+        most: maximum number of tablets of either kind at a time.
     """
 
     def __init__(self, catalog: Catalog, most: int) -> None:
@@ -49,11 +49,11 @@ class TabletRoundRobin:
         self._asked: dict[TabletId, None] = {}
 
     def ask(self, tablets: Iterable[TabletId]) -> None:
-        """Return these first at the next turn."""
+        """Return these tablets first in the next round."""
         self._asked.update(dict.fromkeys(tablets))
 
     def begins(self) -> bool:
-        """Return whether the next turn is the first of a round."""
+        """Return whether the next call of `turn` starts a round."""
         return self._next >= self._catalog.size
 
     def turn(self) -> list[CatalogTablet]:

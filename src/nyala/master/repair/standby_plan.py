@@ -1,8 +1,8 @@
 """Standby plan: for each tablet server, the servers that would take over its replicas if it were lost.
 
-It is made ahead and used when a server is lost. A choice is kept while it is valid, so what was shown is what
-happens; when servers join, those with more than their share give up some of it. Pure: the valid choices and
-the load of servers are passed in.
+It is made ahead and used when a server is lost. A choice is kept while it is valid, so that the plan shown to
+operators is the one used. When servers join, standbys with more than their share give up some of it. Pure:
+the valid choices and the load of servers are passed in.
 """
 
 from collections import Counter
@@ -19,8 +19,8 @@ class StandbyLoad:
     """Replicas of one lost server that the plan already gives to each other server.
 
     Attributes:
-        of_all: replicas, by heir.
-        of_table: those of the table in question.
+        of_all: number of replicas, by standby server.
+        of_table: number of replicas of one table, by standby server.
     """
 
     of_all: Mapping[ServerUuid, int] = field(default_factory=dict)
@@ -31,18 +31,18 @@ class StandbyChoice(Protocol):
     """Choice of standby servers."""
 
     def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
-        """Return whether a server could be given a replica of a tablet now."""
+        """Return whether a server may get a replica of a tablet now."""
         ...
 
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
     ) -> ServerUuid | None:
-        """Return the best server for a replica; `left` is what each inherits already.
+        """Return the best standby server for a replica.
 
         Args:
             tablet: that loses a replica.
             lost: the server whose replica is replaced.
-            left: replicas already promised to each server.
+            left: replicas already assigned to each server.
         """
         ...
 
@@ -63,9 +63,9 @@ class StandbyPlan:
         """Bring the plan of some tablets up to date.
 
         Args:
-            tablets: live ones; of a large cluster some at a time.
+            tablets: live tablets; of a large cluster a part at a time.
             heirs: chooses standby servers.
-            among: how many servers there are.
+            among: number of servers.
         """
         if among > self._among:
             self._to_share = dict.fromkeys(self._heirs)
@@ -76,7 +76,7 @@ class StandbyPlan:
             self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
-        """Remove tablets that are gone."""
+        """Remove deleted tablets."""
         for gone in [t for t in self._heirs if not lives(t)]:
             self._forget(gone)
 
@@ -124,6 +124,6 @@ class StandbyPlan:
 
 
 def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:
-    """Return how much an heir keeps of what a server leaves, when others have come."""
+    """Return the maximum share of a standby server after other servers have joined."""
     heirs = sum(n > 0 for n in left.values()) + newcomers
     return -(-sum(left.values()) // heirs)

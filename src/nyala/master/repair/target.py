@@ -17,7 +17,7 @@ class TargetChoice:
 
     Attributes:
         tablet: as the catalog has it.
-        now: as it is.
+        now: state of its group.
         look: the view of this round, with what it has ordered.
         standby: the standby plan.
         options: of this master.
@@ -30,13 +30,13 @@ class TargetChoice:
     options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
-        """Return whether a server may be given one more replica now."""
+        """Return whether a server may get one more replica now."""
         given = self.look.given.get(server, 0)
         options = self.options
         return len(self.look.joining) < options.repairs_max and given < options.repairs_per_server
 
     def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
-        """Return the planned standby, or the best server; None while too many replicas are being filled."""
+        """Return the planned standby, or the best server; None while too many copies are under way."""
         free = [
             u for u in self.look.known if self.look.may_inherit(self.tablet, u) and self.may_fill(u)
         ]

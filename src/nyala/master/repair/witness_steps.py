@@ -1,4 +1,4 @@
-"""Witnesses in repair: a log that votes at once in place of a lost voter, and gets the data later. Pure.
+"""Witnesses in repair: a log that votes at once instead of a lost voter, and gets the data later. Pure.
 
     a witness joins, gets a log, then a vote       one more voter than before
     the lost voter gives up its vote               any one may be lost again; nothing was copied yet
@@ -35,12 +35,12 @@ def needs(tablet: GroupState) -> list[Copy | MakeWitness]:
 def change(
     tablet: GroupState, going: Sequence[ReplicaState], missing: int, servers: TargetServers
 ) -> ConfigChange | None:
-    """Return the change of members that has to do with a witness, if one is due.
+    """Return the due change of members that concerns a witness, if any.
 
     Args:
-        tablet: as it is.
+        tablet: state of its group.
         going: voters with data that have failed, or are to be replaced.
-        missing: how many voters with data there are too few.
+        missing: number of missing voters with data.
         servers: choice of servers for new replicas and witnesses.
     """
     parked = [s for s in tablet.members if not s.voter and s.replace]

@@ -1,4 +1,4 @@
-"""Orders about the masters' own group, which changes by the same calls as a tablet's."""
+"""Orders about the masters' own group, by the same RPCs as for a tablet's group."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,11 @@ class GroupService:
         }
 
     async def list_tablets(self, request: pb.ListTabletsRequest) -> pb.ListTabletsResponse:
-        """Describe this master's replica. Raises NotFound: it has none, or another was asked for."""
+        """Return the status of this master's replica.
+
+        Raises:
+            NotFound: it has none, or another one is named.
+        """
         host = self._host()
         found = [host.get(TabletId(t)) for t in request.tablet_ids] or host.all()
         return pb.ListTabletsResponse(
@@ -73,7 +77,7 @@ class GroupService:
         return MembersService(self._env, self._host(), self._orders)
 
     def _check_copy(self, order: pb.StartCopyRequest | pb.CancelCopyRequest) -> None:
-        """A new master belongs to the cluster that fills it; it has the catalog and nothing else."""
+        """Check an order: a master has only the catalog; a new one takes any cluster's copy."""
         if order.tablet_id != SYS_CATALOG:
             raise InvalidArgument(f"a master has the catalog, and no replica of {order.tablet_id}")
         if self._identity.instance.cluster_id:

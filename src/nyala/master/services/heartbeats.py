@@ -1,7 +1,7 @@
-"""Heartbeats of tablet servers: every master records liveness, the leader takes in the reports.
+"""Heartbeats of tablet servers: every master records liveness, the leader records the reports.
 
-The response says whether this master leads, whether it wants a full report, and up to which report everything
-was taken in; what was not acknowledged is sent again (S0.21-S0.27, S0.36).
+The response has whether this master leads, whether it needs a full report, and the last report that was
+recorded; reports that are not acknowledged are sent again (S0.21-S0.27, S0.36).
 """
 
 import logging
@@ -60,7 +60,7 @@ class HeartbeatService:
         return {methods.HEARTBEAT: self.heartbeat}
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        """Take in a heartbeat.
+        """Record a heartbeat, and the report in it if this master leads.
 
         Raises:
             InvalidArgument: not a tablet server's, or one of another cluster.

@@ -22,7 +22,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 RANKS = ("name", "table", "tablet")
 SHOWN, MOST = 1000, 2000
-"""Entries of a map, and rows of a page, that are shown unless it is said; and whatever is said."""
+"""Number of entries of a map, and of rows of a page: default, and maximum."""
 
 Entry = TypeVar("Entry")
 
@@ -31,11 +31,11 @@ class MapPage:
     """The range of each map that is returned.
 
     Args:
-        offset: entries that are passed over.
-        limit: entries that are shown, up to `MOST`; 0: `SHOWN`.
+        offset: number of entries to skip.
+        limit: number of entries to return, at most `MOST`; 0: `SHOWN`.
 
     Attributes:
-        more: how many entries come after this part, of each map that has any.
+        more: number of entries after this range, of each map that has any.
     """
 
     def __init__(self, offset: int = 0, limit: int = 0) -> None:
@@ -44,7 +44,7 @@ class MapPage:
         self.more: dict[str, int] = {}
 
     def of(self, what: str, entries: Iterable[Entry], size: int) -> Iterable[Entry]:
-        """Return those entries of a map that are shown, and note how many are not.
+        """Return the entries of a map in the range, and count those after it.
 
         Args:
             what: name of the map.
@@ -56,7 +56,7 @@ class MapPage:
         return islice(entries, self._offset, self._end)
 
     def within(self, what: str, entries: Sequence[Entry], lists: int) -> Sequence[Entry]:
-        """Return the first entries of one of several lists, all of which together are as a map.
+        """Return the first entries of one of several lists that share the limit of one map.
 
         Args:
             what: name of the map.
@@ -117,7 +117,7 @@ def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str,
 
 
 def catalog_page(term: Term) -> Listing:
-    """Return the page of the tables that became known first, gone ones included."""
+    """Return the page of the first tables, removed ones included."""
     catalog, part = term.catalog, MapPage()
     every = catalog.every_table()
     rows = [
@@ -131,7 +131,7 @@ def catalog_page(term: Term) -> Listing:
 
 
 def tablets_page(term: Term) -> Listing:
-    """Return the page of the tablets that became known first, gone ones included, and who has them."""
+    """Return the page of the first tablets and their members, deleted ones included."""
     catalog, part = term.catalog, MapPage()
     rows = []
     for tablet in part.of("tablets", catalog.tablets(), catalog.size):

@@ -1,7 +1,7 @@
 """Long operations: moves of replicas, and servers that are decommissioned. Pure.
 
 Each has its commit point in the catalog: a server's mark, or a configuration with `replace`. From there on
-every leader derives the next step from levels, and so continues what the last one began.
+every leader derives the next step from the present state, and so continues the operations of the last one.
 """
 
 from nyala.common.ids import ServerUuid
@@ -11,7 +11,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def under_way(catalog: Catalog) -> list[pb.LongOperation]:
-    """Return what is under way, servers first, each with its commit point and what it waits for."""
+    """Return the operations under way, servers first, with their commit points and next steps."""
     counts = catalog.replica_counts()
     leaving = [s for s in catalog.servers.all() if s.decommission]
     found = [_decommission(s, counts.get(ServerUuid(s.uuid), 0)) for s in leaving]

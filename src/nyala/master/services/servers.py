@@ -31,7 +31,7 @@ class ServersService:
         }
 
     async def inspect_master(self, request: pb.InspectMasterRequest) -> pb.InspectMasterResponse:
-        """Answer what this leader holds in memory, and what it is doing; it waits for nothing."""
+        """Return this leader's state in memory and its operations, without waiting."""
         term = self._context.require_leading().require()
         now_us = self._context.env.clock.monotonic_us()
         return inspection.answer(term, self._context.servers, now_us, request)
@@ -41,7 +41,7 @@ class ServersService:
 
         Raises:
             NotFound: no tablet server with this id is in the list.
-            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: retry.
         """
         term = await self._context.confirmed()
         wanted = server_states.mark(request.uuid, maintenance=request.on)

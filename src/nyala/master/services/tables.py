@@ -37,7 +37,7 @@ class MasterContext:
         servers: the tablet servers known to this master.
         peers: the other masters.
         leading: the role; None until this master has its sys catalog.
-        waiting: why it has none yet.
+        waiting: returns the reason why it has none yet.
         info: this master's registration.
         status: this master's MasterStatus.
     """
@@ -55,7 +55,7 @@ class MasterContext:
         """Return the role.
 
         Raises:
-            Unavailable: this master has no sys catalog yet; says why.
+            Unavailable: this master has no sys catalog yet; the message has the reason.
         """
         found = self.leading()
         if found is None:
@@ -106,16 +106,16 @@ class MasterService:
         return self._context.info()
 
     async def master_status(self, request: pb.MasterStatusRequest) -> pb.MasterStatusResponse:
-        """Answer what this master is to the masters' group, in any state."""
+        """Return this master's MasterStatus, in any state."""
         return self._context.status()
 
     async def create_table(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
-        """Create a table; durable on return, its tablets come up in the background.
+        """Create a table; durable on return. Its tablets are created in the background.
 
         Raises:
             AlreadyPresent, InvalidArgument, TooLarge: nothing was created.
             NotLeader, Unavailable, Throttled, TimedOut: nothing was created by this call.
-            OutcomeUnknown: ask again with the same operation id.
+            OutcomeUnknown: retry with the same operation id.
         """
         _check_operation(request.operation)
         term = await self._context.confirmed()
@@ -149,7 +149,7 @@ class MasterService:
         )
 
     async def recall_table(self, request: pb.RecallTableRequest) -> pb.RecallTableResponse:
-        """Make a dropped table one that is there again; durable on return.
+        """Recall a dropped table; durable on return.
 
         Raises:
             NotFound, AlreadyPresent, InvalidArgument: nothing was recalled.
@@ -161,9 +161,9 @@ class MasterService:
         return pb.RecallTableResponse(table_id=table_id, at=self._context.now())
 
     async def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        """Drop a table, at once or so that it can be recalled for a time; durable on return.
+        """Drop a table, at once or with a time in which it can be recalled; durable on return.
 
-        Its replicas are deleted in the background, when it cannot be recalled any more.
+        Its replicas are deleted in the background once it cannot be recalled any more.
 
         Raises:
             NotFound, InvalidArgument: nothing was dropped.
@@ -176,7 +176,7 @@ class MasterService:
         return pb.DropTableResponse(table_id=table_id, at=self._context.now())
 
     async def _run(self, wanted: CatalogOperation, term: Term) -> TableId:
-        """Carry an operation out; return the table that it is about."""
+        """Run an operation; return the table that it is about."""
         plan = await self._context.require_leading().run(wanted, term)
         assert plan.answer is not None, plan
         return plan.answer
@@ -187,7 +187,7 @@ class MasterService:
         return seen.told(lambda: queries.list_tables(seen.catalog, request))
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
-        """Return what a table is, and whether all of its tablets run. Any master, as `list_tables`."""
+        """Return the description of a table. Any master, as `list_tables`."""
         seen = await self._context.look_up(request.staleness)
         servers = self._context.servers
         return seen.told(lambda: queries.describe(seen.catalog, servers, request))
@@ -195,7 +195,7 @@ class MasterService:
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
     ) -> pb.TabletLocationsResponse:
-        """Return where replicas are; right after an election too. Any master, as `list_tables`."""
+        """Return the locations of tablets. Any master, as `list_tables`."""
         seen = await self._context.look_up(request.staleness)
         servers, options = self._context.servers, self._context.options
 
@@ -207,7 +207,7 @@ class MasterService:
         return seen.told(answer)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
-        """Return all masters, and the tablet servers heard of since this master started. Any master."""
+        """Return all masters, and the tablet servers that are listed or have reported. Any master."""
         seen = await self._context.look_up(request.staleness)
         status = self._context.require_leading().status()
         masters = self._context.peers.entries(status.leader, status.config.members)
@@ -221,10 +221,10 @@ class MasterService:
 
 
 async def _know_servers(context: MasterContext, started_us: int, term: Term, replicas: int) -> None:
-    """Right after a start or an election, wait until the tablet servers are known (S0.31, S0.32).
+    """Wait after a start or an election until the tablet servers are known (S0.31, S0.32).
 
-    That is as many as there are to be replicas; after a start also all that the catalog names, so that a
-    table is not piled on those that reported first.
+    That is at least as many as replicas are needed; after a start also all that the catalog names, so that a
+    table is not placed only on those that reported first.
     """
     env, options = context.env, context.options
     warm_up_us = 2 * options.server_heartbeat_ms * 1000

@@ -30,13 +30,13 @@ class TabletsService:
     async def replace_tablet(self, request: pb.ReplaceTabletRequest) -> pb.ReplaceTabletResponse:
         """Replace a lost tablet by an empty one with its key range; durable on return.
 
-        The same again answers the same. Replicas that turn up later are deleted.
+        Idempotent. Replicas that are reported later are deleted.
 
         Raises:
             NotFound: no such tablet, or it was deleted.
-            InvalidArgument: live servers have replicas of it and `force` is not set, or too few live.
-            Unavailable: `force` is not set, and a live server has yet to tell this leader what it has.
-            NotLeader, Throttled, TimedOut, OutcomeUnknown: ask again.
+            InvalidArgument: live servers have working replicas and `force` is not set, or too few are live.
+            Unavailable: `force` is not set, and a live server has not sent a full report to this leader yet.
+            NotLeader, Throttled, TimedOut, OutcomeUnknown: retry.
         """
         term = await self._context.confirmed()
         if not request.force:
@@ -56,7 +56,7 @@ class TabletsService:
         return answer
 
     def _check_told(self, term: Term) -> None:
-        """Refuse to judge by silence: a leader that was just elected has heard of no replica yet."""
+        """Check that all live servers have sent a full report: a new leader knows of no replica yet."""
         servers, now_us = self._context.servers, self._context.env.clock.monotonic_us()
         alive = servers.alive(now_us)
         told = [s.uuid for s in servers.known_in(term.memory.term, alive)]
@@ -76,7 +76,7 @@ class TabletsService:
 def described(
     catalog: Catalog, tablet_id: str, shown: list[ServerUuid]
 ) -> pb.ReplaceTabletResponse:
-    """Return what there is of a tablet.
+    """Return the state of a tablet and the servers with working replicas.
 
     Args:
         catalog: the leader's catalog.

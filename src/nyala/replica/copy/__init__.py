@@ -1,1 +1,1 @@
-"""Copies of replicas: sessions at the source, the copy at the target, witnesses that get data."""
+"""Tablet copy: sessions at the source, the transfer to the target, and the filling of witnesses with data."""

@@ -1,7 +1,7 @@
-"""Transfer of one copy: the source's files to a staging directory, its log entries to the log; resumable.
+"""Transfer of one copy: the source's files to a staging directory, its entries to the local log. Resumable.
 
-If the source cannot be reached for a while, the copy continues at the byte that is on disk. If the session
-has expired, it starts anew. On the loop only.
+If the source cannot be reached for a while, the transfer continues after the last byte on disk. If the
+session has expired, it starts again from the beginning. On the loop only.
 """
 
 import logging
@@ -47,18 +47,18 @@ _AWAY = (Unavailable, TimedOut, Throttled)
 
 
 class CopyFetcher:
-    """Fetches one copy.
+    """The transfer of one copy.
 
     Args:
         context: the process.
-        job: what is copied, and what it shares with other copies.
-        buried: the tombstone that is here of the group; None: there is none.
+        job: source, progress and limits of the copy.
+        buried: tombstone of the group on this server; None: there is none.
 
     Attributes:
-        offer: of the last session that was begun; None: none was.
-        last: the last entry of the copy, and its stamp; None: nothing came.
-        configs: the configurations that came with the log.
-        logged: the log on this disk has something of the group.
+        offer: of the last session; None: no session has begun.
+        last: op id and stamp of the last entry received; None: none was.
+        configs: the configuration entries received.
+        logged: the local log has entries of the group.
     """
 
     def __init__(self, context: ReplicaContext, job: CopyJob, buried: Superblock | None) -> None:
@@ -78,19 +78,19 @@ class CopyFetcher:
         self._heard_us = 0
 
     async def run(self, *, force: bool) -> CopyOffer:
-        """Fetch files and log; returns what the source offered, and all of it is here, durable.
+        """Fetch files and log entries, durable on return; return the source's offer.
 
         Raises:
-            NyalaError, OSError: `forget` what came of the log, and remove what came of the files.
+            NyalaError, OSError: the copy failed; the caller voids its log entries and removes its files.
         """
         return await self._again(partial(self._files_and_log, force))
 
     async def files(self, *, least: int, force: bool) -> CopyOffer:
-        """Fetch the files alone, of a cut at `least` or later; as `run`."""
+        """Fetch only the files, of a cut at index `least` or later; otherwise as `run`."""
         return await self._again(partial(self._files, least, force))
 
     async def _again(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
-        """Fetch, and begin anew when the source has forgotten the session."""
+        """Fetch, and start again when the session has expired."""
         for _ in range(RESTARTS):
             await lane(self._context, Lane.DISK, self._staging.clear)
             if self.logged:
@@ -120,7 +120,7 @@ class CopyFetcher:
         return offer
 
     async def _begin(self, least: int, force: bool) -> CopyOffer:
-        """Begin a session when there is room here for its files; until then the source holds nothing."""
+        """Begin a session when its files fit into `copy_staged_bytes`; hold none until then."""
         begin = partial(self._source.begin, self._group, least=least, force=force)
         while True:
             self.offer = offer = await self._retry(begin)
@@ -146,7 +146,7 @@ class CopyFetcher:
         return offer
 
     async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the source is away, for `copy_retry_ms` after it was heard last."""
+        """Retry while the source does not answer, until `copy_retry_ms` after its last response."""
         self._heard_us = self._context.env.clock.monotonic_us()
         while True:
             try:
@@ -160,7 +160,7 @@ class CopyFetcher:
                 await self._context.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
-        """Copy a file from the byte on that this disk does not have; synced on return."""
+        """Copy a file from the first byte that is not on disk yet; synced on return."""
         done = await lane(self._context, Lane.DISK, self._staging.start, file)
         work = BackgroundSteps()
         try:
@@ -192,7 +192,7 @@ class CopyFetcher:
         return due
 
     async def _fetch_entries(self, offer: CopyOffer, work: BackgroundSteps) -> bool:
-        """Fetch the next entries, and begin to write them to the log; return whether there were any."""
+        """Fetch the next entries and start writing them to the log; return whether there were any."""
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
@@ -212,19 +212,19 @@ class CopyFetcher:
         return True
 
     async def _spend(self, size: int) -> None:
-        """Wait until so many bytes may have come."""
+        """Wait as long as the rate limit requires after so many bytes."""
         assert self.offer is not None, "bytes without a session"
         await _linger(self._context, self._source, self.offer, self._pace.spend(size))
 
     def end(self, offer: CopyOffer) -> tuple[OpId, int]:
-        """Return the last op id that the copy has, and its stamp."""
+        """Return op id and stamp of the last entry that the copy has."""
         return self.last or (offer.cut, offer.stamp)
 
 
 async def _linger(
     context: ReplicaContext, source: CopySource, offer: CopyOffer, left_ms: float
 ) -> None:
-    """Let time pass; the source knows meanwhile that it is not forgotten."""
+    """Wait, and keep the source's session alive meanwhile."""
     while left_ms > 0:
         step_ms = min(left_ms, max(PAUSE_MS, offer.ttl_ms / 4))
         await context.env.tasks.sleep_ms(step_ms)

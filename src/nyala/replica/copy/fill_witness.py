@@ -1,7 +1,7 @@
-"""Copy of the data to a witness: files from another replica, and its own log from their cut on (S1.51).
+"""Copy of the data to a witness: files from another replica, its own log from their cut on (S1.51).
 
-The witness runs while the files are copied, and needs nothing of the source's log, since it kept its own. The
-commit point is the removal of the witness' file: before it the next start finds a witness, after it a replica
+The witness runs while the files are copied. It does not need the source's log, since it kept its own. The
+commit point is the removal of the witness' file: a start before it finds a witness, one after it a replica
 with data. On the loop only.
 """
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class CopyWitness:
-    """Fills one witness.
+    """Copy of the data to one witness.
 
     Args:
         context: the process.
@@ -38,7 +38,7 @@ class CopyWitness:
         replica: the witness.
 
     Attributes:
-        fetch: what comes from the source.
+        fetch: the transfer from the source.
     """
 
     def __init__(self, context: ReplicaContext, job: CopyJob, replica: Replica) -> None:
@@ -49,21 +49,21 @@ class CopyWitness:
         self._replica = replica
 
     async def copy(self, *, force: bool) -> Replica:
-        """Copy, and take part with the data; return the replica.
+        """Copy the files and restart the replica with the data; return it.
 
         Raises:
-            NyalaError, OSError: it is a witness as before, unless the replica is FAILED now.
+            NyalaError, OSError: the copy failed; the replica is still a witness, or FAILED.
         """
         context, group = self._context, self._progress.group
         try:
-            # Its log goes on from its own cut.
+            # Its log continues after its own cut.
             kept = self._replica.running_member().applier.machine.cut.op.index
             offer = await self.fetch.files(least=kept, force=force)
             await self._until_log_reaches(offer)
             self._progress.stage = CopyStage.INSTALLING
             staging = context.staging_directory(group)
             machine = await lane(context, Lane.COMPUTE, self._open_machine, group, staging)
-            machine.close()  # what it found whole is opened again in its place
+            machine.close()  # the files are intact; they are opened again after the move
             if machine.cut.op != offer.cut:
                 raise Corrupt(
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
@@ -71,12 +71,14 @@ class CopyWitness:
         except (Exception, asyncio.CancelledError):  # raised again; the witness still runs
             await self._clear()
             raise
-        with suppress(asyncio.CancelledError):  # too late: it ends with data, or FAILED
+        with suppress(
+            asyncio.CancelledError
+        ):  # past the commit point: it ends with data, or FAILED
             await to_end(self._switch())
         return self._replica
 
     async def _until_log_reaches(self, offer: CopyOffer) -> None:
-        """Wait until this witness knows the files' cut as committed: its log goes on from there."""
+        """Wait until this witness has the entry at the files' cut, committed and durable."""
         clock, patience_us = self._context.env.clock, self._context.options.copy_retry_ms * 1000
         end_us = clock.monotonic_us() + patience_us
         while True:
@@ -92,7 +94,7 @@ class CopyWitness:
             )
 
     async def _switch(self) -> None:
-        """Be a replica with data instead of a witness; what was promised goes on."""
+        """Restart the witness as a replica with data; term, vote and log stay."""
         context, replica = self._context, self._replica
         member = replica.running_member()
         config, committed = _known(member)
@@ -107,7 +109,7 @@ class CopyWitness:
             saved, logged = (hard_state, config), context.wal.logged(replica.group)
             opened = await assemble(context, replica.group, saved, logged, machine, committed)
             opened.node.inherit(member.node)
-        except Exception as err:  # between the two it is neither: the next start finds out which
+        except Exception as err:  # the state is decided by the files at the next start
             replica.fail(err)
             raise
         self._begin(opened)
@@ -133,7 +135,7 @@ class CopyWitness:
 
 
 def _known(member: Member) -> tuple[Configuration, int]:
-    """Return the committed configuration, and up to where the log is known to be committed, durably."""
+    """Return the committed configuration, and the last index that is committed and durable here."""
     return member.node.committed_config, _durably_committed(member.node)
 
 

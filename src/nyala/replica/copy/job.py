@@ -1,4 +1,4 @@
-"""One copy to this server as its parts share it: the source, the progress, and the limits of all copies."""
+"""Source, progress and limits of one copy to this server, shared by the parts that make it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ class CopyJob:
 
     Attributes:
         source: the replica that is copied.
-        progress: of this copy; its parts keep it up to date.
-        pace: limit of bytes per second, shared by all copies to this server.
-        room: limit of disk space, shared by all copies to this server.
-        owed_bytes: returns how many bytes of files all copies to this server have yet to write.
-        open_machine: opens the state machine that was copied.
+        progress: of this copy; updated in place.
+        pace: limit of bytes per second for all copies to this server together.
+        room: limit of disk space for all copies to this server together.
+        owed_bytes: returns the bytes of files that all copies to this server still have to write.
+        open_machine: opens the copied state machine.
     """
 
     source: CopySource

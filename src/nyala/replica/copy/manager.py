@@ -1,7 +1,7 @@
-"""Copies of a process, from here and to here.
+"""Copies of a process: to this server, and from it.
 
-`start` begins one in the background and returns at once; the same call again returns its progress. While one
-is made, its group is neither created nor deleted here. On the loop only.
+`start` begins a copy in the background and returns at once; a repeated call returns its progress. During a
+copy its group can be neither created nor deleted on this server. On the loop only.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 POLL_MS = 200
 KEPT = 100
-"""Number of finished copies whose progress is kept."""
+"""Number of ended copies whose progress is kept."""
 
 
 class CopyManager:
-    """Makes copies, and lets them be made.
+    """Copies to this server, and sessions of copies from it.
 
     Attributes:
-        sessions: of those who copy from here.
-        room: what the files of copies to here may have of the disk.
+        sessions: of servers that copy from this one.
+        room: limit of disk space for the files of copies to this server.
 
     Args:
         context: the process.
@@ -71,7 +71,7 @@ class CopyManager:
         Args:
             group: of the replica.
             source: the replica that is copied.
-            force: copy also if the source may lack acknowledged writes, or this server's promises are lost.
+            force: copy even if the source may lack acknowledged writes, or this server's vote is lost.
 
         Returns:
             The progress, which is kept up to date.
@@ -110,7 +110,7 @@ class CopyManager:
         return self._spawn(group, source, replica, force)
 
     def passing(self) -> AbstractContextManager[None]:
-        """Count the pieces of a file that are on their way from here, until the block ends."""
+        """Count the memory of file pieces in transfer from this server, until the block ends."""
         context = self._context
         return context.memory.hold(MemoryPart.COPIES, PIECES * context.options.copy_chunk_bytes)
 
@@ -132,7 +132,7 @@ class CopyManager:
         return progress
 
     def _never_began(self, progress: CopyProgress, task: asyncio.Task[object]) -> None:
-        """Clean up after one that was cancelled before its first step: nothing of `_run` has run."""
+        """Clean up after a task that was cancelled before its first step, so that `_run` has not started."""
         if self._running.get(progress.group) is task:
             del self._running[progress.group]
             self._registry.free(progress.group)
@@ -140,22 +140,22 @@ class CopyManager:
             progress.ended_us = self._context.env.clock.monotonic_us()
 
     def progress(self, groups: Sequence[TabletId] = ()) -> list[CopyProgress]:
-        """Return how far copies to this server are, those that are over too; no groups: all."""
+        """Return the progress of copies to this server, ended ones included; no groups given: of all."""
         return [p for g, p in self._known.items() if not groups or g in groups]
 
     def waiting(self, group: TabletId) -> bool:
-        """Return whether a copy that was made here waits until its group names it a member."""
+        """Return whether a copy of a group is under way or waits until its group has added it as a member."""
         return group in self._running
 
     async def cancel(self, group: TabletId) -> None:
-        """End a copy that is being made, and wait until nothing of it is here; none: nothing to do.
+        """Cancel a copy that is under way, and wait until it has been removed; no error if there is none.
 
         A replica that runs already stays.
         """
         await _stop([self._running[group]] if group in self._running else [])
 
     async def close(self) -> None:
-        """End all copies to this server."""
+        """Cancel all copies to this server."""
         await _stop(list(self._running.values()))
 
     # ---- one copy ----------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class CopyManager:
         except asyncio.CancelledError:
             if progress.stage is not CopyStage.WAITING:
                 progress.stage = CopyStage.CANCELLED
-        except Exception as err:  # whatever a source sends, or the disk does, only this copy ends
+        except Exception as err:  # any error of the source or the disk ends only this copy
             log.warning("the copy of %s from %s failed: %r", group, progress.address, err)
             progress.error = err
             progress.stage = CopyStage.FAILED
@@ -197,7 +197,7 @@ class CopyManager:
 
 
 def _owed(known: Iterable[CopyProgress]) -> int:
-    """Return how many bytes of files the copies under way have yet to write."""
+    """Return the bytes of files that the copies under way still have to write."""
     return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
 
 
@@ -211,14 +211,14 @@ def _target(
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Cancel them, and wait for the ends that they make of themselves (`to_end`)."""
+    """Cancel tasks and wait for their clean-up (`to_end`)."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def half_made(replica: Replica) -> bool:
-    """Return whether what is here is what a crash left of a copy, which another copy makes whole."""
+    """Return whether a replica is an incomplete copy that a crash left, which another copy can replace."""
     if replica.state is not State.FAILED:
         return False
     load, tasks = replica.context.superblocks.load, replica.context.env.tasks
@@ -232,7 +232,7 @@ async def half_made(replica: Replica) -> bool:
 async def _until_member(
     context: ReplicaContext, replica: Replica, source: CopySource, offer: CopyOffer
 ) -> None:
-    """Keep the source's session until the group's leader knows this member, and what it needs."""
+    """Keep the source's session until the committed configuration has this member and a leader is known."""
     clock, wait_ms = context.env.clock, context.options.copy_wait_ms
     began_us = heard_us = clock.monotonic_us()
     while (node := replica.node) is not None:

@@ -1,4 +1,4 @@
-"""Checks before and during a copy: of the source's offer, the free disk space, and this server's promises."""
+"""Checks before and during a copy: the source's offer, the free disk space, and this server's own vote."""
 
 import errno
 from collections.abc import Sequence
@@ -22,20 +22,20 @@ def check_offer(
     *,
     force: bool,
 ) -> None:
-    """Refuse what cannot be, or must not be, or does not fit on the disk beside other copies.
+    """Refuse an offer that is malformed, unsafe, or does not fit on the disk beside other copies.
 
     Args:
         context: the process.
         progress: of the copy.
-        offer: what the source has.
-        room: bytes that are free.
-        owed: bytes that all copies to this server have yet to write, this one too.
-        buried: the tombstone that is here; None: none.
-        force: also where promises are lost.
+        offer: of the source.
+        room: free bytes of the disk.
+        owed: bytes that all copies to this server still have to write, this one included.
+        buried: tombstone of the group on this server; None: none.
+        force: copy even if this server's vote is lost.
 
     Raises:
-        Corrupt: the source offers nonsense. InvalidArgument: this server's promises are lost.
-        OSError: the disk has no room.
+        Corrupt: the offer is malformed. InvalidArgument: this server is a voter and its vote is lost.
+            OSError: the disk is too full.
     """
     names = [f.name for f in offer.files]
     if len(set(names)) != len(names) or not all(map(_plain, names)):
@@ -69,7 +69,7 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
         Op id and stamp of the new last entry.
 
     Raises:
-        Corrupt: indexes have gaps, or terms or stamps fall.
+        Corrupt: indexes are not contiguous, or terms or stamps decrease.
     """
     for entry in entries:
         if entry.id.index != last.index + 1 or entry.id.term < last.term or entry.stamp <= stamp:
@@ -79,18 +79,19 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
 
 
 def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None:
-    """Check that a copy has what was acknowledged here.
+    """Check that a copy has every entry that this server has acknowledged.
 
-    What a deleted replica had acknowledged still counts towards commits: the copy must have it, by the same
-    comparison as a candidate for its vote.
+    Entries acknowledged by a deleted replica still count towards commits, so the copy must have them. The
+    comparison is that of a candidate's log in an election.
 
     Args:
         offer: of the source.
         last: op id of the last entry that the copy has.
-        buried: the tombstone that is here; None: there is none.
+        buried: tombstone of the group on this server; None: there is none.
 
     Raises:
-        Unavailable: the source contradicts itself. InvalidArgument: it is behind.
+        Unavailable: the source's log ends before its own configuration. InvalidArgument: the source is
+            behind.
     """
     if last.index < offer.config.id.index:
         raise Unavailable(f"the source's log ends at {last}, before its own configuration")

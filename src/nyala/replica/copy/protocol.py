@@ -1,8 +1,8 @@
 """Protocol of a copy: the values that source and target exchange, and the source as the target sees it.
 
-A copy is a state machine's files at one cut and the group's log from there. `source_sessions.py` is the side
-that has a replica, `target.py` the side that gets one; the transport between them (`copying/`, or a test)
-satisfies `CopySource`. Nothing here knows what is replicated.
+A copy is a state machine's files at one cut, and the group's log from there on. `source_sessions.py` is the
+side of the source, `target.py` that of the target; the transport between them (`copying/`, or a test)
+satisfies `CopySource`. This module does not depend on what is replicated.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ from nyala.raft.messages import Entry
 
 @dataclass(frozen=True, slots=True)
 class CopyFile:
-    """One file to be copied; names have no folder."""
+    """One file to be copied; its name contains no directory."""
 
     name: str
     size_bytes: int
@@ -26,18 +26,19 @@ class CopyFile:
 
 @dataclass(frozen=True, slots=True)
 class CopyOffer:
-    """Answer of a source to the begin of a session.
+    """Response of a source when a session begins.
 
     Attributes:
-        session: its id.
-        ttl_ms: the source keeps everything for so long after each word that it hears.
-        cut: the last entry whose effect the files hold.
+        session: id of the session.
+        ttl_ms: lifetime of the session after each request of its target.
+        cut: op id of the last entry whose effect the files contain.
         stamp: that entry's hybrid time.
-        files: in the order in which they are written; the last one names the others.
+        files: in the order in which they are to be written; the last one is the manifest.
         config: the committed configuration.
-        term: the source's.
-        leader: of that term, where the source knows it.
-        may_lose: what the copy may lack, since no leader was found or the source is none; empty: nothing.
+        term: current term of the source.
+        leader: of that term; None: not known.
+        may_lose: description of what the copy may lack, when the source is not a confirmed leader; empty:
+            nothing.
     """
 
     session: str
@@ -52,20 +53,20 @@ class CopyOffer:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Size of all files, in bytes."""
         return sum(f.size_bytes for f in self.files)
 
 
 class CopySource(Protocol):
-    """A replica on another server, for one copy of it.
+    """A replica on another server, as the source of one copy.
 
-    All methods raise `Unavailable` or `TimedOut` when the server cannot be reached, and `SessionExpired`
-    when it does not know the session (any more).
+    All methods raise `Unavailable` or `TimedOut` when the server cannot be reached, and `SessionExpired` when
+    the session does not exist (any more).
     """
 
     @property
     def uuid(self) -> ServerUuid:
-        """Of the server."""
+        """Uuid of the server."""
         ...
 
     @property
@@ -74,21 +75,21 @@ class CopySource(Protocol):
         ...
 
     async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
-        """Begin a session; an earlier one of this target for the group ends.
+        """Begin a session; an earlier session of the same target and group ends.
 
         Args:
-            group: whose replica.
-            least: the files must stand for this index at least.
-            force: also if the replica may lack acknowledged entries.
+            group: of the replica.
+            least: lowest index that the cut of the files may have.
+            force: begin even if the replica may lack acknowledged entries.
 
         Raises:
-            NotFound: no such replica. NotLeader: another one leads. InvalidArgument: no data there.
-            Forbidden: it is of another cluster. Throttled: too many sessions.
+            NotFound: no such replica. NotLeader: another replica leads. InvalidArgument: the replica has no
+                data. Forbidden: the server belongs to another cluster. Throttled: too many sessions.
         """
         ...
 
     def read(self, session: str, name: str, offset: int) -> AsyncGenerator[Buffer, None]:
-        """Yield a file from an offset to its end in pieces.
+        """Yield a file in pieces, from an offset to its end.
 
         Args:
             session: from `begin`.
@@ -96,12 +97,12 @@ class CopySource(Protocol):
             offset: of the first byte.
 
         Raises:
-            BadChecksum: a piece was altered on its way; it was not yielded.
+            BadChecksum: a piece was damaged in transfer; it was not yielded.
         """
         ...
 
     async def entries(self, session: str, after: OpId) -> list[Entry]:
-        """Return committed entries that follow `after`, as many as fit; none: there are no more now."""
+        """Return the committed entries after `after`, as many as fit a message; empty: no more now."""
         ...
 
     async def hold(self, session: str, *, end: bool = False) -> None:
@@ -117,7 +118,7 @@ class CopyStage(StrEnum):
     LOG = "LOG"
     INSTALLING = "INSTALLING"
     WAITING = "WAITING"
-    """The replica runs here and is no member yet; the source still keeps the log for it."""
+    """The replica runs and is not a member yet; the source still retains the log for it."""
     DONE = "DONE"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
@@ -132,18 +133,18 @@ class CopyProgress:
 
     Attributes:
         group: of the replica.
-        source: uuid of the server that it is copied from.
+        source: uuid of the source server.
         address: of that server.
         stage: see `CopyStage`.
         bytes_total: of the files.
         bytes_done: of the files, on this disk.
         log_bytes: of entries copied.
-        last: the last entry that the copy has.
+        last: op id of the last entry received.
         may_lose: see `CopyOffer`.
-        error: why it FAILED.
-        began_us: when; monotonic.
-        ended_us: when it was over; 0: not yet.
-        retries: how often the source had to be asked again.
+        error: the reason for FAILED; None otherwise.
+        began_us: start of the copy, monotonic.
+        ended_us: end of the copy, monotonic; 0: not yet.
+        retries: number of repeated requests to the source.
     """
 
     group: TabletId

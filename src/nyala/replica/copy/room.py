@@ -1,8 +1,9 @@
-"""Limit of disk space for copies that are under way: `copy_staged_bytes`, on each server, at each end.
+"""Limit of disk space for copies under way: `copy_staged_bytes`, at the source and at the target.
 
-On the target it counts staged files until they are installed; on the source, the files of cuts that are being
-copied, which compactions would otherwise remove. One copy is always admitted, however large. A target queues
-and holds nothing at its source meanwhile; a source refuses, and is asked again. On the loop only.
+A target counts staged files until they are installed. A source counts the files of cuts that are being
+copied, which compactions would otherwise remove. One copy is always admitted, however large. A target that
+has to wait is queued and holds no session at its source meanwhile; a source refuses, and its target retries.
+On the loop only.
 """
 
 from collections.abc import Hashable
@@ -11,18 +12,18 @@ from nyala.common.errors import Throttled
 from nyala.env.clock import Clock
 
 TOLD_US = 10_000_000
-"""A source that refused copies says so for so long after the last one."""
+"""Time for which a source reports that it refused a copy, in microseconds."""
 
 
 class CopyRoom:
-    """The bytes of one end: of all copies into a server, or out of it.
+    """Disk space of all copies to a server, or of all copies from it.
 
     Args:
-        limit_bytes: of all copies together, if there are several.
-        clock: tells how long ago a copy was refused.
+        limit_bytes: of all copies together; a single copy may exceed it.
+        clock: monotonic time.
 
     Attributes:
-        used_bytes: of those that were let in and are not over.
+        used_bytes: of the copies that were admitted and have not ended.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
@@ -30,17 +31,19 @@ class CopyRoom:
         self._limit = limit_bytes
         self._clock = clock
         self._of: dict[Hashable, int] = {}
-        self._line: dict[Hashable, None] = {}  # those that wait, the first one first
+        self._line: dict[Hashable, None] = {}  # waiting copies, in order of arrival
         self._refused_us: int | None = None
 
     def take(self, name: Hashable, size_bytes: int) -> bool:
-        """Let a copy in if there is room and none waits before it; else it has nothing, and waits.
+        """Admit a copy if it fits and no other waits before it; otherwise queue it.
 
-        One that was let in before keeps its turn: it begins its session anew, and may find another size.
+        Return whether it was admitted.
+
+        A copy that was admitted before keeps its place in the order when it starts again with another size.
 
         Args:
-            name: of the copy; `drop` takes it back, also what only waits.
-            size_bytes: all that it will have.
+            name: of the copy, for `drop`.
+            size_bytes: of all its files.
         """
         first = name if name in self._of else next(iter(self._line), name)
         self._set(name, None)
@@ -52,10 +55,10 @@ class CopyRoom:
         return False
 
     def claim(self, name: Hashable, size_bytes: int) -> None:
-        """Let a copy in that cannot wait here.
+        """Admit a copy, without queueing it.
 
         Raises:
-            Throttled: there is no room.
+            Throttled: it does not fit beside the copies under way.
         """
         if not self._fits(size_bytes):
             self._refused_us = self._clock.monotonic_us()
@@ -68,18 +71,18 @@ class CopyRoom:
         self._set(name, size_bytes)
 
     def drop(self, name: Hashable) -> None:
-        """A copy is over, whether it was let in or not."""
+        """Release the space of a copy that has ended, or remove it from the queue."""
         self._line.pop(name, None)
         self._set(name, None)
 
     @property
     def waiting(self) -> int:
-        """Number of copies that wait until there is room."""
+        """Number of queued copies."""
         return len(self._line)
 
     @property
     def refusing(self) -> bool:
-        """True if a copy was refused of late."""
+        """True if a copy was refused recently."""
         now_us, refused_us = self._clock.monotonic_us(), self._refused_us
         return refused_us is not None and now_us - refused_us < TOLD_US
 

@@ -1,23 +1,23 @@
-"""Check that a replica may be copied: it has all acknowledged writes, or no other is known to have more."""
+"""Check of a copy's source: it leads and has all acknowledged writes, or no replica with more is known."""
 
 from nyala.common.errors import NotLeader, TimedOut
 from nyala.replica.context import ReplicaContext
 from nyala.replica.replica import Replica
 
 PATIENCE = 4
-"""Election timeouts for which a source waits for a leader, or for a majority."""
+"""Number of election timeouts for which a source waits for a leader, or for a majority."""
 
 
 async def authority(context: ReplicaContext, replica: Replica, force: bool) -> str:
-    """Return what a copy of a replica may lack; empty: nothing.
+    """Return a description of the writes that a copy of a replica may lack; empty: none.
 
     Args:
         context: of the process.
-        replica: that is to be copied.
+        replica: the source.
         force: copy also if it may lack acknowledged writes.
 
     Raises:
-        NotLeader: another replica is known to have everything, and `force` is not given.
+        NotLeader: another replica leads, and `force` is not given.
         Unavailable, NotFound: the replica does not run.
     """
     member, options = replica.running_member(), context.options

@@ -1,6 +1,6 @@
-"""Sessions of copies from this server, and what each holds here: a checkpoint's files and a part of the log.
+"""Sessions of copies from this server, each of which retains a checkpoint's files and a part of the log.
 
-A session ends with its replica, or when its target has not been heard for `copy_session_ttl_ms`.
+A session ends with its replica, or when its target has sent nothing for `copy_session_ttl_ms`.
 On the loop only.
 """
 
@@ -22,18 +22,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class SourceSession:
-    """One target's hold on one replica.
+    """Session of one target with one replica.
 
     Attributes:
         id: drawn at random.
-        replica: that is copied.
-        member: its working parts when the session began; it ends with them.
+        replica: the source.
+        member: its running member when the session began; the session ends with it.
         target: uuid of the server that gets the copy.
-        checkpoint: the files; None: not fixed yet, or let go of.
-        first: the entry at this index and all after it are kept.
-        goal: the log is told up to here, what was committed when it was first asked for; 0: it was not yet.
-        heard_us: when its target was heard last; monotonic.
-        busy: calls under way.
+        checkpoint: the files; None: not taken yet, or released.
+        first: index of the first log entry that is retained.
+        goal: last index that is sent: the commit index at the first request for entries; 0: none was
+            received.
+        heard_us: time of the target's last request, monotonic.
+        busy: number of requests under way.
     """
 
     id: str
@@ -48,18 +49,18 @@ class SourceSession:
 
     @property
     def lives(self) -> bool:
-        """True if the replica goes on as it was."""
+        """True if the replica has not been stopped or reopened since the session began."""
         return self.replica.member is self.member
 
 
 class SourceHolds:
-    """The sessions of a process, and what they hold.
+    """The sessions of a process, and the files and log entries that they retain.
 
     Args:
         context: the process.
 
     Attributes:
-        room: what the files that they hold may have of the disk.
+        room: limit of disk space for the files of all sessions.
     """
 
     def __init__(self, context: ReplicaContext) -> None:
@@ -81,14 +82,14 @@ class SourceHolds:
         self.touch(session)
 
     def find(self, session_id: str) -> SourceSession | None:
-        """Return a session, whether its replica goes on or not; None: there is none of this id."""
+        """Return a session, valid or not; None: there is none with this id."""
         return self._sessions.get(session_id)
 
     def get(self, session_id: str) -> SourceSession:
-        """Return a session, which its target has used now.
+        """Return a session, and extend its lifetime.
 
         Raises:
-            SessionExpired: it has ended, or never was.
+            SessionExpired: there is no valid session with this id.
         """
         session = self._sessions.get(session_id)
         if session is None or not session.lives:
@@ -99,10 +100,10 @@ class SourceHolds:
         return session
 
     def check(self, session: SourceSession) -> None:
-        """Check that nothing has ended a session while it began.
+        """Check that a session was not ended while it began.
 
         Raises:
-            NotFound: its replica ended. SessionExpired: its target began another one.
+            NotFound: its replica was stopped. SessionExpired: its target began another session.
         """
         if not session.lives:
             raise NotFound(
@@ -112,19 +113,19 @@ class SourceHolds:
             raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
     def touch(self, session: SourceSession) -> None:
-        """Note that the target of a session was heard."""
+        """Extend the lifetime of a session: its target has sent a request."""
         session.heard_us = self._context.env.clock.monotonic_us()
         if not self._watching:
             self._watching = True
             self._context.env.tasks.spawn(self._watch(), "copy sessions")
 
     def keep_from(self, session: SourceSession, index: int) -> None:
-        """Keep the entry at `index`, which says what the next one follows, and all after it."""
+        """Retain the log from the entry at `index` on, which gives the term that the next entry follows."""
         session.first = max(session.first, index)
         self._settle(session.replica)
 
     def _settle(self, replica: Replica) -> None:
-        """Tell a replica's core the lowest index that its sessions need."""
+        """Set the lowest index that sessions need in the replica's Raft node."""
         if replica.node is None:
             return
         first = [max(1, s.first) for s in self._sessions.values() if s.replica is replica]
@@ -132,7 +133,7 @@ class SourceHolds:
         self._context.schedule(replica.group)
 
     async def end(self, session: SourceSession) -> None:
-        """End a session and release what it holds; no error if it has ended."""
+        """End a session and release its files and log entries; no error if it has ended."""
         self._sessions.pop(session.id, None)
         self._settle(session.replica)
         checkpoint, session.checkpoint = session.checkpoint, None
@@ -146,7 +147,7 @@ class SourceHolds:
             self.room.drop(session.id)
 
     async def _watch(self) -> None:
-        """End the sessions whose target is silent, and those whose replica has ended."""
+        """End the sessions whose lifetime is over, and those whose replica was stopped."""
         options = self._context.options
         try:
             while self._sessions:

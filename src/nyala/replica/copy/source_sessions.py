@@ -1,7 +1,7 @@
-"""Sessions of servers that copy replicas from this one: each holds one cut's files, and the log from there.
+"""Sessions of servers that copy from this one: each retains the files of one cut and the log after it.
 
-A session ends when its target says so, when nobody has spoken to it for `copy_session_ttl_ms`, or with its
-replica; then nothing is held for it any more. On the loop only.
+A session ends at its target's request, when its target has sent nothing for `copy_session_ttl_ms`, or with
+its replica; its files and log entries are released then. On the loop only.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
 LOG_BYTES = 4 << 20
-"""Of entries told at a time, one at least; a message has room for the largest beside it."""
+"""Bytes of entries in one response, one entry at least; a message has room for the largest entry besides."""
 Find = Callable[[TabletId], Replica | None]
 
 
 class CopySessions:
-    """All copies that are made from this server.
+    """The sessions of all copies from this server.
 
     Args:
         context: the process.
         find: returns the replica of a group.
-        writers: of the process.
+        writers: write activity of the process.
 
     Attributes:
-        room: what the files that sessions hold may have of the disk.
+        room: limit of disk space for the files of all sessions.
     """
 
     def __init__(self, context: ReplicaContext, find: Find, writers: WriteActivity) -> None:
@@ -61,10 +61,10 @@ class CopySessions:
         """Begin a session; errors as `CopySource.begin`.
 
         Args:
-            group: whose replica.
+            group: of the replica.
             target: server that gets the copy; an earlier session of it for the group ends.
-            least: index that the files must stand for at least.
-            force: also if the replica may lack acknowledged entries.
+            least: lowest index that the cut of the files may have.
+            force: begin even if the replica may lack acknowledged entries.
         """
         if target == self._context.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
@@ -86,7 +86,7 @@ class CopySessions:
         self._holds.add(session)
         try:
             return await self._begin(session, least, force)
-        except (Exception, asyncio.CancelledError):  # who asked is told; nothing may stay held
+        except (Exception, asyncio.CancelledError):  # raised again; nothing may stay retained
             await self._holds.end(session)
             raise
         finally:
@@ -99,12 +99,12 @@ class CopySessions:
         if machine.cut.op.index < least:
             try:
                 await replica.flush()
-            except OSError as err:  # nothing changed: a full disk may have room again
+            except OSError as err:  # nothing changed: a full disk may get free space
                 raise Unavailable(
                     f"the copy has to reach {least}, and the source could not be flushed: {err}"
                 ) from err
         self._holds.check(session)
-        # Before the cut is fixed, which only moves on.
+        # Before the cut is fixed: it only advances.
         self._holds.keep_from(session, machine.cut.op.index)
         checkpoint = await to_end(self._fix(session))
         self._holds.check(session)
@@ -130,7 +130,7 @@ class CopySessions:
         )
 
     async def _fix(self, session: SourceSession) -> AnyCheckpoint:
-        """Fix the cut; whoever ends the session lets go of it."""
+        """Take the checkpoint; the end of the session releases it."""
         checkpoint = session.member.applier.machine.checkpoint
         session.checkpoint = await self._context.env.tasks.run(Lane.APPLY, checkpoint)
         return session.checkpoint
@@ -166,10 +166,10 @@ class CopySessions:
             self._holds.touch(session)
 
     async def entries(self, session_id: str, after: OpId) -> list[Entry]:
-        """Return entries that follow `after`; what lies before it is not kept any more.
+        """Return the entries that follow `after`; the log before it is released.
 
-        None, when all is told that was committed as the session was first asked: writers may never pause,
-        and what they add comes from the leader, as to any member.
+        Empty once everything is sent that was committed at the session's first request for entries: writers
+        may never pause, and later entries come from the leader, as for any member.
 
         Raises:
             SessionExpired: as `read`. InvalidArgument: the log has no such entry.
@@ -194,10 +194,10 @@ class CopySessions:
         return [e for e in found if e.id.index <= end]
 
     async def hold(self, session_id: str, *, end: bool = False) -> int:
-        """Keep a session alive, or end it; return for how long it lives on, in milliseconds.
+        """Extend the lifetime of a session, or end it; return its remaining lifetime in milliseconds.
 
         Raises:
-            SessionExpired: as `read`; not where it was to end.
+            SessionExpired: as `read`; not raised with `end`.
         """
         if end:
             session = self._holds.find(session_id)
@@ -208,7 +208,7 @@ class CopySessions:
         return self._context.options.copy_session_ttl_ms
 
     async def _spend(self, size_bytes: int) -> None:
-        """Wait until so many bytes may be sent."""
+        """Wait as long as the rate limit requires before so many bytes are sent."""
         wait_ms = self._pace.spend(size_bytes)
         if wait_ms > 0:
             await self._context.env.tasks.sleep_ms(wait_ms)

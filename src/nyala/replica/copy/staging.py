@@ -1,10 +1,10 @@
 """Files of a copy on this disk, from the first byte until it is installed or removed.
 
-    no replica here:  COPYING -> copy/<group> filled, log written -> metadata, data/<group> -> READY
-    a tombstone here: the same, but it stays TOMBSTONED until READY: its promises stay on disk throughout
+    no replica here: COPYING -> copy/<group> filled, log written -> metadata, data/<group> -> READY
+    a tombstone here: the same, but it stays TOMBSTONED until READY: its vote stays on disk throughout
 
-A crash before READY leaves nothing that serves: the next start removes what there is, and a copy that is
-made again begins anew (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.
+A crash before READY leaves nothing that serves: the next start removes the incomplete copy, and a repeated
+copy starts from the beginning (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ SYNC_BYTES = 16 << 20
 
 
 class Staging:
-    """The folder in which a copy's files come together, beside those of replicas.
+    """The staging directory of one copy, beside the directories of replicas.
 
     Args:
         context: the process.
         group: of the copy.
-        piece: returns how much of so many bytes is best written at a time.
+        piece: returns how many of so many bytes to write at a time.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Staging:
         self._unsynced = 0
 
     def clear(self) -> None:
-        """Begin with an empty folder."""
+        """Empty the directory, or create it."""
         self.close()
         self._files.remove_tree(self.path)
         self._files.make_dir(self.path)
 
     def start(self, file: CopyFile) -> int:
-        """Open a file to go on with; return how much of it is there."""
+        """Open a file for appending; return how many of its bytes are on disk."""
         assert self._open is None, f"{self.path} has a file open"
         path = f"{self.path}/{file.name}"
         done = self._files.size(path) if self._files.exists(path) else 0
@@ -53,9 +53,9 @@ class Staging:
         return done
 
     def append(self, data: Buffer) -> bool:
-        """Write the next piece; return whether it is time to sync, not all at the end of the file.
+        """Append the next piece; return whether a sync is due.
 
-        There the log's syncs would wait for it.
+        Syncing all of a file at its end would delay the log's syncs.
         """
         assert self._open is not None, "no file was started"
         whole = memoryview(data)
@@ -70,32 +70,32 @@ class Staging:
         return due
 
     def sync(self) -> None:
-        """Sync what was written, and let go of its memory for what comes; pieces may be written meanwhile."""
+        """Sync what was written and release its page cache. Further pieces may be written meanwhile."""
         assert self._open is not None, "no file was started"
         self._open.sync(data_only=True)
         self._open.release()
 
     def finish(self) -> None:
-        """Sync the file that is open, and close it."""
+        """Sync and close the open file, if any."""
         if self._open is not None:
             self._open.sync(data_only=False)
             self._open.release()
         self.close()
 
     def close(self) -> None:
-        """Close the file that is open, if any."""
+        """Close the open file, if any."""
         opened, self._open = self._open, None
         if opened is not None:
             opened.close()
 
     def remove(self) -> None:
-        """Remove all of it; no error if there is nothing."""
+        """Remove the directory; no error if it does not exist."""
         self.close()
         self._files.remove_tree(self.path)
 
 
 def mark(context: ReplicaContext, group: TabletId) -> None:
-    """Note on disk, where there was no replica before, that a copy is being made."""
+    """Write the superblock of a copy that has begun, where there was no replica before."""
     context.superblocks.save(Superblock(group, ReplicaStage.COPYING))
 
 
@@ -107,7 +107,7 @@ def install(
     Args:
         context: of the process.
         group: of the replica.
-        hard_state: term and vote with which it begins.
+        hard_state: its first term and vote.
         config: the committed configuration.
     """
     files, place = context.env.files, context.machine_directory(group)
@@ -116,19 +116,21 @@ def install(
     context.cmeta.save(group, hard_state, config)
     files.make_dir(parent)
     files.remove_tree(place)
-    files.sync_dir(parent)  # nothing of what was there may come back into what is there now
+    files.sync_dir(
+        parent
+    )  # otherwise a power failure could restore old files into the new directory
     files.rename(staging, place)
     files.sync_dir(parent)
     files.sync_dir(staging.rpartition("/")[0])
 
 
 def fill(context: ReplicaContext, group: TabletId, witness_file: str) -> None:
-    """Move the staged files to the directory of a witness, and remove its file: from then on it has data.
+    """Move the staged files to a witness' directory and remove its file: it has data from then on.
 
     Args:
         context: of the process.
         group: of the witness.
-        witness_file: name of its file.
+        witness_file: name of the witness' own file.
     """
     files, place = context.env.files, context.machine_directory(group)
     staging = context.staging_directory(group)

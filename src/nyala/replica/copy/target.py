@@ -1,6 +1,6 @@
 """One copy of another server's replica to this one.
 
-A copy that ends before the replica is READY leaves what was there before. On the loop only.
+A copy that fails before the replica is READY leaves the previous state. On the loop only.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ log = logging.getLogger(__name__)
 
 
 class CopyTarget:
-    """Makes one replica.
+    """One copy to this server.
 
     Args:
         context: the process.
-        job: what is copied, and what it shares with other copies.
-        tombstone: what is here of the group; None: nothing.
-        again: what is here is what a crash left of another copy; so it is again if this one fails.
+        job: source, progress and limits of the copy.
+        tombstone: of the group on this server; None: there is none.
+        again: the server has an incomplete copy that a crash left; its superblock stays if this one fails.
 
     Attributes:
-        fetch: what comes from the source.
+        fetch: the transfer from the source.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class CopyTarget:
         self._again = again
 
     async def copy(self, *, force: bool) -> Opened:
-        """Copy, and make it durable; what is returned may take part.
+        """Copy the replica, durable on return; return its parts, ready to run.
 
         Raises:
-            NyalaError, OSError: nothing of it is here, except where the disk would not let go of it.
+            NyalaError, OSError: the copy failed and was removed, as far as the disk allowed.
         """
         context = self._context
         try:
@@ -68,7 +68,10 @@ class CopyTarget:
             offer = await self.fetch.run(force=force)
             self._progress.stage = CopyStage.INSTALLING
             return await self._install(offer)
-        except (Exception, asyncio.CancelledError):  # it goes on up; what was here is here again
+        except (
+            Exception,
+            asyncio.CancelledError,
+        ):  # raised again, after the previous state is restored
             await to_end(self._undo())
             raise
 
@@ -124,14 +127,14 @@ class CopyTarget:
 
 
 def promised(offer: CopyOffer, last: OpId, buried: Superblock | None) -> HardState:
-    """Return term and vote of a copy: never behind what was promised here, nor behind the log.
+    """Return term and vote of a copy: not below those of this server's tombstone, nor below the log.
 
-    In the source's own term its leader has the vote: no other can get it any more.
+    In the source's own term the vote goes to its leader: no other candidate can win that term any more.
 
     Args:
         offer: of the source.
         last: op id of the last entry that the copy has.
-        buried: the tombstone that is here; None: there is none.
+        buried: tombstone of the group on this server; None: there is none.
     """
     term = max(offer.term, last.term)
     made = HardState(term, offer.leader if term == offer.term else None)

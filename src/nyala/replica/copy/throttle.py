@@ -1,6 +1,6 @@
-"""Rate limit of copies: none while nobody writes, else one that leaves disk and processor to writers.
+"""Rate limits of copies: one of their own, and a lower one while clients write to this server.
 
-Clients' appends to this server's log would wait for a copy that takes all of disk and processor. On the loop
+Appends to the log would have to wait for a copy that uses all of disk and processor. On the loop
 only.
 """
 
@@ -10,18 +10,20 @@ from nyala.env.clock import Clock
 
 LOOK_US = 100_000
 CALM_US = 1_000_000
-"""Time without an append to the log after which nobody writes."""
+"""Time without a round of the log after which clients count as idle, in microseconds."""
 FEW = 2
-"""Rounds of the log between two looks that count as clients' writes; one alone may have another cause."""
+"""Minimum number of log rounds between two samples that counts as clients' writes; one may have another
+cause.
+"""
 BUSY_PIECE_BYTES = 1 << 20
-"""Piece that is read, sent and written at a time beside writers, who wait for one piece at most."""
+"""Bytes that are read, sent and written at a time while clients write, who wait for one piece at most."""
 
 
 class WriteActivity:
-    """Tells whether others than copies write to the log.
+    """Activity of writers to the log other than copies.
 
     Args:
-        clock: tells how much time has passed.
+        clock: monotonic time.
         rounds: returns how many rounds the log has written.
     """
 
@@ -33,16 +35,16 @@ class WriteActivity:
         self._busy_us = -CALM_US
 
     def own(self) -> None:
-        """A copy is about to append to the log itself."""
+        """Discount the next round: a copy is about to append to the log itself."""
         self._seen += 1
 
     @property
     def busy(self) -> bool:
-        """True if somebody wrote of late."""
+        """True if there were writes recently."""
         now_us, looked_us = self._clock.monotonic_us(), self._looked_us
         if looked_us is None or now_us - looked_us >= LOOK_US:
             rounds = self._rounds()
-            if looked_us is not None:  # else it is not known since when there were so many
+            if looked_us is not None:  # the first sample has nothing to be compared with
                 few = FEW * max(1, (now_us - looked_us) // CALM_US)
                 self._busy_us = now_us if rounds - self._seen >= few else self._busy_us
             self._looked_us, self._seen = now_us, rounds
@@ -50,11 +52,11 @@ class WriteActivity:
 
 
 class CopyThrottle:
-    """A limit of bytes per second, shared by all that spend from it; what a pause leaves is not saved up.
+    """A limit of bytes per second, shared by all its users; unused capacity is not accumulated.
 
     Args:
-        clock: tells how much time has passed.
-        writers: beside whom bytes pass.
+        clock: monotonic time.
+        writers: write activity of this server.
         bytes_per_second: the limit; 0: none.
         busy_bytes_per_second: the limit while others write; 0: none.
     """
@@ -73,7 +75,7 @@ class CopyThrottle:
         self._free_us = 0.0
 
     def spend(self, size_bytes: int) -> float:
-        """Return in how many milliseconds so many bytes may have passed."""
+        """Return the milliseconds to wait for so many bytes."""
         limits = [self._rate, self._busy_rate if self.writers.busy else 0]
         rate = min(filter(None, limits), default=0)
         if not rate:
@@ -83,6 +85,6 @@ class CopyThrottle:
         return (self._free_us - now_us) / 1000
 
     def piece(self, size_bytes: int) -> int:
-        """Return how much of so many bytes is best taken at a time."""
+        """Return how many of so many bytes to transfer at a time."""
         gentle = self._busy_rate and self.writers.busy
         return min(size_bytes, BUSY_PIECE_BYTES) if gentle else size_bytes

@@ -1,4 +1,4 @@
-"""Steps of a copy that run to their end when the copy is cancelled, and raise the disk's errors.
+"""Steps of a copy that are completed even if the copy is cancelled, and that raise the disk's errors.
 
 On the loop only.
 """
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PAUSE_MS = 200
 PIECES = 2
-"""Of a file, in memory at either end of a copy: one is read or written while the next one travels."""
+"""Number of file pieces in memory at either end of a copy: one on the disk, one on the network."""
 
 
 class BackgroundSteps:
@@ -30,22 +30,22 @@ class BackgroundSteps:
         self._works: dict[str, asyncio.Future[object]] = {}
 
     def begin(self, name: str, work: Coroutine[Any, Any, object]) -> None:
-        """Begin it; the last one of this name has ended."""
+        """Start a step; the previous one of this name has ended."""
         assert name not in self._works, f"two at a time: {name}"
         self._works[name] = asyncio.ensure_future(work)
 
     async def ended(self, name: str) -> object:
-        """Wait until it has ended, if it was begun; return its result."""
+        """Wait for the step of a name, if there is one; return its result."""
         work = self._works.get(name)
         result = None if work is None else await asyncio.shield(work)
         self._works.pop(name, None)
         return result
 
     async def drop(self) -> None:
-        """Wait for the end of all of it, whatever else went wrong.
+        """Wait for the end of all steps, whatever else has failed.
 
         Raises:
-            OSError: of a write or a sync: asked again, the system would not tell it any more.
+            OSError: a write or a sync failed. The operating system reports such an error only once.
         """
         results = await to_end(asyncio.gather(*self._works.values(), return_exceptions=True))
         for result in results:
@@ -54,14 +54,14 @@ class BackgroundSteps:
 
 
 async def to_end(work: Awaitable[T]) -> T:
-    """Await something that nobody may leave in its middle, however often the copy is cancelled meanwhile."""
+    """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task, stopped = asyncio.ensure_future(work), False
     while not task.done():
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             stopped = True
-        except Exception:  # it is told below
+        except Exception:  # raised below
             assert task.done()
     if stopped:
         task.cancelled() or task.exception()
@@ -70,7 +70,7 @@ async def to_end(work: Awaitable[T]) -> T:
 
 
 async def lane(context: ReplicaContext, where: Lane, fn: Callable[..., T], *args: object) -> T:
-    """Run a blocking call to its end, also if the copy is cancelled: it may have a file open.
+    """Run a blocking call to its end even if the copy is cancelled: it may have a file open.
 
     Args:
         context: of the process.
@@ -88,7 +88,7 @@ async def write(
 
     Args:
         context: of the process.
-        group: whose entries.
+        group: of the entries.
         entries: contiguous; may be empty.
         hard_state: term and vote; None: unchanged.
 
@@ -109,7 +109,11 @@ async def write(
 
 
 async def void(context: ReplicaContext, group: TabletId) -> None:
-    """Void what the log has of a group, when it has room to note that; durable on return. Raises OSError."""
+    """Void a group's content of the log, waiting for room in its queue; durable on return.
+
+    Raises:
+        OSError: the log failed.
+    """
     while True:
         try:
             await forget(context, group)
@@ -120,8 +124,8 @@ async def void(context: ReplicaContext, group: TabletId) -> None:
 
 
 async def quietly(word: Awaitable[None]) -> None:
-    """Tell a source something that it finds out by itself later."""
+    """Await a request whose failure has no consequence: the source's session expires by itself."""
     try:
         await word
-    except NyalaError as err:  # the session ends by itself
+    except NyalaError as err:  # the session expires by itself
         log.info("the source of a copy was not told: %s", err)

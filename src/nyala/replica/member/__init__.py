@@ -1,1 +1,1 @@
-"""One member of a group while it takes part: its core, and the parts that act on what the core says."""
+"""One running member of a group: its Raft node, and the parts that perform the node's `Ready`."""

@@ -1,7 +1,7 @@
-"""Applier: hands committed entries to the state machine in groups, in lane APPLY, in index order.
+"""Applier: passes committed entries to the state machine in groups, in index order, in lane APPLY.
 
-No client waits for what a follower applies, and a group of sixteen small entries costs little more than one:
-on followers entries are collected for a moment first.
+No client waits for a follower to apply, and a group of sixteen small entries costs little more than one
+entry: followers collect entries for a moment first.
 
 Rules: the machine, the sessions and the applied position are touched in lane APPLY only; the queue and
 the callbacks on the loop only. An exception in a lane ends the replica, never the server.
@@ -22,10 +22,14 @@ from nyala.replica.state_machine import Cut, StateMachine
 
 BRIEF_OPS = 64
 BRIEF_BYTES = 32 << 10
-"""A group within both is applied in a fraction of a millisecond."""
+"""Limits of a small group, in operations and bytes: one within both is applied in a fraction of a
+millisecond.
+"""
 LINGER_MS = 20
 GATHERED = 16
-"""Time for which a follower's entries wait for others, and number of them that ends the wait."""
+"""Time for which a follower's entries wait for others, in milliseconds, and number of entries that ends the
+wait.
+"""
 
 
 class AnswerKind(Enum):
@@ -42,7 +46,7 @@ class AnswerKind(Enum):
 class Answer:
     """Outcome of one operation; `result` and `stamp` only where there is a result.
 
-    FORGOTTEN has for a stamp the time after which no client was executed that is not known any more.
+    The `stamp` of FORGOTTEN is the time after which no operation of a forgotten client was executed.
     """
 
     kind: AnswerKind
@@ -51,11 +55,11 @@ class Answer:
 
 
 Delivery = Callable[[list[Entry], list[Answer | None]], None]
-"""Called on the loop after each group: its entries, and an answer for each OPERATION."""
+"""Called on the loop after each group, with its entries and an answer for each OPERATION."""
 
 
 class AppliedPosition:
-    """Last applied op id and stamp: changed and read in lane APPLY."""
+    """Op id and stamp of the last applied entry. Lane APPLY only."""
 
     __slots__ = ("op", "stamp")
 
@@ -71,10 +75,10 @@ class Applier:
         tasks: the lanes.
         machine: opened at its cut.
         sessions: as of that cut.
-        group_ops: most operations applied at one go.
-        group_bytes: most payload applied at one go, one operation at least.
+        group_ops: maximum number of operations of one group.
+        group_bytes: maximum payload of one group, one operation at least.
         deliver: see `Delivery`.
-        may_apply: whether there is memory for what comes of more; asked again at `resume`.
+        may_apply: returns whether there is memory for the rows of more entries; called again at `resume`.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class Applier:
         self._deliver = deliver
         self._may_apply = may_apply
         self._queue: deque[Entry] = deque()
-        self.backlog_bytes = 0  # of payload, fed and not yet taken
+        self.backlog_bytes = 0  # of payload, queued and not yet applied
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._position = AppliedPosition(machine.cut.op, machine.cut.stamp)
@@ -104,7 +108,7 @@ class Applier:
         self.applied_stamp = machine.cut.stamp
 
     def feed(self, entries: Sequence[Entry], *, awaited: bool) -> None:
-        """Queue entries that are committed and durable here; `awaited`: somebody may wait for them."""
+        """Queue entries that are committed and durable here; `awaited`: clients may wait for them."""
         self._queue.extend(entries)
         self.backlog_bytes += sum(len(e.payload) for e in entries)
         if awaited or len(self._queue) >= GATHERED or self.backlog_bytes >= BRIEF_BYTES:
@@ -113,7 +117,7 @@ class Applier:
             self._alarm = asyncio.get_running_loop().call_later(LINGER_MS / 1000, self._begin)
 
     def resume(self) -> None:
-        """Continue with entries that waited for memory, if there is enough again."""
+        """Continue with queued entries if there is enough memory again."""
         if self._queue and self._alarm is None and self._may_apply():
             self._begin()
 
@@ -124,7 +128,7 @@ class Applier:
         self._wake.set()
 
     async def run(self) -> None:
-        """Apply what is fed, until cancelled. An exception ends the replica."""
+        """Apply queued entries until cancelled. An exception ends the replica."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -151,7 +155,7 @@ class Applier:
         return group
 
     def _apply(self, group: Sequence[Entry]) -> list[Answer | None]:
-        """Lane APPLY: decide by the sessions what runs, run it as one group, keep what it came to."""
+        """Lane APPLY: admit operations by the sessions, apply them as one group, and keep their results."""
         first = group[0]
         assert first.id.index == self._position.op.index + 1, (
             f"{first.id} after {self._position.op}"
@@ -181,7 +185,7 @@ class Applier:
         return [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
 
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
-        """Lane APPLY: fix a cut at what has been applied, with the sessions as they are then."""
+        """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""
         at = self._position
         if at.op == self.machine.cut.op:
             return None

@@ -1,7 +1,7 @@
-"""Bootstrap of a replica: a core from superblock, consensus metadata, log and the state machine's cut.
+"""Bootstrap of a replica: a Raft node from consensus metadata, log and the state machine's cut.
 
-The log comes first (S4.34): what it lost or what is damaged decides whether this replica may vote at
-all. Nothing is repaired here; whatever does not fit together raises, and the replica is FAILED.
+The log is checked first (S4.34): lost or damaged records decide whether this replica may vote at all. Nothing
+is repaired here; inconsistent files raise an error, and the replica becomes FAILED.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
 
 READ_BYTES = 8 << 20
-"""Of the log, read at a time."""
+"""Bytes of the log that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Opened:
     """Parts of a replica that is ready to run.
 
     Attributes:
-        node: its core; what is known to be committed and not in the files is owed by `ready()`.
+        node: its Raft node; `ready()` returns the committed entries that are not in the files.
         machine: opened at its cut.
         sessions: as of the cut.
     """
@@ -49,11 +49,11 @@ async def bootstrap(
     Args:
         context: the process.
         group: of the replica.
-        recovered: what the log held of the group; None: nothing.
-        open_machine: opens the state machine from its directory; runs in lane COMPUTE.
+        recovered: content of the log for the group; None: nothing.
+        open_machine: opens the state machine in its directory; runs in lane COMPUTE.
 
     Raises:
-        Corrupt: files or log are damaged, or do not fit together. OSError: the disk failed.
+        Corrupt: files or log are damaged or inconsistent. OSError: the disk failed.
     """
     if recovered is not None and recovered.corrupt is not None:
         raise recovered.corrupt
@@ -67,7 +67,7 @@ async def bootstrap(
     machine = await tasks.run(Lane.COMPUTE, open_machine, context.machine_directory(group))
     try:
         return await assemble(context, group, saved, recovered, machine)
-    except BaseException:  # whatever it is goes on up; the machine's files are let go of
+    except BaseException:  # raised again; the state machine's files are closed
         machine.close()
         raise
 
@@ -80,7 +80,7 @@ async def assemble(
     machine: StateMachine,
     committed: int = 0,
 ) -> Opened:
-    """Make a core and its state machine from the recovered parts; see `bootstrap`.
+    """Make a Raft node from the recovered parts; see `bootstrap`.
 
     Args:
         context: of the process.
@@ -88,11 +88,10 @@ async def assemble(
         saved: hard state and configuration, as in the consensus metadata.
         recovered: content of the log for the group; None: nothing.
         machine: opened at its cut.
-        committed: index up to which entries are known to be committed; they stay on disk until they are
-            applied.
+        committed: index up to which entries are known to be committed; they are read from disk when applied.
 
     Raises:
-        Corrupt: log and files do not fit together. OSError: the disk failed.
+        Corrupt: log and files are inconsistent. OSError: the disk failed.
     """
     hard_state, config = saved
     recovered = recovered or RecoveredGroup()
@@ -129,8 +128,8 @@ async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> lis
 
     Args:
         wal: the log.
-        group: whose entries.
-        index: before the first.
+        group: of the entries.
+        index: of the entry before the first.
         last: index of the last.
     """
     found: list[Entry] = []
@@ -141,7 +140,7 @@ async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> lis
 
 
 def newest(saved: HardState, logged: HardState | None) -> HardState:
-    """Return the later of two promises: the higher term, and in one term the one with a vote."""
+    """Return the newer of two hard states: the higher term, and of one term the one with a vote."""
     if logged is None:
         return saved
     if saved.term != logged.term:
@@ -155,14 +154,14 @@ def newest(saved: HardState, logged: HardState | None) -> HardState:
 
 
 def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
-    """Return the base for a core over this log and these files, and what of the log it need not load.
+    """Return the base of a Raft node for this log and these files, and the op ids that it need not load.
 
-    Entries up to the cut stay in the log, for followers that still need them: of these the core is told the
-    first one of each term, and the last. Where the log does not reach back to its beginning, its first entry
-    is the base: it says what the others follow.
+    Entries up to the cut stay in the log for followers that still need them. The node gets only the first op
+    id of each term among them, and the last one. If the log does not start at index 1, its first entry is the
+    base: it gives the term that the next entry follows.
 
     Raises:
-        LogGap: entries between the cut and the log are missing, or those up to the cut are not there.
+        LogGap: entries between the cut and the log, or entries up to the cut, are missing.
         Corrupt: log and files disagree about the entry at the cut.
     """
     first, last = recovered.first, recovered.last

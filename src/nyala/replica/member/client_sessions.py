@@ -1,11 +1,11 @@
-"""Client sessions for exactly-once writes: which operations have taken effect, and their results.
+"""Client sessions for exactly-once writes: the operations that have taken effect, and their results.
 
-The table is replicated state: it changes only as entries are applied, in lane APPLY, and is a function
-of the entries alone - expiry goes by their stamps, and each entry carries the time to live. It is
-saved in `Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or in each
-entry: the size that the leader allows for the table (`client_results_bytes`).
+The table is replicated state. It changes only when entries are applied, in lane APPLY, and is a function of
+the entries alone: results expire by entry stamps, and each entry has the time to live. It is saved in
+`Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or part of each
+entry (the size of the table, `client_results_bytes`).
 
-Two tables that applied the same entries agree on what takes effect, however the entries were grouped.
+Two tables that applied the same entries make the same decisions, however the entries were grouped.
 """
 
 from collections import OrderedDict
@@ -21,24 +21,27 @@ from nyala.common.hybrid_time import from_micros
 from nyala.replica.member.session_header import Header
 
 MAX_CLIENTS = 16_384
-"""Clients that are remembered; beyond it the one that wrote longest ago is forgotten.
+"""Maximum number of clients; beyond it the one that wrote longest ago is forgotten.
 
-When it last wrote stays known (`ClientSessions.forgotten`): what an unknown client sends may have been
-executed before then, and is refused unless it says that no attempt was.
+The time of its last write stays known (`ClientSessions.forgotten`): an operation of an unknown client may
+have been executed before that time, and is refused unless its `since` is later.
+
 """
 MAX_RESULTS = 131_072
-"""Results kept over all clients; beyond it the oldest expires early."""
+"""Maximum number of results of all clients; beyond it the oldest expires early."""
 MAX_RESULTS_PER_CLIENT = 16_384
-"""Beyond it the lower half of a client's sequences expires early."""
+"""Maximum number of results of one client; beyond it the lower half of its sequences expires early."""
 MAX_KEPT_BYTES = 32 << 20
-"""Bytes of all kept results; beyond it the bytes of the older ones go, the knowledge of them stays."""
+"""Maximum bytes of all results; beyond it the bytes of older results are dropped, their records stay."""
 
 RESULT_BYTES, CLIENT_BYTES = 400, 300
-"""Memory of a result beside its bytes, and of a client: objects and their places in two tables, measured."""
+"""Bytes of memory of a result's record without its bytes, and of a client, as measured."""
 
 _Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
 _Body = tuple[list[tuple[bytes, int, int, int]], _Rows, int]
-"""Clients as `_Client`, by last use; client, sequence, stamp, expiry, CRC, result by stamp; `forgotten`."""
+"""Clients by last use, as in `_Client`; results by stamp: client, sequence, stamp, expiry, CRC, bytes;
+`forgotten`.
+"""
 _DECODER = msgspec.msgpack.Decoder(_Body)
 _OLD_DECODER = msgspec.msgpack.Decoder(tuple[list[tuple[bytes, int]], _Rows])
 _MAGIC = b"NYSS"
@@ -47,7 +50,7 @@ _HEAD_BYTES = 12
 
 
 class Admitted(Enum):
-    """Decision about an operation."""
+    """Decision on an operation."""
 
     RUN = "run"
     DUPLICATE = "duplicate"
@@ -75,10 +78,12 @@ class SavedResult:
 
 @dataclass(slots=True)
 class _Client:
-    """Sequences below `floor` that are not among the results are over, whatever they came to.
+    """Record of one client.
 
-    No operation of it that says when it began was executed after `used`. Until `born` it may have been a
-    client that was forgotten since: what began before then, and has no result here, may have been executed.
+    Sequences below `floor` without a result are ended and are never executed again. No operation with a
+    `since` was executed after `used`. Before `born` the client may have existed and been forgotten: an
+    operation that began earlier and has no result here may have been executed.
+
     """
 
     floor: int
@@ -91,7 +96,8 @@ class ClientSessions:
     """The table of one replica. Lane APPLY only.
 
     Attributes:
-        forgotten: no client that was forgotten had anything executed after this time; 0: none was.
+        forgotten: time after which no operation of a forgotten client was executed; 0: no client was
+            forgotten.
     """
 
     def __init__(self) -> None:
@@ -106,12 +112,12 @@ class ClientSessions:
 
     @property
     def clients(self) -> int:
-        """Number of clients that are remembered."""
+        """Number of clients in the table."""
         return len(self._clients)
 
     @property
     def memory_bytes(self) -> int:
-        """About what the table takes. Any lane."""
+        """Approximate memory of the table, in bytes. Any lane."""
         return self._kept_bytes + self._known_bytes
 
     @property
@@ -119,16 +125,16 @@ class ClientSessions:
         return RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
 
     def admit(self, header: Header, stamp: int) -> tuple[Admitted, SavedResult | None]:
-        """Decide about the next operation of the log.
+        """Decide on the next operation of the log.
 
         Args:
             header: of the operation.
             stamp: of its entry.
 
         Returns:
-            RUN with a record whose result is to be handed to `keep`; DUPLICATE with the record of the
-            first attempt; otherwise None. FORGOTTEN: the client may be one that was forgotten, and the
-            operation may have been executed then.
+            RUN with a record, to be completed by `keep`; DUPLICATE or OTHER_BYTES with the record of the
+            first attempt; EXPIRED or FORGOTTEN with None. FORGOTTEN: the operation may have been executed for
+            a client that was forgotten since.
         """
         self._expire(stamp)
         since = header.since
@@ -152,7 +158,7 @@ class ClientSessions:
         return Admitted.RUN, saved
 
     def keep(self, saved: SavedResult, result: bytes) -> None:
-        """Keep what an admitted operation came to. In the order of the operations."""
+        """Keep the result of an admitted operation. Called in the order of the operations."""
         saved.result = result
         if saved.dropped:
             return
@@ -181,7 +187,7 @@ class ClientSessions:
             self._drop(oldest)
 
     def _acknowledge(self, client: _Client, first: int) -> None:
-        """The client has the results of everything below `first`."""
+        """Drop the results of sequences below `first`, which the client has received."""
         if first <= client.floor:
             return
         results = client.results
@@ -194,7 +200,7 @@ class ClientSessions:
             self._remove(results.pop(sequence))
 
     def _drop(self, saved: SavedResult) -> None:
-        """Forget a result early or in time; its sequence is never executed again."""
+        """Drop a result; its sequence is never executed again."""
         client = self._clients[saved.client]
         del client.results[saved.sequence]
         client.floor = max(client.floor, saved.sequence + 1)
@@ -224,10 +230,10 @@ class ClientSessions:
             self._remove(saved)
 
     def _bound(self, client: _Client, table_bytes: int) -> None:
-        """Let go of what is too much, after an operation of a client was admitted.
+        """Enforce the limits after an operation of a client was admitted.
 
-        What the kept bytes are depends on how entries were grouped, so they never decide what is forgotten:
-        one half of the table is for them, the other for what is known.
+        The bytes of results depend on how entries were grouped, so they must not decide which records are
+        dropped: half of the table's size is for them, the other half for records.
         """
         known_bytes, results = table_bytes // 2, MAX_RESULTS_PER_CLIENT
         self._kept_most = min(MAX_KEPT_BYTES, known_bytes or MAX_KEPT_BYTES)
@@ -244,7 +250,7 @@ class ClientSessions:
     # ---- bytes -------------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        """Return the table for `Cut.extra`; same table, same bytes."""
+        """Return the bytes of the table for `Cut.extra`; equal tables have equal bytes."""
         clients = [(i, c.floor, c.used, c.born) for i, c in self._clients.items()]
         body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
         head = _MAGIC + _VERSION.to_bytes(4, "little")
@@ -257,11 +263,11 @@ class ClientSessions:
 
     @classmethod
     def load(cls, raw: bytes) -> "ClientSessions":
-        """Read the bytes of a table; none at all are an empty one.
+        """Read the bytes of a table; empty bytes are an empty table.
 
         Raises:
-            BadChecksum: they are damaged. BadVersion: another build wrote them.
-            Corrupt: the checksum holds and the content makes no sense.
+            BadChecksum: they are damaged. BadVersion: another build wrote them. Corrupt: the checksum matches
+                and the content is invalid.
         """
         made = cls()
         clients, rows, made.forgotten = _parse(raw) if raw else ([], [], 0)

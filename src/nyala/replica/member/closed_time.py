@@ -1,9 +1,9 @@
-"""Closed time: hybrid times that a leader closes for its followers, and their age where they are read.
+"""Closed time: hybrid times that a leader closes for its followers, and their age at the reader.
 
 A leader that could answer a read at T may publish T: a majority has confirmed it with clocks at or above T,
-and every entry at or below T is applied. It does so for the reads of clients, and by
-rounds of its own while entries lie above the last closed time, or somebody reads stale here: at most
-one a heartbeat interval, on the heartbeats themselves. A quiet group's time stands still.
+and every entry at or below T is applied. It publishes the times of clients' reads. It also runs rounds of its
+own, at most one a heartbeat interval and on the heartbeats themselves, while entries lie above the last
+closed time or stale reads arrive. The closed time of an idle group does not advance.
 """
 
 from nyala.common.errors import Unavailable
@@ -15,7 +15,7 @@ from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_reads import PendingReads
 
 LINGER_MS = 10_000
-"""A leader keeps its group's closed time fresh so long after a stale read that no follower could serve."""
+"""Time for which a leader advances its closed time after a stale read that failed, in milliseconds."""
 FOR_EVER_US = 1 << 62
 
 
@@ -25,8 +25,8 @@ class ClosedTime:
     Args:
         context: the process.
         node: the core.
-        leadership_watch: knows whether it accepts.
-        reads: those that wait; a closing round is one of them.
+        leadership_watch: of the member.
+        reads: pending reads; a round that closes a time is one of them.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class ClosedTime:
         self._reads = reads
         self._under_way = False
         self._wanted_until_us = 0
-        self._known = _Moment(0, 0)  # the closed time that may be read at, and when it was now
-        self._coming = _Moment(0, 0)  # one that the core believes once more is applied
+        self._known = _Moment(0, 0)  # the closed time that can be read
+        self._coming = _Moment(0, 0)  # the next one, valid once more entries are applied
 
     # ---- a leader ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Begin a round if one is due; before the core's own tick, so that its heartbeats carry it."""
+        """Start a round if one is due. Called before the node's tick, whose heartbeats carry the round."""
         node = self._node
         if not self._leadership_watch.accepting or self._under_way or not node.view.heartbeat_due:
             return
@@ -62,7 +62,7 @@ class ClosedTime:
         node = self._node
         try:
             at = self._context.clock.now()
-        except Unavailable:  # a full or slow disk: nothing can be promised now
+        except Unavailable:  # a full or slow disk: no stamp can be assigned now
             return
         number = node.read_index(at)
         assert number is not None, "who accepts leads"
@@ -74,7 +74,7 @@ class ClosedTime:
         self._under_way = False
 
     def publish(self, at: int) -> None:
-        """A read at `at` could be answered: tell the followers, with whatever is sent them next."""
+        """Publish the time of an answered read to the followers, with the next messages."""
         node = self._node
         if node.is_leader and at > node.closed:
             node.publish_closed(at)
@@ -83,14 +83,14 @@ class ClosedTime:
     # ---- a follower --------------------------------------------------------------------------------
 
     def heard(self, message: AppendEntries) -> None:
-        """Note when a closed time came; after the core has taken the message."""
+        """Record a received closed time. Called after the node has processed the message."""
         coming = self._node.view.closed_pending or self._node.closed
         if coming > self._coming.closed:
             self._look()
             self._coming = self._moment(coming, message.hlc)
 
     def _moment(self, closed: int, now: int) -> "_Moment":
-        """Return a closed time with the moment, on this server's monotonic clock, when it was now."""
+        """Return a closed time with the monotonic time at which it was the present."""
         age_us = max(0, to_micros(now) - to_micros(closed))
         return _Moment(closed, self._context.env.clock.monotonic_us() - age_us)
 
@@ -101,17 +101,17 @@ class ClosedTime:
     # ---- whoever reads -----------------------------------------------------------------------------
 
     def stale(self, max_age_ms: int, least: int) -> tuple[int, int] | None:
-        """Return a time that may be read here now, and its age in milliseconds, rounded up.
+        """Return a time that can be read here now, and its age in milliseconds, rounded up.
 
-        The age is taken by two clocks, the greater counts: this server's monotonic one since the leader's
-        word came, and its hybrid one, which also sees what the word spent on its way.
+        The age is the larger of two: by this server's monotonic clock since the message arrived, and by its
+        hybrid clock, which includes the time of the message in the network.
 
         Args:
-            max_age_ms: how old it may be.
-            least: earlier times cannot be read any more.
+            max_age_ms: largest age.
+            least: lowest time, below which history is gone.
 
         Returns:
-            None: there is no such time; a leader then keeps closing for a while.
+            None if there is no such time; a leader then advances its closed time for a while.
         """
         self._look()
         known, context = self._known, self._context
@@ -126,7 +126,7 @@ class ClosedTime:
 
 
 class _Moment:
-    """A closed time and when, by the monotonic clock here, it was the present."""
+    """A closed time, and the monotonic time at which it was the present."""
 
     __slots__ = ("at_us", "closed")
 

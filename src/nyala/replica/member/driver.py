@@ -1,7 +1,7 @@
-"""Driver of one core: carries out each `Ready` in order, to the log, the peers and the consensus metadata.
+"""Driver of one Raft node: performs each `Ready` in order, on the log, the peers and the consensus metadata.
 
 Rules (raft/ready.py): a Ready is one reservation in the log, in the order of the Readys; a message
-leaves when what it asserts is durable, and may overtake one that still waits. On the loop only.
+is sent when what it asserts is durable, and may overtake one that still waits. On the loop only.
 """
 
 import itertools
@@ -24,18 +24,19 @@ log = logging.getLogger(__name__)
 
 RETRY_MS = 1000
 SAVE_TRIES = 10
-"""So often the disk may refuse metadata, though it is not full, before the replica ends: until they are saved
-the log keeps the whole configuration change, and all that follows it."""
+"""Number of failures to save metadata, on a disk that is not full, after which the replica fails: the log
+retains everything from the configuration change on until they are saved.
+"""
 
 
 class RaftDriver:
-    """Performs what one core owes.
+    """Driver of one Raft node.
 
     Args:
         context: the process.
         group: of the core.
         node: the core.
-        fail: ends this replica.
+        fail: makes this replica FAILED.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class RaftDriver:
 
     @property
     def stalled(self) -> bool:
-        """True if the log's queue, or the disk, is full and the core has to wait for it."""
+        """True if the node has to wait, since the log's queue or the disk is full."""
         return self._unwritten is not None
 
     def pump(self) -> Ready:
-        """Perform what the core owes now; return it, for what is left to do with it."""
+        """Perform the node's next `Ready`; return it for the remaining parts."""
         if self._unwritten is not None and not self._write(self._unwritten):
             return NOTHING
         ready = self._node.ready()
@@ -81,7 +82,7 @@ class RaftDriver:
         return ready
 
     def close(self) -> None:
-        """Nothing more is sent, and what becomes durable is of no interest."""
+        """Stop: send nothing more, and ignore durable writes."""
         self._closed = True
         self._waiting.clear()
 
@@ -113,7 +114,7 @@ class RaftDriver:
         self._context.schedule(self._group)
 
     async def _catch_up(self, request: ReadRequest) -> None:
-        """Read what a slow peer lacks and is no longer in memory."""
+        """Read entries that a slow peer lacks and that are no longer in memory."""
         try:
             entries = await self._context.wal.read(
                 self._group, request.first_index, request.max_bytes
@@ -129,7 +130,7 @@ class RaftDriver:
     # ---- peers -------------------------------------------------------------------------------------
 
     def _release(self) -> None:
-        """Send what may leave: the answer to a heartbeat does not wait for a slow disk."""
+        """Send the messages whose condition is durable; heartbeat replies do not wait for a slow disk."""
         waiting, self._waiting = self._waiting, []
         for outgoing in waiting:
             if not self._durable.covers(outgoing.after):
@@ -140,7 +141,7 @@ class RaftDriver:
     # ---- consensus metadata ------------------------------------------------------------------------
 
     async def _save(self, config: Configuration) -> None:
-        """Sync a committed configuration; until that is done the log keeps its entry (`saving`)."""
+        """Save a committed configuration durably; the log retains its entry until then (`saving`)."""
         context, refused = self._context, 0
         self.saving = config
         while self.saving is config and not self._closed:

@@ -1,8 +1,8 @@
-"""Flushes and compactions of one replica, one at a time, and how much of the log it still needs.
+"""Flushes and compactions of one replica, one at a time, and its anchor in the log.
 
-A flush is due when the machine's memory, or the part of the log that only memory stands for, is over its
-limit. What the files stand for need not stay in the log, except for members that lag behind: every
-replica keeps what they need, since any may lead next.
+A flush is due when unflushed rows, or the log that they need, exceed their limit. Entries up to the files'
+cut are retained only for members that lag behind: every replica retains what they need, since any may become
+leader.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ Maintenance = Callable[[], Callable[[], Callable[[], None]] | None]
 """`prepare` (lane APPLY) -> None, or `build` (lane COMPUTE) -> `install` (lane APPLY)."""
 
 Fail = Callable[[BaseException], None]
-"""Ends one replica."""
+"""Makes a replica FAILED."""
 
 ENTRY_OVERHEAD_BYTES = 64
 RETRY_MS = 1000
 FLUSH_TRIES = 10
-"""Flushes in a row that fail, on a disk that is not full, after which a replica is FAILED: the log would have
-to keep all that it does not flush."""
+"""Number of consecutive failed flushes, on a disk that is not full, after which a replica is FAILED: the log
+would have to retain everything that is not flushed.
+"""
 
 
 @dataclass(slots=True)
@@ -43,13 +44,13 @@ class _Tally:
 
 
 class Flusher:
-    """Keeps one replica's memory and log within their limits. On the loop only.
+    """Flushes and compactions of one replica. On the loop only.
 
     Args:
         context: the process.
         group: of the replica.
-        node: the core: knows what others need.
-        applier: knows the machine and how far it is.
+        node: its Raft node, which knows the entries that other members need.
+        applier: has the state machine and the applied position.
         fail: ends this replica.
     """
 
@@ -70,9 +71,9 @@ class Flusher:
         self._log_bytes = 0
         self._flushing = False
         self._flush_frees_log = False
-        self._others = 1  # the first index that another member may need, as last known
-        self._let_go = 0  # what lies before it is kept for nobody else
-        self._too_long = False  # a witness' log passed the limit: it is collected as any member's
+        self._others = 1  # first index that another member may need, as last known
+        self._let_go = 0  # entries before it are not retained for other members
+        self._too_long = False  # a witness' log exceeded the limit: it is collected as any member's
         self._closed = False
         self._refused = 0  # flushes in a row
         self._flushes = _Tally()
@@ -80,11 +81,11 @@ class Flusher:
 
     @property
     def _keeps_all(self) -> bool:
-        """True if this is a witness whose log is all that it has, as long as there is room for that."""
+        """True for a witness that is to get data and retains its whole log, within the limit."""
         return self._node.view.keeps_log and not self._too_long
 
     def maintenance_stats(self) -> MaintenanceStats:
-        """Return what flushes and merges have cost."""
+        """Return the cost of flushes and compactions."""
         flushes, merges = self._flushes, self._merges
         return MaintenanceStats(
             self._lock.locked(), self._log_bytes, flushes.done, flushes.us, merges.done, merges.us
@@ -105,7 +106,7 @@ class Flusher:
             began_us = clock.monotonic_us()
             try:
                 install = await tasks.run(Lane.COMPUTE, build)
-            except Corrupt as err:  # its files are damaged, whoever asked for this
+            except Corrupt as err:  # its files are damaged
                 self._fail(err)
                 raise
             await tasks.run(Lane.APPLY, install)
@@ -117,10 +118,10 @@ class Flusher:
         return True
 
     async def flush(self) -> bool:
-        """Bring the files up to what is applied; return whether they changed. Durable on return.
+        """Flush up to the last applied entry; return whether files changed. Durable on return.
 
         Raises:
-            OSError: it failed on the disk; nothing changed, and it may be tried again, but not for ever.
+            OSError: the disk failed; nothing changed. After `FLUSH_TRIES` in a row the replica is FAILED.
         """
         before = self._log_bytes
         prepare = self._applier.prepare_flush
@@ -138,7 +139,7 @@ class Flusher:
         return done
 
     def applied(self, entries: Sequence[Entry]) -> None:
-        """Note what was applied, and flush in the background when that is due."""
+        """Count applied entries, and flush in the background if that is due."""
         self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
         options = self._context.options
         rows = self.count()
@@ -146,7 +147,7 @@ class Flusher:
             self.flush_soon()
 
     def count(self) -> int:
-        """Count the rows that are not flushed; return their bytes."""
+        """Account for the unflushed rows in the memory tracker; return their bytes."""
         rows = self._applier.machine.unflushed_bytes()
         self._context.memory.note(MemoryPart.ROWS, self._group, rows)
         return rows
@@ -169,15 +170,15 @@ class Flusher:
             self._flushing = False
 
     def anchor(self) -> None:
-        """Tell the log what this replica, and any other member of its group, still need.
+        """Set the anchor: the first entry that this replica or another member of its group needs.
 
-        What no flush would let go of may be moved to the log's end. Where a follower lags behind the files,
-        one entry more is kept than it needs: it says what the first one follows. Otherwise the files' cut
-        says it, and a quiet group needs nothing at all.
+        Entries that no flush would release may be moved to the log's end. If a follower lags behind the
+        files' cut, one entry more is retained: it gives the term that the first one follows. Otherwise the
+        cut gives it, and an idle group retains nothing.
         """
         cut = self._applier.machine.cut.op.index
         unflushed = cut + 1
-        # Before a leader is heard from, whoever leads may have to send what is here.
+        # Until a leader is known, any member may have to send the entries that are here.
         self._others = self._node.view.needed or self._others
         needed = min(unflushed, max(self._others, self._let_go))
         applied = self._applier.applied.index
@@ -188,10 +189,10 @@ class Flusher:
         self._context.wal.set_anchor(self._group, first, own, movable=movable)
 
     def let_go(self) -> None:
-        """Keep less for members that lag behind: what those furthest behind need, or all of it, may go.
+        """Release entries that are retained for members that lag behind: those furthest behind, or all.
 
-        A leader that is new keeps what members may need that it has not heard from yet. A witness that is to
-        get the data gets it from files of a later cut then.
+        A new leader retains entries for members that have not answered it yet. A witness that is to get data
+        gets it from files of a later cut then.
         """
         if self._keeps_all:
             log.warning("the log of the witness of %s is too long: it is kept no more", self._group)
@@ -211,13 +212,13 @@ class Flusher:
         self.anchor()
 
     def relieve_log(self) -> bool:
-        """This group pins the oldest segment: flush, if that lets go of it; return whether it does."""
+        """Flush if that releases the oldest segment, which this group pins; return whether it does."""
         if self._flush_frees_log:
             self.flush_soon()
         return self._flush_frees_log
 
     async def close(self) -> None:
-        """Wait for what is under way; nothing begins any more."""
+        """Wait for the flush or compaction under way; no other one starts."""
         self._closed = True
         async with self._lock:
             return

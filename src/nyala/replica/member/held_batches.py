@@ -1,6 +1,6 @@
 """Batches of other servers that wait until the clock's ceiling is durable above their stamps.
 
-Rules: on the loop only. What is dropped counts as lost on the way: Raft asks again.
+Rules: on the loop only. A dropped batch counts as lost in the network: Raft retries.
 """
 
 import logging
@@ -15,7 +15,7 @@ from nyala.replica.context import ReplicaContext
 log = logging.getLogger(__name__)
 
 HELD_BYTES = 16 << 20
-"""Limit of bytes that wait; none wait unless the disk is slower than half of the ceiling's reach."""
+"""Maximum bytes of held batches; none are held unless the disk is very slow."""
 MESSAGE_BYTES = 200
 
 
@@ -35,7 +35,7 @@ class HeldBatches:
         self._waiting = False
 
     def add(self, batch: PeerBatch) -> None:
-        """Keep a batch until the clock may pass its stamp; what is too much is dropped."""
+        """Hold a batch until the clock may pass its stamp; drop it if the limit is exceeded."""
         size = _size(batch)
         if self._bytes + size > HELD_BYTES:
             self._context.counters.refused.labels("clock").inc()
@@ -47,7 +47,7 @@ class HeldBatches:
             self._context.env.tasks.spawn(self._let_in(), "batches above the clock's ceiling")
 
     def peer_exited(self, server: ServerUuid) -> None:
-        """Drop what a server sent: its process has ended."""
+        """Drop the batches of a server whose process has exited."""
         if self._batches:
             self._batches = deque(b for b in self._batches if b.sender != server)
             self._bytes = sum(map(_size, self._batches))

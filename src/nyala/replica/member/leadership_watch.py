@@ -1,4 +1,4 @@
-"""Changes of a core's leadership since the last look: elected, deposed, accepting, another leader."""
+"""Changes of a Raft node's leadership since the last check: elected, deposed, accepting, another leader."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from nyala.raft.node import RaftNode
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChange:
-    """Changes that one look found."""
+    """Changes since the last check."""
 
     changed: bool = False
     elected: bool = False
@@ -19,10 +19,10 @@ _SAME = LeadershipChange()
 
 
 class LeadershipWatch:
-    """Compares a core with what it was. On the loop only.
+    """Detector of leadership changes of one Raft node. On the loop only.
 
     Attributes:
-        accepting: it leads, and has applied an entry of its own term (`raft.status.Status.accepting`).
+        accepting: it leads and has applied an entry of its own term (`raft.status.Status.accepting`).
     """
 
     def __init__(self, node: RaftNode) -> None:
@@ -34,7 +34,7 @@ class LeadershipWatch:
         self._waiters: list[asyncio.Future[None]] = []
 
     def look(self) -> LeadershipChange:
-        """Return what changed since the last look."""
+        """Return the changes since the last call."""
         node = self._node
         leads, term, leader = node.is_leader, node.term, node.leader
         if leads == self._leads and term == self._term and leader == self._leader:
@@ -51,18 +51,18 @@ class LeadershipWatch:
         return LeadershipChange(True, elected, deposed)
 
     async def next_change(self) -> None:
-        """Wait for the next change, or the next tick: deadlines pass too."""
+        """Wait for the next change, or the next tick, so that callers can check their deadlines."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
 
     def tick(self) -> None:
-        """Wake whoever waits, to look at the time."""
+        """Wake all waiters, so that they check their deadlines."""
         if self._waiters:
             self._wake()
 
     def close(self) -> None:
-        """Wake whoever waits: nothing changes any more."""
+        """Wake all waiters: the member ends."""
         self._wake()
 
     def _wake(self) -> None:

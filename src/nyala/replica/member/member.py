@@ -1,6 +1,6 @@
-"""Member: the parts of a replica while it runs, which act on its core's `Ready`.
+"""Member: the parts of a running replica, which perform the `Ready` of its Raft node.
 
-Rules: on the loop only. Whatever is raised by the core or in a lane ends this replica and no other.
+Rules: on the loop only. An exception of the node or in a lane ends this replica and no other.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from nyala.replica.memory import MemoryPart
 
 
 class Member:
-    """A replica that takes part in its group.
+    """A running replica.
 
     Args:
         context: the process.
         group: of the replica.
         opened: from bootstrap.
-        fail: ends this replica.
+        fail: makes this replica FAILED.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class Member:
     # ---- what happens ------------------------------------------------------------------------------
 
     def step(self, message: AnyMessage, hlc: int) -> None:
-        """Take a message; `hlc` is the clock's reading after it was merged. Raises as the core does.
+        """Process a message; `hlc` is the clock's reading after it was merged. Raises as `RaftNode.step`.
 
-        A follower without room - it cannot apply as fast as it is sent, or this process' memory is spent -
-        takes no entries, and says so; it goes on to vote and to answer heartbeats, and its leader waits.
+        A follower that cannot apply fast enough, or whose process is over its memory budget, takes no entries
+        and tells its leader, which waits. It still votes and answers heartbeats.
         """
         if isinstance(message, AppendEntries):
             context = self._context
@@ -81,7 +81,7 @@ class Member:
             self.closed_time.heard(message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
-        """Let a tick of Raft's time pass; `absent` as in `RaftNode.tick`."""
+        """Process a tick; `absent` as in `RaftNode.tick`."""
         self.applier.resume()
         self.closed_time.tick()
         self._context.offsets.hand_over(self.node)
@@ -90,7 +90,7 @@ class Member:
         self.node.tick(hlc, absent)
 
     def pump(self) -> bool:
-        """Perform what the core owes; return whether something that others are told changed."""
+        """Perform the node's `Ready`; return whether configuration, role or leader changed."""
         ready = self.driver.pump()
         changed = False
         if ready is not NOTHING:
@@ -109,7 +109,7 @@ class Member:
         return changed or seen.changed
 
     def unsafe_change_config(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
-        """Go on without a majority that is lost for good; return what is active from now on.
+        """Force a configuration without a majority that is lost for good; return the active one.
 
         See `RaftNode.unsafe_change_config`: it is committed when one of those kept leads.
         """
@@ -120,7 +120,7 @@ class Member:
         return self.node.config
 
     def anchor(self) -> bool:
-        """Let the log go of what neither this replica nor a follower of it needs; False: not yet."""
+        """Advance the anchor in the log; False: a configuration has to be saved first."""
         if self.driver.saving is not None:
             return False
         self.flusher.anchor()
@@ -138,9 +138,9 @@ class Member:
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
         if self.node.view.reads_behind:
-            self._context.schedule(self._group)  # the next ones are to be read
+            self._context.schedule(self._group)  # the next entries are to be read
         if self.node.is_leader and not self.leadership_watch.accepting:
-            # The first entry of its term may be among them: then it accepts writes now.
+            # The first entry of its term may be among them: it accepts writes from then on.
             self._context.schedule(self._group)
         self._settle()
         counters = self._context.counters
@@ -155,13 +155,13 @@ class Member:
         return self._context.memory.may_apply(leads=self.node.is_leader)
 
     def _count(self) -> None:
-        """Count what this group's entries and sessions take now."""
+        """Account for this group's entries and sessions in the memory tracker."""
         memory = self._context.memory
         memory.note(MemoryPart.ENTRIES, self._group, self.node.view.log_bytes)
         memory.note(MemoryPart.SESSIONS, self._group, self.applier.sessions.memory_bytes)
 
     def shrink(self) -> None:
-        """Let go of entries that nobody needs urgently: who needs them is sent them from the log."""
+        """Free cached entries beyond the memory limit; followers that need them get them from the log."""
         node, excess = self.node, self._context.memory.excess_bytes
         node.shrink(max(0, node.view.log_bytes - excess))
         self._count()
@@ -174,14 +174,14 @@ class Member:
     # ---- the end -----------------------------------------------------------------------------------
 
     def end(self, why: str, err: NyalaError | None = None) -> None:
-        """Take part no more: whoever waits is told; files and machine stay open."""
+        """Stop: pending requests fail; files and state machine stay open."""
         self._closed = True
         self.driver.close()
         self._task.cancel()
         self.requests.end(why, err or Unavailable(f"{why}; ask another replica"))
 
     async def close(self) -> None:
-        """After `end`: wait for what runs in the lanes, then close the machine."""
+        """Close the state machine after `end`, once the work in lanes has finished."""
         await self.flusher.close()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._context.env.tasks.run(Lane.APPLY, self.applier.machine.close)

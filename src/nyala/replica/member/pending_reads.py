@@ -1,7 +1,7 @@
-"""Pending reads: a read at T is due once a majority has confirmed the leader and all up to T is applied.
+"""Pending reads: a read at T completes once a majority has confirmed the leader and all up to T is applied.
 
-The argument: the majority acknowledged the round with clocks at or above T, and
-every later leader hears from one of them before it stamps anything; this leader's own clock has passed T.
+Correctness: the majority acknowledged the round with clocks at or above T, and every later leader receives a
+message from one of them before it stamps anything. This leader's own clock has passed T.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ class PendingReads:
         return len(self._waiting)
 
     def add(self, at: int, number: int, upto: int, deadline_us: int) -> asyncio.Future[int]:
-        """Return what will be done when the time `at` can be read.
+        """Return a future that completes when the time `at` can be read.
 
         Args:
             at: hybrid time, already merged into this server's clock.
-            number: the read-index round that it joined.
-            upto: last index of the leader's log: what comes later is stamped above `at`.
+            number: of its read-index round.
+            upto: last index of the leader's log; later entries are stamped above `at`.
             deadline_us: monotonic.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -43,20 +43,20 @@ class PendingReads:
         return done
 
     def confirmed(self, number: int) -> None:
-        """A majority has confirmed all rounds up to this one."""
+        """Note that a majority has confirmed all rounds up to this one."""
         for read in self._waiting:
             if read.round > number:
                 break
             read.confirmed = True
 
     def settle(self, applied: int, applied_stamp: int) -> int:
-        """Answer the reads that are due; return the latest of their times, 0: none was."""
+        """Complete the reads that are due; return the latest of their times; 0: none was due."""
         if not self._waiting:
             return 0
         left, latest = [], 0
         for read in self._waiting:
             if read.done.done():
-                continue  # its caller went away
+                continue  # its caller was cancelled
             if read.confirmed and (applied >= read.upto or applied_stamp >= read.at):
                 read.done.set_result(read.at)
                 latest = max(latest, read.at)
@@ -66,14 +66,14 @@ class PendingReads:
         return latest
 
     def expire(self, now_us: int) -> None:
-        """Give up the reads whose deadline has passed."""
+        """Fail the reads whose deadline has passed."""
         if any(r.deadline_us <= now_us for r in self._waiting):
             late = [r for r in self._waiting if r.deadline_us <= now_us]
             self._waiting = [r for r in self._waiting if r.deadline_us > now_us]
             _end(late, TimedOut("no majority confirmed this leader in time; nothing was read"))
 
     def end(self, err: NyalaError) -> None:
-        """None of them can be answered here: leadership is lost, or the replica ends."""
+        """Fail all reads: leadership is lost, or the replica ends."""
         late, self._waiting = self._waiting, []
         _end(late, err)
 

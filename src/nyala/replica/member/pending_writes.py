@@ -1,7 +1,7 @@
 """Pending writes: from the proposal to the entry that was applied at its index, or to an error.
 
-Rules: a leader never takes back a proposal. Every caller gets the outcome, or the error that it is unknown.
-A retry of an operation in flight waits for the same entry: it is not proposed again.
+Rules: a proposal cannot be cancelled. Every caller gets the outcome, or the error that it is unknown. A retry
+of an operation in flight waits for the same entry and is not proposed again.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from nyala.replica.member.applier import Answer, AnswerKind
 from nyala.replica.status import WriteOutcome
 
 FORGOTTEN = "CLIENT_FORGOTTEN"
-"""A reason of SessionExpired: with a `since` above `forgotten_until`, where that is true, it is executed."""
+"""Value of `reason` in SessionExpired: a retry whose `since` is above `forgotten_until` is executed."""
 
 
 class WriteId(NamedTuple):
@@ -47,7 +47,7 @@ class PendingWrites:
     """Pending writes of one replica. On the loop only.
 
     Attributes:
-        inflight_bytes: of the payloads in flight, answered or given up.
+        inflight_bytes: of the payloads in flight, timed-out ones included.
     """
 
     def __init__(self) -> None:
@@ -61,13 +61,13 @@ class PendingWrites:
     def add(
         self, op: OpId, size_bytes: int, deadline_us: int, identity: WriteId | None = None
     ) -> asyncio.Future[Answer | None]:
-        """Return what will be done when the entry at `op.index` is applied; None for a configuration.
+        """Return a future that completes when the entry is applied; with None for a configuration.
 
         Args:
             op: of the entry.
             size_bytes: of its payload.
-            deadline_us: when the caller gives up.
-            identity: by which a retry finds it; None: it has none.
+            deadline_us: monotonic deadline of the caller.
+            identity: for retries; None: it has none.
         """
         if op.index in self._pending:  # an entry that was truncated before it was committed
             displaced = self._take(op.index)
@@ -80,12 +80,12 @@ class PendingWrites:
         return _wait(pending, deadline_us)
 
     def join(self, identity: WriteId, deadline_us: int) -> asyncio.Future[Answer | None] | None:
-        """Return what will be done when an operation in flight is applied; None: it is not in flight."""
+        """Return a future for an operation in flight, as `add`; None: it is not in flight."""
         pending = self._by_identity.get(identity)
         return None if pending is None else _wait(pending, deadline_us)
 
     def applied(self, op: OpId, answer: Answer | None) -> None:
-        """Tell whoever proposed the entry at this index."""
+        """Complete the write at this index; fail it if the entry is another leader's."""
         if op.index not in self._pending:
             return
         pending = self._take(op.index)
@@ -100,7 +100,7 @@ class PendingWrites:
                 done.set_result(answer)
 
     def deposed(self, commit: int) -> None:
-        """Leadership is lost: what is not known to be committed has an unknown outcome."""
+        """Fail the writes that are not known to be committed, as unknown: leadership is lost."""
         for index in [i for i in self._pending if i > commit]:
             _tell(
                 self._take(index),
@@ -111,7 +111,7 @@ class PendingWrites:
             )
 
     def expire(self, now_us: int) -> None:
-        """Answer those whose deadline has passed; their entries stay in flight."""
+        """Fail the callers whose deadline has passed; their entries stay in flight."""
         for pending in self._pending.values():
             for deadline_us, done in pending.waiters:
                 if deadline_us <= now_us and not done.done():
@@ -124,7 +124,7 @@ class PendingWrites:
             pending.waiters = [w for w in pending.waiters if not w[1].done()]
 
     def fail(self, why: str) -> None:
-        """The replica ends: every outcome is unknown."""
+        """Fail all writes, as unknown: the replica ends."""
         for index in list(self._pending):
             _tell(
                 self._take(index),
@@ -132,7 +132,7 @@ class PendingWrites:
             )
 
     def _take(self, index: int) -> _Pending:
-        """Remove what is in flight at an index."""
+        """Remove and return the write in flight at an index."""
         pending = self._pending.pop(index)
         self.inflight_bytes -= pending.size_bytes
         if pending.identity is not None and self._by_identity.get(pending.identity) is pending:
@@ -153,10 +153,10 @@ def _tell(pending: _Pending, err: NyalaError) -> None:
 
 
 def outcome(answer: Answer) -> WriteOutcome:
-    """Return what the caller of a write gets.
+    """Return the outcome of a write for its caller.
 
     Raises:
-        SessionExpired: the operation was not executed (again), and there is no result to give.
+        SessionExpired: the operation was not executed (again), and its result is not kept.
         InvalidArgument: the sequence number belongs to an operation with other bytes.
     """
     if answer.kind is AnswerKind.EXPIRED:

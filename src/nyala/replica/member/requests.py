@@ -1,7 +1,7 @@
 """Writes, reads and changes of configuration on one member, from the request to its outcome.
 
 Rules: on the loop only. A stamp is taken in the loop step that assigns its index. Every caller gets
-the outcome, the error that it is unknown, or the leader.
+the outcome, an error that it is unknown, or the leader.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ class MemberRequests:
     Args:
         context: the process.
         group: of the member.
-        node: its core.
-        driver: knows whether the log takes more, and the configuration.
-        leadership_watch: knows whether the core accepts writes.
-        reads: those that wait.
+        node: its Raft node.
+        driver: whether the log accepts more, and the configuration.
+        leadership_watch: whether the node accepts writes.
+        reads: pending reads.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class MemberRequests:
             op = node.change_config(changes, self.clock.next_stamp(node.last_stamp), expected)
         except NotLeader as err:
             raise _with_address(err, self._driver.config) from err
-        finally:  # also when it only handed leadership over
+        finally:  # also when it only transferred leadership
             self._context.schedule(self._group)
         changed = node.config
         assert changed.id == op, f"{self._group}: {changed.id} is active after {op}"
@@ -141,11 +141,11 @@ class MemberRequests:
         return changed
 
     async def reach(self, at: int, deadline_us: int) -> None:
-        """Wait until the clock has reached a time that is to be read at, and that is durable: it moves none.
+        """Wait until the clock has reached the time of a read, with a durable ceiling above it.
 
         Raises:
-            InvalidArgument: it lies too far in the future. TimedOut: it comes after the deadline.
-            Unavailable: the disk does not take the ceiling.
+            InvalidArgument: the time is too far in the future. TimedOut: it is after the deadline.
+                Unavailable: the ceiling cannot be made durable.
         """
         if self._node.is_leader:
             _check_ahead(self._context, at)
@@ -153,7 +153,7 @@ class MemberRequests:
             await self.clock.advance_past(at)
 
     async def _believed(self, seen: int, deadline_us: int) -> int:
-        """Wait for a time that a client has seen; return it, or 0 where it lies too far in the future."""
+        """Wait for a time that a client has seen; return it, or 0 if it is too far in the future."""
         if self._context.clock.ahead_us(seen) > self._context.clock.limit_us:
             return 0
         await self.clock.wait_until(seen, deadline_us)
@@ -180,12 +180,12 @@ class MemberRequests:
     async def accepting(self, deadline_us: int, above: int = 0) -> None:
         """Wait until an entry of the leader's own term is applied (S4.38).
 
-        What is checked before a proposal - schema, sessions, the catalog - is then checked against a state
-        that has everything earlier leaders committed.
+        Checks before a proposal (schema, sessions, catalog) then see everything that earlier leaders
+        committed.
 
         Args:
-            deadline_us: when to give up.
-            above: also until a stamp above it, and above the log's last, can be given.
+            deadline_us: monotonic deadline.
+            above: also wait until stamps above it, and above the log's last entry, can be assigned.
 
         Raises:
             NotLeader: it does not lead. Unavailable: not in time, or the clock's ceiling cannot be saved.
@@ -203,7 +203,11 @@ class MemberRequests:
             await self.clock.advance_past(max(above, self._node.last_stamp))
 
     def check_room(self, size_bytes: int, inflight: int) -> None:
-        """Refuse an operation that is too large, or for which the log has no room beside those in flight."""
+        """Check size and queue limits for an operation.
+
+        Raises:
+            TooLarge: it exceeds the limit. Throttled: the log's queue, the disk or the memory is full.
+        """
         options = self._context.options
         limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
         if size_bytes > limit:
@@ -224,13 +228,13 @@ class MemberRequests:
             )
 
     def not_leader(self) -> NotLeader:
-        """Return the error that names the leader as far as it is known."""
+        """Return the error with the leader, if it is known."""
         return _not_leader(self._context, self._node.leader, self._driver.config)
 
     # ---- what happens ------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let deadlines pass."""
+        """Fail the requests whose deadline has passed."""
         if self._writes or self._reads:
             now_us = self._context.env.clock.monotonic_us()
             self._writes.expire(now_us)
@@ -238,25 +242,25 @@ class MemberRequests:
         self._leadership_watch.tick()
 
     def applied(self, entries: Sequence[Entry], answers: Sequence[Answer | None]) -> None:
-        """Answer the writes whose entries were applied."""
+        """Complete the writes whose entries were applied."""
         for entry, answer in zip(entries, answers, strict=True):
             self._writes.applied(entry.id, answer)
 
     def confirmed(self, number: int) -> None:
-        """A majority has confirmed the read rounds up to this one."""
+        """Note that a majority has confirmed the read rounds up to this one."""
         self._reads.confirmed(number)
 
     def settle(self, applied: OpId, applied_stamp: int) -> int:
-        """Answer the reads that are due; return the latest of their times, 0: none was."""
+        """Complete the reads that are due; return the latest of their times; 0: none was due."""
         return self._reads.settle(applied.index, applied_stamp)
 
     def deposed(self) -> None:
-        """Leadership is lost."""
+        """Fail pending requests after the loss of leadership."""
         self._writes.deposed(self._node.commit_index)
         self._reads.end(self.not_leader())
 
     def end(self, why: str, err: NyalaError) -> None:
-        """The member ends: outcomes in flight are unknown, reads fail with `err`."""
+        """End: writes in flight fail as unknown, reads fail with `err`."""
         self._closed = True
         self._leadership_watch.close()
         self._writes.fail(why)
@@ -269,7 +273,7 @@ def _outcome(answer: Answer | None, identity: WriteId) -> WriteOutcome:
 
 
 def _check_ahead(context: ReplicaContext, at: int) -> None:
-    """Refuse a time that is too far in the future to be waited for."""
+    """Check that a time is not too far in the future to wait for."""
     clock = context.clock
     ahead_us, limit_ms = clock.ahead_us(at), context.options.clock_max_ahead_ms
     if ahead_us > limit_ms * 1000 and at > clock.peek():

@@ -18,7 +18,7 @@ _HEADER = struct.Struct("<B16sQQII")
 _SINCE = struct.Struct("<Q")
 _TABLE = struct.Struct("<I")
 OLD_HEADER_BYTES = _HEADER.size
-"""Of version 1, which has no `since`; version 2 has that, and no `table_kib`."""
+"""Bytes of the header of version 1, without `since`; version 2 has `since` and no `table_kib`."""
 HEADER_BYTES = OLD_HEADER_BYTES + _SINCE.size + _TABLE.size
 _SIZES = {1: OLD_HEADER_BYTES, 2: OLD_HEADER_BYTES + _SINCE.size}
 
@@ -32,10 +32,10 @@ class Header:
         sequence: number of the operation among those of the client on this group.
         first_outstanding: the client has the results of everything below it; at most `sequence`.
         ttl_s: how long the result is kept, by entry stamps.
-        crc: CRC32C of the payload, by which a retry is told from another operation.
-        since: hybrid time before which no attempt was executed, the same for all attempts; 0: nobody knows;
-            None: from a release that did not tell.
-        table_kib: what the group's table of sessions may take, in KiB; 0: no more is said than its constants.
+        crc: CRC32C of the payload, which distinguishes a retry from another operation.
+        since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
+            None: written by a release without it.
+        table_kib: maximum size of the group's session table, in KiB; 0: only its constants apply.
     """
 
     client_id: bytes
@@ -48,7 +48,7 @@ class Header:
 
 
 def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 0) -> None:
-    """Check what a client sent; arguments as in `Header`.
+    """Check the arguments of a client's write.
 
     Args:
         client_id: 16 bytes.
@@ -71,7 +71,7 @@ def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 
 
 
 def crc_of(payload: bytes) -> int:
-    """Return the checksum by which a retry is told from another operation."""
+    """Return the checksum that distinguishes a retry from another operation."""
     return int(google_crc32c.value(payload))
 
 
@@ -103,7 +103,7 @@ def unwrap(wrapped: bytes) -> tuple[Header, bytes]:
     """Return header and payload of a replicated operation.
 
     Raises:
-        BadVersion: a newer leader wrote it. Corrupt: it is no operation at all.
+        BadVersion: a newer leader wrote it. Corrupt: it is too short for an operation.
     """
     size = _SIZES.get(wrapped[0], HEADER_BYTES) if wrapped else HEADER_BYTES
     if len(wrapped) < size:

@@ -1,1 +1,1 @@
-"""All groups of one process together: the event loop, ticks, messages, failure detection, the log's disk."""
+"""All groups of one process: event loop, ticks, messages, failure detection, retention of the log."""

@@ -24,20 +24,20 @@ from nyala.replica.state_machine import Transport
 log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
-"""Interval at which anchors are advanced and the log's oldest segments are collected."""
+"""Interval at which anchors are advanced and the log's oldest segments are collected, in milliseconds."""
 SHRUNK_AT_ONCE = 256
-"""Groups that free cached entries in one tick, at most."""
+"""Maximum number of groups that free cached entries in one tick."""
 RELIEVED_AT_ONCE = 50
-"""Groups that are flushed at a time because they hold the oldest segment."""
+"""Maximum number of groups that are flushed at a time because they pin the oldest segment."""
 
 
 class EventLoop:
-    """Runs the groups of a process.
+    """The event loop of a process' groups.
 
     Args:
-        replicas: all of them; the host adds and removes.
+        replicas: of the process, by group; the host adds and removes them.
         outbox: sent at the end of each iteration.
-        detector: which servers are alive, and which quiesced groups rely on that.
+        detector: liveness of servers, and the quiesced groups that rely on it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class EventLoop:
         self._held: HeldBatches
 
     def start(self, context: ReplicaContext, transport: Transport) -> None:
-        """Start: receive messages and tick."""
+        """Start receiving messages and ticking."""
         self._context = context
         self._retention = Retention(context, self._replicas)
         self._held = HeldBatches(context, self._take)
@@ -68,7 +68,7 @@ class EventLoop:
         self._ticker = context.env.tasks.spawn(self._tick(), "replica ticks")
 
     def stop(self) -> None:
-        """Stop: nothing is received or sent any more."""
+        """Stop receiving and sending."""
         self._stopped = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -78,7 +78,10 @@ class EventLoop:
         return list(self._quiesced.up)
 
     def disk_failed(self, err: OSError) -> None:
-        """Fail all replicas, since the log has failed: none may vote or acknowledge. The process goes on."""
+        """Fail all replicas, since the log has failed: none may vote or acknowledge.
+
+        The process keeps running.
+        """
         for replica in self._replicas.values():
             replica.fail(err)
 
@@ -130,7 +133,7 @@ class EventLoop:
         self._quiesced.peer_exited(server)
 
     def schedule(self, group: TabletId) -> None:
-        """Have a group processed at the end of this iteration."""
+        """Schedule a group to be processed at the end of this iteration."""
         self._due[group] = None
         self._schedule_pump()
 
@@ -213,7 +216,7 @@ class EventLoop:
 
 
 def _stamped(message: AnyMessage) -> int:
-    """Return the highest stamp that a core takes from a message: of its entries, or closed; 0: none."""
+    """Return the highest stamp in a message: of its entries, or the closed time; 0: none."""
     if not isinstance(message, AppendEntries | Suffix):
         return 0
     closed = message.closed if isinstance(message, AppendEntries) else 0
@@ -221,7 +224,7 @@ def _stamped(message: AnyMessage) -> int:
 
 
 def _relieve(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:
-    """Flush groups whose unflushed tails hold the log's oldest segment, and all that came after it."""
+    """Flush groups whose unflushed entries pin the log's oldest segment."""
     relieved = 0
     for group in pinning:
         replica = replicas.get(group)

@@ -14,11 +14,13 @@ from nyala.raft.messages import PeerBatch
 from nyala.raft.options import RaftOptions
 
 NAMED_TIMEOUTS = 4
-"""Minimum election timeouts for which a group that left is named, and a new peer gets keepalives."""
+"""Number of minimum election timeouts for which a stopped group is named, and a new peer gets keepalives."""
 NAMED_GROUPS = 32
-"""Groups that are named at a time, at most: every batch carries the names."""
+"""Maximum number of groups that are named at a time: every batch carries the names."""
 ABSENT_TIMEOUTS = 4
-"""Minimum election timeouts of silence after which a server is absent: groups quiesce without it."""
+"""Number of minimum election timeouts without a batch after which a server is absent: groups quiesce without
+it.
+"""
 
 
 class _Peer:
@@ -35,12 +37,12 @@ class FailureDetector:
     """Failure detector of one process; `server in detector`: the server is absent.
 
     Args:
-        incarnation: grows with each start of this server.
-        pace: of heartbeats and elections.
+        incarnation: number that increases with each start of this server.
+        pace: options with heartbeat and election ticks.
 
     Attributes:
-        epoch: groups that left, in this incarnation.
-        left: the last of them, newest last.
+        epoch: number of groups that stopped here in this incarnation.
+        left: the latest of them, newest last.
     """
 
     def __init__(self, incarnation: int, pace: RaftOptions) -> None:
@@ -53,7 +55,7 @@ class FailureDetector:
         self._peers: dict[ServerUuid, _Peer] = {}
         self._speak_until: dict[ServerUuid, int] = {}
         self._sleepers: dict[TabletId, tuple[ServerUuid, ...]] = {}
-        self._on: dict[ServerUuid, dict[TabletId, None]] = {}  # who sleeps on a server
+        self._on: dict[ServerUuid, dict[TabletId, None]] = {}  # quiesced groups by server
 
     def __len__(self) -> int:
         return len(self._sleepers)
@@ -81,11 +83,11 @@ class FailureDetector:
                 del self._on[server]
 
     def sleeps(self, group: TabletId) -> bool:
-        """Return whether a group sleeps here."""
+        """Return whether a group is quiesced here."""
         return group in self._sleepers
 
     def leave(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
-        """Note that a replica stopped. Its group's members are told for a while."""
+        """Note that a replica stopped; its group's members get keepalives with its name for a while."""
         self.awake(group)
         until = self._soon()
         self.epoch += 1
@@ -103,14 +105,14 @@ class FailureDetector:
     # ---- other servers ---------------------------------------------------------------------------
 
     def hear(self, batch: PeerBatch) -> list[TabletId]:
-        """Take the liveness that a batch announces; return the groups to be woken by it."""
+        """Record the liveness that a batch announces; return the groups to be woken by it."""
         server = batch.sender
         peer = self._peers.get(server)
         if peer is None:
             peer = self._peers[server] = _Peer()
         said = (batch.incarnation, batch.epoch)
         if not batch.incarnation or said < (peer.incarnation, peer.epoch):
-            return []  # of a server that vouches for nothing, or late
+            return []  # without liveness, or an old batch
         anew = peer.silent or batch.incarnation != peer.incarnation
         gone = batch.epoch - peer.epoch
         peer.incarnation, peer.epoch = said
@@ -125,7 +127,7 @@ class FailureDetector:
         return [group for group in batch.left[-gone:] if group in on]
 
     def vouched(self, batch: PeerBatch) -> bool:
-        """Return whether one may fall asleep on the word of a batch: it is its sender's latest."""
+        """Return whether a batch is its sender's latest, so that its offers to quiesce count."""
         peer = self._peers.get(batch.sender)
         latest = None if peer is None else (peer.incarnation, peer.epoch)
         return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)
@@ -141,7 +143,7 @@ class FailureDetector:
     # ---- time ------------------------------------------------------------------------------------
 
     def tick(self) -> list[TabletId]:
-        """Process a tick; return the groups to be woken, since a server fell silent."""
+        """Process a tick; return the groups to be woken because a server became silent."""
         self._now += 1
         while self._left and self._left[0][0] <= self._now:
             self._left.popleft()

@@ -24,7 +24,7 @@ class Outbox:
         transport: carries the batches.
         clock: its reading goes with each batch; never below what a message in it asserts.
         failure_detector: incarnation and epoch of this server, for each batch.
-        log_ms: returns how long a round of this server's log takes; each batch tells it.
+        log_ms: returns the latency of this server's log, which is sent in each batch.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Outbox:
         self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
 
     def add(self, config: Configuration, group: TabletId, message: AnyMessage) -> None:
-        """Take a message of a group.
+        """Queue a message of a group.
 
         Args:
             config: of the group; a receiver that is not in it keeps the address that was known last.
-            group: whose message it is.
+            group: of the message.
             message: names its receiver.
         """
         own, member = config.get(self.uuid), config.get(message.to)
@@ -63,7 +63,7 @@ class Outbox:
         """Queue a batch for a server, empty if there are no messages.
 
         Args:
-            to: whom.
+            to: the receiving server.
             configs: of all groups, in which to look for an address that is not known yet.
         """
         if to not in self._addresses:
@@ -76,8 +76,8 @@ class Outbox:
     def learn(self, server: ServerUuid, address: str) -> None:
         """Learn a server's address from its own batch where no configuration has named one.
 
-        A replica that was copied or that lags may hear a leader that its configuration does not have: without
-        an answer the leader would never learn which entries it lacks.
+        A replica that was copied or lags behind may get messages of a leader that its configuration lacks:
+        without an answer the leader would never learn which entries it lacks.
         """
         if address and server not in self._addresses:
             self._set_address(server, address)
@@ -92,7 +92,7 @@ class Outbox:
                 del self._addresses[idle]
 
     def address(self, server: ServerUuid) -> str:
-        """Return the peer address of a server that was spoken to; empty: not known."""
+        """Return the last known peer address of a server; empty: not known."""
         return self._addresses.get(server, "")
 
     def drop(self, group: TabletId) -> None:

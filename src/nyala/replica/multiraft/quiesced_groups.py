@@ -1,7 +1,7 @@
-"""Which groups of a process are up, and what wakes the others: time passes only for those that are up.
+"""The quiesced groups of a process, and the events that wake them: only the other groups get ticks.
 
-Between the cores, which fall asleep and wake (`raft/quiescence.py`), and the account of the servers on whose
-life a sleeper relies (`failure_detector.py`). On the loop only.
+It connects the Raft nodes, which quiesce and wake (`raft/quiescence.py`), with the failure detector of the
+servers that they rely on (`failure_detector.py`). On the loop only.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +21,12 @@ class QuiescedGroups:
 
     Args:
         replicas: all of them.
-        outbox: for signs of life.
-        failure_detector: which servers live, and which groups sleep on that.
-        schedule: asks for a look at a group at the end of this turn.
+        outbox: for keepalives.
+        failure_detector: liveness of servers, and the quiesced groups that rely on it.
+        schedule: schedules a group for this iteration of the event loop.
 
     Attributes:
-        up: the groups that do not sleep.
+        up: the groups that are not quiesced.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class QuiescedGroups:
     def ended(self, group: TabletId, replica: Replica) -> None:
         """Note that a replica stopped: no group may rely on it, or on its queued messages, while quiesced."""
         if group not in self.up and not self._failure_detector.sleeps(group):
-            return  # noted before, or it never took part
+            return  # noted before, or it never ran
         self.up.pop(group, None)
         self._outbox.drop(group)
         others = [m.uuid for m in replica.config.members if m.uuid != self._outbox.uuid]

@@ -1,4 +1,4 @@
-"""Retention of the log for members that are away and for replicas that failed, over a whole process.
+"""Retention of the log for absent members and FAILED replicas, over all groups of a process.
 
 On the loop only.
 """
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Has the log collected, and keeps that within `wal_retain_for_peers_mb`.
+    """Retention of the log within `wal_retain_for_peers_mb`.
 
     Args:
         context: the process.
@@ -30,7 +30,7 @@ class Retention:
         self._giving_up: dict[TabletId, None] = {}
 
     def collect(self) -> tuple[TabletId, ...]:
-        """Begin to shrink a log that is over its size; return the groups that keep its oldest segment."""
+        """Start collecting a log that exceeds its size; return the groups that pin its oldest segment."""
         wal, options = self._context.wal, self._context.options
         keep, stats = max(2, options.wal_retain_mb // options.wal_segment_mb), wal.stats()
         if stats.segments <= keep:
@@ -40,7 +40,7 @@ class Retention:
         return stats.pinned_by
 
     def _limit(self) -> None:
-        """Let go where more is kept than may be: the group with the most first."""
+        """Release retained log beyond the limit: the group with the most first."""
         wal = self._context.wal
         unreadable = dict(wal.unreadable)
         for group, err in unreadable.items():

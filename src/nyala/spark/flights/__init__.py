@@ -1,1 +1,1 @@
-"""The main job: a year of flights out of New York as the change stream that they once were."""
+"""Example job: a year of flights out of New York, loaded as a stream of changes."""

@@ -91,7 +91,7 @@ def in_delivery_order(events: DataFrame) -> DataFrame:
     """Return events that are partitioned `by_key` ready to be written, with few changes of kind.
 
     Within a partition all first events of their keys come before all second ones, and so on (`turn`):
-    each key's in the order of their delivery. Within a turn rows of one kind stand together. A total
+    each key's in the order of their delivery. Within a turn rows of one kind are adjacent. A total
     order, so that a task that Spark runs again writes the same rows in the same order.
     """
     of_key = Window.partitionBy(*KEY).orderBy("delivered", "rank")

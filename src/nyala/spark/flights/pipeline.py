@@ -19,7 +19,7 @@ from nyala.spark.flights.events import KEY, KINDS, by_key, change_stream, in_del
 from nyala.spark.session import spark_session
 
 TASKS = 4
-"""Spark partitions of a slice; two run at a time."""
+"""Number of Spark partitions of a slice; two run at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def run_pipeline(
         tablets: hash buckets of the flights table.
         replicas: copies of each tablet.
         folder: raw files; None: those that ship with nyala.
-        on_slice: told of each finished step; None: prints one JSON line each.
+        on_slice: called after each step; None: prints one JSON line each.
 
     Returns:
         Operations written to the flights table.
