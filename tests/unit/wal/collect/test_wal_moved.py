@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from nyala.common.ids import OpId
+from nyala.env.tasks import Lane
 from nyala.wal import collect
 from nyala.wal.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
 from nyala.wal.index import EntryLocation, LogIndex
@@ -18,6 +19,7 @@ from tests.unit.wal.support.wal_harness import (
     A,
     B,
     Machine,
+    append,
     collected,
     durable,
     entries,
@@ -209,15 +211,30 @@ def test_a_power_cut_at_any_write_of_a_collection_loses_nothing(seed, monkeypatc
     run(main)
 
 
-@pytest.mark.parametrize("delay_us", range(0, 4000, 100))
-def test_what_is_being_replaced_is_not_moved(delay_us):
+@pytest.mark.parametrize("at_once", [True, False], ids=["reserved", "durable"])
+def test_what_is_being_replaced_is_not_moved(at_once):
+    """A new leader's entry comes while those that it replaces are read."""
+
     async def main(loop):
         machine = Machine(loop)
+        tasks = machine.tasks()
+        machine.tasks = lambda: tasks
         wal = await idle_and_busy(machine)
-        collecting = wal.collect()
-        await loop.delay(delay_us)
-        await durable(wal, A, entries(4, 4, term=2))
-        await collecting
+        in_lane, replaced = tasks.run, []
+
+        async def read_then_replaced(lane, work, *args, **more):
+            found = await in_lane(lane, work, *args, **more)
+            if lane is Lane.COMPUTE and not replaced:
+                replaced.append(append(wal, A, entries(4, 4, term=2)))
+                if not at_once:
+                    await replaced[0]
+            return found
+
+        tasks.run = read_then_replaced
+        assert await collected(wal) == 0
+        assert wal.stats().moved == 0
+        assert await replaced[0] is None
+        assert await collected(wal) > 0
         assert [e.id for e in await wal.read(A, 3, 1 << 20)] == [OpId(1, 3), OpId(2, 4)]
         machine.disk.crash()
         _, recovered = await machine.open(segment_bytes=SEGMENT)
