@@ -1,6 +1,7 @@
 """Entries that are written again at the log's end: never lost, never back from the dead."""
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -216,11 +217,11 @@ def test_what_is_being_replaced_is_not_moved(at_once):
     """A new leader's entry comes while those that it replaces are read."""
 
     async def main(loop):
-        machine = Machine(loop)
+        machine: Any = Machine(loop)
         tasks = machine.tasks()
         machine.tasks = lambda: tasks
         wal = await idle_and_busy(machine)
-        in_lane, replaced = tasks.run, []
+        in_lane, replaced = tasks.run, list[Any]()
 
         async def read_then_replaced(lane, work, *args, **more):
             found = await in_lane(lane, work, *args, **more)
