@@ -1,4 +1,4 @@
-"""A whole cluster of real processes for tests: `MiniCluster`; as a fixture: `nyala.testing.plugin`."""
+"""Clusters of real processes for tests: `MiniCluster`; the pytest fixture is in `nyala.testing.plugin`."""
 
 from nyala.testing.minicluster import MiniCluster
 

@@ -1,8 +1,8 @@
-"""Starts servers of this machine for the price of one: a process imports once, then forks each of them.
+"""Starts local servers by forking a process that has done the imports.
 
-A server spends about two seconds of CPU on imports and compiled kernels: six of them six seconds on two
-cores, and each restart two. The parent (`nyala.cli.forkserver`) never opens a loop, a channel or a lane;
-Arrow's allocator and numpy's pool have handlers of their own for a fork.
+Imports and compiled kernels cost a server about two seconds of CPU: six seconds for six servers on two cores,
+and two for each restart. The parent process (`nyala.cli.forkserver`) never opens an event loop, a channel or
+a lane; Arrow's allocator and numpy's thread pool handle forks themselves.
 """
 
 import os
@@ -20,9 +20,9 @@ from nyala.testing.layout import Layout, ServerSpec
 from nyala.testing.processes import pid_file
 
 READY = b"ready\n"
-"""Printed by the parent when it has imported everything, and after each line of jobs."""
-# Arrow bodies come and go by the megabyte: without these, malloc maps and unmaps each of them, Arrow's own
-# pool gives memory back that it needs again at once, and every 4 KiB of what is new cost a page fault.
+"""Line that the parent prints when its imports are done, and after each line of jobs."""
+# Arrow bodies are megabytes large: without these, malloc maps and unmaps each of them, Arrow's own
+# pool frees memory that it needs again at once, and every 4 KiB of new memory cost a page fault.
 MALLOC = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
@@ -37,10 +37,10 @@ class Job(msgspec.Struct, frozen=True):
     """A server to fork.
 
     Attributes:
-        words: of its command line, after `nyala`.
-        dir: the folder that it runs in.
+        words: arguments of `nyala`.
+        dir: working directory.
         log: file that its output is appended to.
-        pid_file: where its pid is written.
+        pid_file: path of its pid file.
     """
 
     words: list[str]
@@ -50,7 +50,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class ForkServer:
-    """The parent of servers; made at the first start. The servers outlive it and this process."""
+    """Parent process of servers, created at the first start. The servers outlive it and this process."""
 
     def __init__(self) -> None:
         self._parent: subprocess.Popen[bytes] | None = None
@@ -67,12 +67,12 @@ class ForkServer:
         self.close()
 
     def start(self, layout: Layout, servers: Sequence[ServerSpec]) -> None:
-        """Start servers; their output goes to their log files.
+        """Start servers; their output is appended to their log files.
 
-        When this is interrupted none of them runs, or each has its pid file.
+        If interrupted, either no server runs or each has its pid file.
 
         Raises:
-            Unavailable: this installation cannot run a server; with what it says.
+            Unavailable: this installation cannot run a server; with the output of the parent.
         """
         jobs = [_job(layout, s) for s in servers]
         for server in servers:
@@ -85,9 +85,7 @@ class ForkServer:
         self._parent.stdin.flush()
         try:
             done = self._parent.stdout.readline() == READY
-        except (
-            BaseException
-        ):  # an interruption: forking takes milliseconds, the pid files are there then
+        except BaseException:  # wait: forking takes milliseconds
             self._parent.stdout.readline()
             raise
         if not done:
@@ -109,7 +107,7 @@ def _ready_parent() -> "subprocess.Popen[bytes]":
     assert parent.stdout is not None
     try:
         ready = parent.stdout.readline() == READY
-    except BaseException:  # an interruption: nothing has been forked yet
+    except BaseException:  # interrupted: nothing has been forked yet
         parent.kill()
         parent.communicate()
         raise

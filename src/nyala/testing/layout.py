@@ -1,7 +1,7 @@
-"""Names, ports and directories of a local cluster, and the file that remembers them.
+"""Names, ports and directories of a local cluster, and its state file.
 
-Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000
-above; a base moves all of them; a test cluster takes free ports instead.
+Masters listen on 7051 + 100 i, tablet servers on 7050 + 100 i, web ports 1000 above, peer ports 2000 above; a
+base port shifts all of them. Test clusters use free ports instead.
 """
 
 import socket
@@ -41,18 +41,18 @@ class ServerSpec:
 
     @property
     def addresses(self) -> tuple[str, str, str]:
-        """All that it listens on."""
+        """All listen addresses."""
         return (self.address, self.peer_address, self.web_address)
 
     @property
     def log(self) -> str:
-        """File that its standard output and error go to."""
+        """Log file of its standard output and error."""
         return self.dir + ".log"
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A local cluster: where it is and who belongs to it."""
+    """A local cluster: its directory and servers."""
 
     dir: str
     servers: tuple[ServerSpec, ...]
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def masters(self) -> str:
-        """Master addresses as `nyala.connect` takes them."""
+        """Master addresses, as for `nyala.connect`."""
         return ",".join(s.address for s in self.servers if s.role == "master")
 
     def server(self, name: str) -> ServerSpec:
@@ -80,10 +80,10 @@ class Layout:
 
 
 def load(directory: str) -> Layout | None:
-    """Return the cluster that lives in a directory, or None.
+    """Return the cluster of a directory, or None.
 
     Raises:
-        InvalidArgument: the state file is not one.
+        InvalidArgument: the state file is invalid.
     """
     path = Path(directory, STATE_FILE)
     if not path.exists():
@@ -97,17 +97,17 @@ def load(directory: str) -> Layout | None:
 def plan(
     directory: str, masters: int, tservers: int, *, base_port: int | None, options: dict[str, str]
 ) -> Layout:
-    """Lay out a new cluster.
+    """Return the layout of a new cluster.
 
     Args:
-        directory: of the whole cluster; each server has a folder in it.
-        masters: how many; odd.
-        tservers: how many.
+        directory: of the cluster; each server has a subdirectory.
+        masters: number of masters; odd.
+        tservers: number of tablet servers.
         base_port: port of the first tablet server; None: free ports.
         options: passed to every server.
 
     Raises:
-        InvalidArgument: an even number of masters, none of either, or ports out of range.
+        InvalidArgument: an even number of masters, no master or tablet server, or ports out of range.
     """
     if masters < 1 or masters % 2 == 0:
         raise InvalidArgument(
@@ -157,14 +157,14 @@ def free_ports(count: int) -> list[int]:
 
 
 def reserve(addresses: Iterable[str]) -> ExitStack:
-    """Keep addresses for servers that listen there, also while these are down, until it is closed.
+    """Reserve the addresses of servers, also while they are down, until the result is closed.
 
-    A port on which nobody listens may be given to any program that asks for a free one, or to a connection
-    on its way out. A socket that is bound and does not listen keeps it from them, and not from the server:
-    both have SO_REUSEADDR.
+    An unused port may be assigned to any program that requests a free one, or to an outgoing connection. A
+    socket that is bound but does not listen prevents that, but not the server's own bind: both set
+    SO_REUSEADDR.
 
     Raises:
-        OSError: one of them is in use.
+        OSError: an address is in use.
     """
     with ExitStack() as held:
         for address in addresses:
@@ -176,7 +176,7 @@ def reserve(addresses: Iterable[str]) -> ExitStack:
 
 
 def ports_in_use(addresses: Iterable[str]) -> list[str]:
-    """Return those addresses that something listens on."""
+    """Return the addresses that are in use."""
     taken = []
     for address in addresses:
         host, _, port = address.rpartition(":")

@@ -22,26 +22,26 @@ _READY_REQUESTS: Mapping[str, tuple[Method, Any]] = {
     "master": (methods.MASTER_STATUS, pb.MasterStatusRequest()),
     "tserver": (methods.LIST_TABLETS, pb.ListTabletsRequest()),
 }
-"""Question that a server of a role answers once its data are open."""
+"""Request by role that a server answers once its data are open."""
 
 
 def start(
     layout: Layout, forkserver: ForkServer, on_wait: Callable[[str], None] = lambda text: None
 ) -> float:
-    """Start every server that does not run, and wait until the cluster is healthy.
+    """Start every stopped server, and wait until the cluster is healthy.
 
     Args:
-        layout: what to start; saved, so that `status` and `down` find it.
-        forkserver: the parent of the servers.
-        on_wait: told what is being waited for, when that changes.
+        layout: of the cluster; saved for `status` and `down`.
+        forkserver: parent process of the servers.
+        on_wait: called with the missing condition, when it changes.
 
     Returns:
-        Seconds that it took.
+        Duration, in seconds.
 
     Raises:
-        InvalidArgument: a port is taken; all taken ones are named before anything starts.
-        Unavailable: a server ended; with the end of its log.
-        TimedOut: not healthy in time; with what is missing.
+        InvalidArgument: ports are in use; the error names them all, and nothing was started.
+        Unavailable: a server exited; with the end of its log.
+        TimedOut: not healthy in time; the error names the missing condition.
     """
     began = time.monotonic()
     os.makedirs(layout.dir, exist_ok=True)
@@ -63,15 +63,15 @@ def wait_healthy(
     layout: Layout, on_wait: Callable[[str], None] = lambda text: None,
     timeout_s: float = HEALTHY_TIMEOUT_S,
 ) -> None:  # fmt: skip
-    """Wait until a master leads, all servers that run answer, and it knows them as alive.
+    """Wait until a master leads, and all running servers answer and are alive for it.
 
     Args:
         layout: directories and addresses of the servers.
-        on_wait: called with the reason while it waits.
+        on_wait: called with the missing condition.
         timeout_s: deadline, in seconds.
 
     Raises:
-        Unavailable: a server ended.
+        Unavailable: a server exited.
         TimedOut: not healthy in time.
     """
     deadline = time.monotonic() + timeout_s
@@ -93,7 +93,7 @@ def wait_healthy(
 
 
 def _missing(layout: Layout, running: list[str]) -> str:
-    """Return what is not there yet, or nothing."""
+    """Return the missing condition; empty: none."""
     servers = [layout.server(name) for name in running]
     try:
         connection = Connection(layout.masters, ClientOptions(timeout_ms=ANSWER_MS))
@@ -106,9 +106,9 @@ def _missing(layout: Layout, running: list[str]) -> str:
 
 
 async def _silent(core: ClientCore, servers: list[ServerSpec]) -> list[str]:
-    """Return the servers that do not answer themselves, or that the leader master does not know as alive.
+    """Return the servers that do not answer, or that are not alive for the leader master.
 
-    Its word alone is not enough: for some seconds it counts a server that was killed as alive.
+    The leader's state is not sufficient: for some seconds it shows a killed server as alive.
     """
     alive = {s.address for s in (await core.servers()).servers if s.alive}
 

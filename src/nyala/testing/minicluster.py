@@ -18,13 +18,13 @@ class MiniCluster:
     """Masters and tablet servers as processes on free ports.
 
     Args:
-        masters: how many; odd.
-        tservers: how many.
-        dir: where their data goes and stays; None: a temporary folder, removed at the end.
-        options: set on every server, for instance {"flush_bytes": "1000000"}.
+        masters: number of masters; odd.
+        tservers: number of tablet servers.
+        dir: data directory, kept; None: a temporary directory, removed at the end.
+        options: of every server, for instance {"flush_bytes": "1000000"}.
 
     Raises:
-        TimedOut, Unavailable: it did not become healthy; with the end of a server's log.
+        TimedOut, Unavailable: not healthy in time; with the end of a server's log.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MiniCluster:
             warm_kernels()
             local_cluster.start(self._layout, self._parent)
         except BaseException:
-            self.close()  # also when interrupted: no process is left behind
+            self.close()  # also when interrupted
             raise
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class MiniCluster:
         self.close()
 
     def close(self) -> None:
-        """Stop every process; remove the data if the folder was temporary."""
+        """Stop every process; remove the data if the directory is temporary."""
         processes.stop(self._layout)
         self._parent.close()
         self._reserved.close()
@@ -68,7 +68,7 @@ class MiniCluster:
 
     @property
     def masters(self) -> str:
-        """Master addresses as `nyala.connect` takes them."""
+        """Master addresses, as for `nyala.connect`."""
         return self._layout.masters
 
     @property
@@ -93,23 +93,24 @@ class MiniCluster:
         return self._layout.server(name).dir
 
     def running(self, name: str) -> bool:
-        """Return whether a server's process runs (a paused one does)."""
+        """Return True if a server's process runs (a paused one does)."""
         return processes.running_pid(self._layout.server(name)) is not None
 
     def kill(self, name: str) -> None:
-        """`kill -9`; returns when the process is gone.
+        """Send SIGKILL; return when the process has exited.
 
         Raises:
-            Unavailable: it does not run. TimedOut: it does not end.
+            Unavailable: it does not run.
+            TimedOut: it does not exit.
         """
         processes.end(self._layout.server(name), signal.SIGKILL)
 
     def stop(self, name: str) -> None:
-        """End a server in order (SIGTERM); returns when the process is gone. Raises as `kill`."""
+        """Send SIGTERM for an orderly stop; return when the process has exited. Raises as `kill`."""
         processes.end(self._layout.server(name), signal.SIGTERM)
 
     def pause(self, name: str) -> None:
-        """Stop a server from running (SIGSTOP) without ending it."""
+        """Pause a server (SIGSTOP)."""
         self._signal(name, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -117,11 +118,11 @@ class MiniCluster:
         self._signal(name, signal.SIGCONT)
 
     def start(self, name: str, *, wait: bool = True) -> None:
-        """Start a server that does not run, on its old data and ports.
+        """Start a stopped server, with its data and ports.
 
         Args:
             name: of the server.
-            wait: until the masters know it as alive, with all others that run.
+            wait: until it and all other running servers are alive for the masters.
         """
         server = self._layout.server(name)
         if processes.running_pid(server) is None:
@@ -130,27 +131,27 @@ class MiniCluster:
             local_cluster.wait_healthy(self._layout)
 
     def wait_healthy(self) -> None:
-        """Wait until a master leads and knows all servers that run as alive."""
+        """Wait until a master leads and all running servers are alive for it."""
         local_cluster.wait_healthy(self._layout)
 
     def leader_master(self) -> str:
         """Return the name of the master that leads.
 
         Raises:
-            TimedOut: none led in time.
+            TimedOut: no leader in time.
         """
         with self.connect() as client:
             leader = next(s.address for s in client.servers() if s.leader)
         return self._name_of(leader)
 
     def leaders(self, table: str) -> dict[str, str]:
-        """Return for each tablet of a table the name of the server that leads it."""
+        """Return the name of the leader's server for each tablet of a table."""
         with self.connect() as client:
             places = client.table(table).tablets()
         return {p.id: self._name_of(p.leader) for p in places if p.leader}
 
     def _forkserver(self, name: str) -> ForkServer:
-        """Return the parent that a server is to have."""
+        """Return the fork server of a server."""
         return self._parent
 
     def _name_of(self, address: str) -> str:

@@ -1,4 +1,4 @@
-"""Server processes of a local cluster: found by pid, stopped in order (`forkserver` starts them)."""
+"""Server processes of a local cluster: found by pid file, stopped in order (`forkserver` starts them)."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ END_TIMEOUT_S = 60
 
 
 def pid_file(server: ServerSpec) -> str:
-    """Return the file that names a server's process."""
+    """Return the path of a server's pid file."""
     return server.dir + ".pid"
 
 
 def write_pid_file(path: str, pid: int) -> None:
-    """Remember a process: its pid and when it started, at once or not at all."""
+    """Write the pid and start time of a process, atomically."""
     Path(path + ".new").write_text(f"{pid} {_started_at(pid)}\n")
     os.replace(path + ".new", path)
 
 
 def _started_at(pid: int) -> str:
-    """Return when a process started, in kernel ticks: with it, a pid names one process for ever."""
+    """Return the start time of a process, in kernel ticks; with it a pid is unique."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -40,7 +40,7 @@ def _state(pid: int) -> str:
 
 
 def running_pid(server: ServerSpec) -> int | None:
-    """Return the pid of a server that runs, else None. Another process with that pid does not count."""
+    """Return the pid of a running server, or None, also if another process has its pid."""
     try:
         pid_text, started = Path(pid_file(server)).read_text().split()
         pid = int(pid_text)
@@ -53,7 +53,7 @@ def running_pid(server: ServerSpec) -> int | None:
 
 
 def send(server: ServerSpec, what: signal.Signals) -> bool:
-    """Send a signal to a server; False if it does not run."""
+    """Send a signal to a server; return False if it does not run."""
     pid = running_pid(server)
     if pid is None:
         return False
@@ -63,7 +63,7 @@ def send(server: ServerSpec, what: signal.Signals) -> bool:
 
 
 def wait_gone(server: ServerSpec, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-    """Wait until a server has ended; False when it did not in time."""
+    """Wait until a server has exited; return False after the time-out."""
     deadline = time.monotonic() + timeout_s
     while running_pid(server) is not None:
         if time.monotonic() > deadline:
@@ -73,11 +73,11 @@ def wait_gone(server: ServerSpec, timeout_s: float = STOP_TIMEOUT_S) -> bool:
 
 
 def end(server: ServerSpec, how: signal.Signals) -> None:
-    """End a server by a signal, and wait until it is gone.
+    """Send a signal to a server, and wait until it has exited.
 
     Raises:
         Unavailable: it does not run.
-        TimedOut: it does not end.
+        TimedOut: it does not exit.
     """
     if not send(server, how):
         raise Unavailable(f"{server.name} does not run")
@@ -86,12 +86,12 @@ def end(server: ServerSpec, how: signal.Signals) -> None:
 
 
 def stop(layout: Layout) -> list[str]:
-    """Stop all servers, tablet servers first; return the names of those that ran."""
+    """Stop all servers, tablet servers first; return the names of those that were running."""
     stopped = []
     for role in ("tserver", "master"):
         asked = [s for s in layout.servers if s.role == role and send(s, signal.SIGTERM)]
         for server in asked:
-            send(server, signal.SIGCONT)  # one that is paused would never hear of it
+            send(server, signal.SIGCONT)  # a paused process handles no SIGTERM
         for server in asked:
             if not wait_gone(server):
                 send(server, signal.SIGKILL)
@@ -101,7 +101,7 @@ def stop(layout: Layout) -> list[str]:
 
 
 def last_lines(server: ServerSpec, count: int = 5) -> str:
-    """Return the end of a server's log, for a message."""
+    """Return the end of a server's log, for an error message."""
     try:
         lines = Path(server.log).read_text(errors="replace").splitlines()
     except OSError:
@@ -110,10 +110,10 @@ def last_lines(server: ServerSpec, count: int = 5) -> str:
 
 
 def require_running(layout: Layout, names: list[str]) -> None:
-    """Raise with the end of its log if one of the servers has ended.
+    """Check that no server has exited.
 
     Raises:
-        Unavailable: naming the server and its last words.
+        Unavailable: a server has exited; with its name and the end of its log.
     """
     for name in names:
         server = layout.server(name)

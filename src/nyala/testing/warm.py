@@ -1,4 +1,4 @@
-"""Compiles the numba kernels once, before many processes would do it at the same time."""
+"""Compiles the numba kernels once, so that processes started together do not all compile them."""
 
 import hashlib
 import os
@@ -14,13 +14,13 @@ STAMP = ".kernels-warm"
 
 
 def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
-    """Compile all kernels in a process of their own unless that was done for this code and this cache.
+    """Compile all kernels in a separate process, unless the cache has them for this source.
 
     Args:
-        tell: is told in a sentence what will take a while.
+        tell: called with a message before something that takes a while.
 
     Returns:
-        Whether it had to be done.
+        True if kernels were compiled.
     """
     stamp = _stamp()
     if stamp.exists():
@@ -36,7 +36,7 @@ def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
 
 
 def _stamp() -> Path:
-    """Return the file beside the compiled kernels which says that they are there, of these sources."""
+    """Return the marker file in the cache: it exists once the kernels of this source are compiled."""
     source = Path(nyala.__file__).parent
     digest = hashlib.sha256(f"{sys.version} {version('numba')}".encode())
     for path in sorted(source.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""The pages of the web port: values in, HTML out. Every value is escaped; table names are hostile."""
+"""HTML pages of the web port. Every value is escaped, because table names may be hostile."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ th { color: var(--quiet); font-weight: 500; white-space: nowrap }
 .sick { color: var(--sick); font-weight: 600 }
 .none { color: var(--quiet) }
 """ + "".join(f".number-{n} tr > :nth-child({n}) {{ text-align: right }}\n" for n in range(1, 33))
-"""Of all pages, served by itself: the pages hold no style, so that nothing injected could bring one."""
+"""Style sheet of all pages, served as a file: pages have no inline style, so that none can be injected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Listing:
 
 
 def listing(title: str, shown: Listing) -> str:
-    """Return the page of a listing of a process with a title."""
+    """Return the page of a listing."""
     numbers = " ".join(
         f"number-{n}"
         for n in range(1, len(shown.headings) + 1)
@@ -63,9 +63,9 @@ def overview(
 
     Args:
         title: of the page.
-        sick: why the process does not serve; None: it does.
-        values: facts by name.
-        links: address by text; only http(s) and local ones become links.
+        sick: why the process does not serve; None if it serves.
+        values: by name.
+        links: URL by text; only http(s) and local URLs become links.
     """
     state = f"not serving: {sick}" if sick else "serving"
     mark = "sick" if sick else "well"

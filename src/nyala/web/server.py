@@ -1,7 +1,7 @@
-"""The web port of a process: a plain page, `/healthz` and `/metrics`, in the process's own loop.
+"""The web port of a process: status pages, `/healthz` and `/metrics`, on the event loop of the process.
 
-Rules: everything shown is a value that the service passes in; nothing here changes anything. Loopback
-only, and only for requests that name a loopback host, so that no foreign page can read it by DNS.
+Read-only. Listens on loopback and accepts only requests with a loopback Host header, which prevents DNS
+rebinding.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ _SECURITY = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Status of a process for its pages; asked anew for each request.
+    """Status of a process for its pages, computed for each request.
 
     Attributes:
         title: of the page: "nyala tserver 7050".
-        sick: None while the process serves; else the reason that `/healthz` gives with 503.
-        values: facts by name, in the order in which they are listed.
-        links: address by text, to other pages and servers.
-        registry: what `/metrics` exposes.
+        sick: None while the process serves; otherwise the reason, which `/healthz` returns with 503.
+        values: by name, in order.
+        links: URL by text, to other pages and servers.
+        registry: exposed by `/metrics`.
         listings: further pages by path.
     """
 
@@ -53,7 +53,7 @@ class Facts:
 
 
 def application(facts: Facts) -> Starlette:
-    """Return the web application over the facts of a process."""
+    """Return the web application of a process."""
 
     async def healthz(request: Request) -> Response:
         reason = facts.sick()
@@ -101,17 +101,17 @@ def _has_port(host: str) -> bool:
 
 
 class WebServer:
-    """Serves the web port within the running loop.
+    """Web server on the running event loop.
 
     Args:
-        facts: of the process.
+        facts: returns the status of the process.
         address: host:port, loopback only; port 0 picks a free one.
     """
 
     def __init__(self, facts: Facts, address: str) -> None:
         self._facts = facts
         self.address = address
-        """The address on which it listens; the port that was picked, once started."""
+        """Listen address; with the actual port once started."""
         self._server: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -142,7 +142,7 @@ class WebServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Uvicorn that leaves the process's signals to the process."""
+    """Uvicorn without its signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -1,7 +1,7 @@
-"""The calling side: `env.rpc.Rpc` over gRPC channels, one per address, and past them for streams.
+"""gRPC client: `env.rpc.Rpc` over gRPC channels, one per address; streams use the stream port.
 
-Rules: bytes are made and read here by the Method's codecs, so that gRPC and the simulator carry the
-same ones; every failure comes out as an error of the tree. Runs on one event loop.
+Messages are encoded and decoded by the codecs of the `Method`, so that gRPC and the simulator carry the same
+bytes; every failure is raised as a `NyalaError`. Runs on one event loop.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from nyala.wire.stream_client import StreamClient
 
 
 class GrpcRpc:
-    """Calls over gRPC. Make it on the loop that will use it; `await close()` at the end.
+    """Calls over gRPC. Create it on the loop that uses it; `await close()` at the end.
 
     Args:
         limits: of messages and connections.
@@ -81,7 +81,7 @@ class GrpcRpc:
         return self._streams.asking(address, method, hear)
 
     async def _find(self, address: str) -> FindStreamsResponse:
-        """Ask a server where its streams go."""
+        """Return the stream port of a server."""
         request, timeout_ms = FindStreamsRequest(), self._limits.connect_timeout_ms
         try:
             found = await self.call(address, methods.FIND_STREAMS, request, timeout_ms=timeout_ms)
@@ -121,7 +121,7 @@ class GrpcRpc:
 
 
 def _task_is_cancelled() -> bool:
-    """Whether our own task is being cancelled, rather than only the call that it waits for."""
+    """Return True if the current task is being cancelled, rather than only the call that it awaits."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 

@@ -1,14 +1,14 @@
-"""Connections of the two own transports (the peer port and the stream port): dial, listen, detect silence.
+"""Connections of nyala's own transports (peer port and stream port): dial, listen, detect silent peers.
 
-Both ports are loopback TCP on the event loop. Shared here and in `framing.py`: making a connection within a
-time, accepting up to a limit and closing all, keep-alive and the closing of silent connections by the kernel,
-the receive buffer and the checks of a header.
+Both ports are loopback TCP on the event loop. Shared here and in `framing.py`: connecting with a time-out,
+accepting up to a limit and closing all, keep-alive and the closing of silent connections by the kernel, the
+receive buffer and the validation of a header.
 
-Sending is each port's own, since a full buffer means something else. The peer port drops the frame and goes
-on (`peers.py`): Raft sends it again, and one slow peer must not delay the others. The stream port makes its
-sender wait (`stream_end.py`): nothing of a stream may be lost. So are the timers of accepted connections:
-between peers a frame that has begun has to end within `hello_ms`, as nothing else limits its time; a stream
-is limited by the deadline of its caller once it is open.
+Sending differs by port, since a full buffer has a different effect. The peer port drops the frame and
+continues (`peers.py`): Raft sends it again, and one slow peer must not delay the others. The stream port
+suspends its sender (`stream_end.py`): no frame of a stream may be lost. The timers of accepted connections
+differ too: between peers, a frame that has begun must be complete within `hello_ms`, as nothing else limits
+its time; an open stream is limited by the deadline of its caller.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ def established(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Tr
     """Return the transport of a new connection, which the kernel closes when the other end is silent.
 
     An idle connection is probed (SO_KEEPALIVE); one whose bytes are not acknowledged is closed
-    (TCP_USER_TIMEOUT, Linux). Without it a peer that vanished costs a quarter of an hour of buffered bytes.
+    (TCP_USER_TIMEOUT, Linux). Otherwise bytes to a vanished peer would be buffered for a quarter of an hour.
 
     Args:
         transport: of a TCP connection.
-        silence_ms: longest time without an acknowledgement.
+        silence_ms: maximum time without an acknowledgement.
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)
     sock = transport.get_extra_info("socket")
@@ -46,7 +46,7 @@ async def dial(make: Callable[[], P], host: str, port: int, timeout_ms: int) -> 
     """Make a connection.
 
     Args:
-        make: makes its protocol.
+        make: creates its protocol.
         host: to connect to.
         port: to connect to.
         timeout_ms: for the connection to be made.
@@ -79,18 +79,18 @@ class Listener(Generic[P]):
         """Bind and accept; return the port that was bound.
 
         Args:
-            make: makes the protocol of an accepted connection, which calls `admit` and `remove`.
+            make: creates the protocol of an accepted connection, which calls `admit` and `remove`.
             host: to bind.
             port: to bind; 0: any free one.
 
         Raises:
-            OSError: it cannot be bound.
+            OSError: the address cannot be bound.
         """
         self._server = await asyncio.get_running_loop().create_server(make, host, port)
         return int(self._server.sockets[0].getsockname()[1])
 
     def admit(self, connection: P) -> bool:
-        """Count a new connection; False: there are too many, and it is to be closed."""
+        """Count a new connection; return False if there are too many and it must be closed."""
         if len(self._open) >= self._limit:
             log.warning("%s: more than %d connections; one was refused", self._port, self._limit)
             return False
@@ -99,13 +99,13 @@ class Listener(Generic[P]):
         return True
 
     def remove(self, connection: P) -> None:
-        """Forget a lost connection, admitted or not."""
+        """Remove a lost connection, admitted or not."""
         self._open.pop(connection, None)
         if not self._open:
             self._empty.set()
 
     async def close(self, end: Callable[[P], None], grace_ms: int = 0) -> None:
-        """Accept nothing more, let connections end within a time, then end them; return when all are lost.
+        """Stop accepting, wait for connections to end, then close them; return when all are closed.
 
         Args:
             end: closes a connection at once.

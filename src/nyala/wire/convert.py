@@ -1,6 +1,6 @@
-"""Common values to and from the protocol's messages. What comes from outside is checked, not trusted.
+"""Conversion of common values to and from protobuf messages. Input is validated, not trusted.
 
-The bytes of single values (defaults, literals) are those of `wire/values.py`.
+Single values (defaults, literals) are encoded by `wire/values.py`.
 """
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_from_ipc, array_to_ipc, value_from_ipc, value_to_ipc
 
 MAX_PREDICATE_DEPTH = 90
-"""Protobuf reads at most 100 nested messages, and a token is around the tree."""
+"""Maximum depth of a predicate; protobuf reads at most 100 nested messages, and tokens contain predicates."""
 MAX_PREDICATE_NODES = 100_000
 
 _COMPARISONS = {
@@ -112,7 +112,7 @@ def partition_schema_to_proto(ps: PartitionSchema) -> pb.PartitionSchema:
 
 
 def partition_schema_from_proto(message: pb.PartitionSchema) -> PartitionSchema:
-    """Return the partition schema of a message, as it stands: the master checks it with its table."""
+    """Return the partition schema of a message, not validated: the master validates it with its table."""
     levels = tuple(
         HashLevel(tuple(ColumnId(i) for i in level.column_ids), level.buckets, level.seed)
         for level in message.hash
@@ -128,7 +128,7 @@ def partition_to_proto(partition: TabletPartition) -> pb.Partition:
 
 
 def partition_from_proto(message: pb.Partition) -> TabletPartition:
-    """Return one tablet's partition; equal to the one that was sent, so that it can be looked up."""
+    """Return one tablet's partition; equal to the one that was sent, so that it can be a lookup key."""
     return TabletPartition(tuple(message.buckets), range_from_proto(message.range))
 
 
@@ -142,7 +142,7 @@ def _end_to_proto(key: bytes | None) -> pb.RangeBound:
 
 
 def range_from_proto(message: pb.RangePartition) -> KeyRange:
-    """Return a range as it stands in its message."""
+    """Return the range of a message, not validated."""
     return KeyRange(
         _end_from_proto(message.lower) if message.HasField("lower") else None,
         _end_from_proto(message.upper) if message.HasField("upper") else None,
@@ -178,7 +178,7 @@ def predicate_to_proto(tree: Predicate) -> pb.Predicate:
 
 
 def predicate_from_proto(message: pb.Predicate, schema: Schema) -> Predicate:
-    """Return the predicate of a message, checked against the table that it filters.
+    """Return the predicate of a message, validated against the schema of its table.
 
     Raises:
         InvalidArgument: too deep or too large, an unknown kind or column id, children where there
@@ -188,7 +188,7 @@ def predicate_from_proto(message: pb.Predicate, schema: Schema) -> Predicate:
 
 
 class _Reader:
-    """Reads one tree; counts its nodes."""
+    """Decoder of one predicate tree; counts its nodes."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -252,7 +252,7 @@ class _Reader:
 
 
 def member_to_proto(member: Member) -> pb.Member:
-    """Return the message of a group's member."""
+    """Return the message of a Raft group's member."""
     return pb.Member(
         uuid=member.uuid,
         peer_address=member.peer_address,
@@ -280,7 +280,7 @@ def member_from_proto(message: pb.Member) -> Member:
 def consensus_to_proto(
     config: Configuration, term: int, leader: ServerUuid | str | None
 ) -> pb.ConsensusState:
-    """Return what a replica reports of its group: configuration, term, and leader where known.
+    """Return a replica's consensus state: configuration, term, and leader if known.
 
     Args:
         config: Raft configuration.
@@ -298,7 +298,7 @@ def consensus_to_proto(
 
 
 def configuration_from_proto(message: pb.ConsensusState) -> Configuration:
-    """Return the configuration that a report names."""
+    """Return the configuration in a consensus state."""
     at = OpId(message.config_term, message.config_index)
     lost = tuple(ServerUuid(u) for u in message.lost)
     return Configuration(tuple(member_from_proto(m) for m in message.members), at, lost)

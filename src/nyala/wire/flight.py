@@ -1,8 +1,7 @@
-"""Arrow schemas and batches as Flight carries them: header and body apart, or one message.
+"""Arrow schemas and batches in Flight messages: header and body separate, or one encapsulated message.
 
-Rules: nothing touches a batch from outside before `validate(full=True)`: one malformed batch in
-five kills the process otherwise. Bodies are plain: no compression, no dictionaries.
-No work per row.
+A batch from outside is not used before `validate(full=True)`: about one malformed batch in five would crash
+the process. Bodies have no compression and no dictionaries. Nothing here costs time per row.
 """
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ def schema_data(schema: pa.Schema, app_metadata: Bytes = b"") -> FlightData:
 
 
 def batch_parts(batch: pa.RecordBatch) -> tuple[memoryview, memoryview]:
-    """Return (header, body) of a batch; the body is copied once, into one piece.
+    """Return (header, body) of a batch; the body is copied once, into one buffer.
 
     Raises:
         InvalidArgument: the batch has a dictionary-encoded column; cast it to its plain type first.
@@ -73,7 +72,7 @@ def batch_message(batch: pa.RecordBatch) -> bytes:
 
 
 def join_message(header: Bytes, body: Bytes | None) -> bytes:
-    """Return the encapsulated message of a header and a body, as `batch_message` does."""
+    """Return the encapsulated message of a header and a body; see `batch_message`."""
     padding = -len(header) % _ALIGNMENT
     length = (len(header) + padding).to_bytes(4, "little")
     return b"".join(
@@ -85,7 +84,7 @@ def split_message(message: Bytes) -> tuple[memoryview, memoryview]:
     """Return views of the header and the body of an encapsulated message.
 
     Raises:
-        InvalidArgument: its prefix does not fit its length.
+        InvalidArgument: the prefix does not match the message's length.
     """
     view = memoryview(message).cast("B")
     length = int.from_bytes(view[4:_PREFIX_BYTES], "little")
@@ -104,7 +103,7 @@ def read_schema(header: Bytes) -> pa.Schema:
         raise InvalidArgument("the first message of a stream must carry an Arrow schema")
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(join_message(header, None)))
-        tuple(schema.names)  # a name may be no UTF-8: here, not when an error wants to show it
+        tuple(schema.names)  # fails early if a name is not UTF-8
     except _ARROW_REFUSES as err:
         raise InvalidArgument(f"an Arrow schema cannot be read: {err}") from err
     _refuse_dictionaries(schema)
@@ -117,15 +116,15 @@ def read_batch(
     """Return the batch in a header and a body, as views of the body where its address is aligned.
 
     Args:
-        schema: what the batch must have been made with; Arrow has no second copy of it to compare.
+        schema: Arrow schema of the batch; the message does not contain it.
         header: the message's flatbuffer.
         body: the message's buffers; None is empty.
-        trusted: the bytes were validated before and are guarded by a checksum since (our own log
-            and files): the values are not validated again.
+        trusted: skip the validation of values: the bytes were validated before and have a checksum (nyala's
+            log and files).
 
     Raises:
-        InvalidArgument: damaged or hostile bytes, buffers that do not fit the schema, a dictionary
-            batch, a compressed body. Nothing has touched the values then.
+        InvalidArgument: invalid bytes, buffers that do not match the schema, a dictionary batch, a compressed
+            body; the values have not been read.
     """
     facts = read_header(header)
     if facts.kind == DICTIONARY_BATCH:
@@ -157,7 +156,7 @@ def read_message(schema: pa.Schema, message: Bytes, *, trusted: bool = False) ->
     Args:
         schema: Arrow schema of the batch.
         message: the message.
-        trusted: skip the validation: the bytes are of this process or checksummed.
+        trusted: skip the validation: the bytes were produced by this process or have a checksum.
 
     Raises:
         InvalidArgument: as `read_batch`.
@@ -181,7 +180,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _aligned(body: Bytes | None) -> Bytes:
-    """Return the body at an aligned address: numpy and numba take views of it later."""
+    """Return the body at an aligned address: numpy and numba use views of it later."""
     if body is None:
         return b""
     buffer = pa.py_buffer(body)
@@ -193,9 +192,9 @@ def _aligned(body: Bytes | None) -> Bytes:
 
 
 class _Pieces:
-    """A file over (prefix, header, body) that hands Arrow each piece whole, so that none is copied.
+    """File over (prefix, header, body) from which Arrow reads each part without a copy.
 
-    The prefix gives the header's length; Arrow then asks for exactly the pieces in turn.
+    The prefix contains the header's length; Arrow then reads exactly these parts in order.
     """
 
     closed = False

@@ -1,7 +1,7 @@
-"""FlightData, the one message that carries Arrow, read and written by hand: protobuf would copy it.
+"""Hand-written encoder and decoder of FlightData, the message that carries Arrow: protobuf would copy it.
 
-Rules: bytes in, views out; nothing here looks inside a header or a body (`wire/flight.py` does).
-The layout is Arrow's (`proto/flight.proto`); docs/internals/formats-wire.md shows it.
+Decoding returns views of the input; headers and bodies are not parsed here (see `wire/flight.py`). The layout
+is Arrow's (`proto/flight.proto`); docs/internals/formats-wire.md describes it.
 """
 
 from dataclasses import dataclass, replace
@@ -20,11 +20,11 @@ _DESCRIPTOR, _HEADER, _METADATA, _BODY = 1, 2, 3, 1000
 _MAX_VARINT_BYTES = 10
 _ALIGNMENT = 8
 _MAX_FIELDS = 64
-"""A FlightData has four fields; a newer client may send a few more, a hostile one thousands."""
+"""Maximum fields of a message: FlightData has four, a newer client may send more, a hostile one thousands."""
 
 
 def varint(number: int) -> bytes:
-    """Return a number as protobuf writes it."""
+    """Return a number as a protobuf varint."""
     out = bytearray()
     while number > 127:
         out.append(number & 127 | 128)
@@ -59,10 +59,10 @@ class FlightData:
 def encode(data: FlightData) -> bytes:
     """Return the protobuf bytes of a FlightData; the body is copied once, into them.
 
-    Fill brings the body to a multiple of 8, so that the receiver can use its buffers where they are.
-    In a message with metadata it is a metadata field before the real one (of a repeated field the last
-    counts): header and body of a retry arrive as the same bytes, however long its metadata is. Else
-    it is zeros after the header, which end every flatbuffer harmlessly.
+    Padding aligns the body to 8 bytes, so that the receiver can use its buffers in place. In a message with
+    metadata the padding is a metadata field before the real one (of a repeated field the last one counts), so
+    that header and body of a retry are the same bytes, whatever the length of its metadata. Otherwise it is
+    zeros after the header, which are harmless at the end of a flatbuffer.
     """
     parts: list[Bytes] = []
     if data.descriptor is not None:
@@ -89,17 +89,17 @@ def encode(data: FlightData) -> bytes:
 
 
 def split(value: object) -> tuple[object, Bytes | None]:
-    """Return a message without its body, and the body; any other message is whole."""
+    """Return a FlightData without its body, and the body; other messages are returned unchanged."""
     if isinstance(value, FlightData) and value.body is not None:
         return replace(value, body=None), value.body
     return value, None
 
 
 def join(value: object, body: Bytes | None) -> object:
-    """Return what `split` took apart.
+    """Return the message with its body; the inverse of `split`.
 
     Raises:
-        InvalidArgument: a body for a message that has none.
+        InvalidArgument: a body for a message type without one.
     """
     if body is None:
         return value
@@ -109,7 +109,7 @@ def join(value: object, body: Bytes | None) -> object:
 
 
 def _fill(size: int) -> bytes:
-    """Return a metadata field that brings `size` bytes to a multiple of 8; none if they are."""
+    """Return a metadata field that pads `size` bytes to a multiple of 8; empty if they are one."""
     missing = -size % _ALIGNMENT
     if missing < len(_TAG_METADATA) + 1 and missing:
         missing += _ALIGNMENT
@@ -118,7 +118,7 @@ def _fill(size: int) -> bytes:
 
 
 def _padding(others: int, header: int) -> int:
-    """Return how many zeros after a header bring what follows it to a multiple of 8."""
+    """Return the number of zero bytes after a header that align the body to 8 bytes."""
     for padding in range(_ALIGNMENT):
         size = header + padding
         if (others + len(_TAG_HEADER) + len(varint(size)) + size) % _ALIGNMENT == 0:
@@ -127,7 +127,7 @@ def _padding(others: int, header: int) -> int:
 
 
 def decode(raw: bytes) -> FlightData:
-    """Read a FlightData without copying: header, metadata and body are views of `raw`.
+    """Decode a FlightData without copying: header, metadata and body are views of `raw`.
 
     Unknown fields are skipped; of a repeated field the last one counts.
 

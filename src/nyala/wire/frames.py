@@ -1,8 +1,8 @@
-"""The bytes of the peer port: a 16-byte header, then what a `PeerBatch` says, then its messages.
+"""Frame format of the peer port: a 16-byte header, the fields of a `PeerBatch`, then its messages.
 
-Rules: pure. docs/internals/formats-wire.md shows the bytes; only this module packs or unpacks them, and
-`raft_bytes.py` the messages. A frame is checked whole (magic, version, length, CRC32C, ranges) before
-anything of it is used.
+No I/O. docs/internals/formats-wire.md describes the bytes; only this module encodes and decodes them, and
+`raft_bytes.py` the messages. A frame is validated completely (magic, version, length, CRC32C, ranges) before
+any of it is used.
 """
 
 import struct
@@ -33,14 +33,15 @@ FORMAT = FrameFormat(b"NYPF", 3, "peer port", "a frame")
 HEADER = struct.Struct("<4sBBHII")  # magic, version, kind, log_ms, payload bytes, CRC32C
 _LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
-"""The CRC covers the header up to itself, then the payload."""
+"""Header bytes that the CRC covers, which are those before it; it then covers the payload."""
 _BATCH = struct.Struct("<4Q5BI")
-"""hlc, wall clock, incarnation, epoch; bytes of sender, receiver, cluster id, address; groups left;
-messages."""
+"""hlc, wall clock, incarnation, epoch; lengths of sender, receiver, cluster id, address; number of groups
+left; number of messages.
+"""
 
 
 class FrameKind(IntEnum):
-    """HELLO opens a connection and names both ends; BATCH carries messages."""
+    """HELLO opens a connection and identifies both ends; BATCH carries messages."""
 
     HELLO = 1
     BATCH = 2
@@ -51,8 +52,8 @@ class PeerFrame:
     """One decoded frame.
 
     Attributes:
-        kind: what it is for.
-        cluster_id: of the sender; empty while it does not know it.
+        kind: of the frame.
+        cluster_id: of the sender; empty: unknown.
         batch: the messages; none in a HELLO.
     """
 
@@ -75,7 +76,7 @@ def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.
 def frame_parts(
     batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.BATCH
 ) -> list[bytes]:
-    """Return a frame in pieces, of which the large ones are the entries' own payloads: not copied.
+    """Return a frame as a list of buffers; the payloads of large entries are not copied.
 
     Args:
         batch: sender, receiver and messages.
@@ -107,7 +108,7 @@ def frame_parts(
 
 
 def _joined(parts: list[bytes]) -> list[bytes]:
-    """Join what stands between large pieces."""
+    """Join adjacent small buffers."""
     if sum(map(len, parts)) < _LARGE_BYTES or max(map(len, parts)) < _LARGE_BYTES:
         return [b"".join(parts)]
     made: list[bytes] = []
@@ -120,11 +121,11 @@ def _joined(parts: list[bytes]) -> list[bytes]:
 
 
 def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int:
-    """Return how many bytes follow a frame's header.
+    """Return the number of bytes after a frame's header.
 
     Raises:
-        Corrupt: not a frame's header, or a length over the limit.
-        BadVersion: a frame of a version that this build does not know.
+        Corrupt: not a frame header, or a length over the limit.
+        BadVersion: an unsupported frame version.
     """
     magic, version, _, _, length, _ = HEADER.unpack_from(header)
     FORMAT.check(magic, version)
@@ -133,10 +134,10 @@ def payload_bytes(header: bytes | bytearray | memoryview, max_bytes: int) -> int
 
 
 def decode_frame(raw: bytes | memoryview) -> PeerFrame:
-    """Return the frame in `raw`, which is one header and its payload, exactly; keeps no view of it.
+    """Decode `raw`, exactly one header and its payload; keeps no view of it.
 
     Raises:
-        Corrupt: damaged or malformed; the message says where. BadChecksum and BadVersion are its kinds.
+        Corrupt: damaged or malformed, or its subclasses BadChecksum and BadVersion; the message says where.
     """
     if len(raw) < HEADER.size:
         raise Corrupt(f"a frame of {len(raw)} bytes is shorter than its header")
@@ -157,9 +158,9 @@ def decode_frame(raw: bytes | memoryview) -> PeerFrame:
 
 
 def _batch(raw: bytes | memoryview, log_ms: int) -> tuple[str, PeerBatch, int]:
-    """Return the cluster id and the batch of a frame, and where they say that the frame ends.
+    """Return the cluster id and the batch of a frame, and the position of the end according to their lengths.
 
-    Its hybrid time may be any number: the receiver's clock bounds it, and names who sent it.
+    Any hybrid time is accepted: the receiver's clock bounds it, and its error names the sender.
     """
     hlc, wall_us, incarnation, epoch, *sizes, gone, count = _BATCH.unpack_from(raw, HEADER.size)
     at, texts, left, messages = HEADER.size + _BATCH.size, [], [], []

@@ -17,9 +17,9 @@ from nyala.common.errors import BadVersion, Corrupt
 
 SLAB_BYTES = 16 << 20
 KEPT = 4
-"""Slabs kept for reuse, beside those that are still referenced."""
+"""Number of slabs kept for reuse, beside those that are still referenced."""
 SMALL_BYTES = 64 << 10
-"""A smaller message has memory of its own: it would keep a whole slab."""
+"""Size, in bytes, below which a message has its own memory, because it would pin a whole slab."""
 _ALIGNMENT = 4096
 """Of what lies in a slab: a page, so that a disk may take it from there (env/direct.py)."""
 
@@ -96,7 +96,7 @@ class ReceiveBuffer:
 
         Args:
             count: bytes received into `room()`.
-            use: gets the bytes from the beginning of a frame on; returns how many of them it has used, 0: the
+            use: called with the bytes from the beginning of a frame on; returns how many it has used, 0: the
                 frame is not complete. May call `stop`. It keeps no view of the bytes.
         """
         if self._stopped:

@@ -1,8 +1,8 @@
-"""Header of an Arrow IPC message, read from its flatbuffer before Arrow allocates for it.
+"""Header of an Arrow IPC message, read from its flatbuffer before Arrow allocates memory for it.
 
-Arrow decompresses a body as soon as it reads a batch, and 12 kB of zstd can mean 400 MB; so whether
-a body is compressed is learned here first. Only fixed fields are read, with their bounds
-checked. The layout is Arrow's Message.fbs; nothing else of it is read.
+Arrow decompresses a body when it reads a batch, and 12 kB of zstd can expand to 400 MB; therefore compressed
+bodies are detected here first. Only fixed fields are read, with bounds checks. The layout is Arrow's
+Message.fbs.
 """
 
 import struct
@@ -23,13 +23,13 @@ _BATCH_LENGTH, _BATCH_COMPRESSION = 0, 3
 
 @dataclass(frozen=True, slots=True)
 class IpcHeader:
-    """The fixed facts of one message.
+    """Fixed fields of one message.
 
     Attributes:
         kind: SCHEMA, DICTIONARY_BATCH, RECORD_BATCH, or another number of Arrow's.
-        body_bytes: length of the body that belongs to it.
+        body_bytes: length of its body.
         rows: of a record batch; else 0.
-        compressed: whether a record batch's body is compressed.
+        compressed: True if the body of a record batch is compressed.
     """
 
     kind: int
@@ -39,10 +39,10 @@ class IpcHeader:
 
 
 def read_header(header: bytes | memoryview) -> IpcHeader:
-    """Read the facts of an IPC message from its flatbuffer.
+    """Read the fixed fields of an IPC message from its flatbuffer.
 
     Raises:
-        InvalidArgument: the bytes are no such flatbuffer, or it states a negative length.
+        InvalidArgument: not such a flatbuffer, or a negative length.
     """
     try:
         return _read(memoryview(header).cast("B"))
@@ -73,7 +73,7 @@ def _read(view: memoryview) -> IpcHeader:
 
 
 def _field(view: memoryview, table: int, number: int) -> int:
-    """Return where a field of a table stands, or 0 if the table lacks it."""
+    """Return the position of a table's field, or 0 if the table does not have it."""
     vtable = table - _I32.unpack_from(view, table)[0]
     if vtable < 0:
         raise struct.error(f"a table of fields stands at {vtable}")

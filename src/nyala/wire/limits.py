@@ -9,28 +9,31 @@ from nyala.common.errors import Unavailable
 
 MIB = 1 << 20
 MESSAGE_BYTES = 64 * MIB
-"""The same on every server and client, whatever their options: the largest row (1,000 columns of 64 KiB) and
-the largest entry on its way to a copy (`write_max_bytes`) fit, with what is around them."""
+"""Maximum size of a message, in bytes, the same on every server and client whatever their options: the
+largest row (1,000 columns of 64 KiB) and the largest entry sent to a copy (`write_max_bytes`) fit, with
+overhead.
+"""
 
 SILENCE_MS = 10_000
-"""The kernel closes a connection of either own port whose bytes are not acknowledged for this long."""
+"""Milliseconds after which the kernel closes a peer or stream connection with unacknowledged bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcLimits:
-    """Limits of gRPC on either side of a connection.
+    """gRPC limits of clients and servers.
 
     Attributes:
-        message_bytes: largest message sent or received (Kudu's rpc_max_message_size is 50 MiB,
-            gRPC's own limit 4 MiB); over it: TOO_LARGE, before the message is read whole.
-        concurrent_streams: calls in flight on one connection of a server; further ones wait.
-        metadata_bytes: headers and trailers of a call.
-        keepalive_ms: a connection with calls in flight is probed after so long without traffic.
-        keepalive_timeout_ms: and is given up when the probe is not answered within this time.
-        connect_timeout_ms: for a connection to be made.
-        reconnect_max_ms: longest pause between two attempts to connect.
-        unread_ms: a stream whose reader takes nothing for so long is ended; that of our own clients sooner.
-        resolve_again_ms: a name that led nowhere is looked up again after so long, and may lead elsewhere.
+        message_bytes: maximum message sent or received (Kudu's rpc_max_message_size is 50 MiB, gRPC's default
+            4 MiB); above it TOO_LARGE, before the message is received completely.
+        concurrent_streams: maximum calls in flight on one connection of a server; others wait.
+        metadata_bytes: maximum headers and trailers of a call.
+        keepalive_ms: time without traffic after which a connection with calls in flight is probed.
+        keepalive_timeout_ms: time without an answer to a probe after which the connection is closed.
+        connect_timeout_ms: maximum time to connect.
+        reconnect_max_ms: maximum backoff between two attempts to connect.
+        unread_ms: time after which a stream whose reader reads nothing is ended; nyala's clients end it
+            sooner.
+        resolve_again_ms: time after which a name whose address failed is resolved again.
     """
 
     message_bytes: int = MESSAGE_BYTES
@@ -45,10 +48,10 @@ class RpcLimits:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
-        """Send something within the block, unless the reader takes nothing for too long.
+        """Bound the time of a send within the block, which waits while the reader reads nothing.
 
         Raises:
-            Unavailable: it did; what its stream holds is to be let go.
+            Unavailable: the time is over; the caller releases the resources of the stream.
         """
         try:
             async with asyncio.timeout(self.unread_ms / 1000):
@@ -71,17 +74,17 @@ class RpcLimits:
         ]
 
     def server_options(self) -> list[tuple[str, int]]:
-        """Options of a gRPC server. Two servers never share a port."""
+        """Options of a gRPC server, with SO_REUSEPORT off: two servers never share a port."""
         return [
             *self._common(),
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", self.concurrent_streams),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", self.keepalive_ms // 2),
-            ("grpc.http2.max_ping_strikes", 0),  # keepalive of many streams is no abuse
+            ("grpc.http2.max_ping_strikes", 0),  # many streams' pings are no abuse
         ]
 
     def channel_options(self) -> list[tuple[str, int]]:
-        """Options of a gRPC channel. No proxy of the environment stands between servers."""
+        """Options of a gRPC channel; proxies of the environment (http_proxy) are not used."""
         return [
             *self._common(),
             ("grpc.enable_http_proxy", 0),
@@ -98,15 +101,15 @@ class PeerLimits:
     """Limits of the peer port.
 
     Attributes:
-        frame_bytes: largest frame accepted; must hold the largest entry and its message.
-        batch_bytes: a batch with more entry bytes than this is cut into several frames.
-        send_buffer_bytes: per lane and peer; what does not fit is dropped.
-        connections: accepted at a time; further ones are closed at once.
-        connect_timeout_ms: for a connection to be made.
-        backoff_max_ms: longest pause after a failed attempt; below the election timeout.
-        good_connection_ms: one that lived so long ends the growth of the pauses.
-        hello_ms: an accepted connection that has not said by then who it is, is closed.
-        silence_ms: a connection whose bytes are not acknowledged for so long is given up.
+        frame_bytes: maximum frame accepted; must exceed the largest entry and its message.
+        batch_bytes: entry bytes of a batch above which it is split into several frames.
+        send_buffer_bytes: send buffer per lane and peer; frames that do not fit are dropped.
+        connections: maximum accepted connections; others are closed at once.
+        connect_timeout_ms: maximum time to connect.
+        backoff_max_ms: maximum backoff after a failed attempt; below the election timeout.
+        good_connection_ms: lifetime of a connection after which the backoff is reset.
+        hello_ms: time after which an accepted connection without a HELLO is closed.
+        silence_ms: time with unacknowledged bytes after which a connection is closed.
     """
 
     frame_bytes: int = 64 * MIB

@@ -1,6 +1,6 @@
 """Every remote method of the public port as a constant, derived from the `.proto` descriptors.
 
-Rules: constants only. A method that no server has yet has no constant.
+A method that no server implements has no constant.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The accepting end of the peer port: reads frames, checks them, hands batches to the replica host.
 
-Whatever is wrong with a connection's bytes ends that connection and nothing else.
+An error in the bytes of a connection closes only that connection.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class PeerServer:
     """Accepts connections of peers.
 
     Args:
-        uuid: of this server; frames for another are refused (its address may be ours now).
-        cluster_id: of this server; empty while unknown, which fits any.
+        uuid: of this server; frames for another are refused (that server may have had this address).
+        cluster_id: of this server; empty: unknown, which matches any.
         handler: gets each batch, on the loop.
         limits: of frames and connections.
         metrics: where refusals are counted, by their reason.

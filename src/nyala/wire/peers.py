@@ -43,7 +43,7 @@ class PeerTransport:
 
     Args:
         env: clock, randomness and tasks.
-        cluster_id: asked at each connection; empty while unknown, which fits any.
+        cluster_id: called at each connection; empty: unknown, which matches any.
         limits: of frames, buffers and connections.
         metrics: of this process.
     """
@@ -116,7 +116,7 @@ class PeerTransport:
 def split_batch(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[ConnectionClass, PeerBatch]]:
     """Yield the frames of a batch: by lane, in order within a lane, large ones in pieces.
 
-    One without messages says that the sender lives: it is a frame too.
+    A batch without messages is a heartbeat of the sender: it becomes a frame too.
     """
     lanes: dict[ConnectionClass, list[tuple[TabletId, AnyMessage]]] = {
         ConnectionClass.CONTROL: [],

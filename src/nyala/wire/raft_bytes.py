@@ -1,8 +1,8 @@
-"""Raft messages as the bytes within a frame of the peer port, packed by hand: they are most of all traffic.
+"""Encoding of Raft messages within a frame of the peer port; hand-written, as they are most of the traffic.
 
-Rules: pure. docs/internals/formats-wire.md shows the bytes; only this module packs or unpacks them. Each
-kind of message has the same fixed part; what a kind has no use for is 0. Reading checks
-kinds, flags and numbers; what runs past the end of the bytes shows in the position returned.
+No I/O. docs/internals/formats-wire.md describes the bytes; only this module encodes and decodes them. All
+kinds of messages have the same fixed part; unused fields are 0. Decoding validates kinds, flags and numbers;
+the caller detects truncation by the returned position.
 """
 
 import struct
@@ -25,11 +25,11 @@ from nyala.raft.messages import (
 )
 
 MAX_NUMBER = 1 << 62
-"""Largest term, index or round of a message; a higher term would leave too few for elections to come."""
+"""Maximum term, index or round of a message; a higher term would leave too few terms for later elections."""
 _MESSAGE = struct.Struct("<BBBxI8Q")
-"""Kind, flags, bytes of the group's name, entries; term, hlc, op (term, index), four numbers."""
+"""Kind, flags, length of the group id, number of entries; term, hlc, op id (term, index), four numbers."""
 _ENTRY = struct.Struct("<3QIB")
-"""Term, index, stamp, bytes of the payload, kind."""
+"""Term, index, timestamp, length of the payload, kind."""
 _ENTRY_KINDS = {int(k): k for k in EntryKind}
 
 
@@ -51,16 +51,16 @@ class _Flag(IntFlag):
     OFFERS_SUFFIX = 16
 
 
-# Plain numbers: arithmetic on members of an enumeration costs more than all the rest here.
+# Plain numbers: arithmetic on members of an enumeration would dominate the cost here.
 _YES, _PRE, _OVERRIDE, _QUIESCE, _OFFERS_SUFFIX = (int(f) for f in _Flag)
 _APPEND, _REPLY, _SUFFIX = int(_Kind.APPEND_ENTRIES), int(_Kind.APPEND_REPLY), int(_Kind.SUFFIX)
 _MAX_FLAGS = 2 * _OFFERS_SUFFIX - 1
 _OF_APPEND = _PRE
-"""In AppendEntries: `acknowledged`; in its answer: `lost`. Builds that know neither ignore it there."""
+"""Flag: `acknowledged` of AppendEntries, `lost` of its response. Builds that do not know it ignore it."""
 
 
 def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
-    """Append the bytes of a message to `parts`.
+    """Append the encoded message to `parts`.
 
     Args:
         parts: appended to.
@@ -118,9 +118,9 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
 def unpack(
     raw: bytes | memoryview, at: int, sender: ServerUuid, to: ServerUuid
 ) -> tuple[TabletId, AnyMessage, int]:
-    """Return the group and the message at a position, and where the next one stands.
+    """Decode the group and the message at a position; also returns the position of the next message.
 
-    That may lie behind the end of the bytes: then they were cut, and what is returned means nothing.
+    If that position is behind the end of the bytes, they were truncated and the result is meaningless.
 
     Args:
         raw: received bytes.
@@ -129,7 +129,7 @@ def unpack(
         to: uuid of the receiving server.
 
     Raises:
-        Corrupt: a number beyond what any group reaches in its life.
+        Corrupt: a number above `MAX_NUMBER`.
         ValueError, struct.error: malformed.
     """
     kind, flags, name, count, term, hlc, op_term, op_index, *numbers = _MESSAGE.unpack_from(raw, at)
@@ -173,7 +173,7 @@ def unpack(
 def _election_message(
     kind: _Kind, sender: ServerUuid, to: ServerUuid, term: int, hlc: int, op: OpId, flags: int
 ) -> AnyMessage:
-    """Return a message of an election."""
+    """Return an election message."""
     if kind is _Kind.REQUEST_VOTE:
         return RequestVote(
             sender=sender, to=to, term=term, hlc=hlc, last=op, pre=bool(flags & _PRE),
@@ -190,7 +190,7 @@ def _election_message(
 
 
 def _entries(raw: bytes | memoryview, at: int, count: int) -> tuple[tuple[Entry, ...], int, int]:
-    """Return the entries at a position, where what follows stands, and their largest term or index."""
+    """Return the entries at a position, the position after them, and their largest term or index."""
     largest = 0
     found = []
     for _ in range(count):

@@ -1,15 +1,15 @@
-"""Pauses between retries. Randomness is `env`'s: two simulated runs of one seed pause equally."""
+"""Backoff between retries. Randomness is `env`'s, so that simulated runs of one seed are the same."""
 
 import random
 
 
 class Backoff:
-    """Pauses that grow, with jitter, so that many clients do not return at one moment.
+    """Exponential backoff with jitter, so that many clients do not retry at the same moment.
 
     Args:
         rng: `env.random`.
         initial_ms: upper bound of the first pause.
-        max_ms: upper bound of any.
+        max_ms: upper bound of any pause.
     """
 
     def __init__(self, rng: random.Random, initial_ms: int = 10, max_ms: int = 1000) -> None:
@@ -20,11 +20,11 @@ class Backoff:
         self._bound_ms = initial_ms
 
     def next_ms(self) -> int:
-        """Return the next pause: between half and the whole of a bound that doubles."""
+        """Return the next pause: between 50% and 100% of a bound that doubles each time."""
         bound = self._bound_ms
         self._bound_ms = min(2 * bound, self._max_ms)
         return self._rng.randint((bound + 1) // 2, bound)
 
     def reset(self) -> None:
-        """Begin anew, after a success."""
+        """Reset the bound after a success."""
         self._bound_ms = self._initial_ms

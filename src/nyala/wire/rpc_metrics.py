@@ -1,4 +1,4 @@
-"""Metrics of a server's calls. The clock is the environment's."""
+"""Metrics of a server's RPCs, timed by the clock of `env`."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -11,8 +11,8 @@ class RpcMetrics:
     """Counters of the public port.
 
     Args:
-        clock: gives the time that calls take.
-        registry: where `/metrics` finds them; one RpcMetrics per registry.
+        clock: measures the duration of calls.
+        registry: exposed by `/metrics`; one RpcMetrics per registry.
     """
 
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
@@ -28,12 +28,12 @@ class RpcMetrics:
         self._active = Gauge("nyala_rpc_active", "Calls in flight.", registry=registry)
 
     def begin(self) -> int:
-        """Count a call in and return its start in monotonic microseconds."""
+        """Record the start of a call; return its start in monotonic microseconds."""
         self._active.inc()
         return self._clock.monotonic_us()
 
     def end(self, method: str, code: str, start_us: int) -> None:
-        """Count a call out. `code` is OK, CANCELLED or the error's code.
+        """Record the end of a call.
 
         Args:
             method: one of `wire.methods`.

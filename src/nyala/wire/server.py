@@ -1,7 +1,7 @@
-"""The public port: one gRPC server that carries every handler, with health and reflection; streams beside it.
+"""The public port: one gRPC server for every handler, health and reflection; starts the stream port as well.
 
-Rules: handlers are plain async methods (`env/rpc.py`) and know nothing of gRPC. Each call passes
-through `_Call`, which decodes, counts, logs, and turns errors into statuses; none ends the process.
+Handlers are plain async methods (`env/rpc.py`) without gRPC. `_Call` wraps each call: it decodes, counts,
+logs, and converts errors to statuses; no error of a handler ends the process.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ class GrpcServer:
     """Serves handlers on one address.
 
     Args:
-        handlers: what each method does.
+        handlers: by method.
         address: host:port, loopback only; port 0 picks a free one.
         limits: of messages and connections.
-        metrics: where calls are counted; None: nowhere.
+        metrics: of calls; None: none.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class GrpcServer:
         self._server: Any = None
         self._health = health.aio.HealthServicer()
         self.address = address
-        """Where the server listens: the port that was picked, once started."""
+        """Listen address; with the actual port once started."""
 
     async def start(self) -> str:
         """Bind and serve; return the address.
@@ -83,14 +83,14 @@ class GrpcServer:
         return self.address
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell gRPC's health service whether clients should come here."""
+        """Set the status that gRPC's health service reports to clients."""
         state = health_pb2.HealthCheckResponse
         value = state.SERVING if serving else state.NOT_SERVING
         for service in ["", *_by_service(self._handlers)]:
             await self._health.set(service, value)
 
     async def stop(self, grace_ms: int = 1000) -> None:
-        """Refuse new calls, let those in flight end within `grace_ms`, then cancel them."""
+        """Reject new calls, wait up to `grace_ms` for those in flight, then cancel them."""
         if self._server is not None:
             await self._health.enter_graceful_shutdown()
             await asyncio.gather(self._server.stop(grace_ms / 1000), self._streams.stop(grace_ms))
@@ -113,7 +113,7 @@ def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
 
 
 class _Call:
-    """One method as gRPC calls it: bytes in, bytes out, every error a status."""
+    """gRPC adapter of one method: bytes in, bytes out, errors as statuses."""
 
     def __init__(
         self,

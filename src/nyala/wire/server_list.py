@@ -1,8 +1,8 @@
-"""The list of tablet servers, kept by the masters and cached by clients and servers.
+"""The list of tablet servers, maintained by the masters and cached by clients and servers.
 
-Every change of a server's entry makes the next version of the list. An update says after which version it
-counts; a copy takes it only if it has that one, or if the update holds the whole list. So a copy that missed
-something never skips it: it tells the version that it has, and gets what it lacks. On the loop only.
+Every change of an entry increments the version of the list. An update names the version on which it is based;
+a copy applies it only if it has that version or if the update is a full list, so that no change is skipped. A
+copy requests updates with its own version. Used on the loop only.
 """
 
 from nyala.common.ids import ServerUuid
@@ -13,8 +13,8 @@ class ServerList:
     """The list, or a copy of it.
 
     Attributes:
-        incarnation: of the catalog whose list it is; empty: of none yet.
-        version: of the last change that it has.
+        incarnation: of the catalog of the list; empty: none yet.
+        version: of the last change applied.
     """
 
     def __init__(self) -> None:
@@ -31,18 +31,18 @@ class ServerList:
         return [self._servers[uuid] for uuid in sorted(self._servers)]
 
     def put(self, server: pb.ListedServer) -> None:
-        """Take a changed entry; the version becomes at least its own."""
+        """Apply a changed entry; the version becomes at least the entry's."""
         known = self._servers.get(ServerUuid(server.uuid))
         assert known is None or server.version >= known.version, f"{server} after {known}"
         self._servers[ServerUuid(server.uuid)] = server
         self.version = max(self.version, server.version)
 
     def update(self, incarnation: str, known: pb.ListVersion) -> pb.ServerListUpdate | None:
-        """Return what a copy lacks; None: nothing.
+        """Return the update for a copy; None: it is up to date.
 
         Args:
             incarnation: of this list.
-            known: what the copy has. Of another list, or newer than this one: it gets the whole list.
+            known: version of the copy. If it is of another incarnation or newer, the update is the full list.
         """
         after = known.version if known.incarnation == incarnation else 0
         if after == self.version and known.incarnation == incarnation:
@@ -55,7 +55,7 @@ class ServerList:
         )
 
     def take(self, update: pb.ServerListUpdate) -> bool:
-        """Take an update; False: it does not follow what is here, or is older, and nothing changed."""
+        """Apply an update; False, without a change, if it is older or based on another version."""
         full = update.after == 0
         if not update.incarnation or (update.incarnation != self.incarnation and not full):
             return False
@@ -72,5 +72,5 @@ class ServerList:
 
     @property
     def known(self) -> pb.ListVersion:
-        """Version to request an update with."""
+        """Version of this copy, for a request of an update."""
         return pb.ListVersion(incarnation=self.incarnation, version=self.version)

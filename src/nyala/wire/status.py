@@ -1,8 +1,10 @@
-"""Errors to and from gRPC statuses: the code chooses the status, an `Error` carries the rest.
+"""Conversion of errors to and from gRPC statuses.
 
-The Error is in the trailing metadata under `nyala-error-bin`. A client that does not know it
-(any Arrow Flight client) reads the status text, which is the same sentence. Nothing of an
-unexpected exception leaves the server but its method's name.
+The status is chosen by the error's code; an `Error` message carries the rest.
+
+The `Error` is in the trailing metadata, key `nyala-error-bin`. Clients that do not know it (any Arrow Flight
+client) read the status text, which is the error's message. Of an unexpected exception only the name of the
+method is sent.
 """
 
 import logging
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 
 METADATA_KEY = "nyala-error-bin"
 MAX_MESSAGE_BYTES = 1000
-"""Text and Error together stay far below the 8 KiB of metadata that a gRPC client accepts."""
+"""Maximum text of an error, in bytes; text and `Error` stay far below the 8 KiB that gRPC clients accept."""
 MAX_DETAIL_BYTES = 300
 MAX_DETAILS = 6
 
@@ -56,12 +58,12 @@ STATUS: dict[str, grpc.StatusCode] = {
     "NOT_READY": _Code.DEADLINE_EXCEEDED,
     "CORRUPT": _Code.DATA_LOSS,
 }
-"""gRPC's status of each code; any other code is INTERNAL."""
+"""gRPC status by error code; other codes are INTERNAL."""
 
 _FOREIGN: dict[grpc.StatusCode, type[NyalaError]] = {
     _Code.UNAVAILABLE: Unavailable,
     _Code.CANCELLED: Unavailable,
-    _Code.INTERNAL: Unavailable,  # gRPC's own, as a connection dies; our servers' errors carry their code
+    _Code.INTERNAL: Unavailable,  # gRPC's own, of a lost connection
     _Code.DEADLINE_EXCEEDED: TimedOut,
     _Code.RESOURCE_EXHAUSTED: Throttled,
     _Code.NOT_FOUND: NotFound,
@@ -82,9 +84,9 @@ def _clip(text: str, limit_bytes: int) -> str:
 
 
 def to_proto(err: NyalaError) -> Error:
-    """Return the message that carries an error; long texts are cut: metadata must stay small.
+    """Return the `Error` message of an error; long texts are truncated, because metadata is limited.
 
-    That a request of the server's own was not sent says nothing of the one that it answers.
+    `not sent` of a request made by this server is not passed on: it does not apply to the client's request.
     """
     sent = {k: v for k, v in err.details.items() if k not in NOT_SENT}
     details = sorted(sent.items())[:MAX_DETAILS]
@@ -96,18 +98,18 @@ def to_proto(err: NyalaError) -> Error:
 
 
 def from_proto(error: Error) -> NyalaError:
-    """Return the error that a message carries, of its own class."""
+    """Return the error of an `Error` message, with its class."""
     made = from_code(error.code, error.message, dict(error.details))
     made.answered = True
     return made
 
 
 def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
-    """Return what a caller may learn of an exception; an unexpected one is logged with its stack.
+    """Return the error to send to the caller; an unexpected exception is logged with its traceback.
 
     Args:
-        err: what a handler raised.
-        doing: the method's name, for the log and the caller.
+        err: raised by a handler.
+        doing: name of the method, for the log and the caller.
     """
     if isinstance(err, NyalaError):
         return err
@@ -116,7 +118,7 @@ def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
 
 
 def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Return the gRPC status, its text and the trailing metadata of an error."""
+    """Return the gRPC status, status text and trailing metadata of an error."""
     carried = to_proto(err)
     text = f"{carried.message} [{err.code}]"
     trailer = ((METADATA_KEY, carried.SerializeToString()),)
@@ -124,7 +126,7 @@ def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, b
 
 
 def carried(raw: bytes, address: str) -> NyalaError:
-    """Return the error in the bytes of an `Error` that the server at an address sent."""
+    """Return the error in an encoded `Error` from the server at an address."""
     try:
         return from_proto(Error.FromString(raw))
     except DecodeError:
@@ -132,12 +134,12 @@ def carried(raw: bytes, address: str) -> NyalaError:
 
 
 def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> NyalaError:
-    """Return the error behind a failed call.
+    """Return the error of a failed call.
 
     Args:
-        err: what grpc raised.
-        address: who was called, for the message.
-        method: `package.Service/Method`, for the message.
+        err: raised by gRPC.
+        address: of the server, for the error message.
+        method: `package.Service/Method`, for the error message.
     """
     for key, value in err.trailing_metadata() or ():
         if key == METADATA_KEY:
@@ -157,7 +159,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
         )
     if err.code() is _Code.DEADLINE_EXCEEDED:
         return TimedOut(f"no response from {address} to {method} before the deadline")
-    if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # so gRPC says it now and then
+    if err.code() is _Code.UNAVAILABLE or "Stream removed" in text:  # gRPC's rare form of it
         details = NOT_SENT if "failed to connect to all addresses" in text else None
         return Unavailable(
             f"the server at {address} cannot be reached: {_clip(text, 300)}", details

@@ -1,7 +1,6 @@
-"""`Shape.ASK` on the stream port, both ends: a request is handled where it is read, an answer sent at once.
+"""`Shape.ASK` on the stream port, both ends: requests are handled in the read callback, without tasks.
 
-No tasks and no queues: a look-up of one row goes this way, and they would be most of its price. On the
-loop only.
+Tasks and queues would dominate the cost of a look-up of one row. Used on the loop only.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind
 
 MAX_IN_FLIGHT = 64
-"""Requests of one stream that are not answered; no more are read meanwhile."""
+"""Maximum unanswered requests of one stream; above it no more are read."""
 
 
 class AskingEnd(StreamEnd):
@@ -25,7 +24,7 @@ class AskingEnd(StreamEnd):
 
     Args:
         max_bytes: largest frame accepted.
-        take: gets each frame, and at the end None.
+        take: called with each frame, and with None at the end.
     """
 
     def __init__(self, max_bytes: int, take: Callable[[StreamFrame | None], None]) -> None:
@@ -33,11 +32,11 @@ class AskingEnd(StreamEnd):
         self._take = take
 
     def heard(self, frame: StreamFrame) -> None:
-        """Hand the frame on."""
+        """Pass the frame to `take`."""
         self._take(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that nothing more comes."""
+        """Report the end of the stream."""
         super().connection_lost(exc)
         self._take(None)
 
@@ -46,11 +45,11 @@ class Asker:
     """The asking end; see `env.asking.Asking`.
 
     Args:
-        address: whom it asks, for messages.
-        method: what.
+        address: of the server, for error messages.
+        method: of the requests.
         hear: see `Hear`.
-        connect: makes the connection.
-        lost: called when the server was not the one that was meant.
+        connect: opens the connection.
+        lost: called when the server rejects the stream as Unavailable.
     """
 
     def __init__(
@@ -148,9 +147,9 @@ class Answerer:
 
     Args:
         connection: of the stream.
-        method: what is asked.
-        handler: answers.
-        ended: called once, with what went wrong, or None.
+        method: of the requests.
+        handler: of the method.
+        ended: called once, with the error or None.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class Answerer:
         self._last = self._over = False
 
     def take(self, frame: StreamFrame) -> None:
-        """Take a request, or the end of them."""
+        """Handle a request, or the end of the requests."""
         if self._over:
             return
         if frame.kind is StreamFrameKind.END:
@@ -211,5 +210,5 @@ class Answerer:
             self._ended(why)
 
     def lost(self) -> None:
-        """The connection is lost: what is answered goes nowhere."""
+        """Handle the loss of the connection: later responses are dropped."""
         self._over = True

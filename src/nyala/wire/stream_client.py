@@ -1,4 +1,4 @@
-"""The calling end of the stream port: streams of one connection each, found by way of the public port."""
+"""Client of the stream port: one connection per stream; the port is found by a call to the public port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,11 +22,11 @@ Find = Callable[[str], Awaitable[FindStreamsResponse]]
 
 
 class StreamClient:
-    """The streams of one process.
+    """Streams of one process.
 
     Args:
-        limits: of messages, and how long a connection may take.
-        find: asks a public port where its streams go.
+        limits: of messages, and the time-out of connecting.
+        find: requests a server's stream port from its public port.
     """
 
     def __init__(self, limits: RpcLimits, find: Find) -> None:
@@ -71,7 +71,7 @@ class StreamClient:
             end.fail(_closed(address))
 
     async def close(self) -> None:
-        """End all streams, as Unavailable."""
+        """End all streams with Unavailable."""
         self._closed = True
         for end in list(self._open):
             end.fail(Unavailable("the connection was closed by this side"))

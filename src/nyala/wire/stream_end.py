@@ -16,7 +16,7 @@ QUEUED_BYTES = 8 << 20
 UNSENT_BYTES = 4 << 20
 """Limit of bytes not sent yet; above it `send` waits."""
 LINGER_S = 5.0
-"""After `finish`, the other end may take so long to close the connection."""
+"""Time, in seconds, that the other end has to close the connection after `finish`."""
 
 
 class StreamEnd(asyncio.BufferedProtocol):
@@ -27,7 +27,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         slabs: allocates the buffers of bodies.
 
     Attributes:
-        failure: why no further frame comes, if no frame told it; None while the stream is open.
+        failure: why no further frame comes, unless a frame gave the reason; None while the stream is open.
         max_bytes: as given.
     """
 
@@ -88,7 +88,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         """Return the next frame.
 
         Raises:
-            NyalaError: there is none to come; see `failure`.
+            NyalaError: no further frame comes; see `failure`.
         """
         while not self._frames:
             if self.failure is not None:

@@ -1,7 +1,7 @@
-"""The bytes of the stream port: frames of a 24-byte header, a message and, with a batch, its body.
+"""Frame format of the stream port: a 24-byte header, a message and, with a batch, its body.
 
-Rules: pure. docs/internals/formats-wire.md shows the bytes; only this module packs or unpacks them. The
-body stands apart so that it can be sent from where it lies and received where it stays.
+No I/O. docs/internals/formats-wire.md describes the bytes; only this module encodes and decodes them. The
+body is separate, so that it is sent from its buffers and received into its final place.
 """
 
 import struct
@@ -14,7 +14,7 @@ from nyala.wire.framing import FrameFormat, ReceiveBuffer, Slabs
 
 FORMAT = FrameFormat(b"NYSF", 1, "stream port", "a stream's frame")
 HEADER = struct.Struct("<4sBBBxIIQ")
-"""Magic, version, kind, 1 if a body follows; bytes of the message, 0, bytes of the body."""
+"""Magic, version, kind, 1 if a body follows; length of the message, 0, length of the body."""
 TICKET_BYTES = 16
 BUFFER_BYTES = 32 << 10
 """Receive buffer of headers and messages; larger while a message needs more."""
@@ -37,7 +37,7 @@ class StreamFrame:
     """One frame.
 
     Attributes:
-        kind: what it is for.
+        kind: of the frame.
         message: by the method's codec, without the body; of an ERROR an `Error`.
         body: of a `FlightData` that has one.
     """
@@ -62,11 +62,11 @@ def frame_head(kind: StreamFrameKind, message: bytes, body_bytes: int | None) ->
 def read_header(
     raw: bytes | memoryview | bytearray, max_bytes: int
 ) -> tuple[StreamFrameKind, int, int | None]:
-    """Return the kind of a frame, the bytes of its message and those of its body; None: it has none.
+    """Return the kind of a frame, the length of its message and that of its body; None: no body.
 
     Raises:
-        Corrupt: not a frame's header, or sizes over the limit.
-        BadVersion: of a version that this build does not know.
+        Corrupt: not a frame header, or sizes over the limit.
+        BadVersion: an unsupported version.
     """
     magic, version, kind, has, size, zero, body = HEADER.unpack_from(raw)
     FORMAT.check(magic, version)
@@ -86,7 +86,7 @@ def read_open(message: bytes) -> tuple[bytes, str]:
     """Return ticket and path of an OPEN frame.
 
     Raises:
-        Corrupt: it is too short, or the path is no text.
+        Corrupt: it is too short, or the path is not UTF-8.
     """
     try:
         path = message[TICKET_BYTES:].decode()
@@ -103,7 +103,7 @@ class FrameReader:
     Args:
         max_bytes: largest frame accepted.
         slabs: allocates the memory of bodies.
-        heard: gets each frame; may call `stop`.
+        heard: called with each frame; may call `stop`.
     """
 
     def __init__(self, max_bytes: int, slabs: Slabs, heard: Callable[[StreamFrame], None]) -> None:

@@ -1,8 +1,8 @@
-"""The accepting end of the stream port: the streams of nyala's own clients, past HTTP/2.
+"""Server of the stream port: streams of nyala's own clients, without HTTP/2.
 
-The same handlers answer here and on the public port. Whatever is wrong with a connection's bytes ends that
-connection and nothing else. Which port it is, and the ticket without which nothing is served, a client asks
-at the public port (`StreamService.Find`).
+The same handlers serve this port and the public port. An error in the bytes of a connection closes only that
+connection. Clients request the port, and the ticket required to use it, at the public port
+(`StreamService.Find`).
 """
 
 import asyncio
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 CONNECTIONS = 1024
 OPEN_S = 5.0
-"""A connection that has not said by then what it wants is closed."""
+"""Time, in seconds, after which a connection without an OPEN frame is closed."""
 
 
 class StreamServer:
-    """Serves the streaming ones of some handlers.
+    """Serves the streaming methods among some handlers.
 
     Args:
-        handlers: what each method does.
+        handlers: by method.
         limits: of messages.
-        metrics: where calls are counted; None: nowhere.
+        metrics: of calls; None: none.
     """
 
     def __init__(self, handlers: Handlers, limits: RpcLimits, metrics: RpcMetrics | None) -> None:
@@ -56,7 +56,7 @@ class StreamServer:
         self._port = await self.connections.listen(lambda: ServerStream(self), host, 0)
 
     async def find(self, _request: pb.FindStreamsRequest) -> pb.FindStreamsResponse:
-        """Return the port, and the ticket for it."""
+        """Return the port and its ticket."""
         return pb.FindStreamsResponse(port=self._port, ticket=self.ticket)
 
     async def stop(self, grace_ms: int) -> None:

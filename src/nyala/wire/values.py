@@ -1,4 +1,4 @@
-"""The bytes of a few values (defaults, literals, keys): an uncompressed Arrow IPC stream of one column."""
+"""Encoding of a few values (defaults, literals, keys): an uncompressed Arrow IPC stream of one column."""
 
 import pyarrow as pa
 
@@ -7,7 +7,7 @@ from nyala.wire.flight import read_batch, read_schema, split_message
 from nyala.wire.ipc_header import read_header
 
 MAX_VALUES_BYTES = 4 << 20
-"""Of the literals of one predicate leaf, or of one default."""
+"""Maximum size, in bytes, of the literals of one predicate leaf, or of one default."""
 
 
 def array_to_ipc(values: pa.Array) -> bytes:
@@ -24,7 +24,7 @@ def array_from_ipc(stored: bytes) -> pa.Array:
     """Return the column of an Arrow IPC stream, validated.
 
     Raises:
-        InvalidArgument: damaged bytes, a compressed body, or not one column in one batch.
+        InvalidArgument: invalid bytes, a compressed body, or not one column in one batch.
         TooLarge: over MAX_VALUES_BYTES.
     """
     if len(stored) > MAX_VALUES_BYTES:
@@ -44,12 +44,12 @@ def array_from_ipc(stored: bytes) -> pa.Array:
 
 
 def value_to_ipc(value: pa.Scalar | None) -> bytes:
-    """Return the bytes of one value, a null or not; none for None."""
+    """Return the encoding of one value, which may be a null; empty for None."""
     return b"" if value is None else array_to_ipc(pa.array([value], value.type))
 
 
 def value_from_ipc(stored: bytes, column: str, kind: pa.DataType) -> pa.Scalar | None:
-    """Return a column's default from its bytes; the inverse of `value_to_ipc`.
+    """Decode a column's default; the inverse of `value_to_ipc`.
 
     Args:
         stored: bytes; empty: no default.
