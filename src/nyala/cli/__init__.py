@@ -1,1 +1,1 @@
-"""The command line: a tree of groups and verbs, each a thin face over what the rooms below do."""
+"""The command line: thin commands over `nyala.client`, `nyala.operate` and `nyala.offline`."""

@@ -1,4 +1,4 @@
-"""`nyala cluster ksck`: is every server and replica there, and does each group have one leader?"""
+"""`nyala cluster ksck`: check the health of all servers and replicas."""
 
 import json
 from dataclasses import astuple
@@ -13,7 +13,7 @@ app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
 @app.callback()
 def _group() -> None:
-    """The cluster as a whole."""
+    """Commands for the whole cluster."""
 
 
 @app.command("ksck")
@@ -28,7 +28,7 @@ def ksck(
     ] = 3600,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Check the cluster; exit status 0 and OK, or 1 and every problem in words."""
+    """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.operate.ksck import check

@@ -1,7 +1,7 @@
-"""The parent of servers: imports what they need, then forks them (`nyala.testing.forkserver` says why).
+"""Parent process of servers: imports what they need, then forks them; see `nyala.testing.forkserver`.
 
-Prints `READY` once everything is imported; then for each line of standard input, a JSON list of `Job`s,
-forks them, writes their pid files and prints `READY` again. Ends with its input.
+Prints `READY` once everything is imported; then for each line of standard input, a JSON list of `Job`s, forks
+them, writes their pid files and prints `READY` again. Exits at the end of its input.
 """
 
 import gc
@@ -17,7 +17,7 @@ from nyala.testing.processes import write_pid_file
 
 
 def main() -> None:
-    """Import, then fork what is asked for."""
+    """Import, then fork the servers of each line of jobs."""
     from nyala.cli.servers import block_pandas
 
     block_pandas()
@@ -25,8 +25,8 @@ def main() -> None:
     from nyala.cli.main import app
 
     gc.collect()
-    gc.freeze()  # what is there is shared by all: no collection writes to it
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that end
+    gc.freeze()  # shared memory: no collection writes to it
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     os.write(1, READY)
     for line in sys.stdin.buffer:
         for job in msgspec.json.decode(line, type=list[Job]):
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _detach(job: Job) -> None:
-    """Make this process a server's: a session, a folder, a log and a name of its own."""
+    """Turn this forked process into a server's: new session, working directory, log and process name."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     os.chdir(job.dir)

@@ -1,4 +1,4 @@
-"""`nyala fs format | dump uuid | check | lower_clock`: the data directory of a server that does not run."""
+"""`nyala fs format | dump uuid | check | lower_clock`: the data directory of a stopped server."""
 
 import json
 from enum import StrEnum
@@ -33,7 +33,7 @@ def format_directory(
     ] = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make an empty directory that of a new server. One that is not empty is refused."""
+    """Format an empty directory as the data directory of a new server; any other is rejected."""
     from nyala.common.ids import ServerUuid
     from nyala.datadir.instance import format_instance
     from nyala.env.clock import random_id, system_random
@@ -71,7 +71,7 @@ def dump_uuid(dir: ServerDir) -> None:
 @app.command("check")
 @verb
 def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
-    """Check what stands in a data directory; exit status 0 and OK, or 1 and every problem in words."""
+    """Check the files of a data directory; exit status 0 and OK, or 1 and a message for every problem."""
     from nyala.common.ids import TabletId
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
@@ -107,7 +107,7 @@ def lower_clock(
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Lower a hybrid clock that is far ahead, once this machine's wall clock is right."""
+    """Lower a hybrid clock that is far ahead; correct this machine's wall clock first."""
     import os
 
     from nyala.cli.servers import _flags

@@ -1,4 +1,4 @@
-"""`nyala up`, `status`, `down`: a local cluster of real processes in one folder."""
+"""`nyala up`, `status`, `down`: a local cluster of real processes in one directory."""
 
 import shutil
 from typing import Annotated
@@ -28,7 +28,7 @@ def up(
     from nyala.testing.warm import warm_kernels
 
     flags = _flags(set)
-    Options.load(flags=flags)  # a wrong option is said here and not in six logs
+    Options.load(flags=flags)  # fails here and not in six logs
     found = layout.load(dir)
     if found is not None and _shape(found) != (masters, tservers):
         say(
@@ -56,7 +56,7 @@ def _dir_hint(dir: str) -> str:
 
 
 def _shape(found: object) -> tuple[int, int]:
-    roles = [s.role for s in found.servers]  # type: ignore[attr-defined]  # a Layout, imported in verbs only
+    roles = [s.role for s in found.servers]  # type: ignore[attr-defined]  # a Layout
     return roles.count("master"), roles.count("tserver")
 
 
@@ -107,7 +107,7 @@ def down(
         bool, typer.Option("--delete-data", help="Also remove the folder.")
     ] = False,
 ) -> None:
-    """Stop a local cluster; its data stays unless asked otherwise."""
+    """Stop a local cluster; its data are kept unless requested otherwise."""
     from nyala.testing import layout, processes
 
     found = layout.load(dir)

@@ -1,4 +1,4 @@
-"""`nyala local_replica ...`: replicas in the data directory of a server that does not run."""
+"""`nyala local_replica ...`: replicas in the data directory of a stopped server."""
 
 import json
 from typing import Annotated, Any
@@ -34,7 +34,7 @@ def _group(text: str) -> Any:
 @app.command("list")
 @verb
 def list_replicas(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
-    """List the replicas in a data directory; also beside a running server."""
+    """List the replicas in a data directory; works while the server runs."""
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
 
@@ -63,7 +63,7 @@ def copy_from_remote(
     set: Set = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Copy a replica from a running server; one that is not up to date is refused."""
+    """Copy a replica from a running server; a replica that is not up to date is rejected."""
     import os
 
     from nyala.cli.servers import _flags
@@ -111,7 +111,7 @@ def copy_from_remote(
 def delete(
     tablet: Group, dir: ServerDir, set: Set = None, format: FormatOption = Format.TABLE
 ) -> None:
-    """Delete a replica's data and log; its vote and last op id are kept, as a tombstone."""
+    """Delete a replica's data and log; its vote and last op id are kept in a tombstone."""
     import os
 
     from nyala.cli.servers import _flags
@@ -148,7 +148,7 @@ def unsafe_recover(
 ) -> None:
     """Make a LOST replica the only member of its group, from its files. Unsafe: read the page first.
 
-    For a tablet of which no replica works any more. All that came after its files is lost.
+    For a tablet without any working replica. All operations that are not in its files are lost.
     """
     import os
 
@@ -198,7 +198,7 @@ def unsafe_recover(
 @cmeta.command("print_replica_uuids")
 @verb
 def print_replica_uuids(tablet: Group, dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
-    """Print the members of a replica's committed configuration; also beside a running server."""
+    """Print the members of a replica's committed configuration; works while the server runs."""
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
 
@@ -227,7 +227,7 @@ def rewrite_raft_config(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Replace the committed configuration of a replica; do the same on every server that has one."""
+    """Replace the committed configuration of a replica; repeat it on every server that has one."""
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection, rewrite_config
 
@@ -255,7 +255,7 @@ def set_term(
     dir: ServerDir,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Raise the term of a replica; it has no vote in it."""
+    """Raise the term of a replica; its vote in that term is empty."""
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection, rewrite_config
 

@@ -1,6 +1,6 @@
-"""`nyala`: the tree of groups and verbs.
+"""`nyala`: the groups of commands.
 
-Start-up stays light: each verb imports what it needs when it runs.
+To start quickly, each command imports what it needs when it runs.
 """
 
 import typer

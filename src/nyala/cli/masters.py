@@ -1,4 +1,4 @@
-"""`nyala master add`, `migrate`, `remove`, `list`, `status`: who the masters are, changed while they run."""
+"""`nyala master add`, `migrate`, `remove`, `list`, `status`: online changes of the set of masters."""
 
 import json
 from collections.abc import Callable, Coroutine
@@ -22,7 +22,7 @@ LISTED = ("uuid", "address", "peer_address", "member", "role")
 
 
 def register(group: typer.Typer) -> None:
-    """Add the verbs to `nyala master`."""
+    """Add the commands to `nyala master`."""
     group.command("add")(add)
     group.command("remove")(remove)
     group.command("migrate")(migrate)
@@ -64,7 +64,7 @@ def add(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a new master one of the masters: it gets a copy of the catalog, then a vote."""
+    """Add a new master: it gets a copy of the catalog, then a vote."""
     _change(masters, timeout, format, lambda m: m.add(address))
 
 
@@ -78,7 +78,7 @@ def migrate(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """From one master to 2N + 1: look at all new ones, then add them. Killed, the same command goes on."""
+    """Migrate from one master to 2N + 1: check all new masters, then add them. Resumes if run again."""
     from nyala.operate import migration
 
     _change(masters, timeout, format, lambda m: migration.migrate(m, addresses))
@@ -91,13 +91,13 @@ def remove(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Take a master out; one that leads hands leadership over first. Its process can be stopped then."""
+    """Remove a master; a leader transfers leadership first. Its process can be stopped afterwards."""
     _change(masters, timeout, format, lambda m: m.remove(master))
 
 
 @verb
 def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """List the masters, as the committed configuration names them."""
+    """List the masters of the committed configuration."""
     from nyala.operate.master_group import MasterGroup
     from nyala.operate.member_steps import kind_of
 
@@ -113,7 +113,7 @@ def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABL
 
 @verb
 def status(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """Show what each master says of itself, and how far it is; exit status 1: one is not well."""
+    """Show the status of each master and its lag; exit status 1 if a master is not healthy."""
     from nyala.operate.master_group import MasterGroup
 
     group = connected(masters, lambda core: MasterGroup(core).look())

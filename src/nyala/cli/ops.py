@@ -1,4 +1,4 @@
-"""`nyala ops`: what the leader master does to the catalog at this moment, and all that its memory holds."""
+"""`nyala ops`: the leader master's current operations on the catalog, and its memory."""
 
 import json
 from typing import Annotated
@@ -29,7 +29,7 @@ def ops(
     offset: Annotated[int, typer.Option(min=0, max=MOST, help="Entries of each map to skip.")] = 0,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """List the operations in flight, and moves under way: step, locks, commit point."""
+    """List the operations in flight, and replica moves in progress: step, locks, commit point."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.wire import methods

@@ -1,4 +1,4 @@
-"""Output of the command line: tables, JSON, CSV; errors with their exit status."""
+"""Output of the command line: tables, JSON, CSV; errors and exit statuses."""
 
 import csv
 import errno
@@ -30,7 +30,7 @@ class Format(StrEnum):
 
 
 def local_masters(given: str) -> str:
-    """Return the masters of the local cluster where none are named and there is one; else those given."""
+    """Return the given masters, or those of the local cluster if none are given and it exists."""
     if given:
         return given
     from nyala.testing import layout
@@ -52,11 +52,11 @@ MastersOption = Annotated[
 ]
 DirOption = Annotated[str, typer.Option("--dir", help="Folder of the local cluster.")]
 IDS = ("id", "uuid", "tablet")
-"""Columns that people copy from: never cut or broken."""
+"""Columns that users copy from: never truncated or wrapped."""
 PLAIN = ("pid", "at", "timestamp")
-"""Numbers that people copy from: without commas."""
+"""Numeric columns that users copy from: no thousands separators."""
 PIPE_WIDTH = 10_000
-"""Width of tables that are not printed to a terminal."""
+"""Width, in columns, of tables that are not printed to a terminal."""
 
 
 def show(
@@ -106,12 +106,12 @@ def _cell(value: Any, plain: bool) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line for a person on standard error, so that standard output stays machine-readable."""
+    """Print a message on standard error, so that standard output stays machine-readable."""
     print(text, file=sys.stderr)
 
 
 def fail(message: str, status: int = 1) -> typer.Exit:
-    """Print an error and return what to raise."""
+    """Print an error; return the exception to raise."""
     say(f"nyala: {message}")
     return typer.Exit(status)
 
@@ -131,13 +131,13 @@ HINTS = {
 
 
 def describe_os_error(err: OSError) -> str:
-    """Return what the operating system refused, on which file, and what to do."""
+    """Return a message for an error of the operating system: the error, the file, and advice."""
     what = f"{err.filename}: {err.strerror}" if err.filename else str(err.strerror or err)
     return f"{what}; {HINTS.get(err.errno or 0, 'fix that, then run the command again')}"
 
 
 def verb(command: Callable[P, T]) -> Callable[P, T]:
-    """Turn the errors of a command into one message and its exit status; no traceback for a user."""
+    """Decorate a command: errors become one message and an exit status, without a traceback."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -14,7 +14,7 @@ app = typer.Typer(
 
 @app.callback()
 def _group() -> None:
-    """Data pipelines on Spark; they need the extra `spark`."""
+    """Data pipelines on Spark; require the extra `spark`."""
 
 
 @app.command("flights")
@@ -29,7 +29,7 @@ def flights(
     tablets: Annotated[int, typer.Option(help="Hash buckets of the flights table.")] = 4,
     replicas: Annotated[int, typer.Option(help="Replicas of each tablet; odd.")] = 3,
 ) -> None:
-    """Load a year of flights as the change stream that it once was."""
+    """Load a year of flights as a stream of changes."""
     try:
         from nyala.spark.flights.pipeline import run_pipeline
     except ImportError as err:

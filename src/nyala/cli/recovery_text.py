@@ -1,4 +1,4 @@
-"""Text of `nyala local_replica unsafe_recover` before it asks: what is left, and what is lost."""
+"""Text of `nyala local_replica unsafe_recover` before its confirmation: what is kept, what is lost."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from nyala.offline.recovery import RecoveryPlan
 
 
 def tell(left: RecoveryPlan, directory: str) -> None:
-    """Print it for people."""
+    """Print the text."""
     say(f"UNSAFE: the replica of {left.group} in {directory} becomes the only member of its group")
     say(f"  reason: {left.why}")
     when = f", of {time_text(to_micros(left.cut.stamp))} UTC" if left.cut.stamp else ""
@@ -30,7 +30,7 @@ def tell(left: RecoveryPlan, directory: str) -> None:
 
 
 def facts(left: RecoveryPlan, backup: str) -> dict[str, Any]:
-    """Return it for JSON."""
+    """Return the same as JSON values."""
     return {
         "tablet": left.group, "server": left.server, "changed": bool(backup), "backup": backup,
         "rows": left.rows, "files": str(left.cut.op), "last": str(left.last),

@@ -1,4 +1,4 @@
-"""`nyala remote_replica list|check|copy|delete`: the replicas of a server that runs."""
+"""`nyala remote_replica list|check|copy|delete`: the replicas of a running server."""
 
 import json
 from typing import Annotated
@@ -19,7 +19,7 @@ Force = Annotated[bool, typer.Option("--force", help="Proceed although data may 
 def list_replicas(
     server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
-    """List the replicas of a server, tombstones and copies under way too."""
+    """List the replicas of a server, with tombstones and copies in progress."""
     from nyala.operate.remote_replicas import COLUMNS, cells, listed
 
     _, rows = connected(masters, lambda core: listed(core, server))
@@ -29,7 +29,7 @@ def list_replicas(
 @app.command("check")
 @verb
 def check(server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """Tell whether every replica of a server runs; exit status 1 and each that does not."""
+    """Check that every replica of a server runs; exit status 1 and a message for each that does not."""
     from nyala.operate.remote_replicas import listed
 
     found, rows = connected(masters, lambda core: listed(core, server))
@@ -58,7 +58,7 @@ def copy(
     force: Force = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Copy a replica to another server, without making it a member; wait until it is there."""
+    """Copy a replica to another server without making it a member; wait until it is complete."""
     from nyala.operate.remote_replicas import copied
 
     made = connected(
@@ -79,7 +79,7 @@ def delete(
     force: Force = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Delete a replica that is no member of its group; its vote stays as a tombstone."""
+    """Delete a replica that is not a member of its group; its vote is kept in a tombstone."""
     from nyala.operate.remote_replicas import deleted
 
     did = connected(masters, lambda core: deleted(core, server, tablet, force=force, tell=say))

@@ -1,4 +1,4 @@
-"""Runs one server process: sockets, signals, web port around a `Master` or a `TabletServer`."""
+"""Runs one server process: sockets, signals and web port of a `Master` or a `TabletServer`."""
 
 import asyncio
 import contextlib
@@ -36,38 +36,38 @@ from nyala.wire.server import GrpcServer
 log = logging.getLogger("nyala")
 
 SWITCH_INTERVAL_S = 0.0005
-"""A thread gives the interpreter up after this: the loop's p99 lag falls from 9.7 to 1.7 ms (design 3)."""
+"""Interpreter switch interval, in seconds; lowers the event loop's p99 lag from 9.7 to 1.7 ms (design 3)."""
 CHECK_INTERVAL_S = 0.5
-"""Interval, in seconds, at which a running server is asked for a failure."""
+"""Interval, in seconds, of the check for a failure of a running server."""
 FREE_MEMORY_DIVISOR = 4
-"""Of the memory budget, one part in so many may be freed and not yet returned to the system,"""
+"""Freed memory kept by the allocator is at most the memory budget divided by this,"""
 MIN_FREE_BYTES = 64 << 20
-"""or this, if it is more."""
+"""or this, in bytes, if it is more."""
 GC_THRESHOLD = 50_000
-"""Allocations between two collections: batches make few cycles, and each collection walks everything."""
+"""Allocations between collections: batches create few cycles, and a collection visits every object."""
 
 
 class ServerProcess(Protocol):
-    """The server that a process runs."""
+    """Interface of the server that a process runs."""
 
     @property
     def uuid(self) -> ServerUuid:
-        """Its permanent id."""
+        """Uuid of the server; permanent."""
         ...
 
     @property
     def cluster_id(self) -> str:
-        """Its cluster; empty while unknown."""
+        """Id of its cluster; empty while unknown."""
         ...
 
     @property
     def host(self) -> ReplicaHost | None:
-        """Its replicas; None, or Unavailable is raised, until they are open."""
+        """Host of its replicas; None, or Unavailable is raised, until its data are open."""
         ...
 
     @property
     def failure(self) -> NyalaError | None:
-        """Why it does not serve; None while it does."""
+        """Reason for which it does not serve; None while it serves."""
         ...
 
     def handlers(self) -> Handlers:
@@ -75,17 +75,17 @@ class ServerProcess(Protocol):
         ...
 
     async def start(self) -> None:
-        """Open its data and begin to serve."""
+        """Open the data and start to serve."""
         ...
 
     async def close(self) -> None:
-        """Stop and close its data."""
+        """Stop serving and close the data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddresses:
-    """Addresses on which one process listens."""
+    """Listen addresses of one process."""
 
     public: str
     peer: str
@@ -180,10 +180,11 @@ async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, option
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:
-    """Wait for a signal to stop, or for the server to find out that it belongs to another cluster.
+    """Wait for a stop signal, or until the server finds that it belongs to another cluster.
 
     Raises:
-        InvalidArgument: it does; anything else that keeps it from serving is shown and not an end.
+        InvalidArgument: it belongs to another cluster; other failures are shown on its pages and do not stop
+            it.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

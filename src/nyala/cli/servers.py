@@ -49,10 +49,11 @@ def _flags(given: list[str] | None) -> dict[str, str]:
 
 
 def _check(role: str, *own: str) -> None:
-    """Refuse what no server may do, before anything is loaded or touched.
+    """Reject an invalid listen address, before anything is loaded or changed.
 
     Raises:
-        Forbidden: an address that other machines could reach. InvalidArgument: one that is none.
+        Forbidden: an address that other machines could reach.
+        InvalidArgument: an invalid address.
     """
     if not __debug__:
         raise InvalidArgument(
@@ -68,19 +69,19 @@ def _addresses(text: str) -> tuple[str, ...]:
 
 
 class _NoPandas(MetaPathFinder):
-    """Says that pandas is not installed."""
+    """Import finder that reports pandas as not installed."""
 
     def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        """Find nothing, and pandas less than that."""
+        """Raise ImportError for pandas; None for all else."""
         if fullname == "pandas":
             raise ModuleNotFoundError("a nyala server does not use pandas", name=fullname)
 
 
 def block_pandas() -> None:
-    """Keep pandas out of this process.
+    """Prevent Arrow's import of pandas in this process.
 
-    Arrow looks for it at its first conversion: an import of 1.3 s at each start, which breaks when two
-    threads meet in it. Here it looks once, finds none, and remembers that.
+    Arrow imports pandas at its first conversion: 1.3 s at each start, and it fails when two threads do it at
+    the same time. This makes Arrow look for pandas once, find none, and remember that.
     """
     sys.meta_path.insert(0, _NoPandas())
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""`nyala sql`: one query over the cluster's tables."""
+"""`nyala sql`: one query over the tables of a cluster."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""A word that is no verb: where the verb of that name is, if some group has it."""
+"""Suggestions for an unknown command: the groups that have a command of that name."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from typer.core import TyperGroup
 
 
 class Tree(TyperGroup):
-    """The root of the command line."""
+    """Root of the command line."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the words name; a verb of a group is told with its group."""
+        """Return the command for the arguments; the error of an unknown one names the groups that have it."""
         if args and args[0] not in self.commands:
             found = [
                 f"'{ctx.command_path} {name} {args[0]}'"

@@ -1,4 +1,4 @@
-"""`nyala table list|describe|scan|drop`; `table_alter.py` has the rest."""
+"""`nyala table list|describe|scan|drop`; `table_alter.py` has the other commands."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`nyala table` verbs that alter a table, after Kudu's names; each is one step, committed at once."""
+"""`nyala table` commands that alter a table, named as in Kudu; each is one step and commits at once."""
 
 import json
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ Upper = Annotated[str, typer.Argument(help="Upper bound, exclusive, as JSON; nul
 
 
 def _value(text: str | None, kind: Any) -> Any:
-    """Return a text as a value of an Arrow type."""
+    """Parse a text as a value of an Arrow type."""
     import pyarrow as pa
 
     from nyala.common.errors import InvalidArgument
@@ -37,7 +37,7 @@ def _value(text: str | None, kind: Any) -> Any:
 
 
 def _end(text: str, kinds: list[Any]) -> Any:
-    """Return a range end that was given as JSON: one value, or a list of one for each range column."""
+    """Parse a range bound from JSON: one value, or a list of one for each range column."""
     from nyala.common.errors import InvalidArgument
 
     try:
@@ -92,7 +92,7 @@ def add_column(
     ] = False,
     comment: Annotated[str, typer.Option(help="Comment.")] = "",
 ) -> None:
-    """Add a column; rows that are there hold its default, or null."""
+    """Add a column; existing rows get its default, or null."""
     from nyala.common.types import arrow_type
 
     kind = arrow_type(type)
@@ -103,7 +103,7 @@ def add_column(
 @app.command("delete_column")
 @verb
 def delete_column(name: Name, column: Column, masters: MastersOption = "") -> None:
-    """Drop a column with its values."""
+    """Drop a column with all its values."""
     _alter(name, masters, "drop_column", column)
 
 
@@ -115,7 +115,7 @@ def rename_column(
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
     masters: MastersOption = "",
 ) -> None:
-    """Rename a column, of the key or not."""
+    """Rename a column, which may be a key column."""
     _alter(name, masters, "rename_column", column, new_name)
 
 
@@ -127,7 +127,7 @@ def column_set_default(
     default: Annotated[str, typer.Argument(help="As text.")],
     masters: MastersOption = "",
 ) -> None:
-    """Change what new rows hold that do not give a column."""
+    """Change the default of a column, for new rows that do not set it."""
     from nyala.client import connect
 
     with connect(masters) as client:
@@ -140,7 +140,7 @@ def column_set_default(
 @app.command("column_remove_default")
 @verb
 def column_remove_default(name: Name, column: Column, masters: MastersOption = "") -> None:
-    """Let new rows that do not give a column hold nothing."""
+    """Remove the default of a column: new rows that do not set it get null."""
     _alter(name, masters, "set_default", column, None)
 
 
@@ -199,7 +199,7 @@ def set_replication_factor(
     ],
     masters: MastersOption = "",
 ) -> None:
-    """Change how many replicas each tablet has; the masters add or remove them one at a time."""
+    """Change the number of replicas of each tablet; the masters add or remove them one at a time."""
     _alter(name, masters, "set_replicas", replicas)
 
 
@@ -219,7 +219,7 @@ def rename_table(
 def add_range_partition(
     name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
 ) -> None:
-    """Add a range, beside those there are."""
+    """Add a range partition."""
     _range(name, lower, upper, masters, "add_range")
 
 
@@ -228,7 +228,7 @@ def add_range_partition(
 def drop_range_partition(
     name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
 ) -> None:
-    """Drop a range, by its own bounds, with all its rows."""
+    """Drop a range partition, given its exact bounds, with all its rows."""
     _range(name, lower, upper, masters, "drop_range")
 
 
@@ -241,7 +241,7 @@ def recall(
         str, typer.Option("--name", help="New name; the old one if not given.")
     ] = "",
 ) -> None:
-    """Bring a table back that was dropped with --reserve-seconds."""
+    """Restore a table that was dropped with --reserve-seconds."""
     from nyala.client import connect
 
     with connect(masters) as client:

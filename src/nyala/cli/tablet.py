@@ -1,7 +1,7 @@
-"""`nyala tablet change_config ...`, `leader_step_down`: who has a tablet's replicas, and who leads them.
+"""`nyala tablet change_config ...`, `leader_step_down`: members and leader of a tablet's Raft group.
 
-A command says each step before it is done. Killed, or cut off, it is run again: it goes on where the group
-stands.
+A command prints each step before it starts. A command that was interrupted can be run again: it continues
+from the group's current state.
 """
 
 import json
@@ -27,7 +27,7 @@ Timeout = Annotated[
     float, typer.Option("--timeout", help="Seconds without progress after which the command fails.")
 ]
 NONE = "none"
-"""Kind of a server that is no member."""
+"""Member kind of a server that is not a member."""
 COLUMNS = ("uuid", "address", "member", "state", "role", "last", "behind")
 
 
@@ -59,7 +59,7 @@ def _run(
 
 
 def rows_of(group: "GroupView") -> list[tuple[object, ...]]:
-    """Return what each server is to a group; see `COLUMNS`."""
+    """Return a row for each server: its state in the group; see `COLUMNS`."""
     from nyala.operate.member_steps import kind_of
 
     rows: list[tuple[object, ...]] = []
@@ -98,7 +98,7 @@ def _kind(text: str) -> Any:
 def members(
     tablet: Tablet, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
-    """Show what each tablet server is to a tablet, and how far behind its leader; also who is nothing."""
+    """Show every tablet server: its state in the tablet's group, and its lag."""
     from nyala.operate.membership import Membership
 
     group = connected(masters, lambda core: Membership(core, tablet).look())
@@ -115,7 +115,7 @@ def add_replica(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a server a member: it is added as a non-voter, gets a copy, and its leader makes it a voter."""
+    """Add a server as a non-voter, which gets a copy; the leader then promotes it to voter."""
     kind = _kind(type)
     _run(tablet, masters, timeout, format, lambda m: m.add(server, kind))
 
@@ -129,7 +129,7 @@ def remove_replica(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Remove a member and delete its replica; one that leads hands leadership over first."""
+    """Remove a member and delete its replica; a leader transfers leadership first."""
     _run(tablet, masters, timeout, format, lambda m: m.remove(server))
 
 
@@ -157,7 +157,7 @@ def change_replica_type(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Make a member another kind of member: a dead voter a non-voter, a witness one with data."""
+    """Change the kind of a member, for example a dead voter to a non-voter."""
     kind = _kind(type)
     _run(tablet, masters, timeout, format, lambda m: m.change_type(server, kind))
 
@@ -176,5 +176,5 @@ def leader_step_down(
     timeout: Timeout = 60,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Let another replica lead."""
+    """Transfer leadership to another replica."""
     _run(tablet, masters, timeout, format, lambda m: m.step_down(new_leader))

@@ -1,4 +1,4 @@
-"""`nyala tablet survivors`, `unsafe_change_config`, `unsafe_replace_tablet`: a majority lost for good."""
+"""`nyala tablet survivors`, `unsafe_change_config`, `unsafe_replace_tablet`: a permanent majority loss."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add these verbs to the group of tablets."""
+    """Add the commands to `nyala tablet`."""
     app.command("survivors")(survivors)
     app.command("unsafe_change_config")(unsafe_change_config)
     app.command("unsafe_replace_tablet")(unsafe_replace_tablet)
@@ -28,7 +28,7 @@ def survivors(
     masters: MastersOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Show what is left of tablets, the most up-to-date replica of each first."""
+    """Show the surviving replicas of tablets, the most up-to-date replica of each first."""
     from nyala.operate.run import run_alone
     from nyala.operate.survivors import has_majority, of_tablets
 
@@ -64,7 +64,7 @@ def _config(config: Any) -> str:
 
 
 async def _endpoints(env: "Env", masters: str) -> "list[ServerEndpoint]":
-    """Return all tablet servers that the masters know."""
+    """Return all tablet servers known to the masters."""
     from nyala.client.cluster.masters import parse_addresses
     from nyala.client.core import ClientCore, ClientOptions
     from nyala.operate.survivors import ServerEndpoint
@@ -96,9 +96,9 @@ def unsafe_change_config(
     ] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Let a tablet that lost its majority for good go on with its survivors. Unsafe: read the page first.
+    """Recover a tablet whose majority is lost from its survivors. Unsafe: read the page first.
 
-    The servers that are given up must be dead, and stay so. What only they had is lost.
+    The servers that are given up must be dead and stay so. Operations that only they had are lost.
     """
     from nyala.operate.run import run_alone
     from nyala.operate.unsafe_config import carry_out, plan
@@ -179,9 +179,9 @@ def unsafe_replace_tablet(
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Let an empty tablet take the place of one whose replicas are all lost. Unsafe: read the page first.
+    """Replace a tablet whose replicas are all lost by an empty one. Unsafe: read the page first.
 
-    All rows of its key range are lost. Other tablets of the table are not touched.
+    All rows of its key range are lost. Other tablets of the table are not affected.
     """
     from nyala.operate.tablet_replace import look, replace
 

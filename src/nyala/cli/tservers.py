@@ -1,4 +1,4 @@
-"""`nyala tserver list`, `will` and `state`: tablet servers as the leader master knows them."""
+"""`nyala tserver list`, `will` and `state`: tablet servers as known to the leader master."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ Server = Annotated[str, typer.Argument(help="Uuid, a prefix of it, or the public
 
 
 def register(group: typer.Typer) -> None:
-    """Add the verbs to `nyala tserver`."""
+    """Add the commands to `nyala tserver`."""
     group.command("list")(tserver_list)
     group.command("will")(will)
     group.command("decommission")(decommission)
@@ -24,7 +24,7 @@ def register(group: typer.Typer) -> None:
 
 
 def _ask(masters: str, *calls: Any) -> list[Any]:
-    """Call the leader master: pairs of a method, and a request or a function of the answers before it."""
+    """Call the leader master with pairs of method and request (or a function of the earlier responses)."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.wire import methods
@@ -58,7 +58,7 @@ def _tservers(answer: Any) -> list[Any]:
 
 
 def _found(answer: Any, named: str) -> str:
-    """Return the id of the one tablet server that is meant.
+    """Return the id of the one matching tablet server.
 
     Raises:
         NotFound: none, or more than one.
@@ -68,16 +68,17 @@ def _found(answer: Any, named: str) -> str:
     if len(meant) == 1:
         return str(meant[0])
     if len(named) == 32 and not meant:
-        return named  # not heard of since the master started: the master decides
+        return named  # no heartbeat since the master started
     listed = ", ".join(f"{s.uuid} at {s.address}" for s in servers) or "none"
     raise NotFound(f"{len(meant) or 'no'} tablet servers match {named!r}; known are: {listed}")
 
 
 @verb
 def tserver_list(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """List the tablet servers: whether they live, are away or to be emptied.
+    """List the tablet servers: alive, in maintenance or decommissioned.
 
-    Each change is one version of the list: `changed_in` is a server's last, `knows` the one that it has.
+    Each change has a version of the list: `changed_in` is that of a server's last change, `knows` the version
+    that the server has.
     """
     (answer,) = _ask(masters, _servers())
     rows = [
@@ -102,7 +103,7 @@ def will(
     masters: MastersOption = "",
     format: FormatOption = Format.TABLE,
 ) -> None:
-    """Show which servers would take a server's replicas if it were lost now."""
+    """Show which servers would get a server's replicas if it failed now."""
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
 
@@ -127,9 +128,10 @@ def decommission(
         bool, typer.Option("--cancel", help="Cancel: the server may have replicas again.")
     ] = False,
 ) -> None:
-    """Empty a server: its replicas are moved to others, and it gets no new ones.
+    """Decommission a server: its replicas are moved to others, and it gets no new ones.
 
-    The masters do it, one replica after the other, whoever of them leads; `nyala ops` says how far it is.
+    The leader master moves one replica after another, also after a change of leader; `nyala ops` shows the
+    progress.
     """
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
@@ -159,18 +161,18 @@ def _set(masters: str, server: str, *, on: bool) -> None:
 
 @state.callback()
 def _group() -> None:
-    """Servers in maintenance."""
+    """Maintenance mode of servers."""
 
 
 @state.command("enter_maintenance")
 @verb
 def enter_maintenance(server: Server, masters: MastersOption = "") -> None:
-    """Keep a server's replicas where they are while it is away; it gets no new ones."""
+    """Keep a server's replicas while it is down for maintenance; it gets no new ones."""
     _set(masters, server, on=True)
 
 
 @state.command("exit_maintenance")
 @verb
 def exit_maintenance(server: Server, masters: MastersOption = "") -> None:
-    """Treat a server as any other again: if it stays away, its replicas are replaced."""
+    """End a server's maintenance: its replicas are replaced again if it stays down."""
     _set(masters, server, on=False)

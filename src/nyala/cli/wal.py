@@ -1,6 +1,6 @@
-"""`nyala wal dump`: what stands in a log or in consensus metadata, also where it is damaged.
+"""`nyala wal dump`: content of a log or of consensus metadata, even if damaged.
 
-Reads only: it locks and changes nothing, and works while the server runs.
+Read-only and without locks; works while the server runs.
 """
 
 import json
@@ -14,7 +14,7 @@ import typer
 from nyala.cli.output import describe_os_error, fail, say, verb
 
 FILE_NAME = "wal.extent"
-"""As in nyala.wal.extent, which is not imported before it is needed."""
+"""As in nyala.wal.extent, which is imported only when needed."""
 
 if TYPE_CHECKING:
     from nyala.wal.dump import LogDump
@@ -33,21 +33,21 @@ class DumpFormat(StrEnum):
 
 @dataclass(slots=True)
 class DumpTarget:
-    """Content of a path: a log, consensus metadata by path (an error: as text), or both."""
+    """Content found at a path: a log, consensus metadata by path (an error: as text), or both."""
 
     log: "LogDump | None"
     cmeta: dict[str, dict[str, Any] | str]
 
     @property
     def damaged(self) -> bool:
-        """True if anything is damaged."""
+        """Return True if anything is damaged."""
         bad = any(isinstance(one, str) for one in self.cmeta.values())
         return bad or (self.log is not None and self.log.damaged)
 
 
 @app.callback()
 def _group() -> None:
-    """Files of a server's write-ahead log."""
+    """Write-ahead log of a server."""
 
 
 @app.command("dump")
@@ -64,7 +64,7 @@ def dump(
         bool, typer.Option("--payloads", help="Show the payloads of entries.")
     ] = False,
 ) -> None:
-    """Print a log: every record, and what is wrong where. Status 0 whole, 1 damaged, 2 unreadable."""
+    """Print a log with every problem at its position. Exit status 0 intact, 1 damaged, 2 unreadable."""
     from nyala.cli import wal_text
     from nyala.common.errors import BadVersion, InvalidArgument
     from nyala.wal.format import group_bytes
@@ -89,7 +89,7 @@ def dump(
 
 
 def _find(path: str) -> DumpTarget:
-    """Tell by what is there, not by a flag, what is to be dumped."""
+    """Determine what to dump from the files at the path."""
     from nyala.common.errors import InvalidArgument
     from nyala.env.files import SystemFiles
     from nyala.wal import cmeta
@@ -120,12 +120,12 @@ def _find(path: str) -> DumpTarget:
 
 
 def _is_home(path: str) -> bool:
-    """Return whether a folder is a server's data directory, even a damaged one."""
+    """Return True if a directory is a server's data directory, even a damaged one."""
     return any(os.path.exists(f"{path}/{name}") for name in ("wal", "cmeta", FILE_NAME))
 
 
 def _home(path: str) -> str | None:
-    """Return the data directory of a wal directory; None: it is none, or nothing is noted there."""
+    """Return the data directory of a wal directory; None: none is recorded."""
     above, name = os.path.split(os.path.abspath(path))
     return above if name == "wal" and os.path.exists(f"{above}/{FILE_NAME}") else None
 
@@ -135,7 +135,7 @@ def _is_group(name: str) -> bool:
 
 
 def _metadata(data: bytes, path: str) -> dict[str, Any] | str:
-    """Return what a file of consensus metadata says, or what is wrong with it."""
+    """Return the content of a consensus metadata file, or its error."""
     import msgspec
 
     from nyala.common.errors import BadVersion, Corrupt

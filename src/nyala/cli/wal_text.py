@@ -1,4 +1,4 @@
-"""Text of `nyala wal dump`: a line for each record, problems in their places."""
+"""Text output of `nyala wal dump`: a line for each record, problems at their positions."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ _WIDTH = 16
 
 
 def fields_of(record: Record, *, payloads: bool) -> dict[str, Any]:
-    """Return a record as JSON shows it."""
+    """Return a record as JSON values."""
     shown: dict[str, Any] = {
         "offset": record.offset, "bytes": record.length, "kind": _kind(record),
         "group": record.group.hex(), "term": record.term, "index": record.index,
@@ -41,8 +41,8 @@ def print_log(log: LogDump, group: str, *, payloads: bool) -> None:
 
     Args:
         log: the dump.
-        group: id of the tablet whose records are shown; empty: all.
-        payloads: whether the payloads of records are shown.
+        group: id of the tablet to print; empty: all.
+        payloads: True to print the payloads of records.
     """
     count = sum(len(s.records) for s in log.segments)
     groups = {r.group for s in log.segments for r in s.records if r.kind is not RecordKind.MARKER}
@@ -150,7 +150,7 @@ def _member(member: Mapping[str, Any]) -> str:
 
 
 def _payload(record: Record) -> Iterator[str]:
-    """Yield the payload as hex and as text, sixteen bytes a line."""
+    """Yield the payload in hex and as text, 16 bytes per line."""
     payload = record.payload or b""
     for start in range(0, len(payload), _WIDTH):
         part = payload[start : start + _WIDTH]
@@ -192,7 +192,7 @@ def print_cmeta(files: Mapping[str, Mapping[str, Any] | str]) -> None:
 
 
 def time_text(micros: int) -> str:
-    """Return microseconds since the epoch as UTC."""
+    """Return microseconds since the epoch as a UTC time."""
     try:
         return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f")
     except OverflowError:
