@@ -135,7 +135,7 @@ def test_defaults_are_exact_or_refused_by_name(kind):
             continue
         expected = stored(value, kind)
         if expected is LOST:
-            with pytest.raises(InvalidArgument, match="of column 'v' is no "):
+            with pytest.raises(InvalidArgument, match="of column 'v' is not a valid "):
                 from_arrow(shape, ["k"], defaults={"v": value})
         else:
             made = from_arrow(shape, ["k"], defaults={"v": value}).column("v").default
@@ -153,7 +153,9 @@ def test_ends_of_ranges_are_exact_or_refused_by_name(kind):
             continue
         spec = Partition(range=Range(["k"], [(value, None)]))
         if stored(value, kind) is LOST:
-            with pytest.raises(InvalidArgument, match=r"range end of column 'k': .* is no "):
+            with pytest.raises(
+                InvalidArgument, match=r"range end of column 'k': .* is not a valid "
+            ):
                 resolve(spec, schema)
         else:
             resolve(spec, schema)

@@ -82,8 +82,8 @@ def _note_missing(
         return
     there = f"{found[0]} to {found[-1]}" if found else "none"
     text = (
-        f"{directory}: segments {first} to {last} of the log must exist, and found are {there}: "
-        "replicas whose records were in the missing ones have to be replaced"
+        f"{directory}: segments {first} to {last} of the log must exist; found: {there}; replicas whose "
+        "records were in the missing segments must be replaced"
     )
     error = LogGap(text, {"path": directory, "offset": "0"})
     verdict.missing = Damage(error, _present(scans), certain=False)

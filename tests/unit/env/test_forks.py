@@ -50,5 +50,5 @@ def test_a_child_of_a_process_that_had_a_client_is_told_so_and_what_to_do():
 
 
 def test_a_child_of_a_process_that_had_none_may_connect(monkeypatch):
-    monkeypatch.setattr(loop_thread, "_made_in", [])
+    monkeypatch.setattr(loop_thread, "_first_pid", [])
     assert in_child(make) == "one was made"

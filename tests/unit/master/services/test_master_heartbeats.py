@@ -104,8 +104,8 @@ def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
     [
         ({"role": "master"}, "names role .master."),
         ({"uuid": ""}, "and uuid .."),
-        ({"address": "nowhere"}, "'nowhere' is no address"),
-        ({"peer_address": "x:y"}, "'x:y' is no address"),
+        ({"address": "nowhere"}, "'nowhere' is not an address"),
+        ({"peer_address": "x:y"}, "'x:y' is not an address"),
         ({"cluster_id": "other"}, "belongs to cluster other, and this master to ours"),
     ],
 )

@@ -39,7 +39,7 @@ async def test_a_replica_whose_log_is_gone_neither_votes_nor_stands(fleet):
     await fleet.boot(follower)
     status = fleet.replica(follower).status()
     assert status.state is State.FAILED
-    assert "segments 1 to 1 of the log have to be there, and there are none" in str(status.error)
+    assert "segments 1 to 1 of the log must exist; found: none" in str(status.error)
     await fleet.boot(third)
     await fleet.pass_ms(10_000)
     assert fleet.leading() is None

@@ -41,7 +41,10 @@ async def test_who_was_given_up_and_is_added_undeleted_fails_and_never_votes(fle
     await add(fleet, dead)
     await fleet.until(lambda: fleet.replica(dead).state is State.FAILED, "it has noticed")
     assert isinstance(fleet.replica(dead).error, Forbidden)
-    with pytest.raises(Unavailable, match=r"was given up .* Delete it, and have it copied"):
+    with pytest.raises(
+        Unavailable,
+        match=r"removed by an unsafe recovery.* delete it and let the group copy it again",
+    ):
         fleet.replica(dead).running_member()
     await fill(fleet, KEPT)
     config = fleet.replica(left).status().committed_config

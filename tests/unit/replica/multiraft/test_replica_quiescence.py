@@ -1,8 +1,7 @@
 """Groups that sleep, on hosts: nothing is sent for them, and whatever should wake them does."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
