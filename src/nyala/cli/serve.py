@@ -157,7 +157,7 @@ async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, option
         server.handlers(), addresses.public, limits, RpcMetrics(env.clock, metrics.registry)
     )
     web = (
-        WebServer(_facts(role, server, addresses, metrics), addresses.web)
+        WebServer(server_facts(role, server, addresses, metrics), addresses.web)
         if addresses.web
         else None
     )
@@ -198,7 +198,18 @@ async def _wait_for_stop(server: ServerProcess) -> None:
                 await stop.wait()
 
 
-def _facts(role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics) -> Facts:
+def server_facts(
+    role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics
+) -> Facts:
+    """Return what the web pages show of a server.
+
+    Args:
+        role: "master" or "tserver".
+        server: the server.
+        addresses: where it listens.
+        metrics: of the server.
+    """
+
     def sick() -> str | None:
         if server.failure:
             return server.failure.message

@@ -20,7 +20,7 @@ Lower = Annotated[
 Upper = Annotated[str, typer.Argument(help="Upper bound, exclusive, as JSON; null: open.")]
 
 
-def _value(text: str | None, kind: Any) -> Any:
+def parse_value(text: str | None, kind: Any) -> Any:
     """Parse a text as a value of an Arrow type."""
     import pyarrow as pa
 
@@ -36,7 +36,7 @@ def _value(text: str | None, kind: Any) -> Any:
         ) from err
 
 
-def _end(text: str, kinds: list[Any]) -> Any:
+def parse_bound(text: str, kinds: list[Any]) -> Any:
     """Parse a range bound from JSON: one value, or a list of one for each range column."""
     from nyala.common.errors import InvalidArgument
 
@@ -52,7 +52,7 @@ def _end(text: str, kinds: list[Any]) -> Any:
         return None
     values = given if isinstance(given, list) else [given]
     ends = list(zip(values, kinds, strict=False))
-    whole = [_value(v, k) if isinstance(v, str) else v for v, k in ends]
+    whole = [parse_value(v, k) if isinstance(v, str) else v for v, k in ends]
     return tuple(whole) if len(values) == len(kinds) else given
 
 
@@ -64,7 +64,7 @@ def _range(name: str, lower: str, upper: str, masters: str, method: str) -> None
         partition = client.describe(name).partition
         kinds = [table.definition.by_id[i].type for i in partition.range_column_ids]
         step = table.alter()
-        getattr(step, method)(_end(lower, kinds), _end(upper, kinds))
+        getattr(step, method)(parse_bound(lower, kinds), parse_bound(upper, kinds))
         step.commit()
     print(f"altered {name}")
 
@@ -97,7 +97,7 @@ def add_column(
 
     kind = arrow_type(type)
     _alter(name, masters, "add_column", column, kind, nullable=not not_null,
-           default=_value(default, kind), comment=comment)  # fmt: skip
+           default=parse_value(default, kind), comment=comment)  # fmt: skip
 
 
 @app.command("delete_column")
@@ -132,7 +132,7 @@ def column_set_default(
 
     with connect(masters) as client:
         table = client.table(name)
-        value = _value(default, table.definition.column(column).type)
+        value = parse_value(default, table.definition.column(column).type)
         table.alter().set_default(column, value).commit()
     print(f"altered {name}")
 

@@ -320,3 +320,9 @@ class SystemFiles:
             return False
         self._locks.append(fd)
         return True
+
+    def close(self) -> None:
+        """Release the locks. Without it they are held as long as the process lives."""
+        for fd in self._locks:
+            os.close(fd)
+        self._locks.clear()

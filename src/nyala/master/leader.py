@@ -113,6 +113,11 @@ class MasterLeadership:
         self._stopped = True
         self._drop("the master is stopping")
 
+    @property
+    def term(self) -> Term | None:
+        """Term whose state this master holds; `current` drops one that has ended."""
+        return self._term
+
     def current(self) -> Term | None:
         """Return the term in which this master leads and is ready; None when there is none."""
         term = self._term

@@ -37,14 +37,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 class Master:
     """One master. On the loop that owns `env.tasks`.
 
-    Attributes:
-        tservers: the tablet servers that have reported to it, leader or not.
-
     Args:
         env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
         transport: carries Raft's messages on the peer port.
         metrics: registry of this process; None: a new one.
+
+    Attributes:
+        tservers: the tablet servers that have reported to it, leader or not.
+        identity: of its data directory.
 
     Raises:
         InvalidArgument: `config.address` is not among `config.master_addresses`, or one is twice.
@@ -72,10 +73,10 @@ class Master:
             options.tserver_unresponsive_ms * 1000, 2 * options.clock_max_ahead_ms * 1000
         )
         self._host: ReplicaHost | None = None
-        self._identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
+        self.identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
         peers = MasterPeers(env, self.info, masters, options)
         self._member = member = GroupMember(
-            env, self._identity, peers, self.tservers, masters, options
+            env, self.identity, peers, self.tservers, masters, options
         )
         context = MasterContext(
             env=env,
@@ -100,7 +101,7 @@ class Master:
             FlightInfoService(context),
             ServersService(context),
             TabletsService(context),
-            GroupService(env, self._identity, self._open_host),
+            GroupService(env, self.identity, self._open_host),
         )
 
     async def start(self) -> None:
@@ -113,8 +114,8 @@ class Master:
         Raises:
             Forbidden, InvalidArgument, Corrupt: the data directory cannot be used by this master.
         """
-        clock = self._identity.open()
-        uuid = self._identity.uuid
+        clock = self.identity.open()
+        uuid = self.identity.uuid
         host = await catalog_replica.open_host(
             self._env, self._config, uuid, clock, self._transport, self.metrics
         )
@@ -138,12 +139,12 @@ class Master:
     @property
     def uuid(self) -> ServerUuid:
         """This server's permanent id; known once `start` has returned."""
-        return self._identity.uuid
+        return self.identity.uuid
 
     @property
     def cluster_id(self) -> str:
         """The cluster's id; empty until its first leader has created it and this master has read it."""
-        return self._identity.instance.cluster_id if self._identity.known else ""
+        return self.identity.instance.cluster_id if self.identity.known else ""
 
     @property
     def host(self) -> ReplicaHost | None:
@@ -183,7 +184,7 @@ class Master:
 
     def info(self) -> pb.ServerInfoResponse:
         """Return this server's registration. Raises Unavailable before `start`."""
-        return registration(self._identity, "master", self._config)
+        return registration(self.identity, "master", self._config)
 
     def status(self) -> pb.MasterStatusResponse:
         """Return this master's MasterStatus."""

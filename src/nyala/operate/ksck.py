@@ -70,8 +70,8 @@ async def check(core: ClientCore) -> ClusterHealth:
     listed = await core.servers()
     masters = [s for s in listed.servers if s.role == "master"]
     tservers = [s for s in listed.servers if s.role == "tserver"]
-    await _check_masters(core, masters, health)
-    replicas = await _check_tservers(core, tservers, health)
+    await check_masters(core, masters, health)
+    replicas = await check_tservers(core, tservers, health)
     for table in await core.tables():
         await _check_table(core, table, replicas, health)
     return health
@@ -84,9 +84,16 @@ async def _ask(core: ClientCore, address: str, method: Any, request: Any) -> Any
         return err
 
 
-async def _check_masters(
+async def check_masters(
     core: ClientCore, masters: list[pb.ServerEntry], health: ClusterHealth
 ) -> None:
+    """Check the masters of a cluster.
+
+    Args:
+        core: asks them.
+        masters: as the leader master lists them.
+        health: takes the findings.
+    """
     answers = await asyncio.gather(
         *(_ask(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
     )
@@ -118,10 +125,19 @@ def _standing(answer: pb.MasterStatusResponse) -> str:
     return "LEADER" if answer.leader else "FOLLOWER"
 
 
-async def _check_tservers(
+async def check_tservers(
     core: ClientCore, tservers: list[pb.ServerEntry], health: ClusterHealth
 ) -> dict[str, dict[str, pb.TabletStatus]]:
-    """Return for each reachable server its replicas by tablet."""
+    """Check the tablet servers of a cluster.
+
+    Args:
+        core: asks them.
+        tservers: as the leader master lists them.
+        health: takes the findings.
+
+    Returns:
+        The replicas of each reachable server, by tablet.
+    """
     answers = await asyncio.gather(
         *(_ask(core, t.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for t in tservers)
     )
@@ -176,8 +192,8 @@ async def _check_table(
     healthy = problems = 0
     kept = [*answer.tablets, *answer.dropped]
     for tablet in kept:
-        found = _tablet_problems(tablet, replicas, table)
-        health.replicas += _replicas(tablet, replicas, table)
+        found = tablet_problems(tablet, replicas, table)
+        health.replicas += replica_rows(tablet, replicas, table)
         health.problems += [f"{named(table.name, tablet)}: {p}" for p in found]
         healthy += not found
         problems += len(found)
@@ -190,11 +206,18 @@ def named(table: str, tablet: pb.TabletLocation) -> str:
     return f"table {table}, tablet {tablet.id}{kept}"
 
 
-def _tablet_problems(
+def tablet_problems(
     tablet: pb.TabletLocation,
     replicas: dict[str, dict[str, pb.TabletStatus]],
     table: pb.TableSummary,
 ) -> list[str]:
+    """Return the problems of one tablet.
+
+    Args:
+        tablet: with its members, as the leader master lists them.
+        replicas: by server and tablet, as the servers report them.
+        table: of the tablet.
+    """
     found: list[str] = []
     voters = [r for r in tablet.replicas if r.voter]
     if len(voters) != table.replicas:
@@ -268,11 +291,18 @@ def _index_problems(
     return found
 
 
-def _replicas(
+def replica_rows(
     tablet: pb.TabletLocation,
     replicas: dict[str, dict[str, pb.TabletStatus]],
     table: pb.TableSummary,
 ) -> list[tuple[str, str, str, str, str, int, int, int]]:
+    """Return a row of `ClusterHealth.replicas` for each replica of a tablet that was reported.
+
+    Args:
+        tablet: with its members, as the leader master lists them.
+        replicas: by server and tablet, as the servers report them.
+        table: of the tablet.
+    """
     there = _there(tablet, replicas)
     leader = _leader(there)
     commit = 0 if leader is None else leader.commit_index

@@ -99,6 +99,11 @@ class Tablet:
         return self._maintenance.manifest.horizon
 
     @property
+    def store(self) -> Store:
+        """Rowsets as of what has been applied. Lane APPLY."""
+        return self._store
+
+    @property
     def rows(self) -> int:
         """Number of live rows as of the last applied entry."""
         return self._store.live

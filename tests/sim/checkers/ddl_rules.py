@@ -94,12 +94,12 @@ class CatalogWatch:
         """Yield the masters that lead and are ready; `current` is not asked: it drops an ended term."""
         for process in self._cluster.masters:
             leading: MasterLeadership | None = getattr(process.server, "leading", None)
-            if not process.alive or leading is None or leading._term is None:
+            if not process.alive or leading is None or leading.term is None:
                 continue
-            status, memory = leading.status(), leading._term.memory
+            status, memory = leading.status(), leading.term.memory
             ended = memory.dropped is not None or status.term != memory.term
             if not ended and status.role is Role.LEADER:
-                yield process, leading._term
+                yield process, leading.term
 
     def catalog(self) -> Catalog | None:
         """Return what the leader master holds; None: none leads."""

@@ -93,7 +93,7 @@ class Batcher:
     def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Split the rows of one tablet into requests; return (first row, piece)."""
         most = request_size.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
-        return _slices(batch, self._within(table, batch), most)
+        return cut_batch(batch, self._within(table, batch), most)
 
     def _within(self, table: OpenTable, batch: pa.RecordBatch) -> BatchLimits:
         """Return the limits of a request to a table: the client's, or the servers' if that is smaller."""
@@ -192,10 +192,19 @@ def _by_tablet(
     return parts, errors
 
 
-def _slices(
+def cut_batch(
     batch: pa.RecordBatch, limits: BatchLimits, most: int
 ) -> list[tuple[int, pa.RecordBatch]]:
-    """Split a batch into pieces of about the limits, at most `most` bytes or one row: (first row, piece)."""
+    """Cut a batch into pieces of about the limits.
+
+    Args:
+        batch: rows of one tablet.
+        limits: of a piece, by the average size of a row.
+        most: bytes that a piece of two or more rows never exceeds.
+
+    Returns:
+        Position of the first row, and the piece.
+    """
     step = _batch_rows(batch, limits)
     pieces = []
     todo = [(at, batch.slice(at, step)) for at in range(0, batch.num_rows, step)]

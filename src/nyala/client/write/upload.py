@@ -180,7 +180,7 @@ class Upload:
         if (error := self._pump.exception()) is not None:
             self._failures.append(error)
         if self._failures:
-            raise self._outcomes.error(min(self._failures, key=_gravity))
+            raise self._outcomes.error(min(self._failures, key=error_rank))
         written = self._outcomes.written
         self._clock.merge(written.timestamp)
         written.errors.sort()
@@ -329,6 +329,6 @@ async def _check(upload: Upload, batch: pa.RecordBatch) -> None:
         raise await upload.stop(why)
 
 
-def _gravity(failure: BaseException) -> int:
-    """Rank of an error: an unknown outcome comes before any failure without effect."""
+def error_rank(failure: BaseException) -> int:
+    """Return the rank of an error: an unknown outcome comes before any failure without effect."""
     return int(has_no_effect(failure))

@@ -56,6 +56,11 @@ class View:
         self._hash_keys = hash_keys
         self.check = check
 
+    @property
+    def rowsets(self) -> tuple[RowSetView, ...]:
+        """Rowsets with rows, oldest first; memory rowsets last."""
+        return self._rowsets
+
     def scan(
         self,
         at: int,

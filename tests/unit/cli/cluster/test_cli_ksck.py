@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from nyala.cli.serve import ListenAddresses, _facts
+from nyala.cli.serve import ListenAddresses, server_facts
 from nyala.common.errors import Unavailable
 from nyala.common.metrics import Metrics
 from nyala.operate.ksck import (
     BEHIND,
     ClusterHealth,
-    _check_masters,
-    _check_tservers,
-    _replicas,
-    _tablet_problems,
+    check_masters,
+    check_tservers,
+    replica_rows,
+    tablet_problems,
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -45,7 +45,7 @@ def told(**changes):
 
 
 def problems(found):
-    return _tablet_problems(TABLET, found, TABLE)
+    return tablet_problems(TABLET, found, TABLE)
 
 
 def test_a_healthy_tablet_has_no_problems():
@@ -86,7 +86,7 @@ def test_a_follower_without_progress_is_shown():
 
 def test_states_and_roles_are_listed():
     health = ClusterHealth()
-    health.replicas = _replicas(TABLET, told(c__applied_index=80), TABLE)
+    health.replicas = replica_rows(TABLET, told(c__applied_index=80), TABLE)
     assert health.states() == [("RUNNING", "FOLLOWER", 2), ("RUNNING", "LEADER", 1)]
     third = health.as_dict()["replicas"][2]
     assert (third["address"], third["state"], third["role"]) == ("c:1", "RUNNING", "FOLLOWER")
@@ -105,7 +105,7 @@ def test_a_master_whose_catalog_failed_is_no_follower():
     health, core = ClusterHealth(), SimpleNamespace(env=SimpleNamespace(rpc=Masters()))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="master") for u in "abc"]
     known: Any = core
-    asyncio.run(_check_masters(known, entries, health))
+    asyncio.run(check_masters(known, entries, health))
     assert [state for _, _, state in health.masters] == ["LEADER", "FAILED", "FOLLOWER"]
     assert health.problems == [
         "master b:1 is FAILED [Errno 5] Input/output error",
@@ -147,7 +147,7 @@ def checked(servers: Servers, uuids: str = "ab") -> tuple[ClusterHealth, Any]:
     health = ClusterHealth()
     core: Any = SimpleNamespace(env=SimpleNamespace(rpc=servers))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in uuids]
-    return health, asyncio.run(_check_tservers(core, entries, health))
+    return health, asyncio.run(check_tservers(core, entries, health))
 
 
 def test_a_tablet_server_whose_clock_is_wrong_is_named():
@@ -205,14 +205,14 @@ def test_a_copy_under_way_is_told_with_its_progress():
     ]
     _, found = checked(Servers(lambda _: listing(), copies), "c")
     assert list(found["c"]) == ["x"]
-    problems = _tablet_problems(TABLET, told() | found, TABLE)
+    problems = tablet_problems(TABLET, told() | found, TABLE)
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
 
 
 def test_healthz_names_a_clock_that_cannot_be_saved():
     host = SimpleNamespace(sick="", summary=str)
     server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
-    facts = _facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
+    facts = server_facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
     assert facts.sick() is None
     host.sick = "clock ceiling cannot be saved: [Errno 5] Input/output error"
     assert facts.sick() == host.sick

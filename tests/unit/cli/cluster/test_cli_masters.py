@@ -145,7 +145,7 @@ def test_what_cannot_be_a_master_is_refused_and_nothing_changes():
             await story.do("add", silent.address)
         other = story.a_master()
         await other.started
-        await other.run(partial(other.server._identity.learn, cluster_id="c" * 32))
+        await other.run(partial(other.server.identity.learn, cluster_id="c" * 32))
         with pytest.raises(Forbidden, match="belongs to cluster"):
             await story.do("add", other.address)
         group, _ = await story.do("remove", "nowhere:7051")
@@ -185,7 +185,7 @@ def test_the_list_of_a_start_has_to_be_that_of_the_configuration_now_or_once():
             process.kill()
             process.start()
             await process.started
-            assert process.server._identity.instance.masters[-1] == tuple(of(cluster.masters)), fine
+            assert process.server.identity.instance.masters[-1] == tuple(of(cluster.masters)), fine
         for lists, says in (
             ((first.address, "master-7:7050"), "master-7:7050 is given and no master"),
             ((first.address, grown.address), "master-1:7050 is a master and not given"),
@@ -219,7 +219,7 @@ def test_a_new_master_that_dies_with_its_copy_installed_starts_again_whoever_lef
         await story.do("add", gone.address)
         new = story.a_master(first.address, gone.address)
         await new.started
-        new.server._identity.learn = AsyncMock()  # it never came so far
+        new.server.identity.learn = AsyncMock()  # it never came so far
         await story.do("add", new.address)
         await story.do("remove", gone.address)
         new.kill()

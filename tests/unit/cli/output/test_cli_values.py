@@ -27,8 +27,8 @@ def test_a_default_and_a_bound_may_lie_before_the_years_of_python(kind):
     zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     text = "0000-06-01 00:00:00Z" if zoned else "0000-06-01"
     expected = pa.array([text]).cast(kind)[0]
-    assert table_alter._value(text, kind).equals(expected)
-    (end,) = table_alter._end(f'"{text}"', [kind])
+    assert table_alter.parse_value(text, kind).equals(expected)
+    (end,) = table_alter.parse_bound(f'"{text}"', [kind])
     assert end.equals(expected)
 
 

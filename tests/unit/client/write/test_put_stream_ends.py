@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from nyala.client.write.batcher import BatchLimits, _slices
+from nyala.client.write.batcher import BatchLimits, cut_batch
 from nyala.client.write.put_streams import PutStream, PutStreams
-from nyala.client.write.upload import _gravity
+from nyala.client.write.upload import error_rank
 from nyala.common.errors import (
     InvalidArgument,
     NyalaError,
@@ -128,13 +128,13 @@ def test_a_closed_stream_takes_no_more():
 
 def test_an_unknown_outcome_is_told_before_a_failure_that_had_no_effect():
     results = [TimedOut("no effect"), OutcomeUnknown("perhaps"), InvalidArgument("refused")]
-    assert isinstance(min(results, key=_gravity), OutcomeUnknown)
+    assert isinstance(min(results, key=error_rank), OutcomeUnknown)
 
 
 def test_large_rows_side_by_side_are_cut_apart():
     cells = [b"x"] * 9_000 + [b"x" * 100_000] * 100 + [b"x"] * 9_000
     batch = pa.record_batch([pa.array(cells, pa.binary())], names=["v"])
-    pieces = _slices(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)
+    pieces = cut_batch(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)
     assert [at for at, _ in pieces] == [0, *_ends(pieces)[:-1]]
     assert pa.Table.from_batches([p for _, p in pieces]).column(0).to_pylist() == cells
     assert max(p.nbytes for _, p in pieces) <= 2 << 20
@@ -146,4 +146,4 @@ def _ends(pieces: list[tuple[int, pa.RecordBatch]]) -> list[int]:
 
 def test_a_slice_of_a_large_table_is_not_cut_for_what_it_leaves_out():
     batch = pa.record_batch([pa.array(range(100_000))], names=["v"]).slice(5, 100)
-    assert len(_slices(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)) == 1
+    assert len(cut_batch(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)) == 1

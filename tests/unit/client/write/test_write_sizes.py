@@ -15,7 +15,7 @@ from nyala.client.core import ClientOptions
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.results import PartlyWritten
 from nyala.client.write import request_size
-from nyala.client.write.batcher import BatchLimits, _slices
+from nyala.client.write.batcher import BatchLimits, cut_batch
 from nyala.client.write.sequencer import Sequencer
 from nyala.common.errors import TooLarge
 from nyala.common.ids import TableId
@@ -150,7 +150,7 @@ def test_each_piece_is_within_what_servers_take_as_it_travels(limit, wanted, siz
         return
     assert refused is None
     limits = BatchLimits(100, request_size.room(table, 3, wanted))
-    pieces = _slices(batch, limits, request_size.room(table, 3, 2 * wanted))
+    pieces = cut_batch(batch, limits, request_size.room(table, 3, 2 * wanted))
     assert pa.Table.from_batches([p for _, p in pieces]).to_pylist() == batch.to_pylist()
     assert [at for at, _ in pieces] == np.cumsum([0, *(p.num_rows for _, p in pieces)])[
         :-1
@@ -166,7 +166,7 @@ def test_many_columns_leave_room_for_what_is_around_them():
     batch = pa.record_batch([pa.array(["x" * 7] * 200)] * 1_000, names=names)
     table = opened(1 << 20)
     limits = BatchLimits(10_000, request_size.room(table, 1_000, 1 << 20))
-    for _, piece in _slices(batch, limits, request_size.room(table, 1_000, 2 << 20)):
+    for _, piece in cut_batch(batch, limits, request_size.room(table, 1_000, 2 << 20)):
         data = flight.batch_data(piece, b"")
         assert len(data.header) + len(data.body or b"") <= 1 << 20
 

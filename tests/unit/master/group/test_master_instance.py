@@ -14,23 +14,14 @@ from nyala.env.files import SystemFiles
 def files():
     made = SystemFiles()
     yield made
-    release(made)
-
-
-def release(files: SystemFiles) -> None:
-    """Release the lock, as the kernel does when a process ends."""
-    import os
-
-    for fd in files._locks:
-        os.close(fd)
-    files._locks.clear()
+    made.close()
 
 
 def test_a_new_directory_is_formatted_once_and_keeps_its_uuid(files, tmp_path):
     path = str(tmp_path / "d" / "m1")
     made = open_instance(files, path, "master", random.Random(1))
     assert len(made.uuid) == 32
-    release(files)
+    files.close()
     assert open_instance(files, path, "master", random.Random(2)) == made
 
 
@@ -42,10 +33,10 @@ def test_a_running_process_keeps_a_second_one_out(files, tmp_path):
 
 def test_the_directory_of_another_role_is_refused_and_left_alone(files, tmp_path):
     made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
-    release(files)
+    files.close()
     with pytest.raises(InvalidArgument, match=f"belongs to a tserver \\({made.uuid}\\)"):
         open_instance(files, str(tmp_path), "master", random.Random(1))
-    release(files)
+    files.close()
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)) == made
 
 
@@ -62,7 +53,7 @@ def test_a_cluster_id_is_learned_once(files, tmp_path):
     assert update(files, str(tmp_path), told, cluster_id="c1", initialised=True).initialised
     with pytest.raises(InvalidArgument, match="belongs to cluster c1, not to c2"):
         update(files, str(tmp_path), told, cluster_id="c2")
-    release(files)
+    files.close()
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)).cluster_id == "c1"
 
 

@@ -98,7 +98,7 @@ def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
         stamps.append(driver.now)
     driver.flush()
     driver.write(RowOp.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
-    [disk] = driver.tablet._store.disks
+    [disk] = driver.tablet.store.disks
     cut, ends = driver.tablet.cut.stamp, disk.marks.ends
     for horizon in [None, 0, 1, *stamps, driver.now, driver.now + 1]:
         below = min(horizon or 0, cut)
@@ -132,7 +132,7 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     assert figures.amplification == 2
     assert not driver.compact(force=False)
     assert not driver.compact()
-    store = driver.tablet._store
+    store = driver.tablet.store
     keys = encode_keys([pa.array([3, 4])], [pa.int64()])
     located = store.locate(keys, store.hashes(keys), np.arange(2))
     assert located.which.tolist() == [1, 1]  # memory, live rows, history

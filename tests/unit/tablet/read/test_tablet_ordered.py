@@ -120,7 +120,7 @@ def test_rows_above_a_key_in_memory_are_those_of_its_bytes(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     driver.write(RowOp.INSERT, numbered(0, 10))
     view = driver.tablet.view()
-    assert isinstance(view._rowsets[0].chunks, Batches)
+    assert isinstance(view.rowsets[0].chunks, Batches)
     key = encode_key([pa.scalar(7, pa.int64())], [pa.int64()])
     assert [
         r["k"] for b in view.scan(driver.now, within=KeyBounds(key + b"\0")) for r in b.to_pylist()

@@ -199,5 +199,5 @@ def test_one_row_batches_are_merged_into_chunks(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     for k in range(200):
         driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.INSERT, numbered(k, k + 1)))])
-    assert len(driver.tablet._store.mem.view().chunks.starts) - 1 < 40
+    assert len(driver.tablet.store.mem.view().chunks.starts) - 1 < 40
     assert [r["k"] for r in driver.rows()] == list(range(200))

@@ -168,7 +168,7 @@ def test_operations_on_one_key_take_effect_in_order(driver):
 def test_a_version_that_would_live_for_no_time_is_not_kept(driver):
     driver.write(RowOp.UPSERT, [row(1, n) for n in range(1000)] + [row(2, 1)])
     driver.write(RowOp.MIXED, [{"_op": RowOp.INSERT, "k": 3}, {"_op": RowOp.DELETE, "k": 3}], ["k"])
-    assert driver.tablet._store.mem.rows == 2
+    assert driver.tablet.store.mem.rows == 2
     assert driver.rows() == [row(1, 999), row(2, 1)]
 
 
@@ -194,9 +194,9 @@ def test_many_rows_of_one_key_take_one_pass(driver):
         many = driver.entry(payload(INT_KEY, RowOp.UPSERT, distinct, columns))
         spread = calls(lambda entry=many: driver.tablet.apply([entry]))
         once = driver.entry(payload(INT_KEY, RowOp.UPSERT, same, columns))
-        versions = driver.tablet._store.mem.rows
+        versions = driver.tablet.store.mem.rows
         assert calls(lambda entry=once: driver.tablet.apply([entry])) < 1.2 * spread
-        assert driver.tablet._store.mem.rows == versions + 1
+        assert driver.tablet.store.mem.rows == versions + 1
 
 
 def test_all_or_nothing_voids_the_whole_operation(driver):
