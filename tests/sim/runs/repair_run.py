@@ -216,7 +216,8 @@ def _lists_agree(cluster: SimCluster) -> bool:
     listed = term.catalog.servers.all()
     living = {p.server.uuid: p.server for p in cluster.tservers if p.alive and p.server is not None}
     alive = [s.uuid for s in listed if s.alive]
-    return alive == sorted(living) and all(s.heard.servers.all() == listed for s in living.values())
+    lists = [s.master_responses.servers.all() for s in living.values()]
+    return alive == sorted(living) and all(one == listed for one in lists)
 
 
 def run_losing(seed: int, kinds: Sequence[str]) -> int:

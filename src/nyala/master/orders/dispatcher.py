@@ -173,7 +173,8 @@ class Dispatcher:
             if len(self._complaints) > COMPLAINTS:
                 del self._complaints[next(iter(self._complaints))]
         finally:
-            self._sending[action.server].pop((action.server, action.tablet), None)
+            # Gone, if another order to this server for this tablet was the last one and ended before.
+            self._sending.get(action.server, {}).pop((action.server, action.tablet), None)
         self._send_more(action.server)
 
     async def _order(self, action: Action) -> None:

@@ -1,4 +1,4 @@
-"""Errors of orders: each is logged once, and a bounded number of them is remembered."""
+"""Orders that fail: each error is logged once, a bounded number is remembered, and no order stops others."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import Unavailable
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.options import Options
-from nyala.master.catalog.actions import DeleteTabletAction
+from nyala.master.catalog.actions import Action, AlterTabletAction, DeleteTabletAction
 from nyala.master.orders import dispatcher
 from nyala.master.orders.dispatcher import Dispatcher
 
@@ -35,6 +35,11 @@ class Refusing:
     def _get(server: ServerUuid) -> None:
         raise Unavailable("no answer")
 
+    async def order_together(self, *actions: Action) -> None:
+        """Give orders at once; each is sent before another one ends."""
+        self.dispatcher.enqueue(actions)
+        await asyncio.gather(*self._tasks)
+
     async def order(self, *actions: DeleteTabletAction) -> None:
         """Give orders one by one, each until it failed."""
         for action in actions:
@@ -54,4 +59,10 @@ def test_an_error_is_logged_again_once_it_is_forgotten(
     assert len(caplog.records) == 3
     asyncio.run(refusing.order(FIRST))
     assert len(caplog.records) == 4, "the oldest was forgotten"
+    assert refusing.dispatcher.pending() == 0
+
+
+def test_two_orders_for_one_tablet_that_fail_end_independently():
+    refusing = Refusing()
+    asyncio.run(refusing.order_together(FIRST, AlterTabletAction(SERVER, FIRST.tablet)))
     assert refusing.dispatcher.pending() == 0
