@@ -57,7 +57,7 @@ class DeletionService:
                 f"than {expected}; read it again",
                 {"expected": str(expected), "found": str(known)},
             )
-        if self._host.copies.waiting(replica.group):
+        if self._host.copies.protected(replica.group):
             raise Unavailable(
                 f"a copy of {replica.group} on this server is waiting to become a member; retry"
             )

@@ -160,7 +160,8 @@ class CopyTargetService:
             request.source_address,
         )
         group = TabletId(request.tablet_id)
-        progress = await copies.start(group, source, force=request.force)
+        by_master = not request.cluster_id  # the check has accepted its fence
+        progress = await copies.start(group, source, force=request.force, for_member=by_master)
         return pb.StartCopyResponse(copy=self._message(progress))
 
     async def status(self, request: pb.CopyStatusRequest) -> pb.CopyStatusResponse:

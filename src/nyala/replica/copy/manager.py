@@ -64,7 +64,12 @@ class CopyManager:
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
     async def start(
-        self, group: TabletId, source: CopySource, *, force: bool = False
+        self,
+        group: TabletId,
+        source: CopySource,
+        *,
+        force: bool = False,
+        for_member: bool = False,
     ) -> CopyProgress:
         """Begin to copy a replica to this server; a repeated call returns the progress.
 
@@ -72,6 +77,7 @@ class CopyManager:
             group: of the replica.
             source: the replica that is copied.
             force: copy even if the source may lack acknowledged writes, or this server's vote is lost.
+            for_member: a master orders it, which has added this server to the configuration before.
 
         Returns:
             The progress, which is kept up to date.
@@ -88,6 +94,7 @@ class CopyManager:
                 raise AlreadyPresent(
                     f"{group} is being copied from {known.source} at {known.address}: cancel that first"
                 )
+            known.for_member = known.for_member and for_member
             return known
         if source.uuid == self._context.uuid:
             raise InvalidArgument(f"a replica of {group} cannot be copied to its own server")
@@ -107,7 +114,9 @@ class CopyManager:
                 {"retry_after_ms": "1000"},
             )
         self._registry.reserve(group)
-        return self._spawn(group, source, replica, force)
+        progress = self._spawn(group, source, replica, force)
+        progress.for_member = for_member
+        return progress
 
     def passing(self) -> AbstractContextManager[None]:
         """Count the memory of file pieces in transfer from this server, until the block ends."""
@@ -146,6 +155,17 @@ class CopyManager:
     def waiting(self, group: TabletId) -> bool:
         """Return whether a copy of a group is under way or waits until its group has added it as a member."""
         return group in self._running
+
+    def protected(self, group: TabletId) -> bool:
+        """Return whether a replica is being copied, or an operator who ordered the copy may still add it.
+
+        A master orders a copy to a member only. If it waits to become one, the member was removed meanwhile,
+        and no other server depends on the copy.
+        """
+        if group not in self._running:
+            return False
+        progress = self._known[group]
+        return not (progress.for_member and progress.stage is CopyStage.WAITING)
 
     async def cancel(self, group: TabletId) -> None:
         """Cancel a copy that is under way, and wait until it has been removed; no error if there is none.

@@ -145,6 +145,7 @@ class CopyProgress:
         began_us: start of the copy, monotonic.
         ended_us: end of the copy, monotonic; 0: not yet.
         retries: number of repeated requests to the source.
+        for_member: only masters have ordered it: each adds the member before it orders the copy.
     """
 
     group: TabletId
@@ -160,3 +161,4 @@ class CopyProgress:
     began_us: int = 0
     ended_us: int = 0
     retries: int = 0
+    for_member: bool = False
