@@ -9,7 +9,7 @@ The judge: two of three living servers accept writes, and all is whole again; no
 
 import random
 
-from nyala.common.ids import SYS_CATALOG, TabletId
+from nyala.common.ids import TabletId
 from tests.sim.checkers.soundness import behind, sound
 from tests.sim.faults.disk_losses import IMAGE, KINDS
 from tests.sim.systems.cluster import SimCluster
@@ -38,6 +38,11 @@ class ClusterLosses:
         self._rng = rng
         self.given_up: SimProcess | None = None
 
+    @property
+    def away(self) -> set[str]:
+        """Return the uuids of the master that lost something: it may stay FAILED, the others may not."""
+        return set() if self.given_up is None else self._cluster.uuids(self.given_up)
+
     async def fault(self) -> None:
         """Let one server lose something, if all is whole."""
         cluster, rng = self._cluster, self._rng
@@ -59,6 +64,8 @@ class ClusterLosses:
         else:
             cluster.loop.trace.note("disk_loss", f"{victim.name} {kind}")
             KINDS[kind](victim, rng)
+            if victim in cluster.masters:  # noted now: `heal` may end this fault at its next wait
+                self.given_up = victim
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
         victim.start()
@@ -79,8 +86,5 @@ class ClusterLosses:
         cluster = self._cluster
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
-        groups = cluster.groups()
-        if victim in cluster.masters and kind != IMAGE:
-            self.given_up = victim
-            groups.remove(SYS_CATALOG)
-        await sound(cluster, groups, f"{victim.name} after `{kind}`", WHOLE_S)
+        what = f"{victim.name} after `{kind}`"
+        await sound(cluster, cluster.groups(), what, WHOLE_S, self.away)

@@ -3,7 +3,6 @@
 import asyncio
 
 from nyala.client.core import ClientCore
-from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
 from tests.sim.checkers.ledger import Ledger
 from tests.sim.checkers.outcome import Outcome
@@ -60,9 +59,8 @@ async def _story(
     await nemesis.heal()
     ledger.stopped = True
     await _finish(cluster, ledger, writing, core)
-    groups = [g for g in cluster.groups() if g != SYS_CATALOG or losses.given_up is None]
-    harmed = {uuid for process in prone for uuid in cluster.uuids(process)}
-    await sound(cluster, groups, "all is whole after the faults", SOUND_S, harmed)
+    away = losses.away.union(*map(cluster.uuids, prone))
+    await sound(cluster, cluster.groups(), "all is whole after the faults", SOUND_S, away)
     if watching.done():
         watching.result()
     watching.cancel()
