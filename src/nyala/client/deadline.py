@@ -1,7 +1,7 @@
 """Deadline of one user call, and the growing pauses between its retries."""
 
 from nyala.env.env import Env
-from nyala.wire.retry import Backoff
+from nyala.wire.backoff import Backoff
 
 LONGEST_PAUSE_MS = 100
 """Longest pause between two tries, in milliseconds; short, since an election takes half a second to a second.

@@ -16,9 +16,9 @@ class ServerClock:
     """A hybrid clock that rejects timestamps too far ahead of physical time. Used on the event loop only.
 
     Args:
-        clock: of the machine.
-        files: file system of the ceiling.
-        path: file of the ceiling.
+        clock: the machine's monotonic and wall time.
+        files: file system of the file `path`.
+        path: path of the file with the ceiling.
         max_ahead_ms: maximum by which a merged timestamp may be ahead of physical time.
 
     Attributes:
@@ -35,32 +35,32 @@ class ServerClock:
 
     @property
     def failure(self) -> OSError | None:
-        """See `HybridClock.failure`."""
+        """The error of the last attempt to write the ceiling; None: it succeeded."""
         return self._hybrid.failure
 
     @property
     def seen(self) -> int:
-        """See `HybridClock.seen`."""
+        """The highest timestamp returned or merged; 0: none."""
         return self._hybrid.seen
 
     def keep(self, tasks: Tasks) -> None:
-        """See `HybridClock.keep`."""
+        """Write the ceiling in lane CLOCK from now on, before it is needed."""
         self._hybrid.keep(tasks)
 
     def now(self) -> int:
-        """See `HybridClock.now`."""
+        """Return a new timestamp, above every one returned or merged before; see `HybridClock.now`."""
         return self._hybrid.now()
 
     def peek(self) -> int:
-        """See `HybridClock.peek`."""
+        """Return the current time without a new timestamp: not below any timestamp returned before."""
         return self._hybrid.peek()
 
     def refresh(self) -> None:
-        """See `HybridClock.refresh`."""
+        """Start writing a new ceiling if half of the distance is used, or the last write failed."""
         self._hybrid.refresh()
 
     def merge(self, stamp: int) -> bool:
-        """See `HybridClock.merge`.
+        """Advance past a timestamp of a received message; return False if the ceiling must be raised first.
 
         Raises:
             FarAhead: the timestamp is too far ahead; nothing changed.
@@ -68,7 +68,7 @@ class ServerClock:
         return self._hybrid.merge(stamp)
 
     async def advance_past(self, stamp: int) -> None:
-        """See `HybridClock.advance_past`.
+        """Advance past a timestamp of a received message, and wait until the ceiling is above it.
 
         Raises:
             FarAhead: the timestamp is too far ahead; nothing changed.

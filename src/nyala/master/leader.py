@@ -206,14 +206,14 @@ class MasterLeadership:
             self.failure = err
             return
         except NyalaError as err:
-            log.info("reading the catalog for term %d: %s; trying again", number, err)
+            log.info("the catalog cannot be read for term %d, retrying: %s", number, err)
             return
         if self.status().term == number:
             self._term = term
             term.dispatcher.start()
             term.background.start(term.memory, term.dispatcher.creations)
             self._env.tasks.spawn(self._keep_fresh(term), "keep the followers' catalogs fresh")
-            log.info("leads in term %d with %d tables", number, len(term.catalog.tables()))
+            log.info("leader of term %d, with %d tables", number, len(term.catalog.tables()))
 
     async def _keep_fresh(self, term: Term) -> None:
         while self.current() is term:
@@ -225,7 +225,7 @@ class MasterLeadership:
 
     def _drop(self, why: str) -> None:
         if self._term is not None:
-            log.info("stops leading term %d: %s", self._term.memory.term, why)
+            log.info("no longer leader of term %d: %s", self._term.memory.term, why)
             self._term.memory.drop(why)
             self._ended, self._term = self._term.memory, None
 
@@ -289,7 +289,7 @@ async def mint(env: Env, memory: LeaderMemory) -> None:
         created_us=env.clock.wall_us(),
     )
     wanted = CatalogOperation(
-        "found the cluster", lambda _: Scope(), lambda _: CatalogPlan(cluster=record)
+        "create cluster record", lambda _: Scope(), lambda _: CatalogPlan(cluster=record)
     )
     await operation.run(wanted, memory)
 

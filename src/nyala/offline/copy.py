@@ -1,7 +1,7 @@
 """Replicas in the data directory of a stopped server: copied into it, deleted, recovered.
 
-The directory's lock is held meanwhile, so the server cannot start halfway. A copy that is interrupted leaves
-a replica that no server serves; the same call again completes it.
+The directory's lock is held meanwhile, so the server cannot start before the end. A copy that is interrupted
+leaves a replica that no server serves; a second call completes it.
 """
 
 from collections.abc import Callable
@@ -29,19 +29,20 @@ from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
-LOOK_MS = 200
+POLL_MS = 200
+"""Milliseconds between two readings of a copy's progress."""
 
 
-class _Mute:
-    """A transport that reaches nobody: replicas that are open meanwhile take part in nothing."""
+class _NoTransport:
+    """A transport that sends and receives nothing: replicas opened with it exchange no Raft messages."""
 
     def send(self, address: str, batch: PeerBatch) -> None:
-        """Drop it."""
+        """Drop the batch."""
 
     def receive(
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
     ) -> None:
-        """Nothing comes."""
+        """Do nothing: no batch is ever received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class StoppedServer:
 
     Attributes:
         env: the environment: clock, tasks, files, calls.
-        options: of the server.
-        directory: its data directory.
+        options: options with which the server is run.
+        directory: path of its data directory.
         role: `master` or `tserver`.
     """
 
@@ -61,11 +62,11 @@ class StoppedServer:
     role: str
 
     def identity(self) -> Identity:
-        """Return the identity of the directory, which is not opened."""
+        """Return the identity of the directory, not opened yet."""
         return Identity(self.env, self.directory, self.role, self.options.clock_max_ahead_ms)
 
     async def open(self, identity: Identity) -> ReplicaHost:
-        """Open the replicas of the directory, whose identity is opened first if it is not yet."""
+        """Open the replicas of the directory, and its identity if that is not open yet."""
         clock = identity.clock if identity.known else identity.open()
 
         def open_machine(_group: TabletId, path: str) -> StateMachine:
@@ -73,7 +74,7 @@ class StoppedServer:
 
         alone = msgspec.structs.replace(self.options, copy_wait_ms=0)
         return await ReplicaHost.open(
-            self.env, alone, self.directory, identity.uuid, _Mute(), clock, open_machine
+            self.env, alone, self.directory, identity.uuid, _NoTransport(), clock, open_machine
         )
 
 
@@ -102,15 +103,15 @@ async def recover_in_directory(
     """Make a replica whose log lost records the only member of its group, from its files; durable on return.
 
     Args:
-        server: that has the replica.
+        server: the server with the replica.
         group: id of the tablet.
-        agree: is shown what is left; False: nothing is done.
+        agree: decides on the plan; if it returns False, nothing is changed.
 
     Returns:
-        The path of the backup of the consensus metadata; empty: nothing was done.
+        Path of the backup of the consensus metadata; empty: nothing was changed.
 
     Raises:
-        Forbidden: the server runs. As `from_files.look`; nothing was changed then.
+        Forbidden: the server runs. Others as `recovery.look`. Nothing was changed then.
     """
     env, directory, identity = server.env, server.directory, server.identity()
     run = env.tasks.run
@@ -120,7 +121,9 @@ async def recover_in_directory(
     left = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
     if not agree(left) or left.done:
         return ""
-    host = await server.open(identity)  # notes who lost what, as any start does
+    host = await server.open(
+        identity
+    )  # as any start, it records in the superblocks which replicas are lost
     try:
         if not left.keeps_log:
             await lifecycle.forget(host.get(group).context, group)
@@ -130,7 +133,7 @@ async def recover_in_directory(
 
 
 def _read(env: Env, path: str) -> tuple[Cut, int]:
-    """Read all rows of a tablet's files; return what they stand for, and how many there are."""
+    """Read all rows of a tablet's files; return the files' cut and the number of rows."""
     tablet = Tablet.open(env.files, path)
     try:
         info, cut = tablet.info, tablet.cut
@@ -154,19 +157,20 @@ async def copy_to_directory(
     """Copy a replica into a data directory; durable on return.
 
     A directory without a server's identity becomes that of a new server. A server that belongs to no cluster
-    yet belongs to the source's from then on; a master's copy of the catalog is its first start's work done.
+    yet joins the source's cluster. A master's directory is initialised by its copy of the catalog.
 
     Args:
         server: the target.
         group: id of the tablet.
-        address: public one of the server that has it.
-        force: also from a replica that may lack acknowledged writes.
-        tell: is called now and then.
+        address: public address of the source server.
+        force: copy also from a replica that may lack acknowledged writes.
+        tell: called with the progress every `POLL_MS` until the copy ends.
 
     Raises:
-        Forbidden: a process has the directory, or it is of another cluster than the source.
-        InvalidArgument: the directory, or the source, is a server's of another role.
-        AlreadyPresent: the replica is there. NyalaError, OSError: as for any copy; nothing was changed.
+        Forbidden: another process holds the directory, or it belongs to another cluster than the source.
+        InvalidArgument: directory or source belong to a server of another role.
+        AlreadyPresent: the directory has the replica. NyalaError, OSError: as for any copy; nothing was
+            changed.
     """
     env, role = server.env, server.role
     info = await env.rpc.call(
@@ -174,7 +178,8 @@ async def copy_to_directory(
     )
     if info.role != role:
         raise InvalidArgument(
-            f"{address} is a {info.role}, and {server.directory} is to be a {role}'s"
+            f"{address} is a {info.role}, but {server.directory} is the data directory of a {role}; copy "
+            f"from a {role}"
         )
     identity = server.identity()
     host = await server.open(identity)
@@ -184,7 +189,7 @@ async def copy_to_directory(
         progress = await host.copies.start(group, source, force=force)
         while progress.stage not in ENDED:
             tell(progress)
-            await env.tasks.sleep_ms(LOOK_MS)
+            await env.tasks.sleep_ms(POLL_MS)
     finally:
         await host.close()
     if progress.stage is not CopyStage.DONE:

@@ -1,12 +1,13 @@
 """Quiescence: an idle group sends no messages until there is work.
 
-    leader, idle for `quiesce_heartbeats` heartbeats: its heartbeats offer to quiesce
-    (`AppendEntries.quiesce`) follower whose log ends where the offer says, all committed and applied:
-    quiesces, and replies so leader with this reply of every member, except absent and silent ones: quiesces
+    leader, idle for `quiesce_heartbeats` heartbeats: offers to quiesce (`AppendEntries.quiesce`)
+    follower, its log equal to the leader's, all of it committed and applied: quiesces and replies
+    leader, all members have replied, except absent and silent ones: quiesces
 
-A quiesced member ignores ticks. A message of its group wakes it, and so does its host, which monitors the
-servers that it relies on (`replica/multiraft/failure_detector.py`, docs/internals/many-groups.md). Only
-liveness is at stake: quiescence changes no term, vote, entry or commit index.
+A quiesced member ignores ticks. It is woken by new work of its own (a write, a read, a change of
+configuration: `RaftNode.ready`), by most messages of its group (`wakes`), and by its host, which monitors the
+servers that it relies on (`replica/multiraft/failure_detector.py`, docs/internals/many-groups.md). Quiescence
+changes no term, vote, entry or commit index; errors in it could affect liveness only.
 """
 
 from collections.abc import Container, Sequence
@@ -32,8 +33,8 @@ def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid])
     """Return, at a leader's heartbeat, whether it offers to quiesce; quiesce when all have accepted.
 
     Args:
-        core: the leader's.
-        leadership: of this term.
+        core: state of the leader's node.
+        leadership: state of the peers in this term.
         absent: servers that have been silent for long; their replies are not required.
     """
     least = _idle_limit(core)
@@ -60,7 +61,7 @@ def _idle_limit(core: RaftCore) -> int:
 def _silent(core: RaftCore, leadership: Leadership, uuid: ServerUuid) -> bool:
     """Return whether a peer has not replied for so long that its reply is not required.
 
-    Only an electable one: it requests votes when it is back, which wakes its leader.
+    True of electable peers only: such a peer requests votes when it is back, which wakes its leader.
     """
     silent = core.ticks - leadership.peers[uuid].last_reply_at
     longest = SILENT_TIMEOUTS * core.options.election_ticks
@@ -92,8 +93,8 @@ def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     """Record whether a peer has accepted the pending offer to quiesce.
 
     Args:
-        core: of the leader.
-        leadership: of the core.
+        core: state of the leader's node.
+        leadership: state of the peers in this term.
         message: the peer's reply.
     """
     if not message.quiesce:

@@ -287,7 +287,7 @@ async def give_up(context: ReplicaContext, replica: Replica) -> None:
         goes_on = True
     if goes_on:
         why = (
-            "this replica failed, and the log has let go of entries that it needed; replace it. It had "
+            "this replica failed, and the log has released entries that it needed; replace it. It had "
             f"failed since: {replica.error}"
         )
         await tasks.run(

@@ -2,8 +2,7 @@
 
 A member is SILENT if it has not replied for an election timeout, and FAILED if that lasts for
 `member_failed_after_ms`, or if it lacks entries and has acknowledged no new ones for that time although it
-replies. Raft counts ticks, and a quiesced group has none, so the time is measured here. On the wire HEALTHY
-is "FINE".
+replies. Raft counts ticks, and a quiesced group has none, so the time is measured here.
 """
 
 import asyncio
@@ -18,6 +17,7 @@ from nyala.replica.replica import Replica
 from nyala.wire.proto import nyala_pb2 as pb
 
 HEALTHY, SILENT, FAILED = "FINE", "SILENT", "FAILED"
+"""State of a member in `MemberHealth`; the wire format has "FINE" for HEALTHY."""
 
 
 class ReplicaSource(Protocol):

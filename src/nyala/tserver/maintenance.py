@@ -34,14 +34,14 @@ Candidate = tuple[TabletId, Tablet, int | None]
 class Compactor:
     """Chooses and runs compactions over all tablets. Used on the event loop; the work runs in lanes.
 
-    A tablet's score is multiplied by the number of number of choices that passed a tablet over, so that none
-    waits forever.
+    A tablet's score is multiplied by the number of choices since it became a candidate, so that every tablet
+    is compacted some time.
 
     Args:
-        env: tasks.
-        tablets: of this server.
+        env: clock and tasks.
+        tablets: the tablets of this server.
         holds: limit the history that may be removed.
-        options: default age of history.
+        options: give the default age of history.
 
     Attributes:
         scores: of the tablets that are worth compacting, as of the last check.
@@ -85,7 +85,7 @@ class Compactor:
                 hosted = self._tablets.get(group)
                 horizon = self._holds.limit(group, self._horizon(hosted))
             except NyalaError as err:  # deleted meanwhile, a witness, or an invalid option
-                log.debug("tablet %s is not looked at for merges: %s", group, err)
+                log.debug("tablet %s is not considered for compaction: %s", group, err)
                 self._idle[group] = None
                 continue
             candidates.append((group, hosted.tablet, horizon))
@@ -105,7 +105,9 @@ class Compactor:
                 return
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
-        except Exception as bug:  # the task's top: the other tablets are compacted all the same
+        except (
+            Exception
+        ) as bug:  # end of the task: an error of one tablet does not affect the others
             log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
         self._failed[tablet_id] = None  # not tried again without a pause
 
@@ -136,8 +138,8 @@ def score_all(candidates: Sequence[Candidate]) -> dict[TabletId, float]:
     for group, tablet, horizon in candidates:
         try:
             score = tablet.merge_score(horizon)
-        except Exception as bug:  # one tablet's trouble: the others are compacted all the same
-            log.error("what tablet %s needs is not known", group, exc_info=bug)
+        except Exception as bug:  # an error of one tablet does not affect the others
+            log.error("the compaction score of tablet %s cannot be computed", group, exc_info=bug)
             continue
         if score > 0:
             found[group] = score

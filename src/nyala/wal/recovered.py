@@ -24,7 +24,7 @@ class RecoveredGroup:
         starts: op ids of the first entry and of the first one of each later term.
         configs: the CONFIG entries.
         hard_state: the last term and vote; None: none in the log.
-        corrupt: why the replica must not continue from this log; None: it is intact.
+        corrupt: error for which the replica must not continue from this log; None: its log is intact.
     """
 
     first: int = 1
@@ -40,9 +40,9 @@ class Damage:
     """Damage to records that were durable.
 
     Attributes:
-        error: with details `path` and `offset`.
+        error: the error, with details `path` and `offset`.
         groups: affected groups; all groups of the log if they are unknown.
-        certain: False: the affected groups are unknown, and may include groups without a record left.
+        certain: False if the affected groups are unknown; they may include groups without any record left.
     """
 
     error: Corrupt
@@ -99,7 +99,7 @@ class Recovery:
             own.corrupt = own.corrupt or damage.error
 
     def pin(self) -> None:
-        """Retain all segments for corrupt groups, until their replicas are deleted."""
+        """Retain all segments for corrupt groups, until their superblocks have the reason (`Wal.release`)."""
         for group, own in self.groups.items():
             if own.corrupt is not None:
                 for segment in self.segments:
@@ -137,7 +137,7 @@ class Recovery:
             bounds = self.index.bounds(group)
             own.corrupt = LogGap(
                 f"{segment.path}: entry {record.index} of {group} follows entry "
-                f"{bounds[1] - 1 if bounds else 0}; the replica has to be replaced",
+                f"{bounds[1] - 1 if bounds else 0}; replace this replica",
                 {"path": segment.path, "offset": str(record.offset)},
             )
 

@@ -1,9 +1,11 @@
 """Verdict on the segments of a log: torn tail or damage, and the groups that have lost records.
 
 Rule: every record stores the position that was known durable when it was written. A gap that begins below any
-such position is damage: its groups are corrupt, the files are kept. Any other gap is the torn tail of a
-crash: the log ends there, because nothing after it was acknowledged. The extent file proves a position too,
-and gives the first segment. Without I/O: recovery.py acts on the verdict, `nyala wal dump` prints it.
+such position is damage: its groups are corrupt, and it is not repaired. All segments are retained until the
+superblocks of these groups have the reason, and then are removed with others of their age. Any other gap is
+the torn tail of a crash: the log ends there, because nothing after it was acknowledged. The extent file
+proves a position too, and gives the first segment. Without I/O: recovery.py acts on the verdict,
+`nyala wal dump` prints it.
 """
 
 from dataclasses import dataclass, field
@@ -158,8 +160,7 @@ def _present(scans: list[SegmentScan]) -> tuple[TabletId, ...]:
 
 def _bad(path: str, offset: int, what: str) -> BadChecksum:
     return BadChecksum(
-        f"{path}: {what} at offset {offset} is damaged; the file is kept, "
-        "replicas that need it have to be replaced",
+        f"{path}: {what} at offset {offset} is damaged; replicas with records there must be replaced",
         {"path": path, "offset": str(offset)},
     )
 

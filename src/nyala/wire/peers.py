@@ -19,11 +19,11 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
+from nyala.wire.backoff import Backoff
 from nyala.wire.connection import dial, established
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.limits import PeerLimits
 from nyala.wire.peer_server import PeerServer
-from nyala.wire.retry import Backoff
 
 log = logging.getLogger(__name__)
 

@@ -166,7 +166,7 @@ def new_tablet(
     Args:
         table_id: id of the table.
         part: the tablet's partition.
-        servers: of its replicas.
+        servers: ids of the servers of its replicas.
         around: live servers, limits and randomness.
         version: schema version with which its log begins.
     """
@@ -183,14 +183,16 @@ def new_tablet(
 
 
 def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
-    """Make a PREPARING tablet CREATING on some servers, with a first configuration of no entry (S0.70).
+    """Set the servers of a PREPARING tablet, which is CREATING then (S0.70).
+
+    They are its first configuration, which has no entry in the log.
 
     Args:
-        record: of the tablet; changed in place.
-        servers: of its replicas.
+        record: record of the tablet; changed in place.
+        servers: ids of the servers of its replicas.
         around: live servers, limits and randomness.
     """
-    assert record.state == TabletState.PREPARING.value, f"{record.id} has its servers"
+    assert record.state == TabletState.PREPARING.value, f"{record.id} has servers already"
     registered = {s.uuid: s for s in around.live}
     first = membership.initial(
         membership.Member(s, registered[s].peer_address, registered[s].address) for s in servers

@@ -50,7 +50,7 @@ def due(catalog: Catalog, seen: Sighting) -> list[CatalogOperation]:
         return []
     return [
         CatalogOperation(
-            what="note who lives",
+            what="record live servers",
             scope=lambda _: Scope(tables=(SERVERS_LOCK,)),
             plan=lambda now: _plan(now, _changes(now, seen)),
         )

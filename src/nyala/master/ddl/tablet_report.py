@@ -34,7 +34,7 @@ def operations(
 def _operation(server: ServerUuid, reports: Sequence[pb.TabletReport]) -> CatalogOperation:
     tablets = tuple(TabletId(r.tablet_id) for r in reports)
     return CatalogOperation(
-        what="take in a report",
+        what="process tablet report",
         scope=lambda _: Scope(tablets=tablets),
         plan=lambda catalog: plan(catalog, server, reports),
     )

@@ -1,7 +1,7 @@
-"""Dispatcher of actions to tablet servers; lost ones are derived again from catalog and reports.
+"""Dispatcher of orders to tablet servers; lost orders are derived again from catalog and reports.
 
 Rules: one order per (server, tablet) at a time, a bounded number per server. An order is looked up in the
-catalog at the moment it is sent, so a superseded one is not sent. Nothing is sent once leadership ended.
+catalog when it is sent, so that a superseded one is not sent. No order is sent after leadership has ended.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 REPLICAS_AT_A_TIME = 200
 """Number of replicas per server that are checked for deletion in one interval."""
 COMPLAINTS = 1024
-"""Orders whose last error is remembered, so that it is logged once; the oldest error is forgotten first."""
+"""Maximum number of orders whose last error is remembered, so that it is logged only once."""
 
 
 class Dispatcher:
@@ -116,9 +116,9 @@ class Dispatcher:
         """Enqueue the orders that a report calls for, and check its tablets first in the next repair.
 
         Args:
-            server: that reported.
-            tablets: in the report.
-            full: whether the report was a full one.
+            server: the server that reported.
+            tablets: tablets in the report.
+            full: True if the report has all tablets of the server.
         """
         self.repairs.reported(tablets)
         if full:
@@ -168,7 +168,7 @@ class Dispatcher:
         except NyalaError as err:
             # Not answered, or refused: derived again at the next interval while it is still needed.
             if self._complaints.get(action) != err.code:
-                log.warning("%s: %s", action, err)
+                log.warning("order failed: %s: %s", action, err)
                 self._complaints[action] = err.code
             if len(self._complaints) > COMPLAINTS:
                 del self._complaints[next(iter(self._complaints))]

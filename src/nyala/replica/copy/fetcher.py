@@ -52,13 +52,13 @@ class CopyFetcher:
     Args:
         context: the process.
         job: source, progress and limits of the copy.
-        buried: tombstone of the group on this server; None: there is none.
+        buried: tombstone of the group on this server; None: no tombstone.
 
     Attributes:
-        offer: of the last session; None: no session has begun.
-        last: op id and stamp of the last entry received; None: none was.
+        offer: the source's offer in the last session; None: no session has begun.
+        last: op id and stamp of the last entry received; None: no entry was received.
         configs: the configuration entries received.
-        logged: the local log has entries of the group.
+        logged: True if the local log has entries of the group.
     """
 
     def __init__(self, context: ReplicaContext, job: CopyJob, buried: Superblock | None) -> None:
@@ -102,9 +102,12 @@ class CopyFetcher:
             try:
                 return await fetch()
             except SessionExpired as err:
-                log.warning("the copy of %s begins again: %s", self._group, err)
+                log.warning("the copy of %s restarts from the beginning: %s", self._group, err)
                 self.progress.retries += 1
-        raise Unavailable(f"the source forgot the copy of {self._group} {RESTARTS} times")
+        raise Unavailable(
+            f"the source's session for the copy of {self._group} expired {RESTARTS} times; start the copy "
+            "again"
+        )
 
     async def _files(self, least: int, force: bool) -> CopyOffer:
         offer = await self._begin(least, force)
@@ -120,13 +123,13 @@ class CopyFetcher:
         return offer
 
     async def _begin(self, least: int, force: bool) -> CopyOffer:
-        """Begin a session when its files fit into `copy_staged_bytes`; hold none until then."""
+        """Begin a session when its files fit into `copy_staged_bytes`; no session is held until then."""
         begin = partial(self._source.begin, self._group, least=least, force=force)
         while True:
             self.offer = offer = await self._retry(begin)
             if self._room.take(self._group, offer.size_bytes):
                 return offer
-            log.info("the copy of %s waits: others fill copy_staged_bytes", self._group)
+            log.info("the copy of %s waits: other copies use all of copy_staged_bytes", self._group)
             await quietly(self._source.hold(offer.session, end=True))
             while not self._room.take(self._group, offer.size_bytes):
                 await self._context.env.tasks.sleep_ms(PAUSE_MS)
@@ -160,7 +163,7 @@ class CopyFetcher:
                 await self._context.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
-        """Copy a file from the first byte that is not on disk yet; synced on return."""
+        """Fetch a file, from the first byte that is not on disk yet; synced on return."""
         done = await lane(self._context, Lane.DISK, self._staging.start, file)
         work = BackgroundSteps()
         try:
@@ -192,7 +195,7 @@ class CopyFetcher:
         return due
 
     async def _fetch_entries(self, offer: CopyOffer, work: BackgroundSteps) -> bool:
-        """Fetch the next entries and start writing them to the log; return whether there were any."""
+        """Fetch the next entries and start writing them to the log; return False at the end of the log."""
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
@@ -212,7 +215,7 @@ class CopyFetcher:
         return True
 
     async def _spend(self, size: int) -> None:
-        """Wait as long as the rate limit requires after so many bytes."""
+        """Wait as long as the rate limit requires after `size` bytes."""
         assert self.offer is not None, "bytes without a session"
         await _linger(self._context, self._source, self.offer, self._pace.spend(size))
 

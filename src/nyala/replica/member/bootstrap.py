@@ -48,8 +48,8 @@ async def bootstrap(
 
     Args:
         context: the process.
-        group: of the replica.
-        recovered: content of the log for the group; None: nothing.
+        group: id of the replica's group.
+        recovered: content of the log for the group; None: no records.
         open_machine: opens the state machine in its directory; runs in lane COMPUTE.
 
     Raises:
@@ -61,8 +61,7 @@ async def bootstrap(
     saved = await tasks.run(Lane.DISK, context.cmeta.load, group)
     if saved is None:
         raise Corrupt(
-            f"the consensus metadata of {group} is gone, and its vote may be lost with it; replace "
-            "this replica"
+            f"the consensus metadata of {group} is missing, and with it possibly a vote; replace this replica"
         )
     machine = await tasks.run(Lane.COMPUTE, open_machine, context.machine_directory(group))
     try:
@@ -83,10 +82,10 @@ async def assemble(
     """Make a Raft node from the recovered parts; see `bootstrap`.
 
     Args:
-        context: of the process.
-        group: of the replica.
+        context: the process.
+        group: id of the replica's group.
         saved: hard state and configuration, as in the consensus metadata.
-        recovered: content of the log for the group; None: nothing.
+        recovered: content of the log for the group; None: no records.
         machine: opened at its cut.
         committed: index up to which entries are known to be committed; they are read from disk when applied.
 
@@ -128,9 +127,9 @@ async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> lis
 
     Args:
         wal: the log.
-        group: of the entries.
-        index: of the entry before the first.
-        last: index of the last.
+        group: id of the group.
+        index: index before the first entry to return.
+        last: index of the last entry to return.
     """
     found: list[Entry] = []
     while index < last:
@@ -140,7 +139,7 @@ async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> lis
 
 
 def newest(saved: HardState, logged: HardState | None) -> HardState:
-    """Return the newer of two hard states: the higher term, and of one term the one with a vote."""
+    """Return the newer of two hard states: the one of the higher term; in one term, the one with a vote."""
     if logged is None:
         return saved
     if saved.term != logged.term:
@@ -169,19 +168,21 @@ def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
         return cut.op, []
     if first > cut.op.index + 1:
         raise LogGap(
-            f"the files stand for {cut.op}, and the log begins at {first}: what lies between is lost; "
+            f"data files end at {cut.op}, but the log begins at {first}; the entries between are missing: "
             "replace this replica"
         )
     if last.index < cut.op.index:
         raise LogGap(
-            f"the files stand for {cut.op}, and the log ends at {last} before it: synced entries are "
-            "lost; replace this replica"
+            f"data files end at {cut.op}, but the log ends before, at {last}; synced entries are missing: "
+            "replace this replica"
         )
     if first == cut.op.index + 1:
         return cut.op, []
     starts = [op for op in recovered.starts if op.index <= cut.op.index]
     if starts[-1].term != cut.op.term:
         there = OpId(starts[-1].term, cut.op.index)
-        raise Corrupt(f"the files stand for {cut.op}, but the log has {there} there")
+        raise Corrupt(
+            f"data files end at {cut.op}, but the log has {there} at this index; replace this replica"
+        )
     base = NO_OP if first == 1 else starts[0]
     return base, [op for op in (*starts, cut.op) if op.index > base.index]

@@ -1,11 +1,11 @@
 """Client sessions for exactly-once writes: the operations that have taken effect, and their results.
 
-The table is replicated state. It changes only when entries are applied, in lane APPLY, and is a function of
-the entries alone: results expire by entry stamps, and each entry has the time to live. It is saved in
-`Cut.extra` (bytes: docs/internals/replica.md). For the same reason limits are constants, or part of each
-entry (the size of the table, `client_results_bytes`).
+The session table is replicated state, saved in `Cut.extra` (bytes: docs/internals/replica.md). It changes
+only when entries are applied, in lane APPLY, and depends on the entries alone: results expire by the stamps
+of entries, each entry carries the time to live of its result and the maximum size of the session table
+(`client_results_bytes`), and all other limits are constants.
 
-Two tables that applied the same entries make the same decisions, however the entries were grouped.
+Two session tables that applied the same entries make the same decisions, however the entries were grouped.
 """
 
 from collections import OrderedDict
@@ -21,21 +21,20 @@ from nyala.common.hybrid_time import from_micros
 from nyala.replica.member.session_header import Header
 
 MAX_CLIENTS = 16_384
-"""Maximum number of clients; beyond it the one that wrote longest ago is forgotten.
+"""Maximum number of clients; beyond it the client with the oldest last write is forgotten.
 
-The time of its last write stays known (`ClientSessions.forgotten`): an operation of an unknown client may
-have been executed before that time, and is refused unless its `since` is later.
-
+The time of that write is kept (`ClientSessions.forgotten`): an operation of an unknown client may have been
+executed up to that time, and is refused unless its `since` is later.
 """
 MAX_RESULTS = 131_072
 """Maximum number of results of all clients; beyond it the oldest expires early."""
 MAX_RESULTS_PER_CLIENT = 16_384
 """Maximum number of results of one client; beyond it the lower half of its sequences expires early."""
 MAX_KEPT_BYTES = 32 << 20
-"""Maximum bytes of all results; beyond it the bytes of older results are dropped, their records stay."""
+"""Maximum bytes of all payloads of results; beyond it older payloads are dropped, their records stay."""
 
 RESULT_BYTES, CLIENT_BYTES = 400, 300
-"""Bytes of memory of a result's record without its bytes, and of a client, as measured."""
+"""Bytes of memory of one result without its payload, and of one client; measured."""
 
 _Rows = list[tuple[bytes, int, int, int, int, bytes | None]]
 _Body = tuple[list[tuple[bytes, int, int, int]], _Rows, int]
@@ -50,7 +49,7 @@ _HEAD_BYTES = 12
 
 
 class Admitted(Enum):
-    """Decision on an operation."""
+    """Decision on an operation: run it, or the reason why not."""
 
     RUN = "run"
     DUPLICATE = "duplicate"
@@ -60,7 +59,7 @@ class Admitted(Enum):
 
 
 class SavedResult:
-    """Result of one operation; `result` is None until it has run, and once its bytes are dropped."""
+    """Record of one operation; `result` is None until it has run, and after its bytes are dropped."""
 
     __slots__ = ("client", "crc", "dropped", "expires", "result", "sequence", "stamp")
 
@@ -80,10 +79,13 @@ class SavedResult:
 class _Client:
     """Record of one client.
 
-    Sequences below `floor` without a result are ended and are never executed again. No operation with a
-    `since` was executed after `used`. Before `born` the client may have existed and been forgotten: an
-    operation that began earlier and has no result here may have been executed.
-
+    Attributes:
+        floor: sequence number below which no operation is executed; one without a result here has expired, or
+            its result was acknowledged.
+        results: by sequence number.
+        used: hybrid time after which no operation of this client with a `since` was executed.
+        born: hybrid time up to which an earlier record of this client may have been forgotten: an operation
+            with an earlier `since` and without a result here may have been executed.
     """
 
     floor: int
@@ -93,10 +95,10 @@ class _Client:
 
 
 class ClientSessions:
-    """The table of one replica. Lane APPLY only.
+    """The session table of one replica. Lane APPLY only.
 
     Attributes:
-        forgotten: time after which no operation of a forgotten client was executed; 0: no client was
+        forgotten: hybrid time after which no operation of a forgotten client was executed; 0: no client was
             forgotten.
     """
 
@@ -112,12 +114,12 @@ class ClientSessions:
 
     @property
     def clients(self) -> int:
-        """Number of clients in the table."""
+        """Number of clients in the session table."""
         return len(self._clients)
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate memory of the table, in bytes. Any lane."""
+        """Approximate memory of the session table, in bytes. Any lane."""
         return self._kept_bytes + self._known_bytes
 
     @property
@@ -125,11 +127,11 @@ class ClientSessions:
         return RESULT_BYTES * len(self._results) + CLIENT_BYTES * len(self._clients)
 
     def admit(self, header: Header, stamp: int) -> tuple[Admitted, SavedResult | None]:
-        """Decide on the next operation of the log.
+        """Decide whether the next operation of the log is executed.
 
         Args:
-            header: of the operation.
-            stamp: of its entry.
+            header: session header of the operation.
+            stamp: stamp of its entry.
 
         Returns:
             RUN with a record, to be completed by `keep`; DUPLICATE or OTHER_BYTES with the record of the
@@ -177,7 +179,7 @@ class ClientSessions:
             return 0 < self.forgotten >= since
         return 0 < client.born >= since and sequence not in client.results
 
-    # ---- forgetting --------------------------------------------------------------------------------
+    # ---- expiry ------------------------------------------------------------------------------------
 
     def _expire(self, now: int) -> None:
         while self._results:
@@ -232,12 +234,12 @@ class ClientSessions:
     def _bound(self, client: _Client, table_bytes: int) -> None:
         """Enforce the limits after an operation of a client was admitted.
 
-        The bytes of results depend on how entries were grouped, so they must not decide which records are
-        dropped: half of the table's size is for them, the other half for records.
+        The payloads present at a moment depend on how entries were grouped, so they must not decide which
+        records are dropped: half of the session table's size is for payloads, the other half for records.
         """
         known_bytes, results = table_bytes // 2, MAX_RESULTS_PER_CLIENT
         self._kept_most = min(MAX_KEPT_BYTES, known_bytes or MAX_KEPT_BYTES)
-        if known_bytes:  # no client has more than half of it
+        if known_bytes:  # one client uses at most half of it
             results = min(results, max(1, known_bytes // 2 // RESULT_BYTES))
         if len(client.results) > results:
             for sequence in sorted(client.results)[: max(1, results // 2)]:
@@ -250,7 +252,7 @@ class ClientSessions:
     # ---- bytes -------------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        """Return the bytes of the table for `Cut.extra`; equal tables have equal bytes."""
+        """Return the bytes of the session table for `Cut.extra`; equal tables have equal bytes."""
         clients = [(i, c.floor, c.used, c.born) for i, c in self._clients.items()]
         body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
         head = _MAGIC + _VERSION.to_bytes(4, "little")
@@ -263,7 +265,7 @@ class ClientSessions:
 
     @classmethod
     def load(cls, raw: bytes) -> "ClientSessions":
-        """Read the bytes of a table; empty bytes are an empty table.
+        """Read a session table from its bytes; empty bytes are an empty table.
 
         Raises:
             BadChecksum: they are damaged. BadVersion: another build wrote them. Corrupt: the checksum matches
@@ -285,13 +287,15 @@ class ClientSessions:
 
 def _parse(raw: bytes) -> _Body:
     if len(raw) < _HEAD_BYTES or raw[:4] != _MAGIC:
-        raise BadChecksum("the saved client sessions are damaged: they do not begin as such")
+        raise BadChecksum(
+            "the saved client sessions are damaged: they do not begin with their magic"
+        )
     version = int.from_bytes(raw[4:8], "little")
     if int.from_bytes(raw[8:12], "little") != int(google_crc32c.value(raw[:8] + raw[12:])):
         raise BadChecksum("the saved client sessions are damaged: their checksum does not match")
     if version not in (1, _VERSION):
         raise BadVersion(
-            f"the saved client sessions have version {version}; this build knows {_VERSION}"
+            f"the saved client sessions have version {version}; this build reads up to {_VERSION}"
         )
     try:
         if version == 1:
@@ -299,5 +303,5 @@ def _parse(raw: bytes) -> _Body:
             return [(i, floor, 0, 0) for i, floor in clients], rows, 0
         body: _Body = _DECODER.decode(raw[_HEAD_BYTES:])
     except msgspec.MsgspecError as err:
-        raise Corrupt(f"the saved client sessions cannot be understood: {err}") from err
+        raise Corrupt(f"the saved client sessions have invalid content: {err}") from err
     return body

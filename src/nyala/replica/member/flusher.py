@@ -51,7 +51,7 @@ class Flusher:
         group: of the replica.
         node: its Raft node, which knows the entries that other members need.
         applier: has the state machine and the applied position.
-        fail: ends this replica.
+        fail: makes this replica FAILED.
     """
 
     def __init__(
@@ -72,16 +72,16 @@ class Flusher:
         self._flushing = False
         self._flush_frees_log = False
         self._others = 1  # first index that another member may need, as last known
-        self._let_go = 0  # entries before it are not retained for other members
-        self._too_long = False  # a witness' log exceeded the limit: it is collected as any member's
+        self._let_go = 0  # entries before this index are not retained for other members
+        self._too_long = False  # the limit was exceeded: a witness' log is collected as others
         self._closed = False
-        self._refused = 0  # flushes in a row
+        self._refused = 0  # consecutive flushes that failed
         self._flushes = _Tally()
         self._merges = _Tally()
 
     @property
     def _keeps_all(self) -> bool:
-        """True for a witness that is to get data and retains its whole log, within the limit."""
+        """True for a witness that will become a data replica: it retains its whole log, within the limit."""
         return self._node.view.keeps_log and not self._too_long
 
     def maintenance_stats(self) -> MaintenanceStats:
@@ -114,7 +114,7 @@ class Flusher:
             tally.us += clock.monotonic_us() - began_us
             self.count()
         self._context.counters.flushed.inc()
-        self._context.schedule(self._group)  # the log may need less of it
+        self._context.schedule(self._group)  # the log may be able to release entries
         return True
 
     async def flush(self) -> bool:
@@ -134,7 +134,7 @@ class Flusher:
             raise
         self._refused = 0
         self._log_bytes -= (
-            before  # also if there was nothing to write: then there is no use in asking again
+            before  # also if nothing was flushed: another attempt would not flush more
         )
         return done
 
@@ -153,7 +153,7 @@ class Flusher:
         return rows
 
     def flush_soon(self) -> None:
-        """Flush in the background, unless that is under way."""
+        """Flush in the background, unless a flush is in progress."""
         if not self._flushing and not self._closed:
             self._flushing = True
             self._context.env.tasks.spawn(self._flush(), f"flush {self._group}")
@@ -161,10 +161,10 @@ class Flusher:
     async def _flush(self) -> None:
         try:
             await self.flush()
-        except OSError as err:  # a full disk may have room again; the log keeps what is not flushed
-            log.warning("%s was not flushed, trying again later: %s", self._group, err)
+        except OSError as err:  # a full disk may have room later; the log retains unflushed entries
+            log.warning("%s was not flushed, the next flush retries: %s", self._group, err)
             await self._context.env.tasks.sleep_ms(RETRY_MS)
-        except Exception as err:  # a broken machine is the end of this replica, not of the server
+        except Exception as err:  # a bug of the state machine fails this replica, not the server
             self._fail(err)
         finally:
             self._flushing = False
@@ -178,7 +178,7 @@ class Flusher:
         """
         cut = self._applier.machine.cut.op.index
         unflushed = cut + 1
-        # Until a leader is known, any member may have to send the entries that are here.
+        # Until a leader is known, any member may need the entries of this log.
         self._others = self._node.view.needed or self._others
         needed = min(unflushed, max(self._others, self._let_go))
         applied = self._applier.applied.index
@@ -189,13 +189,15 @@ class Flusher:
         self._context.wal.set_anchor(self._group, first, own, movable=movable)
 
     def let_go(self) -> None:
-        """Release entries that are retained for members that lag behind: those furthest behind, or all.
+        """Release entries that are retained for lagging members: the slowest ones, or all of them.
 
-        A new leader retains entries for members that have not answered it yet. A witness that is to get data
-        gets it from files of a later cut then.
+        A new leader retains entries for members that have not replied to it yet. A witness that will become a
+        data replica then receives the data from files of a later cut.
         """
         if self._keeps_all:
-            log.warning("the log of the witness of %s is too long: it is kept no more", self._group)
+            log.warning(
+                "log limit reached: the witness of %s no longer retains its whole log", self._group
+            )
             self._too_long = True
             self.anchor()
             return
@@ -205,8 +207,8 @@ class Flusher:
         self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
         if self._let_go > max(before, self._others):
             log.warning(
-                "the log lets go of what members of %s that lag behind would need: they have to be "
-                "copied",
+                "log limit reached: entries that lagging members of %s need are released; these members "
+                "need a tablet copy",
                 self._group,
             )
         self.anchor()
@@ -218,7 +220,7 @@ class Flusher:
         return self._flush_frees_log
 
     async def close(self) -> None:
-        """Wait for the flush or compaction under way; no other one starts."""
+        """Wait for the flush or compaction in progress; no further one starts."""
         self._closed = True
         async with self._lock:
             return

@@ -1,7 +1,7 @@
 """Writes, reads and changes of configuration on one member, from the request to its outcome.
 
-Rules: on the loop only. A stamp is taken in the loop step that assigns its index. Every caller gets
-the outcome, an error that it is unknown, or the leader.
+Used on the event loop only. A stamp is assigned in the same step of the loop as its log index. A caller gets
+the outcome, `OutcomeUnknown`, or `NotLeader` with the leader if it is known.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ class MemberRequests:
 
     Args:
         context: the process.
-        group: of the member.
+        group: id of the member's group.
         node: its Raft node.
-        driver: whether the log accepts more, and the configuration.
-        leadership_watch: whether the node accepts writes.
+        driver: has the configuration, and the state of the log's queue.
+        leadership_watch: knows whether the node accepts writes.
         reads: pending reads.
     """
 
@@ -80,10 +80,10 @@ class MemberRequests:
         """Replicate an operation once; see `Replica.write`.
 
         Args:
-            payload: for the state machine.
+            payload: operation for the state machine.
             client_id: 16 bytes.
             sequence: number of the operation among this client's on this group.
-            first_outstanding: the client has the results of everything below it.
+            first_outstanding: sequence number below which the client has received all results.
             timeout_ms: how long the caller waits.
             seen: highest stamp that the client has seen.
             since: hybrid time before which no attempt was executed; 0: not known; None: now.
@@ -127,7 +127,7 @@ class MemberRequests:
             op = node.change_config(changes, self.clock.next_stamp(node.last_stamp), expected)
         except NotLeader as err:
             raise _with_address(err, self._driver.config) from err
-        finally:  # also when it only transferred leadership
+        finally:  # also if the change only started a transfer of leadership
             self._context.schedule(self._group)
         changed = node.config
         assert changed.id == op, f"{self._group}: {changed.id} is active after {op}"
@@ -135,8 +135,8 @@ class MemberRequests:
             await self._writes.add(op, 0, deadline_us)
         except OutcomeUnknown as err:
             raise OutcomeUnknown(
-                f"the change of members at {op} may or may not take effect: leadership was lost, or the time "
-                "was up; read the configuration from the leader, and decide anew"
+                f"the change of members at {op} may or may not take effect: leadership was lost, or the "
+                "timeout has passed; read the configuration from the leader, and repeat the change if needed"
             ) from err
         return changed
 
@@ -153,7 +153,10 @@ class MemberRequests:
             await self.clock.advance_past(at)
 
     async def _believed(self, seen: int, deadline_us: int) -> int:
-        """Wait for a time that a client has seen; return it, or 0 if it is too far in the future."""
+        """Wait until the clock has reached a stamp that a client has seen, and return the stamp.
+
+        A stamp too far in the future is not waited for; 0 is returned.
+        """
         if self._context.clock.ahead_us(seen) > self._context.clock.limit_us:
             return 0
         await self.clock.wait_until(seen, deadline_us)
@@ -175,7 +178,7 @@ class MemberRequests:
         context.schedule(self._group)
         return done
 
-    # ---- what a request needs first ----------------------------------------------------------------
+    # ---- preconditions of a request ----------------------------------------------------------------
 
     async def accepting(self, deadline_us: int, above: int = 0) -> None:
         """Wait until an entry of the leader's own term is applied (S4.38).
@@ -196,7 +199,7 @@ class MemberRequests:
                 if not self._node.is_leader or self._closed:
                     raise self.not_leader()
                 if clock.monotonic_us() >= deadline_us:
-                    raise Unavailable("this leader has applied no entry of its term yet; ask again")
+                    raise Unavailable("this leader has not applied an entry of its term yet; retry")
                 await leadership_watch.next_change()
             if self._context.clock.merge(max(above, self._node.last_stamp)):
                 return
@@ -212,8 +215,8 @@ class MemberRequests:
         limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
         if size_bytes > limit:
             raise TooLarge(
-                f"the operation has {size_bytes} bytes; at most {limit} are replicated at one go: send less "
-                "at a time, or raise write_max_bytes on all servers",
+                f"the operation has {size_bytes} bytes; at most {limit} are replicated in one entry: send "
+                "smaller batches, or raise write_max_bytes on all servers",
                 {"limit": str(limit), "size": str(size_bytes)},
             )
         self._context.memory.check()
@@ -228,10 +231,10 @@ class MemberRequests:
             )
 
     def not_leader(self) -> NotLeader:
-        """Return the error with the leader, if it is known."""
+        """Return the error of a replica that does not lead, with the leader if it is known."""
         return _not_leader(self._context, self._node.leader, self._driver.config)
 
-    # ---- what happens ------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Fail the requests whose deadline has passed."""
@@ -260,7 +263,7 @@ class MemberRequests:
         self._reads.end(self.not_leader())
 
     def end(self, why: str, err: NyalaError) -> None:
-        """End: writes in flight fail as unknown, reads fail with `err`."""
+        """End: writes in flight fail with `OutcomeUnknown`, reads fail with `err`."""
         self._closed = True
         self._leadership_watch.close()
         self._writes.fail(why)
@@ -268,7 +271,7 @@ class MemberRequests:
 
 
 def _outcome(answer: Answer | None, identity: WriteId) -> WriteOutcome:
-    assert answer is not None, f"operation {identity.sequence} came to nothing"
+    assert answer is not None, f"operation {identity.sequence} has no result"
     return pending_writes.outcome(answer)
 
 
@@ -278,9 +281,9 @@ def _check_ahead(context: ReplicaContext, at: int) -> None:
     ahead_us, limit_ms = clock.ahead_us(at), context.options.clock_max_ahead_ms
     if ahead_us > limit_ms * 1000 and at > clock.peek():
         raise InvalidArgument(
-            f"the time {at} lies {duration(ahead_us)} in the future of this server; at most "
-            f"clock_max_ahead_ms ({limit_ms}) are waited for. Give an earlier time; if you gave none, clocks "
-            "of these servers are that far apart: let a time daemon (NTP) keep them together"
+            f"the time {at} is {duration(ahead_us)} ahead of this server's clock; a read waits for at most "
+            f"clock_max_ahead_ms ({limit_ms}). Give an earlier time; if you gave none, the clocks of the "
+            "servers differ by that much: synchronise them with NTP"
         )
 
 
@@ -288,7 +291,7 @@ def _not_leader(
     context: ReplicaContext, leader: ServerUuid | None, config: Configuration
 ) -> NotLeader:
     if leader is None or leader == context.uuid:
-        return NotLeader("this replica does not lead its group, and no leader is known; ask again")
+        return NotLeader("this replica does not lead its group, and no leader is known; retry")
     member = config.get(leader)
     details = {"leader": str(leader)}
     if member is not None:

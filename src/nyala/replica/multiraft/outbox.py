@@ -1,6 +1,6 @@
 """Outgoing messages of all groups, gathered into one batch per server and loop iteration.
 
-Messages that cannot be addressed or sent are dropped: Raft retries. On the loop only.
+Messages to an unknown address, or that cannot be sent, are dropped: Raft retries. Event loop only.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,17 +13,17 @@ from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.state_machine import Transport
 
 ADDRESSES = 1024
-"""Servers whose addresses are known; one that is forgotten is learned again from its next message."""
+"""Maximum number of remembered addresses of servers; a dropped one is learned from the next message."""
 
 
 class Outbox:
-    """Gathers messages until `flush`.
+    """Queues messages until `flush`.
 
     Args:
-        uuid: this server.
-        transport: carries the batches.
-        clock: its reading goes with each batch; never below what a message in it asserts.
-        failure_detector: incarnation and epoch of this server, for each batch.
+        uuid: id of this server.
+        transport: sends the batches.
+        clock: gives the hybrid time of each batch, which is not below any time in its messages.
+        failure_detector: gives incarnation and epoch of this server for each batch.
         log_ms: returns the latency of this server's log, which is sent in each batch.
     """
 
@@ -40,7 +40,7 @@ class Outbox:
         self._transport = transport
         self._clock = clock
         self._failure_detector = failure_detector
-        self._address = ""  # of this server, by the configurations of its groups
+        self._address = ""  # of this server, from the configurations of its groups
         self._addresses: dict[ServerUuid, str] = {}
         self._messages: dict[ServerUuid, list[tuple[TabletId, AnyMessage]]] = {}
 
@@ -48,9 +48,9 @@ class Outbox:
         """Queue a message of a group.
 
         Args:
-            config: of the group; a receiver that is not in it keeps the address that was known last.
-            group: of the message.
-            message: names its receiver.
+            config: configuration of the group; a receiver that is not in it keeps its last known address.
+            group: id of the group.
+            message: the message, with its receiver.
         """
         own, member = config.get(self.uuid), config.get(message.to)
         if own is not None:
@@ -84,7 +84,7 @@ class Outbox:
 
     def _set_address(self, server: ServerUuid, address: str) -> None:
         self._addresses[server] = address
-        if len(self._addresses) > ADDRESSES:  # servers that were replaced: the ones known longest
+        if len(self._addresses) > ADDRESSES:  # drop the oldest one without queued messages
             idle = next(
                 (s for s in self._addresses if s not in self._messages and s != server), None
             )
@@ -101,7 +101,7 @@ class Outbox:
             self._messages[to] = [m for m in gathered if m[0] != group]
 
     def flush(self) -> None:
-        """Send everything that was gathered."""
+        """Send all queued messages."""
         if not self._messages:
             return
         messages, self._messages = self._messages, {}

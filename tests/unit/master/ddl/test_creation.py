@@ -78,7 +78,7 @@ def test_a_table_with_its_tablets_and_their_servers_is_one_batch_and_then_the_or
     wanted = [CreateTabletAction(server, t.id) for t in tablets for server in t.members]
     assert master.sent == wanted
     record = tablets[0].edit()
-    with pytest.raises(AssertionError, match="has its servers"):
+    with pytest.raises(AssertionError, match="has servers already"):
         create_table.assign(record, [ServerUuid("a")], around())
 
 

@@ -108,7 +108,7 @@ def test_a_damaged_superblock_does_not_keep_the_log_of_a_failed_replica(restart)
         fleet.processes[0].kill()
         await fleet.boot(0)
         assert fleet.replica(0).state is State.FAILED
-        assert "has let go" in str(fleet.replica(0).error)
+        assert "has released entries" in str(fleet.replica(0).error)
 
     tell()
 

@@ -112,7 +112,7 @@ async def test_a_failed_replica_whose_entries_pass_the_limit_is_failed_for_good(
     fleet.processes[0].kill()
     await fleet.boot(0)
     assert fleet.replica(0).state is State.FAILED
-    assert "has let go" in str(fleet.replica(0).error)
+    assert "has released entries" in str(fleet.replica(0).error)
     assert "cannot be read" in str(fleet.replica(0).error)
     await fleet.write(b"a 1")
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))

@@ -2,7 +2,7 @@
 
 import random
 
-from nyala.wire.retry import Backoff
+from nyala.wire.backoff import Backoff
 
 
 def test_pauses_double_within_their_bounds_and_begin_anew():
