@@ -20,7 +20,7 @@ class Fence:
     """The newest known term of the masters, in the catalog that a majority of them reports.
 
     Attributes:
-        incarnation: of that catalog; empty: no majority has responded since this server started.
+        incarnation: incarnation of that catalog; empty: no majority has responded since this server started.
         term: highest term reported by any of them.
         reported: last catalog incarnation and term of each master, by address.
     """
@@ -38,7 +38,7 @@ class Fence:
         Args:
             master: its address.
             masters: addresses of all masters, according to it.
-            incarnation: of its catalog; empty: none yet.
+            incarnation: incarnation of its catalog; empty: none yet.
             term: its term.
         """
         if not incarnation or master not in masters:
@@ -92,7 +92,7 @@ class OrderFence:
 
     Args:
         env: tasks.
-        identity: of this server.
+        identity: identity of this server.
         fence: the newest leader master known.
     """
 

@@ -30,7 +30,7 @@ def registration(
     """Return a server's registration with its hybrid time. Raises Unavailable before its start.
 
     Args:
-        identity: of the server.
+        identity: identity of the server.
         role: `master` or `tserver`.
         at: its addresses.
         location: its failure domain; empty: none.

@@ -69,7 +69,7 @@ def show(
         columns: their headings.
         rows: the values, in the order of the columns.
         how: format of the listing.
-        title: of a table for terminals; empty: none.
+        title: title of a table for terminals; empty: none.
         data: the values are those of a user's table, whose numbers are printed unformatted.
     """
     if how is Format.JSON:

@@ -201,13 +201,13 @@ async def _wait_for_stop(server: ServerProcess) -> None:
 def server_facts(
     role: str, server: ServerProcess, addresses: ListenAddresses, metrics: Metrics
 ) -> Facts:
-    """Return what the web pages show of a server.
+    """Return the content of the web pages of a server.
 
     Args:
         role: "master" or "tserver".
         server: the server.
         addresses: where it listens.
-        metrics: of the server.
+        metrics: metrics of the server.
     """
 
     def sick() -> str | None:

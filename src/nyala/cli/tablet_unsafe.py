@@ -98,7 +98,7 @@ def unsafe_change_config(
 ) -> None:
     """Recover a tablet whose majority is lost from its survivors. Unsafe: read the page first.
 
-    The servers that are given up must be dead and stay so. Operations that only they had are lost.
+    The servers that are removed must be dead and stay so. Operations that only they had are lost.
     """
     from nyala.operate.run import run_alone
     from nyala.operate.unsafe_config import carry_out, plan
@@ -133,8 +133,8 @@ def _print_plan(todo: "UnsafeConfigPlan") -> None:
         say(f"  a pending change, which will be discarded: {_config(mine.active)}")
     say(f"  keep     {' '.join(todo.keep)}")
     say(f"  remove   {' '.join(todo.give_up) or 'none'}; their messages will be ignored")
-    say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows that "
-        f"{mine.commit} are committed; the later ones will be")  # fmt: skip
+    say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows "
+        f"entries up to {mine.commit} as committed; the later ones will be")  # fmt: skip
     say("  entries that only removed members had, acknowledged or not, are lost")
     for doubt in todo.doubts:
         say(f"  BUT {doubt}")

@@ -37,7 +37,7 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
             pandas frame (its index is used only if its names are columns of the table), a list of dicts. A
             dict with other keys than the one before begins a new batch, because an absent column is not a
             null.
-        schema: of the table.
+        schema: schema of the table.
         extra: names of further required columns, which are passed through unchanged, as the last ones.
 
     Returns:

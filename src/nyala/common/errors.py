@@ -245,8 +245,8 @@ def from_code(code: str, message: str, details: Mapping[str, str] | None = None)
     """Rebuild a received error; an unknown code, of a newer server, gives a NyalaError.
 
     Args:
-        code: of the error class.
-        message: of the error.
-        details: of the error.
+        code: code of the error class.
+        message: message of the error.
+        details: details of the error.
     """
     return BY_CODE.get(code, NyalaError)(message, details)

@@ -52,7 +52,7 @@ def hash_rows(offsets: Any, data: Any, seed: Any, out: Any) -> None:
     Args:
         offsets: int64 offsets of the rows' bytes.
         data: bytes of the rows.
-        seed: of the hash.
+        seed: seed of the hash.
         out: written to.
     """
     for i in range(len(out)):

@@ -56,7 +56,7 @@ class PartitionSchema:
         hash: the hash levels; none: one bucket.
         range_column_ids: key columns of the range level, in order; none: no range level.
         ranges: ascending and disjoint; empty: one that covers everything.
-        version: of encoding, hash and bucket rule.
+        version: version of encoding, hash and bucket rule.
     """
 
     hash: tuple[HashLevel, ...] = ()
@@ -120,9 +120,9 @@ def contains(
     The batch is as for `locate`.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         ps: partition schema of the table.
-        partition: of one tablet.
+        partition: partition of one tablet.
         batch: has the key columns, without nulls.
     """
     assert len(partition.buckets) == len(ps.hash), f"{partition} is not of {ps}"
@@ -147,9 +147,9 @@ def prune(
     """Return those of `partitions`, in order, that can contain a row that the predicate accepts.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         ps: partition schema of the table.
-        partitions: of the tablets.
+        partitions: partitions of the tablets.
         tree: predicate; None: every row.
     """
     if tree is None:
@@ -169,9 +169,9 @@ def describe(schema: Schema, ps: PartitionSchema, partition: TabletPartition) ->
     """Format a partition for listings, such as `hash(host) 2 of 4, 10 <= ts < 20`.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         ps: partition schema of the table.
-        partition: of one tablet.
+        partition: partition of one tablet.
     """
     parts = []
     for level, bucket in zip(ps.hash, partition.buckets, strict=True):

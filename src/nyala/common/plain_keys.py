@@ -46,7 +46,7 @@ class PlainKeys:
     """Encodes and locates the keys of one table.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         partitioned: partition schema of the table.
     """
 

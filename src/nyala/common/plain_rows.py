@@ -38,7 +38,7 @@ class RowReader:
     """Decoder of rows with some columns.
 
     Args:
-        names: of the columns.
+        names: names of the columns.
         kinds: their types.
     """
 

@@ -35,7 +35,7 @@ def array_of(
     Args:
         values: scalars of Python, numpy, pandas or Arrow; None, NaT and NA are nulls.
         wanted: the stored type; None: the column is not stored.
-        name: of the column, for errors.
+        name: name of the column, for errors.
         first_row: row number of the first value, for errors.
 
     Raises:

@@ -236,7 +236,7 @@ def default_scalar(name: str, value: Any, stored: pa.DataType) -> pa.Scalar:
     """Convert a default of a column to its stored type.
 
     Args:
-        name: of the column, for errors.
+        name: name of the column, for errors.
         value: the default; None: null.
         stored: Arrow type of the stored column.
 

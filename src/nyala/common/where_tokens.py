@@ -30,7 +30,7 @@ class Token:
     """One token.
 
     Attributes:
-        kind: of the token.
+        kind: kind of the token.
         text: its value: keywords in lower case, names and strings without quotes, only the hex digits.
         at: position of its first character, from 1.
     """
@@ -167,7 +167,7 @@ class Cursor:
 
         Args:
             kind: kind of the token expected.
-            text: of the token expected.
+            text: text of the token expected.
             context: why it is expected, for the error.
 
         Raises:

@@ -29,10 +29,10 @@ class RemoteSource:
     """Client of one source server.
 
     Args:
-        rpc: of this process.
-        own_uuid: of this server, the target.
+        rpc: RPC client of this process.
+        own_uuid: uuid of this server, the target.
         cluster_id: cluster of this server; empty: not known yet.
-        uuid: of the source server.
+        uuid: uuid of the source server.
         address: public address of the source server.
     """
 
@@ -59,7 +59,7 @@ class RemoteSource:
         """See `CopySource.begin`.
 
         Args:
-            group: of the replica.
+            group: id of the replica's group.
             least: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
         """
@@ -89,8 +89,8 @@ class RemoteSource:
 
         Args:
             session: id of the session.
-            name: of the file, as offered.
-            offset: of the first byte.
+            name: name of the file, as offered.
+            offset: offset of the first byte.
 
         Raises:
             BadChecksum: a piece was damaged in transfer.
@@ -108,13 +108,13 @@ class RemoteSource:
                     return
                 except TimeoutError as err:
                     raise TimedOut(
-                        f"{self._address} sent nothing of {name} for {CALL_MS} ms"
+                        f"{self._address} sent no data of {name} for {CALL_MS} ms"
                     ) from err
                 what = f"{name} at {offset} from {self._address}"
                 piece, told = _piece(chunk, what)
                 if told.offset != offset:
                     raise BadChecksum(
-                        f"{self._address} sent {name} from {told.offset}, where {offset} was due"
+                        f"{self._address} sent {name} from offset {told.offset} instead of {offset}"
                     )
                 _check(piece, told.crc32c, what)
                 yield piece

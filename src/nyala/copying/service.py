@@ -35,7 +35,7 @@ class CopySourceService:
     """Handlers of `CopyService`: this server is the source. On the loop only.
 
     Args:
-        identity: of this server.
+        identity: identity of this server.
         copies: returns the copies of its replicas; raises Unavailable until they are open.
     """
 
@@ -124,7 +124,7 @@ class CopyTargetService:
 
     Args:
         env: calls and clock.
-        identity: of this server.
+        identity: identity of this server.
         copies: returns the copies to it; raises Unavailable until its replicas are open.
         check: raises for an order of an unauthorised sender, or for another server.
     """
@@ -205,7 +205,7 @@ def copy_handlers(
 
     Args:
         env: clock and RPCs.
-        identity: of this server.
+        identity: identity of this server.
         copies: returns the copies of this server; raises Unavailable until its replicas are open.
         check: see `CopyTargetService`.
     """

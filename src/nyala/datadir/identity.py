@@ -60,7 +60,7 @@ class Identity:
             Unavailable: it is not open yet.
         """
         if self._instance is None:
-            raise Unavailable("this server is starting; ask again")
+            raise Unavailable("this server is starting; retry")
         return self._instance
 
     @property
@@ -72,7 +72,7 @@ class Identity:
     def clock(self) -> ServerClock:
         """The server's hybrid clock. Raises as `instance`."""
         if self._clock is None:
-            raise Unavailable("this server is starting; ask again")
+            raise Unavailable("this server is starting; retry")
         return self._clock
 
     async def learn(

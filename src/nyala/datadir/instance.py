@@ -73,7 +73,7 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
     path = f"{directory}/{FILE_NAME}"
     if files.exists(path):
         found = decode(files.read(path), path)
-        files.sync_dir(directory)  # else a power cut undoes what was read
+        files.sync_dir(directory)  # else a power failure could undo it after it was read
         if found.role != role:
             raise InvalidArgument(
                 f"the data directory {directory} belongs to a {found.role} ({found.uuid}), and this "
@@ -100,7 +100,7 @@ def format_instance(
         files: the file system.
         directory: the data directory; made when it is not there.
         role: "master" or "tserver".
-        uuid: of the server.
+        uuid: uuid of the server.
         replaces: it replaces a dead server: its replicas have to be copied first.
 
     Returns:
@@ -119,7 +119,7 @@ def format_instance(
         what = others[0] if found is None else f"the {found.role} {found.uuid}"
         raise InvalidArgument(
             f"the directory {directory} is not empty (it holds {what}); only an empty one is formatted: "
-            "move away or remove what is in it, if nobody needs it"
+            "choose another one, or remove its content if it is not needed"
         )
     files.make_dir(directory)
     if not files.lock(f"{directory}/{LOCK_NAME}"):

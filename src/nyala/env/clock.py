@@ -225,7 +225,7 @@ def write_ceiling(files: Files, path: str, ceiling: int) -> None:
 
     Args:
         files: file system.
-        path: of the file.
+        path: path of the file.
         ceiling: hybrid time.
     """
     number = b"%d" % ceiling

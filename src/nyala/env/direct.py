@@ -1,7 +1,7 @@
 """Direct writes (O_DIRECT), past the page cache, for files that are not read soon, such as copies.
 
-A page of the page cache has to be cleared, filled and written back; from page-aligned buffers the disk takes
-whole pages directly, in a third of the time.
+A page of the page cache is cleared, filled and written back; a direct write from a page-aligned buffer takes
+a third of the time.
 """
 
 import errno
@@ -17,7 +17,7 @@ class DirectWriter:
     """Writes whole pages of one file, if file system and buffer allow it.
 
     Args:
-        path: of an existing file.
+        path: path of an existing file.
     """
 
     def __init__(self, path: str) -> None:

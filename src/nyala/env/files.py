@@ -54,7 +54,7 @@ class Files(Protocol):
         """Open a file, created if missing, for appending from `offset` on.
 
         Args:
-            path: of the file.
+            path: path of the file.
             offset: in bytes.
             direct: bypass the page cache if possible, because the file is not read soon.
         """
@@ -68,7 +68,7 @@ class Files(Protocol):
         """Return bytes of a file; fewer than requested at its end.
 
         Args:
-            path: of the file.
+            path: path of the file.
             offset: in bytes.
             length: in bytes; None: to the end.
         """
@@ -198,7 +198,7 @@ class SystemFiles:
         """Open a file, created if missing, for appending from `offset` on.
 
         Args:
-            path: of the file.
+            path: path of the file.
             offset: in bytes.
             direct: bypass the page cache if possible, because the file is not read soon.
         """
@@ -212,7 +212,7 @@ class SystemFiles:
         """Return bytes of a file; fewer than requested at its end.
 
         Args:
-            path: of the file.
+            path: path of the file.
             offset: in bytes.
             length: in bytes; None: to the end.
         """

@@ -43,7 +43,7 @@ class SteadyClock:
     far ahead of their clocks.
 
     Args:
-        clock: of the machine.
+        clock: clock of the machine.
         limit_ms: a larger difference is a jump, and clocks further apart disagree.
     """
 

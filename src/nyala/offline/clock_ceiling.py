@@ -47,8 +47,8 @@ def lower(
 
     Args:
         files: the file system.
-        directory: of the server, locked.
-        clock: of this machine; its wall clock has to be right.
+        directory: directory of the server, locked.
+        clock: clock of this machine; its wall clock has to be right.
         max_ahead_ms: the server's `clock_max_ahead_ms`.
         cut_stamp: returns the stamp of the cut of a replica's files, by group and directory.
 

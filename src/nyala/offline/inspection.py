@@ -107,8 +107,7 @@ def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
     saved = ConsensusMetadata(files, directory).load(group)
     if saved is None:
         raise NotFound(
-            f"{directory} holds no consensus metadata of {group}; nyala local_replica list shows what it "
-            "holds"
+            f"{directory} has no consensus metadata of {group}; nyala local_replica list shows its replicas"
         )
     hard_state, config = saved
     own = logged(files, directory, group)
@@ -133,7 +132,7 @@ def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
     """
     found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
     if found.missing:
-        raise LogGap(f"{directory}/wal: {found.missing}: this replica has to be replaced")
+        raise LogGap(f"{directory}/wal: {found.missing}: replace this replica")
     for one in found.segments:
         end = one.size
         for problem in one.problems:
@@ -227,7 +226,7 @@ def problems(files: Files, directory: str, read: Callable[[TabletId, str], objec
 
     Args:
         files: the file system.
-        directory: of the server.
+        directory: directory of the server.
         read: reads the data of a replica, by group and directory; raises Corrupt or BadVersion.
     """
     listed = replicas(files, directory)
@@ -254,7 +253,7 @@ def _data_problems(
     files: Files, group: TabletId, path: str, read: Callable[[TabletId, str], object]
 ) -> list[str]:
     if not files.list(path):
-        return [f"{group}: its data are gone; replace this replica"]
+        return [f"{group}: its data are missing; replace this replica"]
     try:
         if Witness.open(files, path) is None:
             read(group, path)
@@ -276,14 +275,13 @@ def _log_problems(files: Files, directory: str) -> list[str]:
     log = dump_log(files, f"{directory}/wal", home=directory)
     if log.missing:
         found.append(
-            f"{directory}/wal: {log.missing}; replicas whose records they held cannot go on and have to be "
-            "replaced"
+            f"{directory}/wal: {log.missing}; replicas with records there must be replaced"
         )
     extent_file = log.extent_file
     if extent_file is not None and extent_file.damaged:
         found.append(
-            f"{extent_file.path} is damaged: a start would not notice missing segments; the server writes "
-            "it anew while it runs"
+            f"{extent_file.path} is damaged: missing segments would not be noticed at a start; the server "
+            "rewrites it while it runs"
         )
     for segment in log.segments:
         if segment.server_uuid not in (None, own):
@@ -293,6 +291,6 @@ def _log_problems(files: Files, directory: str) -> list[str]:
             )
         for problem in segment.problems:
             if problem.finding is Finding.DAMAGE:
-                who = ", ".join(problem.groups) if problem.certain else "it cannot be told whose"
+                who = ", ".join(problem.groups) if problem.certain else "of unknown replicas"
                 found.append(f"{segment.path} at {problem.offset}: {problem.check} ({who})")
     return found

@@ -31,14 +31,14 @@ class RecoveryPlan:
 
     Attributes:
         group: id of the tablet.
-        server: whose directory it is.
+        server: uuid of the server that has the directory.
         why: the reason why its log is not used.
-        cut: of its files.
+        cut: cut of its files.
         rows: number of rows in its files.
         before: the committed configuration in its metadata.
         last: op id after which it continues: of the files' cut, or of the log where that continues the files.
         known: highest index that the replica is known to have had; entries above `last` are lost.
-        after: the configuration with this server only; equal to `before` if nothing has to be done.
+        after: the configuration with this server only; equal to `before` if the recovery is complete.
     """
 
     group: TabletId
@@ -70,12 +70,12 @@ class RecoveryPlan:
 def look(
     files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
 ) -> RecoveryPlan:
-    """Return the plan to recover a replica from what is left of it.
+    """Return the plan to recover a replica from its files.
 
     Args:
         files: the file system.
-        directory: of the server.
-        group: whose replica.
+        directory: directory of the server.
+        group: id of the replica's group.
         read: reads all rows in a directory; returns the cut of the files and the number of rows.
 
     Raises:
@@ -87,8 +87,8 @@ def look(
     saved = ConsensusMetadata(files, directory).load(group)
     if saved is None:
         raise Corrupt(
-            f"the consensus metadata of {group} are gone from {directory} too, and with them who its members "
-            "are: it cannot go on from there"
+            f"the consensus metadata of {group} is missing in {directory} too, and with it the list of "
+            "members: the replica cannot be recovered"
         )
     promised, config = saved
     why = _loss(files, directory, group)
@@ -98,8 +98,8 @@ def look(
                 group, server, "", Cut(), 0, config, config.id, config.id.index, config
             )
         raise InvalidArgument(
-            f"the replica of {group} in {directory} is not LOST: its log is whole. Start the server; if the "
-            f"majority of its group is gone: {PAGE}"
+            f"the replica of {group} in {directory} is not LOST: its log is complete. Start the server; if "
+            f"the majority of its group is lost: {PAGE}"
         )
     me = config.get(server)
     path = f"{directory}/data/{group}"
@@ -131,7 +131,7 @@ def _stage(files: Files, directory: str, group: TabletId) -> ReplicaStage:
         )
     if superblock.stage not in (ReplicaStage.READY, ReplicaStage.LOST):
         raise InvalidArgument(
-            f"the replica of {group} in {directory} is {superblock.stage}: it has no files to go on from"
+            f"the replica of {group} in {directory} is {superblock.stage}: it has no files to recover from"
         )
     return superblock.stage
 

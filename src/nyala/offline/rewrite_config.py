@@ -42,7 +42,7 @@ def rewritten(
     """
     if known.server.uuid not in [m.uuid for m in peers]:
         raise InvalidArgument(
-            f"this server, {known.server.uuid}, is not among those named; it has to be a member"
+            f"this server, {known.server.uuid}, is not among those named; it must be a member"
         )
     if group == SYS_CATALOG and len(peers) % 2 == 0:
         raise InvalidArgument(
@@ -117,7 +117,7 @@ def put(
 
     Args:
         files: the file system.
-        directory: of the server.
+        directory: directory of the server.
         group: id of the tablet.
         hard_state: term and vote.
         config: the committed configuration.

@@ -76,7 +76,7 @@ class GroupView:
     Attributes:
         tablet: its id.
         servers: all tablet servers that are known, by uuid.
-        replicas: of the servers that were asked, by uuid.
+        replicas: replicas of the servers that were asked, by uuid.
     """
 
     tablet: str
@@ -222,7 +222,7 @@ async def ask(
     Args:
         core: a client of the cluster.
         server: that is called.
-        method: of the RPC.
+        method: method of the RPC.
         request: its message.
         timeout_ms: deadline.
 

@@ -90,7 +90,7 @@ async def check_masters(
     """Check the masters of a cluster.
 
     Args:
-        core: asks them.
+        core: sends the requests.
         masters: as the leader master lists them.
         health: takes the findings.
     """
@@ -155,7 +155,9 @@ async def check_tservers(
         under_way = {} if isinstance(copying, NyalaError) else _copies(copying)
         found[server.uuid] = under_way | {t.report.tablet_id: t for t in answer.tablets}
         whole = [t.report for t in answer.tablets if t.report.state not in ("FAILED", "TOMBSTONED")]
-        errors = dict.fromkeys(r.error for r in whole if r.error)  # the server's, told by each
+        errors = dict.fromkeys(
+            r.error for r in whole if r.error
+        )  # errors of the server, which each of its replicas reports
         errors |= dict.fromkeys(answer.problems)
         health.problems += [f"tablet server {server.address}: {error}" for error in errors]
         warnings = dict.fromkeys(r.warning for r in whole if r.warning)
@@ -216,7 +218,7 @@ def tablet_problems(
     Args:
         tablet: with its members, as the leader master lists them.
         replicas: by server and tablet, as the servers report them.
-        table: of the tablet.
+        table: summary of the tablet's table.
     """
     found: list[str] = []
     voters = [r for r in tablet.replicas if r.voter]
@@ -275,9 +277,9 @@ def _index_problems(
         elif peer.stuck_ms >= STUCK_MS:
             where = addresses.get(peer.uuid, peer.uuid)
             found.append(
-                f"the replica on {where} has made no progress for {peer.stuck_ms // 1000} s: its log ends at "
-                f"{peer.match} as far as its leader knows, whose own ends at {leader.last_index}; look at "
-                "its server's log and disk, and replace it if that does not pass"
+                f"the replica on {where} has made no progress for {peer.stuck_ms // 1000} s: its leader "
+                f"knows that its log has entries up to {peer.match} of {leader.last_index}; check the log "
+                "and the disk of its server, and replace the replica if this does not change"
             )
     for replica, status in there:
         behind = leader.commit_index - status.applied_index
@@ -301,7 +303,7 @@ def replica_rows(
     Args:
         tablet: with its members, as the leader master lists them.
         replicas: by server and tablet, as the servers report them.
-        table: of the tablet.
+        table: summary of the tablet's table.
     """
     there = _there(tablet, replicas)
     leader = _leader(there)

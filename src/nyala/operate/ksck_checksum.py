@@ -52,7 +52,7 @@ async def compare(core: ClientCore, timeout_ms: int) -> tuple[list[Sum], list[st
     """Return the checksums of all replicas, and the problems; none exactly if all are equal.
 
     Args:
-        core: of a client.
+        core: core of a client.
         timeout_ms: deadline, from now.
 
     Raises:

@@ -57,8 +57,8 @@ class MasterDirectory:
                     newest = status
         if newest is None or not newest.cluster_id:
             raise Unavailable(
-                f"none of the masters {', '.join(known)} answers and knows of a group; are they started, "
-                "and is one of these addresses still a master's? nyala master list at any of them tells"
+                f"none of the masters {', '.join(known)} answers and belongs to a group; start them, and "
+                "check the addresses: nyala master list at any master shows all"
             )
         self.id = newest.cluster_id
         for m in newest.consensus.members:
@@ -123,7 +123,7 @@ class MasterDirectory:
         found = named(name, known)
         if found is None:
             listed = ", ".join(str(s) for s in known.values())
-            raise NotFound(f"{name!r} is no master of this cluster, whose masters are {listed}")
+            raise NotFound(f"{name!r} is not a master of this cluster; its masters are {listed}")
         return found
 
     async def check(self, server: ClusterServer) -> None:
@@ -218,7 +218,7 @@ class MasterGroup:
         member = group.member(server)
         if member is not None and group.config is not None and group.config.members == (member,):
             raise InvalidArgument(
-                f"{server} is the only master: the catalog would be gone. Add another first: nyala master add"
+                f"{server} is the only master: the catalog would be lost. Add another first: nyala master add"
             )
         return await self._followed(await self._membership.remove(server.uuid))
 

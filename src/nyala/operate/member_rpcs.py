@@ -104,7 +104,7 @@ class MemberRpcs:
     async def delete(self, server: ClusterServer, group: GroupView) -> None:
         """Delete a replica, unless its configuration has changed meanwhile."""
         seen = group.of(server).status
-        assert seen is not None, f"nothing of {self._tablet} is on {server}"
+        assert seen is not None, f"{server} has no replica of {self._tablet}"
         at = seen.report.consensus
         request = pb.DeleteTabletRequest(
             destination_uuid=server.uuid,

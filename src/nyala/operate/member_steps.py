@@ -55,7 +55,7 @@ def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
 
     Args:
         group: present view of the group.
-        server: of the member.
+        server: id of the member's server.
         kind: the wanted kind of member.
 
     Raises:
@@ -72,7 +72,7 @@ def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
     lost = not there.silent and (not there.there or there.state == "FAILED")
     if kind is MemberKind.VOTER and member.electable and member.voter and lost:
         raise InvalidArgument(
-            f"{server} is a voter whose replica is {there.state or 'gone'}, and with it what it promised: "
+            f"{server} is a voter whose replica is {there.state or 'missing'}, and its vote is lost: "
             "remove_replica first, then add_replica"
         )
 
@@ -248,6 +248,6 @@ def _words(member: Member) -> str:
 def _unsettled(group: GroupView) -> MemberStep | None:
     if group.leader is None:
         return MemberStep(
-            "wait for a leader; nyala tablet survivors tells whether there can be one"
+            "wait for a leader; nyala tablet survivors shows whether one can be elected"
         )
     return MemberStep("wait until the change under way is committed") if group.changing else None

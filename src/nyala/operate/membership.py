@@ -20,8 +20,9 @@ LACKING_MS = 5_000
 """Time for which a leader has to report that its log lacks entries that a non-voter needs, in milliseconds.
 """
 SILENT_MS = 3_000
-"""Time of silence after which a removed server counts as dead and its data are left there, in milliseconds: a
-server that was just started, or is busy for a moment, is not dead.
+"""Milliseconds without a response after which a removed server counts as dead, and its data are left there.
+
+A server that was just started, or is busy for a moment, responds earlier.
 """
 
 
@@ -98,8 +99,8 @@ class Membership:
             if now_us - since_us > self.patience_ms * 1000:
                 last = f"; the last answer: {answer}" if answer else ""
                 raise TimedOut(
-                    f"nothing went on for {self.patience_ms / 1000:g} s. The step was: {step.words}{last}. "
-                    "Run the command again to go on"
+                    f"no progress for {self.patience_ms / 1000:g} s. The step was: {step.words}{last}. "
+                    "Run the command again to continue"
                 )
             if step.words != said:
                 self.tell(step.words)
@@ -157,7 +158,7 @@ class Membership:
         coming = self.directory.find(new, group)
         if leaving == coming:
             raise InvalidArgument(
-                f"from {leaving} to itself: a replica is to be moved to another server; name that"
+                f"the replica is on {leaving} already; give another server to move it to"
             )
         if group.member(leaving) is None and group.member(coming) is None:
             raise InvalidArgument(

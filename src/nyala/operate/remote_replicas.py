@@ -122,7 +122,7 @@ async def copied(
         found: pb.CopyStatusResponse = await ask(core, target, methods.COPY_STATUS, request)
         if not found.copies:
             raise failure(pb.CopyProgress(tablet_id=tablet, source_address=source.address,
-                                          stage="forgotten: the server was started again"))  # fmt: skip
+                                          stage="lost: the server was restarted"))  # fmt: skip
         copy = found.copies[0]
     if copy.stage in ("FAILED", "CANCELLED"):
         raise failure(copy)
@@ -163,8 +163,8 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell
     lost = _at_stake(group, server)
     if lost and not force:
         raise InvalidArgument(
-            f"{server} is a member of {tablet}, {lost}. nyala tablet change_config remove_replica takes it "
-            "out safely; --force deletes it all the same"
+            f"{server} is a member of {tablet}, {lost}. nyala tablet change_config remove_replica removes "
+            "it safely; --force deletes it nevertheless"
         )
     tell(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
     await MemberRpcs(directory, tablet).delete(server, group)
@@ -176,5 +176,5 @@ def _at_stake(group: GroupView, server: ClusterServer) -> str:
     if group.config is None or group.member(server) is None:
         return ""
     if group.leader is None:
-        return "which nobody leads: what only this replica had acknowledged would be lost"
-    return "which counts on it: it would have a replica less, and may be unable to go on"
+        return "which has no leader: writes that only this replica has would be lost"
+    return "which would have one replica less, and may lose its majority"

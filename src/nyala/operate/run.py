@@ -17,7 +17,7 @@ TIMEOUT_MS = 15_000
 
 def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
     """Return what `work` returns, on a loop of its own. Warnings that it logs are lines on standard error."""
-    from nyala.env.env import system_env  # imports are slow: a verb pays for what it needs
+    from nyala.env.env import system_env  # imports are slow: each verb imports only its own modules
     from nyala.wire.channels import GrpcRpc
 
     async def main() -> T:
@@ -65,7 +65,7 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def connected(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:
-    """Return what a coroutine returns that asks a cluster."""
+    """Run a coroutine with a client connected to the masters; return its result."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
 

@@ -35,8 +35,8 @@ class Survivor:
         role: as in reports.
         term: its current term.
         last: op id of its last entry.
-        commit: last index that it has and knows to be committed.
-        told: highest commit index that a leader has sent; it may lack the entry.
+        commit: index up to which it has the entries and knows that they are committed.
+        told: highest commit index that a leader has sent to it; it may lack that entry.
         committed: the last committed configuration.
         active: the configuration in force.
         error: the reason for FAILED.

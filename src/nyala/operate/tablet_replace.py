@@ -18,7 +18,7 @@ class TabletReplacement:
         tablet: its id.
         table: name of its table.
         state: in the catalog.
-        members: of its configuration: uuid and address.
+        members: members of its configuration: uuid and address.
         shown: uuids of live servers with a working replica.
         successor: id of the tablet with its key range now; its own id if it is not replaced.
     """
@@ -48,8 +48,8 @@ class TabletReplacement:
         lines.append("  replicas of it that turn up later are deleted")
         if self.shown:
             lines.append(
-                f"  BUT {', '.join(self.shown)} can go on with what is left: nyala tablet survivors "
-                f"{self.tablet}"
+                f"  BUT {', '.join(self.shown)} can recover the tablet from its survivors: "
+                f"nyala tablet survivors {self.tablet}"
             )
         return lines
 

@@ -21,7 +21,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 ORDER_MS = 30_000
 SETTLE_MS = 60_000
-LOOK_MS = 100
+POLL_MS = 100
+"""Milliseconds between two checks whether the configuration is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,8 @@ def _doubts(mine: Survivor, there: Sequence[Survivor], keep: Sequence[str]) -> l
     best = max(there, key=lambda s: s.last)
     if best.last > mine.last:
         found.append(
-            f"{best.place.uuid} at {best.place.address} is further: its log ends at {best.last}, this "
-            f"one's at {mine.last}; choose that server, or lose what lies between"
+            f"{best.place.uuid} at {best.place.address} has a longer log, up to {best.last}; this "
+            f"one's ends at {mine.last}: choose that server, or the entries between are lost"
         )
     silent = sorted({*keep} - {s.place.uuid for s in there})
     voters = [u for u in mine.committed.voters if u in keep]
@@ -174,9 +175,9 @@ async def carry_out(env: Env, todo: UnsafeConfigPlan) -> Outcome:
         if env.clock.monotonic_us() > deadline_us:
             raise TimedOut(
                 f"the configuration of {config.id} is in the log of {todo.target.place.uuid}, and no leader "
-                "has committed it: are all those that are kept up? The same command again goes on"
+                "has committed it: start all members that are kept, and run the same command again"
             )
-        await env.tasks.sleep_ms(LOOK_MS)
+        await env.tasks.sleep_ms(POLL_MS)
     last = OpId(answer.last_term, answer.last_index)
     return Outcome(answer.changed, last, now.committed.id, now.role)
 

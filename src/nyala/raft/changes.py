@@ -86,9 +86,9 @@ def change(
     """Append a changed configuration, which is active at once. Raises as `RaftNode.change_config`.
 
     Args:
-        core: of the leader.
+        core: Raft state of the leader.
         changes: at most one for each server.
-        stamp: of the entry.
+        stamp: timestamp of the entry.
         expected: op id that the active configuration must have; None: any.
 
     Returns:
@@ -144,13 +144,13 @@ def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -
     """Append a configuration, update the peers accordingly, and return its op id.
 
     Args:
-        core: of the leader.
+        core: Raft state of the leader.
         lead: its leadership.
         after: the configuration.
-        stamp: of the entry.
+        stamp: timestamp of the entry.
     """
     assert may_begin(core, lead), f"a change on top of another: {core.configs.active}"
-    assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
+    assert stamp > core.closed, f"stamp {stamp} is at or below the closed time {core.closed}"
     op = OpId(core.term, core.log.last.index + 1)
     core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
     core.round += 1

@@ -25,7 +25,7 @@ def campaign(core: RaftCore, *, pre: bool, override: bool = False) -> None:
     """Request votes of all voters.
 
     Args:
-        core: of a member that may lead.
+        core: Raft state of a member that may lead.
         pre: a pre-vote, which changes no state of the voters.
         override: ordered by the leader, so that voters ignore leader stickiness.
     """

@@ -96,7 +96,7 @@ def _check_leader(core: RaftCore) -> None:
 
 
 def _check_asleep(core: RaftCore) -> None:
-    what = f"{core.uuid} sleeps: {core.state}, leader {core.leader}, {core.log!r}"
+    what = f"{core.uuid} is quiesced: {core.state}, leader {core.leader}, {core.log!r}"
     assert core.state in (RaftState.LEADER, RaftState.FOLLOWER), what
     assert core.leader is not None, what
     assert core.log.applied == core.log.committed == core.log.stable == core.log.last.index, what

@@ -57,8 +57,8 @@ def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
     """Append an operation as leader; see `RaftNode.propose`.
 
     Args:
-        core: of the node.
-        payload: of the operation.
+        core: Raft state of the node.
+        payload: payload of the operation.
         stamp: hybrid time above the log's last one and the closed time.
 
     Returns:
@@ -67,7 +67,7 @@ def propose(core: RaftCore, payload: bytes, stamp: int) -> OpId | None:
     leadership = core.leadership
     if leadership is None or leadership.transfer is not None:
         return None
-    assert stamp > core.closed, f"stamp {stamp} was promised away up to {core.closed}"
+    assert stamp > core.closed, f"stamp {stamp} is at or below the closed time {core.closed}"
     op = OpId(core.hard.term, core.log.last.index + 1)
     core.log.append(Entry(op, stamp, EntryKind.OPERATION, payload))
     core.dirty = True
@@ -110,8 +110,8 @@ def send_entries(
     """Send a peer the next entries.
 
     Args:
-        core: of the leader.
-        uuid: of the peer.
+        core: Raft state of the leader.
+        uuid: server id of the peer.
         peer: its progress.
         entries: contiguous from `peer.next` on, at least one.
     """
@@ -127,8 +127,8 @@ def heartbeat(core: RaftCore, uuid: ServerUuid, peer: Progress, *, quiesce: bool
     acknowledged.
 
     Args:
-        core: of the leader.
-        uuid: of the peer.
+        core: Raft state of the leader.
+        uuid: server id of the peer.
         peer: its progress.
         quiesce: offer to quiesce.
     """
@@ -183,8 +183,8 @@ def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> 
     """Send a peer the entries that the host read from the log; see `RaftNode.entries_read`.
 
     Args:
-        core: of the node.
-        uuid: of the peer.
+        core: Raft state of the node.
+        uuid: server id of the peer.
         entries: empty: the log no longer holds them.
     """
     peer = core.leadership.peers.get(uuid) if core.leadership is not None else None
@@ -219,8 +219,8 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     """Process a peer's reply; it may be late, duplicated or out of order.
 
     Args:
-        core: of the leader.
-        leadership: of the core.
+        core: Raft state of the leader.
+        leadership: state of the peers in this term.
         message: the answer.
 
     Raises:
@@ -267,7 +267,7 @@ def find_match(core: RaftCore, peer: Progress, hint: OpId) -> None:
     """Step back to where the logs may agree: at most one refusal per conflicting term (3.5).
 
     Args:
-        core: of the leader.
+        core: Raft state of the leader.
         peer: progress of the peer that refused.
         hint: the refusal's.
     """
@@ -305,8 +305,8 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
     """Process a tick of a leader: heartbeats, retransmission, stepping down without a majority.
 
     Args:
-        core: of the leader.
-        leadership: of the core.
+        core: Raft state of the leader.
+        leadership: state of the peers in this term.
         absent: servers that have been silent for long; see `quiescence.offer`.
     """
     hand_over = leadership.transfer
@@ -341,8 +341,8 @@ def heartbeat_or_probe(
     """Send a heartbeat; if the peer has stalled, assume that the entries in flight are lost and probe it.
 
     Args:
-        core: of the leader.
-        uuid: of the peer.
+        core: Raft state of the leader.
+        uuid: server id of the peer.
         peer: its progress.
         quiesce: offer to quiesce.
     """

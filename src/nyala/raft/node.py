@@ -251,7 +251,7 @@ class RaftNode:
         Args:
             keep: members of the committed configuration, this one among them.
             stamp: as for `propose`.
-            term: of the entry, unless this member's next term is higher.
+            term: term of the entry, unless this member's next term is higher.
 
         Returns:
             The op id of the configuration; of the active one if it is the same already.

@@ -39,6 +39,6 @@ def _caught_up(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> bool:
 def _promote(core: RaftCore, lead: Leadership, uuid: ServerUuid) -> None:
     active = core.configs.active
     member = active.get(uuid)
-    assert member is not None, f"{uuid} is to be promoted, and not in {active}"
+    assert member is not None, f"{uuid} is to be promoted but is not in {active}"
     voter = Change(ChangeKind.MODIFY, replace(member, voter=True, promote=False))
     changes.append(core, lead, changes.edited(active, [voter]), leader.own_stamp(core))

@@ -131,7 +131,7 @@ def wakes(core: RaftCore, message: AnyMessage) -> bool:
         return (
             core.leadership is not None
             or message.override
-            or message.sender == core.leader  # it leads no more
+            or message.sender == core.leader  # it no longer leads
         )
     return True
 

@@ -32,8 +32,8 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     """Process the reply of a removed peer; one that has the log up to its removal is dropped.
 
     Args:
-        core: of the leader.
-        leadership: of the core.
+        core: Raft state of the leader.
+        leadership: state of the peers in this term.
         message: the reply.
     """
     one = leadership.removed.get(message.sender)

@@ -282,7 +282,7 @@ def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int)
 
     Args:
         core: new.
-        entries: of the log, oldest first; only configurations are used.
+        entries: entries of the log, oldest first; only configurations are used.
         commit: index known to be committed.
         applied: index up to which the state machine's files have applied.
 

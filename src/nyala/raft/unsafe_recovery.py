@@ -56,10 +56,10 @@ def change_config(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: 
     """Append the configuration of survivors in a new term; see `RaftNode.unsafe_change_config`.
 
     Args:
-        core: of a surviving member.
+        core: Raft state of a surviving member.
         keep: members of the committed configuration to keep, this one among them.
-        stamp: of the entry.
-        term: of the entry, unless this member's next term is higher.
+        stamp: timestamp of the entry.
+        term: term of the entry, unless this member's next term is higher.
 
     Returns:
         Op id of the configuration; of the active one if it is the same already.

@@ -12,7 +12,7 @@ class NodeView:
     """Read-only view of a node's state; made by `RaftNode`.
 
     Args:
-        core: of the node.
+        core: Raft state of the node.
     """
 
     def __init__(self, core: RaftCore) -> None:

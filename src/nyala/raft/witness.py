@@ -107,7 +107,7 @@ def entries_read(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]
     """Send a candidate the entries that the host read from the log; see `RaftNode.entries_read`.
 
     Args:
-        core: of the witness.
+        core: Raft state of the witness.
         candidate: candidate that fetches the suffix.
         entries: empty: the log no longer holds them.
     """
@@ -118,7 +118,7 @@ def entries_read(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]
 
 def _send(core: RaftCore, candidate: ServerUuid, entries: Sequence[Entry]) -> None:
     for entry in entries:
-        assert core.log.holds(entry.id), f"{entry.id} is to be lent, and not in {core.log!r}"
+        assert core.log.holds(entry.id), f"{entry.id} is to be sent but is not in {core.log!r}"
     core.send(
         Suffix(
             sender=core.uuid,

@@ -63,7 +63,7 @@ class Witness:
         if not files.exists(path):
             return None
         cut = decode(files.read(path), path)
-        files.sync_dir(directory)  # else a power cut undoes what was read
+        files.sync_dir(directory)  # else a power failure could undo it after it was read
         return cls(files, directory, cut)
 
     @property

@@ -39,7 +39,7 @@ def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
     """Return a filter as `where` text, or None if there is no exact translation.
 
     Args:
-        offered: by Spark.
+        offered: filter that Spark offers to push down.
         floats: names of the columns of type float or double.
     """
     if isinstance(offered, Not):

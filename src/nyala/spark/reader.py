@@ -55,7 +55,7 @@ class TableRead:
     """Plan and tasks of one read, whether filters are pushed down or not.
 
     Args:
-        options: of the read.
+        options: options of the read.
     """
 
     def __init__(self, options: ReadOptions) -> None:
@@ -85,7 +85,7 @@ class TableRead:
         with connect(options.masters) as client:
             table = client.table(options.table)
             if options.where:
-                table.scan(where=options.where)  # it has to be a valid expression by itself
+                table.scan(where=options.where)  # raises if it is not a valid expression by itself
             scan = table.scan(
                 columns=options.columns,
                 where=self.where,
@@ -117,8 +117,8 @@ def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
     for wanted, field in zip(options.arrow, stored, strict=True):
         if wanted.type != field.type:
             raise InvalidArgument(
-                f"column {field.name!r} of table {options.table!r} has type {field.type}, and .schema(...) "
-                f"says {wanted.type}; leave .schema() out, and cast in Spark"
+                f"column {field.name!r} of table {options.table!r} has type {field.type}, but .schema(...) "
+                f"gives {wanted.type}; omit .schema(), and cast in Spark"
             )
 
 

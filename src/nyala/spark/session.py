@@ -13,11 +13,11 @@ TASK_TRIES = 4
 
 
 def spark_session(name: str, cores: int = 2) -> SparkSession:
-    """Return a session on this machine that knows `format("nyala")`.
+    """Return a local Spark session with the data source `format("nyala")`.
 
     Args:
-        name: of the application.
-        cores: tasks at a time.
+        name: name of the application.
+        cores: number of tasks that run concurrently.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

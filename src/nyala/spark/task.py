@@ -40,7 +40,7 @@ class TaskWrites:
     Args:
         masters: addresses.
         table: its name.
-        name: of the task, unique, and the same at every try.
+        name: name of the task, unique, and the same at every try.
         since: hybrid time before which no try of it wrote; 0: not known.
     """
 
@@ -112,8 +112,8 @@ class TaskWrites:
         bad = sorted(set(ops) - set(REPEATABLE))
         if bad:
             raise SessionExpired(
-                f"this task was run before, and which of its rows with op {', '.join(bad)} are written "
-                f"already cannot be told ({why}). Rows are recognised for client_result_ttl_s, in the same "
+                f"this task was run before, and it is unknown which of its rows with op {', '.join(bad)} "
+                f"are written ({why}). Rows are recognised for client_result_ttl_s, in the same "
                 "order, while the table is not altered. Rows that were written stay; run the job again with "
                 f"ops that may be repeated: {', '.join(REPEATABLE)}"
             )

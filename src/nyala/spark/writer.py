@@ -42,7 +42,7 @@ class WriteOptions:
     Attributes:
         table: name of the table.
         masters: their addresses.
-        op: of every row, when neither column is given.
+        op: operation of every row, when neither column is given.
         op_column: names each row's op; empty: none.
         kind_column: names each row's kind; empty: none.
         kinds: by the kind's value in lower case.

@@ -70,14 +70,14 @@ class Tablet:
 
         Args:
             files: file system.
-            directory: of the tablet.
+            directory: directory of the tablet.
             hash_keys: the index hash.
 
         Raises:
             Corrupt: a file is missing or damaged. Column blocks are verified when first touched.
         """
         current = manifest.load(files, directory)
-        files.sync_dir(directory)  # else a power cut undoes what was read
+        files.sync_dir(directory)  # else a power failure could undo it after it was read
         manifest.check_files(files, directory, current)
         opened = cls(files, directory, current, hash_keys)
         manifest.remove_unreferenced(files, directory, current)

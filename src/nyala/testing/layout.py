@@ -100,7 +100,7 @@ def plan(
     """Return the layout of a new cluster.
 
     Args:
-        directory: of the cluster; each server has a subdirectory.
+        directory: directory of the cluster; each server has a subdirectory.
         masters: number of masters; odd.
         tservers: number of tablet servers.
         base_port: port of the first tablet server; None: free ports.

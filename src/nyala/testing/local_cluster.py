@@ -31,7 +31,7 @@ def start(
     """Start every stopped server, and wait until the cluster is healthy.
 
     Args:
-        layout: of the cluster; saved for `status` and `down`.
+        layout: layout of the cluster; saved for `status` and `down`.
         forkserver: parent process of the servers.
         on_wait: called with the missing condition, when it changes.
 

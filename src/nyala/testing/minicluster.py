@@ -21,7 +21,7 @@ class MiniCluster:
         masters: number of masters; odd.
         tservers: number of tablet servers.
         dir: data directory, kept; None: a temporary directory, removed at the end.
-        options: of every server, for instance {"flush_bytes": "1000000"}.
+        options: options of every server, for instance {"flush_bytes": "1000000"}.
 
     Raises:
         TimedOut, Unavailable: not healthy in time; with the end of a server's log.
@@ -121,7 +121,7 @@ class MiniCluster:
         """Start a stopped server, with its data and ports.
 
         Args:
-            name: of the server.
+            name: name of the server.
             wait: until it and all other running servers are alive for the masters.
         """
         server = self._layout.server(name)

@@ -34,7 +34,7 @@ class Checksums:
 
     Args:
         env: lanes and timers.
-        tablets: of this server.
+        tablets: tablets of this server.
         options: default deadline, and size of batches.
     """
 

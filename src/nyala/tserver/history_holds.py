@@ -56,8 +56,8 @@ class HistoryHolds:
         """Add or replace a hold.
 
         Args:
-            tablet: of this server.
-            name: of the hold, unique among all clients.
+            tablet: id of a tablet of this server.
+            name: name of the hold, unique among all clients.
             at: hybrid time.
             ttl_ms: how long from now.
             horizon: earliest time at which the tablet can be read.

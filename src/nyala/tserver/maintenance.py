@@ -44,7 +44,7 @@ class Compactor:
         options: give the default age of history.
 
     Attributes:
-        scores: of the tablets that are worth compacting, as of the last check.
+        scores: scores of the tablets that are worth compacting, as of the last check.
     """
 
     def __init__(self, env: Env, tablets: Tablets, holds: HistoryHolds, options: Options) -> None:

@@ -17,7 +17,7 @@ class MasterResponses:
     """Processes the responses to heartbeats. Used on the event loop only.
 
     Args:
-        identity: of this server; stores the cluster id.
+        identity: identity of this server; stores the cluster id.
         fence: the newest term of the masters.
         masters: addresses of the masters.
     """

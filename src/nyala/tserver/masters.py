@@ -22,7 +22,7 @@ class MasterList:
 
     Args:
         env: the clock.
-        identity: of this server; stores the list.
+        identity: identity of this server; stores the list.
         given: public addresses from the command line.
         interval_ms: between two heartbeats.
     """
@@ -51,7 +51,7 @@ class MasterList:
         """Process the list in a master's response; the leader's list is durable on return.
 
         Args:
-            response: of any master of this cluster.
+            response: response of any master of this cluster.
             newest: the highest known term of a leader master; lists of deposed leaders are not stored.
 
         Raises:

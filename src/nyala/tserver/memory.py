@@ -29,7 +29,7 @@ class MemoryBudget:
 
     Args:
         env: tasks.
-        tablets: of this server.
+        tablets: tablets of this server.
         options: size of the log to retain.
         update_counts: updates counters that are only polled.
     """

@@ -49,7 +49,7 @@ class PointReads:
 
     Args:
         env: lanes, tasks and time.
-        tablets: of this server.
+        tablets: tablets of this server.
         options: default deadline.
     """
 
@@ -215,7 +215,7 @@ class _GetPart:
                 )
             except NyalaError as err:
                 self.error = err
-            except Exception as err:  # one part's trouble: the others go on
+            except Exception as err:  # an error of one part does not affect the others
                 self.error = _internal(err)
         return pb.GetAnswer(error=status.to_proto(self.error))
 

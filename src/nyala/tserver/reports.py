@@ -9,7 +9,7 @@ from itertools import takewhile
 from nyala.common.ids import TabletId
 
 CHANGES = 10_000
-"""Tablets whose last change is remembered. A full report is not much larger than one of so many."""
+"""Maximum number of tablets whose last change is remembered; beyond it a full report is sent."""
 
 
 class ChangeLog:

@@ -36,7 +36,7 @@ class ScanMemory:
     """Counts the memory of scans, and throttles new ones above the limit.
 
     Args:
-        memory: of the process.
+        memory: memory tracker of the process.
         options: limit of scans.
     """
 

@@ -45,7 +45,7 @@ class Scanners:
 
     Args:
         env: lanes.
-        tablets: of this server.
+        tablets: tablets of this server.
         server_uuid: for the header of each scan.
         options: default sizes and deadlines, and the maximum number of open scans.
         memory: accounting of all scans.
@@ -166,7 +166,7 @@ def check_ranges(view: View, token: pb.ScanToken, at: int) -> None:
     A look-up by key only needs the tablet of its key, as long as its range exists.
 
     Args:
-        view: of the tablet.
+        view: view of the tablet.
         token: the scan token.
         at: hybrid time of the read.
 
@@ -227,7 +227,7 @@ def check_predicate(
     """Return the predicate of a token, checked against the tablet's schema.
 
     Args:
-        view: of the tablet.
+        view: view of the tablet.
         token: the scan token.
         columns: ids of the columns to read; None: all.
 

@@ -20,7 +20,7 @@ class Splits:
 
     Args:
         env: lanes.
-        tablets: of this server.
+        tablets: tablets of this server.
     """
 
     def __init__(self, env: Env, tablets: Tablets) -> None:

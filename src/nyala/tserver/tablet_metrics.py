@@ -27,7 +27,7 @@ class TabletSample:
         files: statistics of its files and memory.
         work: statistics of its maintenance.
         flush_score: see `MemoryBudget.score`.
-        merge_score: see `compaction.score`; 0: nothing is worth doing.
+        merge_score: see `compaction.score`; 0: no compaction is worth it.
     """
 
     table: str
@@ -44,7 +44,7 @@ class MetricColumn:
 
     Attributes:
         metric: name in `/metrics`; a counter if it ends with `_total`.
-        heading: of the column on the page.
+        heading: heading of the column on the page.
         sentence: its description.
         read: returns its value for a tablet.
     """
@@ -63,9 +63,9 @@ COLUMNS = (
            lambda t: t.files.versions - t.files.ended),
     MetricColumn("tablet_ended_versions", "ended versions", "On disk: history.", lambda t: t.files.ended),
     MetricColumn("tablet_file_bytes", "bytes on disk", "Of all rowsets.", lambda t: t.files.file_bytes),
-    MetricColumn("tablet_memory_bytes", "bytes in memory", "That a flush would free.",
+    MetricColumn("tablet_memory_bytes", "bytes in memory", "Bytes of memory that a flush would free.",
            lambda t: t.files.memory_bytes),
-    MetricColumn("tablet_log_bytes", "bytes of log", "Payload in the log that only memory stands for.",
+    MetricColumn("tablet_log_bytes", "bytes of log", "Payload in the log of rows that are not flushed.",
            lambda t: t.work.log_bytes),
     MetricColumn("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended.",
            lambda t: t.files.history_s),
@@ -84,9 +84,9 @@ COLUMNS = (
     MetricColumn("tablet_merged_versions_total", "versions merged", "Written by merges.",
            lambda t: t.files.merged),
     MetricColumn("tablet_flush_score_ratio", "flush score",
-           "What a flush is worth: shares of memory and log.",
+           "Score of a flush: shares of memory and log.",
            lambda t: t.flush_score),
-    MetricColumn("tablet_merge_score_ratio", "merge score", "What the best merge is worth; 0: nothing is.",
+    MetricColumn("tablet_merge_score_ratio", "merge score", "Score of the best compaction; 0: none.",
            lambda t: t.merge_score),
 )  # fmt: skip
 
@@ -95,7 +95,7 @@ class TabletMetrics:
     """Metrics of all tablets of this server.
 
     Args:
-        tablets: of this server.
+        tablets: tablets of this server.
         memory: scores flushes.
         compactor: has the scores of compactions, as of its last check.
     """

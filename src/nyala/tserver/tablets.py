@@ -34,7 +34,7 @@ class Tablets:
 
     Args:
         host: owns the replicas.
-        health: of the members of groups that are led here.
+        health: health of the members of groups that are led here.
         holds: history holds.
     """
 
@@ -70,7 +70,7 @@ class Tablets:
         An operation that was applied, or one of an older version, changes nothing.
 
         Args:
-            tablet_id: of the tablet.
+            tablet_id: id of the tablet.
             op: the new definition.
             timeout_ms: deadline, from now.
 

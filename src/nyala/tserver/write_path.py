@@ -185,7 +185,7 @@ def batch_schema(schema: Schema, op: ops.RowOp, columns: tuple[ColumnId, ...]) -
     """Return the Arrow schema that a batch of these columns must have.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         op: the operation, such as UPSERT.
         columns: ids of the columns, in the order of the batch.
     """

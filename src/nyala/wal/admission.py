@@ -30,7 +30,7 @@ class Admission:
     """Reserves slots until it is closed.
 
     Args:
-        queue: of the reserved slots.
+        queue: queue of the reserved slots.
         appender: woken when a slot is ready.
         state: has the free space of the active segment.
         hard_states: the last one of each group.

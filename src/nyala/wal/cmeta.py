@@ -53,7 +53,7 @@ def decode(group: TabletId, data: bytes, path: str) -> tuple[HardState, Configur
     Args:
         group: expected id of the Raft group.
         data: content of the file.
-        path: of the file, for error messages.
+        path: path of the file, for error messages.
 
     Raises:
         BadChecksum: damaged, truncated, of another group, or its members are invalid. BadVersion: of an

@@ -65,10 +65,10 @@ class SegmentDump:
     """One segment.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         sequence: from the file name, or from the header if the name is another.
-        server_uuid: of the server that wrote it; None: the header is damaged.
-        size: of the file, in bytes.
+        server_uuid: uuid of the server that wrote it; None: the header is damaged.
+        size: size of the file, in bytes.
         used: length in bytes up to the end of the last record, footer or problem.
         footer: (close time in microseconds since the epoch, rows); None: it is open.
         records: valid records by offset, also those that are not part of the log (see `problems`).
@@ -90,7 +90,7 @@ class ExtentStatus:
     """State of the extent file, which lists the expected segments.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         there: it exists.
         extent: its content; None: it does not exist, or is damaged.
     """
@@ -139,7 +139,7 @@ def dump_log(
 
     Args:
         files: the file system.
-        directory: of the segments.
+        directory: directory of the segments.
         only: name of the segment to return; the others are read too, because they show which part of it was
             durable.
         home: data directory with the extent file; None: unknown.

@@ -1,10 +1,10 @@
 """The extent file beside the log: the segments that must exist.
 
-A log that is gone, or whose first or last segments are, does not show that itself. The file is
-`<data directory>/wal.extent` (bytes: docs/internals/formats-wal.md). It never covers more than what is
-durable: its end moves after the log did, its beginning before a segment is removed. Without the file, as in a
-directory of an older build, the log is accepted as it is. Blocking calls, all in lane DISK, which keeps their
-order.
+It reveals that the log, or its first or last segments, are missing, which the other segments cannot show.
+The file is `<data directory>/wal.extent` (bytes: docs/internals/formats-wal.md). It covers durable records
+only: its end is written after the log was synced, its beginning before a segment is removed. Without the
+file, as in a directory of an older build, the log is accepted as it is. Blocking calls, all in lane DISK,
+which keeps their order.
 """
 
 import errno
@@ -94,7 +94,7 @@ class ExtentFile:
     def save(self, extent: Extent) -> None:
         """Replace the file; durable on return. On a full disk it is removed, which needs no space.
 
-        A file with `missing` set is never removed: the loss would be forgotten.
+        A file with `missing` set is never removed, since it is the only record of the loss.
 
         Raises:
             OSError: the file has its old content, or does not exist.

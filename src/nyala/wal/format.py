@@ -70,8 +70,8 @@ class RecordDraft(NamedTuple):
     """A record without a position: the part that is computed before the appender takes it.
 
     Attributes:
-        rest: of a MOVED record: number of records of its run that follow.
-        flags: of a MOVED record: BEGINS, TAIL.
+        rest: in a MOVED record, number of records of its run that follow.
+        flags: flags of a MOVED record: BEGINS, TAIL.
     """
 
     kind: RecordKind
@@ -171,9 +171,9 @@ def draft(kind: RecordKind, group: bytes, payload: bytes = b"", term: int = 0) -
     """Return a draft of a record that is not an entry.
 
     Args:
-        kind: of the record.
+        kind: kind of the record.
         group: 16 bytes; `NO_GROUP`: of no group.
-        payload: of the record.
+        payload: payload of the record.
         term: HARD_STATE: the term.
     """
     return RecordDraft(kind, group, term, 0, 0, 0, payload, crc32c(payload))
@@ -248,7 +248,7 @@ def unpack_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Rec
     Args:
         data: bytes of the segment.
         offset: in `data`.
-        sequence: of the segment.
+        sequence: sequence number of the segment.
         base: offset of `data` in the segment.
     """
     found = inspect_record(data, offset, sequence, base)
@@ -259,9 +259,9 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
     """Return the record at an offset, or the failed check as text.
 
     Args:
-        data: of the segment, or a part of it.
+        data: bytes of the segment, or a part of it.
         offset: in `data`.
-        sequence: of the segment.
+        sequence: sequence number of the segment.
         base: offset of `data` in the segment.
     """
     start = offset + RECORD_HEADER_BYTES
@@ -353,9 +353,9 @@ def find_footer(data: bytes, end: int, sequence: int) -> int | None:
     """Return the offset of the footer according to the trailer; None: there is no valid trailer.
 
     Args:
-        data: of the segment.
+        data: bytes of the segment.
         end: offset at which the trailer ends.
-        sequence: of the segment.
+        sequence: sequence number of the segment.
     """
     tail = data[max(0, end - TRAILER_BYTES) : end]
     if len(tail) < TRAILER_BYTES:

@@ -84,7 +84,7 @@ class GroupIndex:
         """Yield the indexes of entries that are in a segment.
 
         Args:
-            sequence: of the segment.
+            sequence: sequence number of the segment.
             first: lowest index.
             last: highest index.
         """
@@ -128,7 +128,9 @@ class LogIndex:
         known, own = self._groups.get(group), GroupIndex(places[0].index)
         end = places[-1].index + 1
         later = [] if known is None else [known.get(i) for i in range(known.first, known.next)]
-        assert not later or later[0].index == end, f"{group}: {end} is to be {later[0].index}"
+        assert not later or later[0].index == end, (
+            f"{group}: the next index is {end}, not {later[0].index}"
+        )
         for place in (*places, *later):
             own.put(place)
         self._groups[group] = own
@@ -161,7 +163,7 @@ class LogIndex:
 
         Args:
             group: id of the Raft group.
-            sequence: of the segment.
+            sequence: sequence number of the segment.
             first: lowest index.
             last: highest index.
         """
@@ -193,7 +195,7 @@ class LogIndex:
 
         Args:
             group: id of the Raft group.
-            first_index: of the first.
+            first_index: index of the first entry.
             max_bytes: limit of their records; at least one is returned if there is one.
 
         Raises:
@@ -205,7 +207,7 @@ class LogIndex:
         if first_index < own.first:
             raise LogGap(
                 f"the log of {group} begins at {own.first}, after the requested index {first_index}; "
-                "a replica that needs it has to be copied",
+                "a replica that needs this entry needs a tablet copy",
                 {"first": str(own.first)},
             )
         places: list[EntryLocation] = []
@@ -226,7 +228,7 @@ class LogIndex:
 
         Args:
             group: id of the Raft group.
-            sequence: of the segment.
+            sequence: sequence number of the segment.
             last: highest index considered.
         """
         if (own := self._groups.get(group)) is not None:

@@ -202,7 +202,7 @@ class Wal:
 
         Args:
             group: id of the Raft group.
-            first_index: of the first.
+            first_index: index of the first entry.
             max_bytes: limit of the records; at least one entry is returned if there is one.
 
         Raises:
@@ -224,9 +224,9 @@ class Wal:
 
         Args:
             group: id of the Raft group.
-            first_needed_index: of the first entry to retain.
-            own_index: of the first entry that the local replica needs, earlier ones are retained for other
-                members; None: `first_needed_index`.
+            first_needed_index: index of the first entry to retain.
+            own_index: index of the first entry that the local replica needs; earlier ones are retained for
+                other members; None: `first_needed_index`.
             movable: no flush releases the entries: they may be rewritten at the end of the log.
         """
         own = first_needed_index if own_index is None else own_index

@@ -86,7 +86,7 @@ class LogState:
 
         Args:
             group: id of the Raft group.
-            first_index: of the first.
+            first_index: index of the first entry.
             max_bytes: limit of their records; at least one is returned if there is one.
 
         Raises:

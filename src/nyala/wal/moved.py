@@ -26,7 +26,7 @@ class MovedRuns:
     """Adds rewritten entries to an index.
 
     Args:
-        index: of the log replayed so far.
+        index: index of the log replayed so far.
     """
 
     def __init__(self, index: LogIndex) -> None:
@@ -37,9 +37,9 @@ class MovedRuns:
         """Process a MOVED record.
 
         Args:
-            group: of the record.
+            group: id of the record's group.
             record: in the order of the log.
-            place: of the record.
+            place: location of the record.
         """
         if record.begins:
             self._open[group] = _Run(place.index, record.tail)

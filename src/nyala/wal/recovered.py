@@ -66,7 +66,7 @@ class Recovery:
     Attributes:
         groups: by id, without deleted ones.
         segments: all sealed, oldest first.
-        index: of the entries in `groups`.
+        index: index of the entries in `groups`.
         hard_state_at: the segment that holds each group's last hard state.
         damage: what is damaged.
         torn: the truncated tail; None: none.
@@ -154,7 +154,7 @@ def fill_bounds(index: LogIndex, group: TabletId, own: RecoveredGroup) -> Recove
     """Fill in first and last entry and the starts of terms from an index; return `own`.
 
     Args:
-        index: of the log.
+        index: index of the log.
         group: id of the Raft group.
         own: updated.
     """

@@ -41,8 +41,8 @@ def recover(
 
     Args:
         files: the file system.
-        directory: of the segments.
-        server_uuid: of the server that must have written it.
+        directory: directory of the segments.
+        server_uuid: uuid of the server that must have written it.
         close_time_us: close time for a segment that is sealed now, microseconds since the epoch.
         extent: segments that must exist; None: unknown.
 

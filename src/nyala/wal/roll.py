@@ -92,7 +92,7 @@ class Roller:
         """Wait until there is disk space for a round beyond the preallocated length.
 
         Args:
-            writer: of the active segment.
+            writer: writer of the active segment.
             end: offset after the round.
             freeing: returns whether the round, or one queued behind it, allows the log to shrink.
 

@@ -48,11 +48,11 @@ class SegmentScan:
     """Content of one segment's file.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         sequence: from the file's name.
         server_uuid: from the header; None: the header is damaged or missing.
-        size: of the file, in bytes.
-        checksum: of the file.
+        size: size of the file, in bytes.
+        checksum: checksum of the file.
         blank: no record was ever written.
         records: valid records without the footer, by offset.
         gaps: by offset.
@@ -109,7 +109,7 @@ def scan(data: bytes, path: str, sequence: int, *, payloads: bool = True) -> Seg
 
     Args:
         data: content of the file.
-        path: of the file, for messages.
+        path: path of the file, for messages.
         sequence: from the file name.
         payloads: False: payloads of operations are checked and dropped.
 

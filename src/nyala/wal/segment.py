@@ -57,7 +57,7 @@ class Segment:
 
     Attributes:
         sequence: sequence number.
-        path: of its file.
+        path: path of its file.
         end: offset after its last record.
         last: highest entry index of each group that has one here.
         hard_states: groups with a hard state here.
@@ -75,9 +75,9 @@ class Segment:
         """Record that a record is in this segment.
 
         Args:
-            kind: of the record.
-            group: of the record.
-            index: of the entry.
+            kind: kind of the record.
+            group: id of the record's group.
+            index: index of the entry.
         """
         if kind in ENTRIES:
             self.last[group] = max(index, self.last.get(group, 0))
@@ -127,8 +127,8 @@ class SegmentWriter:
 
         Args:
             files: file system of the segments.
-            directory: of the log.
-            sequence: of the segment.
+            directory: directory of the log.
+            sequence: sequence number of the segment.
             server_uuid: for its header.
             segment_bytes: preallocated length.
 
@@ -213,7 +213,7 @@ def reseal(
         files: file system of the segments.
         segment: that was left open.
         tail: its last bytes, which may not be durable.
-        rows: of the index, by offset.
+        rows: rows of the index, by offset.
         close_time_us: wall time, microseconds since the epoch.
         synced: position up to which the log is known to be durable.
     """
@@ -231,7 +231,7 @@ def sync_sealed(files: Files, path: str, tail: Buffer) -> None:
 
     Args:
         files: file system of the segments.
-        path: of the segment.
+        path: path of the segment.
         tail: its last bytes, which may not be durable.
     """
     file = files.open_append(path, files.size(path) - len(tail))

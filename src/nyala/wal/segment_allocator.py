@@ -19,7 +19,7 @@ class SegmentAllocator:
 
     Args:
         files: the file system.
-        directory: of the log.
+        directory: directory of the log.
         server_uuid: for the segment headers.
         segment_bytes: preallocated length of each.
         reserve_bytes: free space that the log leaves on its disk; 0: none.
@@ -63,7 +63,7 @@ class SegmentAllocator:
         """Allocate disk space for a segment up to `end`, beyond its preallocated length.
 
         Args:
-            writer: of the segment.
+            writer: writer of the segment.
             end: offset.
             freeing: the records to write there allow the log to shrink.
 

@@ -22,7 +22,7 @@ class Counts:
         Args:
             slots: number written in it.
             records: number written in it.
-            size_bytes: of its records.
+            size_bytes: size in bytes of its records.
             synced: it was synced.
         """
         self.rounds += 1
@@ -45,7 +45,7 @@ class WalStats:
         rolls: number of segments that were sealed and followed by the next one.
         collected: number of segments removed.
         moved: number of entries rewritten because they retained the oldest segment.
-        bytes_written: of records, without segment headers and footers.
+        bytes_written: number of bytes of records, without segment headers and footers.
         pending_bytes: size of the slots that are reserved and not yet durable.
         segments: number of files, the active one included.
         pinned_by: groups that retain the oldest segment.

@@ -49,7 +49,7 @@ def judge(scans: list[SegmentScan], directory: str, extent: Extent | None = None
     Args:
         scans: all of them, oldest first. Blank ones at the end are removed, records after a torn tail are
             dropped from the last one, missing footers are added as gaps.
-        directory: of the segments, for messages.
+        directory: directory of the segments, for messages.
         extent: segments that must exist; None: unknown.
     """
     end = LogPosition(0, 0) if extent is None else extent.end

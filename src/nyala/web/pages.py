@@ -27,8 +27,8 @@ class Listing:
     """A page that is one table.
 
     Attributes:
-        title: of the page.
-        headings: of its columns.
+        title: title of the page.
+        headings: headings of its columns.
         rows: a text for each column.
     """
 
@@ -62,7 +62,7 @@ def overview(
     """Return the first page of a process.
 
     Args:
-        title: of the page.
+        title: title of the page.
         sick: why the process does not serve; None if it serves.
         values: by name.
         links: URL by text; only http(s) and local URLs become links.

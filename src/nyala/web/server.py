@@ -36,7 +36,7 @@ class Facts:
     """Status of a process for its pages, computed for each request.
 
     Attributes:
-        title: of the page: "nyala tserver 7050".
+        title: title of the page: "nyala tserver 7050".
         sick: None while the process serves; otherwise the reason, which `/healthz` returns with 503.
         values: by name, in order.
         links: URL by text, to other pages and servers.

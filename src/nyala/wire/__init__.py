@@ -2,7 +2,7 @@
 
 import os
 
-# gRPC reads this as it is imported, so it stands before every module of this room. Its fork handlers
-# abort a child now and then when a call is under way at a fork (a driver that starts Spark's JVM).
-# Nothing here goes on across a fork: a client refuses to.
+# gRPC reads this variable when it is imported, so it is set before any module of this package is. Its fork
+# handlers sometimes abort a child if a call is in progress at the fork (a driver that starts Spark's JVM).
+# Nothing in this package is used after a fork: a client raises an error in a forked child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -24,7 +24,7 @@ class GrpcRpc:
     """Calls over gRPC. Create it on the loop that uses it; `await close()` at the end.
 
     Args:
-        limits: of messages and connections.
+        limits: limits of messages and connections.
     """
 
     def __init__(self, limits: RpcLimits | None = None) -> None:

@@ -30,7 +30,7 @@ def established(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Tr
     (TCP_USER_TIMEOUT, Linux). Otherwise bytes to a vanished peer would be buffered for a quarter of an hour.
 
     Args:
-        transport: of a TCP connection.
+        transport: asyncio transport of a TCP connection.
         silence_ms: maximum time without an acknowledgement.
     """
     option = getattr(socket, "TCP_USER_TIMEOUT", None)

@@ -52,8 +52,8 @@ class PeerFrame:
     """One decoded frame.
 
     Attributes:
-        kind: of the frame.
-        cluster_id: of the sender; empty: unknown.
+        kind: kind of the frame.
+        cluster_id: cluster id of the sender; empty: unknown.
         batch: the messages; none in a HELLO.
     """
 
@@ -67,8 +67,8 @@ def encode_frame(batch: PeerBatch, cluster_id: str, kind: FrameKind = FrameKind.
 
     Args:
         batch: sender, receiver and messages.
-        cluster_id: of the sender; empty: unknown.
-        kind: of the frame.
+        cluster_id: cluster id of the sender; empty: unknown.
+        kind: kind of the frame.
     """
     return b"".join(frame_parts(batch, cluster_id, kind))
 
@@ -80,8 +80,8 @@ def frame_parts(
 
     Args:
         batch: sender, receiver and messages.
-        cluster_id: of the sender; empty: unknown.
-        kind: of the frame.
+        cluster_id: cluster id of the sender; empty: unknown.
+        kind: kind of the frame.
     """
     sender, to = batch.sender.encode(), batch.to.encode()
     cluster, address = cluster_id.encode(), batch.address.encode()
@@ -151,7 +151,7 @@ def decode_frame(raw: bytes | memoryview) -> PeerFrame:
     try:
         cluster_id, batch, end = _batch(raw, log_ms)
         if end != len(raw):
-            raise ValueError(f"it has {len(raw)} bytes and says {end}")
+            raise ValueError(f"it has {len(raw)} bytes, and its content ends at {end}")
         return PeerFrame(FrameKind(kind), cluster_id, batch)
     except (struct.error, IndexError, ValueError) as err:
         raise Corrupt(f"a frame's payload is malformed: {err}") from err

@@ -19,9 +19,9 @@ SLAB_BYTES = 16 << 20
 KEPT = 4
 """Number of slabs kept for reuse, beside those that are still referenced."""
 SMALL_BYTES = 64 << 10
-"""Size, in bytes, below which a message has its own memory, because it would pin a whole slab."""
+"""Size, in bytes, below which a message is copied to its own memory, so that it does not pin a slab."""
 _ALIGNMENT = 4096
-"""Of what lies in a slab: a page, so that a disk may take it from there (env/direct.py)."""
+"""Alignment of data in a slab, in bytes: one page, as direct writes need it (env/direct.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ReceiveBuffer:
     It grows with the bytes that were received, not with the size that a header claims.
 
     Args:
-        initial_bytes: of the buffer; doubled while a frame fills it.
+        initial_bytes: initial size of the buffer; doubled while a frame fills it.
         kept_bytes: a buffer above this size is replaced once it is empty.
 
     Attributes:

@@ -28,7 +28,7 @@ class IpcHeader:
     Attributes:
         kind: SCHEMA, DICTIONARY_BATCH, RECORD_BATCH, or another number of Arrow's.
         body_bytes: length of its body.
-        rows: of a record batch; else 0.
+        rows: number of rows of a record batch; else 0.
         compressed: True if the body of a record batch is compressed.
     """
 

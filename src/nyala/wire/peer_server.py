@@ -30,10 +30,10 @@ class PeerServer:
     """Accepts connections of peers.
 
     Args:
-        uuid: of this server; frames for another are refused (that server may have had this address).
-        cluster_id: of this server; empty: unknown, which matches any.
+        uuid: uuid of this server; frames for another are refused (that server may have had this address).
+        cluster_id: cluster id of this server; empty: unknown, which matches any.
         handler: gets each batch, on the loop.
-        limits: of frames and connections.
+        limits: limits of frames and connections.
         metrics: where refusals are counted, by their reason.
     """
 
@@ -50,7 +50,9 @@ class PeerServer:
         self.handler = handler
         self.limits = limits
         self._refused = metrics.counter(
-            "peer_refused_connections", "Closed for what they sent or did not, by reason.", ["why"]
+            "peer_refused_connections",
+            "Connections closed for invalid or missing frames, or for being too many, by reason.",
+            ["why"],
         )
         self.connections: Listener[PeerConnection] = Listener("peer port", limits.connections)
 
@@ -76,7 +78,7 @@ class PeerServer:
         await self.connections.close(PeerConnection.abort)
 
     def count_refused(self, why: str) -> None:
-        """Count a connection that is closed because of what it sent, did not send, or for being too many."""
+        """Count a connection that is closed for invalid or missing frames, or for being too many."""
         self._refused.labels(why).inc()
 
 

@@ -44,8 +44,8 @@ class PeerTransport:
     Args:
         env: clock, randomness and tasks.
         cluster_id: called at each connection; empty: unknown, which matches any.
-        limits: of frames, buffers and connections.
-        metrics: of this process.
+        limits: limits of frames, buffers and connections.
+        metrics: metrics of this process.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ class GrpcServer:
     Args:
         handlers: by method.
         address: host:port, loopback only; port 0 picks a free one.
-        limits: of messages and connections.
-        metrics: of calls; None: none.
+        limits: limits of messages and connections.
+        metrics: metrics of calls; None: none.
     """
 
     def __init__(

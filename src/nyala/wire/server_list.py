@@ -13,8 +13,8 @@ class ServerList:
     """The list, or a copy of it.
 
     Attributes:
-        incarnation: of the catalog of the list; empty: none yet.
-        version: of the last change applied.
+        incarnation: incarnation of the catalog of the list; empty: none yet.
+        version: version of the last change applied.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class ServerList:
         """Return the update for a copy; None: it is up to date.
 
         Args:
-            incarnation: of this list.
+            incarnation: incarnation of this list.
             known: version of the copy. If it is of another incarnation or newer, the update is the full list.
         """
         after = known.version if known.incarnation == incarnation else 0

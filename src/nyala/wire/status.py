@@ -138,7 +138,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
 
     Args:
         err: raised by gRPC.
-        address: of the server, for the error message.
+        address: address of the server, for the error message.
         method: `package.Service/Method`, for the error message.
     """
     for key, value in err.trailing_metadata() or ():

@@ -45,8 +45,8 @@ class Asker:
     """The asking end; see `env.asking.Asking`.
 
     Args:
-        address: of the server, for error messages.
-        method: of the requests.
+        address: address of the server, for error messages.
+        method: method of the requests.
         hear: see `Hear`.
         connect: opens the connection.
         lost: called when the server rejects the stream as Unavailable.
@@ -88,7 +88,7 @@ class Asker:
             end.write(kind, message)
 
     def ask(self, request: Any) -> None:
-        """See `Asking.ask`."""
+        """Send a request; the response is passed to `hear`."""
         self._write(StreamFrameKind.MESSAGE, self._method.encode_request(request))
 
     def end(self) -> None:
@@ -146,9 +146,9 @@ class Answerer:
     """The answering end of one stream.
 
     Args:
-        connection: of the stream.
-        method: of the requests.
-        handler: of the method.
+        connection: connection of the stream.
+        method: method of the requests.
+        handler: handler of the method.
         ended: called once, with the error or None.
     """
 

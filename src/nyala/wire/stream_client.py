@@ -25,7 +25,7 @@ class StreamClient:
     """Streams of one process.
 
     Args:
-        limits: of messages, and the time-out of connecting.
+        limits: limits of messages, and the time-out of connecting.
         find: requests a server's stream port from its public port.
     """
 

@@ -51,7 +51,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         """Send a frame, buffered while the connection is slow; dropped when it is lost.
 
         Args:
-            kind: of the frame.
+            kind: kind of the frame.
             message: by the method's codec.
             body: pieces of the body; None: no body.
         """
@@ -69,7 +69,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         """As `write`, then wait while more than `UNSENT_BYTES` are buffered.
 
         Args:
-            kind: of the frame.
+            kind: kind of the frame.
             message: by the method's codec.
             body: pieces of the body; None: no body.
 
@@ -163,7 +163,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._full = True
 
     def resume_writing(self) -> None:
-        """Let senders go on: the buffer has drained."""
+        """Wake waiting senders: the buffer has drained."""
         self._full = False
         self._wake_writers()
 

@@ -37,9 +37,9 @@ class StreamFrame:
     """One frame.
 
     Attributes:
-        kind: of the frame.
+        kind: kind of the frame.
         message: by the method's codec, without the body; of an ERROR an `Error`.
-        body: of a `FlightData` that has one.
+        body: body of a `FlightData` that has one.
     """
 
     kind: StreamFrameKind
@@ -51,7 +51,7 @@ def frame_head(kind: StreamFrameKind, message: bytes, body_bytes: int | None) ->
     """Return header and message of a frame; the body is sent behind it.
 
     Args:
-        kind: of the frame.
+        kind: kind of the frame.
         message: the message.
         body_bytes: length of the body; None: no body.
     """

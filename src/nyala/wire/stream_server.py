@@ -37,8 +37,8 @@ class StreamServer:
 
     Args:
         handlers: by method.
-        limits: of messages.
-        metrics: of calls; None: none.
+        limits: limits of messages.
+        metrics: metrics of calls; None: none.
     """
 
     def __init__(self, handlers: Handlers, limits: RpcLimits, metrics: RpcMetrics | None) -> None:
@@ -83,8 +83,8 @@ class ServerStream(StreamEnd):
         if not self._server.connections.admit(self):
             self.fail(
                 Unavailable(
-                    f"this server has {CONNECTIONS} open streams, which is its limit; try again when some "
-                    "have ended, or read from fewer clients at a time"
+                    f"this server has {CONNECTIONS} open streams, which is its limit; retry when some "
+                    "have ended, or read with fewer concurrent clients"
                 )
             )
             return
@@ -111,7 +111,7 @@ class ServerStream(StreamEnd):
         elif self._task is not None:
             super().heard(frame)
         elif frame.kind is not StreamFrameKind.OPEN:
-            raise Corrupt(f"the first frame of a stream is {frame.kind.name}, and has to be OPEN")
+            raise Corrupt(f"the first frame of a stream is {frame.kind.name}; it must be OPEN")
         else:
             self._begin(*read_open(frame.message))
 
@@ -160,8 +160,8 @@ class ServerStream(StreamEnd):
         try:
             if ticket != self._server.ticket:
                 raise Unavailable(
-                    "the stream's ticket is of another server process: this one has restarted, or has "
-                    "taken over the port; ask the server for its stream port again"
+                    "the stream's ticket was issued by another server process: this server has restarted, or "
+                    "uses the port of another one; request its stream port again"
                 )
             if method is None:
                 raise InvalidArgument(
@@ -195,7 +195,7 @@ class ServerStream(StreamEnd):
                 size = len(message) + (0 if body is None else len(body))
                 if size > limit:
                     raise TooLarge(
-                        f"an answer of {size} bytes is over the limit of {limit} bytes; ask for less",
+                        f"a response of {size} bytes exceeds the limit of {limit} bytes; request less",
                         {"limit": str(limit), "size": str(size)},
                     )
                 await self.send(StreamFrameKind.MESSAGE, message, None if body is None else (body,))

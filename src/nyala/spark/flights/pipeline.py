@@ -70,7 +70,7 @@ def run_pipeline(
     """Create the tables and load everything.
 
     Args:
-        masters: of the cluster.
+        masters: masters of the cluster.
         slices: steps in which the year is loaded.
         tablets: hash buckets of the flights table.
         replicas: copies of each tablet.

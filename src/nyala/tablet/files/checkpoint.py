@@ -62,13 +62,13 @@ class Checkpoint:
 
     Args:
         files: the file system.
-        directory: of the tablet.
-        now: returns the tablet's manifest.
-        holds: of the tablet.
+        directory: directory of the tablet.
+        now: returns the tablet's current manifest.
+        holds: the tablet's holds on its files.
 
     Attributes:
-        manifest_name: of the file that is written last.
-        manifest_bytes: of the copy's manifest; the tablet's own is replaced by its next flush.
+        manifest_name: name of the file that is written last.
+        manifest_bytes: content of the copy's manifest; the tablet's own is replaced by its next flush.
         cut: position in the log that the files represent.
         files: all others that the manifest names, in its order.
     """

@@ -59,7 +59,7 @@ class ColumnWriter:
     """Writes the data file of one rowset, block by block.
 
     Args:
-        writer: of the file.
+        writer: writer of the file.
         columns: all columns, in the order of each block.
         compression: one of `COMPRESSIONS`.
     """
@@ -106,13 +106,13 @@ class ColumnReader:
 
     Args:
         files: the file system.
-        path: of the file.
+        path: path of the file.
         columns: what the manifest's schema has; the file may hold others, which were dropped, and lack
             those that were added since.
 
     Attributes:
         starts: first row of each block, then the number of rows.
-        stats: of the columns of which they are known.
+        stats: statistics of the columns of which they are known.
 
     Raises:
         Corrupt: the file is damaged, or holds other columns.

@@ -41,9 +41,9 @@ class DiskRowSet:
     Attributes:
         entry: its entry in the manifest.
         marks: end timestamps of its versions.
-        file_bytes: of all its files.
+        file_bytes: size in bytes of all its files.
         key_range: least and greatest encoded key.
-        place: for `live_versions`.
+        place: addresses of its arrays for `live_versions`.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ def open_all(files: Files, directory: str, current: Manifest) -> list[DiskRowSet
 
     Args:
         files: file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         current: the manifest.
     """
     schema = current.info.schema
@@ -171,13 +171,13 @@ def write(
 
     Args:
         files: file system.
-        directory: of the tablet.
-        number: of the files.
+        directory: directory of the tablet.
+        number: number of the files.
         sources: rowsets whose versions it will hold.
-        rows: of each source, the rows to take; one at least in all.
-        schema: of the table.
-        compression: of the columns.
-        seed: of the index hash.
+        rows: rows of each source, the rows to take; one at least in all.
+        schema: schema of the table.
+        compression: compression of the columns.
+        seed: seed of the index hash.
         hash_keys: the index hash.
         direct: columns are written past the page cache.
 

@@ -67,7 +67,7 @@ class TabletInfo:
 
     Attributes:
         tablet_id: also the Raft group's id.
-        table_id: of the table.
+        table_id: id of the table.
         table_name: for people.
         schema: the table's columns.
         partition_schema: how the table is partitioned.
@@ -119,7 +119,7 @@ class Manifest:
         info: definition of the tablet.
         cut: position in the log that the files represent.
         horizon: the earliest time that can still be read; history below it was dropped.
-        index_seed: of the hash in the key indexes.
+        index_seed: seed of the hash in the key indexes.
         next_file: above the number of every file named.
         rowsets: in the order in which they are read.
         retired: types of dropped columns, for entries written before the drop.
@@ -267,7 +267,7 @@ def save(files: Files, directory: str, manifest: Manifest) -> None:
 
     Args:
         files: file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         manifest: the tablet's.
     """
     files.write_atomic(f"{directory}/{NAME}", encode(manifest))
@@ -278,7 +278,7 @@ def check_files(files: Files, directory: str, manifest: Manifest) -> None:
 
     Args:
         files: file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         manifest: the tablet's.
 
     Raises:
@@ -299,9 +299,9 @@ def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> M
 
     Args:
         files: file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         info: the tablet's identity and schema.
-        index_seed: of the index hash.
+        index_seed: seed of the hash in the key indexes.
 
     Raises:
         AlreadyPresent: there is a tablet in the directory.
@@ -321,7 +321,7 @@ def remove_unreferenced(
 
     Args:
         files: file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         manifest: the tablet's.
         held: names of files kept for checkpoints.
     """

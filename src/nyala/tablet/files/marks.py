@@ -50,10 +50,10 @@ class Marks:
         """Record rows, at least one, that were marked in `ends`. Lane APPLY.
 
         Args:
-            rows: that ended.
-            stamps: of each.
-            first: least of the stamps.
-            last: greatest of them.
+            rows: row numbers of the versions that ended.
+            stamps: end timestamp of each.
+            first: least of the timestamps.
+            last: greatest of the timestamps.
         """
         self.ended = self.ended.with_more(len(rows), first, last)
         if self.recording:
@@ -88,7 +88,7 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
 
     Args:
         files: file system.
-        path: of the file.
+        path: path of the file.
         rows: row numbers, ascending.
         stamps: hybrid time at which each row ended.
     """
@@ -107,7 +107,7 @@ def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
 
     Args:
         files: file system.
-        path: of the file.
+        path: path of the file.
         ends: end stamp of each row of the rowset; written to.
         cut_stamp: time of the cut; a mark above it is an error.
 

@@ -58,8 +58,8 @@ class WriteOp:
 
     Attributes:
         op: the operation of every row; MIXED: the batch's last column, uint8 `_op`, gives each row's.
-        schema_version: of the schema that `column_ids` come from.
-        column_ids: of the batch's columns, in order, without `_op`; holds every key column.
+        schema_version: version of the schema that `column_ids` come from.
+        column_ids: ids of the batch's columns, in order, without `_op`; holds every key column.
         all_or_nothing: a failing row voids the whole operation.
         ipc: one encapsulated Arrow IPC RecordBatch message (metadata and body, no schema).
     """
@@ -255,7 +255,7 @@ def encode_result(rows: int, errors: Sequence[RowError]) -> bytes:
 
     Args:
         rows: number of rows that took effect or were ignored by an `_ignore` op; 0 if all are void.
-        errors: of the rows that failed, by row.
+        errors: errors of the rows that failed, by row.
     """
     kinds: dict[tuple[str, str], int] = {}
     numbers = [kinds.setdefault((e.code, e.message), len(kinds)) for e in errors]

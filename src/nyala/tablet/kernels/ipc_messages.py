@@ -147,8 +147,8 @@ def layouts(
 
     Args:
         data: the bytes of all.
-        begins: of each message.
-        ends: of each.
+        begins: offset at which each message begins.
+        ends: offset at which each message ends.
         columns: that each has.
         buffers: that each has.
         rows: out, of each message.

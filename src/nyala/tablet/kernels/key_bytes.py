@@ -57,7 +57,7 @@ def same(width: Any, layout: Any, data: Any, i: Any, other_layout: Any, other: A
     """Return whether key i and key j of other keys have equal bytes.
 
     Args:
-        width: of all keys of both; 0 if they vary.
+        width: width of all keys of both; 0 if they vary.
         layout: address of the positions of the first keys; not looked at if all have one width.
         data: address of their bytes.
         i: a key.
@@ -108,7 +108,7 @@ def ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any
     """Prefetch the key of a slot, if its hash matches.
 
     Args:
-        slot: of the index.
+        slot: slot of the index.
         width: bytes of a key; 0: keys have several lengths.
         layout: address of the keys' offsets.
         data: address of the keys' bytes.

@@ -269,11 +269,11 @@ def sort_runs(offsets: Any, data: Any, ins: Any, depth: Any, words: Any, order: 
     """Bring rows in order of (key, ins).
 
     Args:
-        offsets: of the keys.
-        data: of the keys.
-        ins: of the rows.
+        offsets: offsets of the keys.
+        data: bytes of the keys.
+        ins: insert timestamps of the rows.
         depth: bytes that all keys begin with.
-        words: of the keys from there on (`words_at`), in the order of `order`; is overwritten.
+        words: words of the keys from there on (`words_at`), in the order of `order`; is overwritten.
         order: sorts the words.
     """
     at = data.ctypes.data

@@ -32,13 +32,13 @@ class Rowset:
     """Measures of one rowset for the choice of a compaction.
 
     Attributes:
-        number: of its files.
+        number: number of its files.
         rows: versions.
-        ended: of them, those that had ended at the manifest's cut.
-        garbage: of them, those that ended below the horizon.
+        ended: number of these versions that had ended at the manifest's cut.
+        garbage: number of these versions that ended below the horizon.
         least: least key.
         greatest: greatest key.
-        file_bytes: of its files.
+        file_bytes: size in bytes of its files.
     """
 
     number: int
@@ -154,7 +154,7 @@ class Compaction:
 
     Args:
         place: where to write.
-        store: of the tablet.
+        store: store of the tablet.
         current: the manifest now.
         chosen: the rowsets to compact.
         horizon: history below it is removed; None: all history is kept.

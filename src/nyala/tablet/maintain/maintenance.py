@@ -33,10 +33,10 @@ class Figures:
         rowsets: on disk.
         depth: maximum number of rowsets with live rows that may contain one key.
         versions: on disk.
-        ended: of them, those that are history.
+        ended: number of these versions that are history.
         flushed: versions written by flushes since the tablet was opened.
         merged: versions written by compactions since then.
-        file_bytes: of all rowsets.
+        file_bytes: size in bytes of all rowsets.
         memory_bytes: that a flush would free.
         history_s: seconds since the oldest version that is kept ended, by the stamps of the log.
     """
@@ -62,7 +62,7 @@ class Maintenance:
 
     Args:
         place: where files are written.
-        store: of the tablet.
+        store: store of the tablet.
         manifest: as it is on disk.
         publish: lets readers see the store as it is now.
 
@@ -91,7 +91,7 @@ class Maintenance:
         """Return totals of the tablet's flushes and compactions. Any lane; may be slightly out of date.
 
         Args:
-            stamp: of the last entry applied.
+            stamp: timestamp of the last entry applied.
         """
         disks = self._store.disks
         ended = [d.marks.ended for d in disks]

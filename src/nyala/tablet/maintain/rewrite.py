@@ -26,7 +26,7 @@ class FileTarget:
 
     Attributes:
         files: the file system.
-        directory: of the tablet.
+        directory: directory of the tablet.
         hash_keys: the index hash.
     """
 
@@ -41,7 +41,7 @@ class RewriteInput:
 
     Attributes:
         rowset: lane APPLY continues to mark its versions.
-        view: of it, when the cut was fixed.
+        view: view of it, when the cut was fixed.
         ended: rows that had ended at the cut, with their stamps; later ends are carried over.
     """
 
@@ -80,7 +80,7 @@ class RewritePlan:
         drop_below: versions that ended at or below this stamp are left out.
         apart: versions that had ended go to a rowset of their own, which present reads pass over; a flush
             does not, and its columns go past the system's memory, as writers wait for it.
-        position: of the new rowsets in the manifest.
+        position: position of the new rowsets in the manifest.
         numbers: four, for files.
     """
 

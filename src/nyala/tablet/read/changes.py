@@ -68,10 +68,10 @@ def touched(
     """Collect the versions that began or ended in (since, until]; as a tablet is retired, all end.
 
     Args:
-        rowsets: of the tablet.
+        rowsets: rowsets of the tablet.
         since: exclusive lower hybrid time.
         until: inclusive upper hybrid time.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
         retired_at: hybrid time at which the tablet was retired; 0: it was not.
     """
@@ -168,8 +168,8 @@ def read(
     """Return changes with their columns; a delete carries the key, and null in the other columns.
 
     Args:
-        rowsets: of the tablet.
-        schema: of the tablet.
+        rowsets: rowsets of the tablet.
+        schema: schema of the tablet.
         changes: versions, by rowset.
         columns: wanted, in this order.
         where: predicate; None: every row.

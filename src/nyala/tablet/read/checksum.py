@@ -23,8 +23,8 @@ def checksum(batch: pa.RecordBatch, ids: Sequence[ColumnId]) -> int:
     """Return the sum of a batch's rows, 0 <= sum < 2**64; those of batches are added modulo 2**64.
 
     Args:
-        batch: of stored types (`common/schema.py`).
-        ids: of its columns.
+        batch: record batch with the stored types (`common/schema.py`).
+        ids: ids of its columns.
     """
     rows = np.zeros(batch.num_rows, np.uint64)
     for number, column in zip(ids, batch.columns, strict=True):

@@ -17,7 +17,7 @@ def emit(
     """Yield the rows of `batches` in order, in batches of the requested size.
 
     Args:
-        batches: of one schema; empty ones are skipped.
+        batches: batches of one schema; empty ones are skipped.
         batch_rows: maximum rows of a batch.
         batch_bytes: maximum bytes of a batch with more than one row.
         limit: maximum rows in all; None: all.

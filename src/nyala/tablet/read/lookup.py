@@ -33,12 +33,12 @@ def get(
     """Return the visible rows of some keys, and `_row`, the position of each in `keys`.
 
     Args:
-        rowsets: of the view, oldest first.
-        schema: of the table.
+        rowsets: rowsets of the view, oldest first.
+        schema: schema of the table.
         at: hybrid time.
         keys: the key columns by name, of their stored types; a null finds nothing.
         columns: what to return.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
 
     Raises:

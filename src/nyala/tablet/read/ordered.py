@@ -105,8 +105,8 @@ def scan_ordered(
     """Return visible matching rows in key order; rows beyond the limit are mostly not read.
 
     Args:
-        rowsets: of the tablet.
-        schema: of the tablet.
+        rowsets: rowsets of the tablet.
+        schema: schema of the tablet.
         wanted: time, predicate and keys.
         columns: wanted, in this order.
         limit: most rows; None: all.

@@ -29,11 +29,11 @@ def few(
     """Return the visible row of each key as `plain_value`s, None where there is none.
 
     Args:
-        rowsets: of the view, oldest first.
+        rowsets: rowsets of the view, oldest first.
         at: hybrid time.
         keys: encoded; bytes that no key has find nothing.
         columns: what to return.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
     """
     found: list[list[Any] | None] = []
@@ -48,7 +48,7 @@ def hash_of(key: bytes, seed: int, hash_keys: HashKeys) -> int:
 
     Args:
         key: encoded key.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
     """
     if hash_keys is hash_bytes:
@@ -63,7 +63,7 @@ def find_one(
     """Return the version of a key that is visible at a time; in the newest rowset that has one.
 
     Args:
-        rowsets: of the tablet.
+        rowsets: rowsets of the tablet.
         at: hybrid time of the read.
         key: encoded key.
         h: hash of the key.

@@ -23,10 +23,10 @@ def read(
     """Return the wanted columns of selected rows, as `schema` has them.
 
     Args:
-        rowsets: of the tablet.
+        rowsets: rowsets of the tablet.
         selected: rows by rowset.
         columns: wanted, in this order.
-        schema: of the tablet.
+        schema: schema of the tablet.
     """
     if not columns:
         return empty_columns(selected.size)
@@ -50,8 +50,8 @@ def scan(
     """Return visible matching rows in storage order.
 
     Args:
-        rowsets: of the tablet.
-        schema: of the tablet.
+        rowsets: rowsets of the tablet.
+        schema: schema of the tablet.
         wanted: time, predicate and keys.
         columns: wanted, in this order.
     """
@@ -65,8 +65,8 @@ def count(rowsets: Sequence[RowSetView], schema: Schema, wanted: ScanFilter) -> 
     """Return the number of visible matching rows; without a predicate no column is read.
 
     Args:
-        rowsets: of the tablet.
-        schema: of the tablet.
+        rowsets: rowsets of the tablet.
+        schema: schema of the tablet.
         wanted: time, predicate and keys.
     """
     total = 0

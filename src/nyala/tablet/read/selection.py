@@ -79,9 +79,9 @@ def select(
     """Find the visible rows that match, chunk by chunk.
 
     Args:
-        number: of the rowset in its view.
+        number: number of the rowset in its view.
         rowset: where to look.
-        schema: of the table.
+        schema: schema of the table.
         wanted: what to look for.
         within: rows outside of which none is wanted, as `row_range` gave them or less; None: not known.
     """
@@ -165,7 +165,7 @@ def row_range(rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> tuple[i
 
     Args:
         rowset: read from.
-        schema: of the tablet.
+        schema: schema of the tablet.
         wanted: time, predicate and keys.
     """
     where = wanted.where

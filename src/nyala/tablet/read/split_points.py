@@ -33,7 +33,7 @@ def split_keys(
 
     Args:
         rowsets: what is scanned.
-        schema: of the table.
+        schema: schema of the table.
         wanted: by which scan.
         columns: that it returns; those of its predicate count too.
         split_bytes: what a piece should have; none is much smaller.
@@ -74,7 +74,7 @@ class _Part:
     """Distribution of one rowset's bytes over its sorted keys.
 
     Attributes:
-        bytes: of the selected rows and columns.
+        bytes: size of the selected rows and columns, in bytes.
     """
 
     def __init__(

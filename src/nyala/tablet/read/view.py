@@ -32,7 +32,7 @@ class View:
 
     Attributes:
         info: definition of the tablet.
-        schema: of the table.
+        schema: schema of the table.
         horizon: the earliest time that can be read.
         check: raises Corrupt if a mapped file could not be read; to be called before a result derived from a
             batch is returned.

@@ -136,7 +136,7 @@ def gather_batches(
         which: index into `sources` of each row.
         rows: row number in its rowset of each row.
         columns: to gather.
-        schema: of the batches.
+        schema: schema of the batches.
     """
     try:
         arrays = gather(sources, which, rows, columns)
@@ -157,8 +157,8 @@ def collect(arrays: Sequence[pa.Array], numbers: Int64s, rows: Int64s) -> pa.Arr
     """Return the values at rows[i] of array numbers[i], for each i.
 
     Args:
-        arrays: of one type that a table can store.
-        numbers: of the array of each row.
+        arrays: arrays of one type that a table can store.
+        numbers: position in `arrays` of the array of each row.
         rows: position in it.
 
     Raises:

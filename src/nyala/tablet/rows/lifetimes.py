@@ -66,7 +66,7 @@ class Lifetimes:
         rows: how many versions.
         first_ins: least stamp at which one began.
         last_ins: greatest.
-        ended: of them; more may end meanwhile, at stamps above every time that is read.
+        ended: number of these versions that have ended; more may end later, above every time that is read.
     """
 
     rows: int

@@ -78,8 +78,8 @@ class RowSetView:
         prev: older row of the same key, or -1; empty in a sorted rowset. May be longer than `rows`.
         chunks: the columns.
         is_sorted: rows are in order of (key, ins).
-        stats: of the columns of which they are known.
-        lifetimes: of its versions, taken together.
+        stats: statistics of the columns of which they are known.
+        lifetimes: aggregated lifetimes of its versions, taken together.
         key_range: least and greatest key, where they are known.
     """
 
@@ -115,7 +115,7 @@ class Batches:
 
     Args:
         batches: in row order.
-        positions: of each column in them.
+        positions: positions of each column in them.
     """
 
     __slots__ = ("_starts", "batches", "positions")

@@ -24,7 +24,7 @@ def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
     Args:
         store: the tablet's versions, and what it is.
         payload: as `ops.encode_schema` made it.
-        stamp: of its entry.
+        stamp: timestamp of its entry.
 
     Returns:
         A result (`ops.decode_result`) with count 1 if it took effect; 0 if this version or a later one is

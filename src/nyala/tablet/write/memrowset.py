@@ -70,10 +70,10 @@ class MemRowSet:
         Args:
             batches: all columns, in schema order, of the versions.
             keys: their encoded keys.
-            hashes: of the rows that `made` names as sources.
+            hashes: hashes of the rows that `made` names as sources.
             made: the versions, as `row_decisions.decide` returns them.
-            stamps: of the writes that `made` names, above every stamp so far.
-            newest: of each key that `made` names this rowset's newest version so far, or -1.
+            stamps: timestamps of the writes that `made` names, above every stamp so far.
+            newest: for each key that `made` names, its newest version in this rowset so far, or -1.
         """
         count, first = len(keys), self.rows
         last = first + count

@@ -29,9 +29,9 @@ class Run:
     """Writes that are applied together.
 
     Attributes:
-        head: of all of them; its `ipc` is the first one's.
-        payloads: of each.
-        stamps: of each, ascending.
+        head: header that they have in common; its `ipc` is that of the first.
+        payloads: payload of each.
+        stamps: timestamp of each, ascending.
     """
 
     head: WriteOp
@@ -91,8 +91,8 @@ def read(run: Run, fields: pa.Schema) -> Given:
     """Return the rows of a run.
 
     Args:
-        run: of writes.
-        fields: of their batches, as `ops.fields_of` gives them.
+        run: run of writes.
+        fields: fields of their batches, as `ops.fields_of` gives them.
 
     Raises:
         Corrupt: a batch does not decode; it was checked whole before anything touched it.

@@ -59,11 +59,11 @@ def check(
 
     Args:
         batch: the rows.
-        places: of columns in it.
+        places: position in the batch of each column.
         values: columns to look at that are not in the key, and their positions in the schema.
         ops: op code of each row.
-        keys: of the rows.
-        schema: of the table.
+        keys: keys of the rows.
+        schema: schema of the table.
         mixed: the op codes are the rows' own.
         largest: bytes that no cell can be larger than.
     """

@@ -34,12 +34,12 @@ class WriteKind:
     """Properties shared by all writes with one operation and the same columns.
 
     Attributes:
-        fields: of their batches.
+        fields: fields of their batches.
         whole: their batches have the table's columns in order, and nothing else.
-        places: where in the batch each column is that the table has.
-        values: of them, those that are not in the key, and their positions in the schema.
+        places: position in the batch of each column of the table.
+        values: columns that are not in the key, and their positions in the schema.
         lacking: positions in the schema of columns that a new row would lack, and has to have.
-        frozen: of `values`, those that are immutable, if the writes may change a row.
+        frozen: those of `values` that are immutable, if the writes may change a row.
         absent: columns of the table that they do not give.
         mixed: each row has its own op.
     """
@@ -85,11 +85,11 @@ class Located:
 
     Attributes:
         rowsets: [0] is the memory rowset that takes new versions.
-        places: of them, for `live_versions`.
+        places: addresses of their arrays, for `live_versions`.
         which: position in `rowsets` of each key's live version, or -1.
-        rows: its row there.
+        rows: row of that version in its rowset.
         newest_in_memory: row of each key's newest version in `rowsets[0]`, live or not, or -1.
-        live: how many of the keys have a live version.
+        live: number of keys with a live version.
     """
 
     rowsets: Sequence[RowSet]
@@ -110,7 +110,7 @@ class Store:
 
     Args:
         info: what the tablet is.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
         disks: in the manifest's order.
         retired: types of the columns that were dropped.
@@ -118,7 +118,7 @@ class Store:
     Attributes:
         info: what the tablet is now.
         retired: types of the columns that were dropped; replaced, never changed.
-        seed: of the index hash.
+        seed: seed of the index hash.
         hash_keys: the index hash.
         mem: takes new versions.
         frozen: memory rowsets that wait for a flush, oldest first.
@@ -217,8 +217,8 @@ class Store:
         """Find the live version of some distinct keys.
 
         Args:
-            keys: of a batch.
-            hashes: of `keys`.
+            keys: keys of a batch.
+            hashes: hashes of `keys`.
             wanted: the rows of `keys` to find.
         """
         if [*self.disks, *self.frozen, self.mem] != self._named:

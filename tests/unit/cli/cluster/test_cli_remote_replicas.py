@@ -96,7 +96,7 @@ def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
         leader, other, third = story.having()
         err = await refused(story.delete(story.uuid(other)))
         assert isinstance(err, InvalidArgument)
-        assert "which counts on it" in err.message
+        assert "which would have one replica less" in err.message
         third.kill()
         leader.kill()
         await story.cluster.loop.delay(5_000_000)

@@ -171,7 +171,7 @@ def as_stranger(folder):
 
 
 CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
-    "its log is whole": (lambda folder: logged(folder, 7, 7), "is not LOST: its log is whole"),
+    "its log is whole": (lambda folder: logged(folder, 7, 7), "is not LOST: its log is complete"),
     "rotten files": (rot, "damaged"),
     "no files": (without("data"), "has no MANIFEST"),
     "no metadata": (without("cmeta"), "are gone from"),

@@ -81,7 +81,7 @@ def test_missing_segments_are_named(folder, gone, said):
     status, problems = checked(folder)
     assert status == 1
     assert [p for p in problems if f"{folder}/wal: {said} from the log; replicas" in p]
-    with pytest.raises(LogGap, match="missing from the log: this replica has to be replaced"):
+    with pytest.raises(LogGap, match="missing from the log: replace this replica"):
         inspection.look(SystemFiles(), str(folder), A)
 
 
