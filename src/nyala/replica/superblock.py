@@ -77,9 +77,7 @@ class Superblocks:
         """Return the groups that have a superblock, sorted; what is read of them is durable then."""
         names = self._files.list(self._directory)
         if names:
-            self._files.sync_dir(
-                self._directory
-            )  # else a power failure could undo it after it was read
+            self._files.sync_dir(self._directory)  # else a power failure could undo it
         return [TabletId(n) for n in names if not n.endswith(".tmp")]
 
     def load(self, group: TabletId) -> Superblock | None:

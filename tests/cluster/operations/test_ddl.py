@@ -87,7 +87,9 @@ def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
         (tablet,) = json.loads(say(cluster, "ops", "--maps"))["tablets_of"][table.id]
         replace = ("tablet", "unsafe_replace_tablet", tablet)
-        assert "can go on with what is left" in say(cluster, *replace, "--yes", status=2)
+        assert "can recover the tablet from its survivors" in say(
+            cluster, *replace, "--yes", status=2
+        )
         look = [*replace, "--dry-run", "--format", "json", "--masters", cluster.masters]
 
         def shown_by_all():

@@ -81,7 +81,10 @@ def test_a_follower_without_progress_is_shown():
     found["a"]["x"].peers.add(uuid="b", match=90, stuck_ms=9_999)
     found["a"]["x"].peers.add(uuid="c", match=17, stuck_ms=12_345)
     (problem,) = problems(found)
-    assert "c:1 has made no progress for 12 s: its log ends at 17" in problem
+    assert (
+        "c:1 has made no progress for 12 s: its leader knows that its log has entries up to 17"
+        in problem
+    )
 
 
 def test_states_and_roles_are_listed():

@@ -70,7 +70,7 @@ def test_a_command_that_cannot_go_on_says_at_what_and_why():
         await story.cluster.loop.delay(3_000_000)
         err = await refused(story.do("remove", story.uuid(live), patience_ms=3_000))
         assert isinstance(err, TimedOut)
-        for part in ("nothing went on for 3 s", "remove ", "respond, and 2 are needed", "again"):
+        for part in ("no progress for 3 s", "remove ", "respond, and 2 are needed", "again"):
             assert part in err.message
         dead.restart()
         await story.cluster.loop.delay(3_000_000)

@@ -101,7 +101,7 @@ def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
         leader.kill()
         await story.cluster.loop.delay(5_000_000)
         err = await refused(story.delete(story.uuid(other)))
-        assert "only this replica had acknowledged would be lost" in err.message
+        assert "writes that only this replica has would be lost" in err.message
         assert story.state(other) == "CONFIGURING"
         assert await story.delete(story.uuid(other), force=True)
         assert story.state(other) == "TOMBSTONED"

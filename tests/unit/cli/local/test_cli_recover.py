@@ -174,7 +174,7 @@ CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
     "its log is whole": (lambda folder: logged(folder, 7, 7), "is not LOST: its log is complete"),
     "rotten files": (rot, "damaged"),
     "no files": (without("data"), "has no MANIFEST"),
-    "no metadata": (without("cmeta"), "are gone from"),
+    "no metadata": (without("cmeta"), "is missing in"),
     "a witness": (as_witness, "is a witness, without rows"),
     "a tombstone": (
         lambda folder: stage(folder, ReplicaStage.TOMBSTONED),

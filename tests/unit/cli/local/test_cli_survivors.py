@@ -104,7 +104,7 @@ def test_what_another_has_or_was_told_is_known_to_be_lost():
     five = (1, 2, 3, 4, 5)
     found = {1: status(OpId(3, 90), members=five), 2: status(OpId(4, 95), members=five, told=97)}
     todo = planned(found, 1, 1)
-    assert "is further: its log ends at 4.95, this one's at 3.90" in todo.doubts[0]
+    assert "has a longer log, up to 4.95; this one's ends at 3.90" in todo.doubts[0]
     assert (todo.term, todo.give_up) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
     assert known_lost(todo, OpId(3, 90)) == (91, 97)
     assert planned(found, 2, 1, 2).doubts == ()

@@ -24,7 +24,7 @@ async def test_no_write_is_proposed_before_all_that_earlier_leaders_committed_is
     await fleet.until(lambda: node.commit_index == node.last.index, "its first entry is committed")
     assert machine.runs < 3  # it has yet to apply what its predecessor committed
     last = node.last
-    with pytest.raises(Unavailable, match="has applied no entry"):
+    with pytest.raises(Unavailable, match="has not applied an entry"):
         await fleet.as_(successor, fleet.call(successor, b"k 1", sequence=4, timeout_ms=500))
     assert node.last == last
     assert replica.state is State.CONFIGURING

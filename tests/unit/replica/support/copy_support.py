@@ -127,7 +127,7 @@ class CopyProgram(HostProgram):
     def handlers(self):
         def copies():
             if self.host is None:
-                raise Unavailable("this server is starting; ask again")
+                raise Unavailable("this server is starting; retry")
             return self.host.copies
 
         identity = cast("Identity", self.identity)  # by shape

@@ -154,7 +154,7 @@ def test_hostile_bytes_end_their_connection_and_nothing_else():
             other = frame_head(
                 StreamFrameKind.OPEN, open_message(b"x" * 16, methods.DO_GET.path), None
             )
-            assert b"is of another server process" in await answer_to(found, other)
+            assert b"was issued by another server process" in await answer_to(found, other)
             nothing = frame_head(
                 StreamFrameKind.OPEN, open_message(found.ticket, "no/Method"), None
             )
