@@ -37,7 +37,7 @@ class StreamAsking:
 
     Args:
         open_stream: opens the stream for an iterator of requests.
-        hear: see `Hear`.
+        hear: called with each response, and once with the error that ended the stream.
     """
 
     def __init__(
@@ -48,15 +48,15 @@ class StreamAsking:
         self._task = asyncio.get_running_loop().create_task(self._run(open_stream))
 
     def ask(self, request: Any) -> None:
-        """See `Asking.ask`."""
+        """Send a request; it gets no response if the stream has ended."""
         self._queue.put_nowait(request)
 
     def end(self) -> None:
-        """See `Asking.end`."""
+        """End the stream once all requests have responses."""
         self._queue.put_nowait(None)
 
     def abandon(self) -> None:
-        """See `Asking.abandon`."""
+        """End the stream at once."""
         self._task.cancel()
 
     async def _requests(self) -> AsyncIterator[Any]:

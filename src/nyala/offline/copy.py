@@ -118,18 +118,18 @@ async def recover_in_directory(
     inspection.owner(env.files, directory)
     identity.open()
     read = partial(_read, env)
-    left = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
-    if not agree(left) or left.done:
+    plan = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
+    if not agree(plan) or plan.done:
         return ""
     host = await server.open(
         identity
     )  # as any start, it records in the superblocks which replicas are lost
     try:
-        if not left.keeps_log:
+        if not plan.keeps_log:
             await lifecycle.forget(host.get(group).context, group)
     finally:
         await host.close()
-    return await run(Lane.DISK, recovery.go_on, env.files, directory, left)
+    return await run(Lane.DISK, recovery.go_on, env.files, directory, plan)
 
 
 def _read(env: Env, path: str) -> tuple[Cut, int]:

@@ -26,12 +26,12 @@ class AddressOverrides:
         self._servers = servers
 
     def send(self, address: str, batch: PeerBatch) -> None:
-        """See `Transport.send`; `address` is the one in the configuration."""
+        """Queue a batch for the listed address of its receiver; if none is listed, for `address`."""
         listed = self._servers.get(batch.to)
         self._transport.send(address if listed is None else listed.peer_address, batch)
 
     def receive(
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
     ) -> None:
-        """See `Transport.receive`."""
+        """Register the handlers of incoming batches, and of servers whose port refuses connections."""
         self._transport.receive(handler, lost)

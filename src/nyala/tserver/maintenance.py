@@ -70,7 +70,7 @@ class Compactor:
                 self._idle.clear()
             self._failed.clear()
             while (chosen := await self._choose()) is not None:
-                await self._merge(chosen)
+                await self._compact_chosen(chosen)
 
     async def _choose(self) -> TabletId | None:
         """Score the tablets that may need a compaction; return the one to compact now."""
@@ -99,7 +99,7 @@ class Compactor:
         del self._waited[chosen]
         return chosen
 
-    async def _merge(self, tablet_id: TabletId) -> None:
+    async def _compact_chosen(self, tablet_id: TabletId) -> None:
         try:
             if await self.compact(self._tablets.get(tablet_id)):
                 return

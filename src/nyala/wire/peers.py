@@ -67,7 +67,7 @@ class PeerTransport:
     def receive(
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
     ) -> None:
-        """See `Transport.receive`."""
+        """Register the handlers of incoming batches, and of servers whose port refuses connections."""
         self._handler, self._lost = handler, lost
 
     def send(self, address: str, batch: PeerBatch) -> None:

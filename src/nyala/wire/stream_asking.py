@@ -47,7 +47,7 @@ class Asker:
     Args:
         address: address of the server, for error messages.
         method: method of the requests.
-        hear: see `Hear`.
+        hear: called with each response, and once with the error that ended the stream.
         connect: opens the connection.
         lost: called when the server rejects the stream as Unavailable.
     """
@@ -92,11 +92,11 @@ class Asker:
         self._write(StreamFrameKind.MESSAGE, self._method.encode_request(request))
 
     def end(self) -> None:
-        """See `Asking.end`."""
+        """End the stream once all requests have responses."""
         self._write(StreamFrameKind.END, b"")
 
     def abandon(self) -> None:
-        """See `Asking.abandon`."""
+        """End the stream at once."""
         self._task.cancel()
         self._finish(Unavailable(f"the stream to {self._address} was given up"))
 
