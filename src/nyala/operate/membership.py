@@ -157,9 +157,7 @@ class Membership:
         leaving, group = await self.find(old)
         coming = self.directory.find(new, group)
         if leaving == coming:
-            raise InvalidArgument(
-                f"the replica is on {leaving} already; give another server to move it to"
-            )
+            raise InvalidArgument(f"the replica is on {leaving} already; move it to another server")
         if group.member(leaving) is None and group.member(coming) is None:
             raise InvalidArgument(
                 f"neither {leaving} nor {coming} is a member of {self.tablet}: there is nothing to move"

@@ -102,8 +102,8 @@ def _check_committed(log: LogView, op: OpId) -> None:
     if not known:
         raise Forbidden(
             f"the group has {op} where this replica had committed another entry: it was removed by an unsafe "
-            "recovery, and its log has diverged. It no longer participates: delete it, so that the group "
-            "copies it again"
+            "recovery, and its log has diverged. It no longer participates: delete it and let the group "
+            "copy it again"
         )
 
 
