@@ -9,7 +9,7 @@ from itertools import takewhile
 from nyala.common.ids import TabletId
 
 CHANGES = 10_000
-"""Maximum number of tablets whose last change is remembered; beyond it a full report is sent."""
+"""Number of tablets whose last change is remembered; a master that needs others gets a full report."""
 
 
 class ChangeLog:
