@@ -53,7 +53,7 @@ def sizes(masters):
     return [(f.versions, f.file_bytes, f.memory_bytes) for f in figures]
 
 
-def test_thousands_of_reported_leaders_leave_one_version_of_each_row():
+def test_catalog_rows_keep_one_version_after_thousands_of_reported_leaders():
     async def work(masters):
         masters.start()
         leader = await masters.leader()

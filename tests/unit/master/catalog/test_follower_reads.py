@@ -42,7 +42,7 @@ async def every_question(masters, name, table_id, staleness):
 
 
 @pytest.mark.row("S0.86")
-def test_one_follower_alone_answers_within_the_bound_and_refuses_beyond_it():
+def test_single_follower_serves_reads_within_staleness_bound_and_refuses_beyond_it():
     async def work(masters):
         leader, table_id = await started(masters)
         await masters.loop.delay(20_000_000)  # a quiet time: what it has stays fresh all the same
@@ -72,7 +72,7 @@ def test_one_follower_alone_answers_within_the_bound_and_refuses_beyond_it():
 
 
 @pytest.mark.row("S0.86")
-def test_an_answer_has_all_that_was_defined_by_its_time_and_the_leaders_is_of_now():
+def test_follower_read_contains_definitions_up_to_its_time_and_leader_read_the_latest():
     async def work(masters):
         leader, table_id = await started(masters)
         follower = others(leader)[0]
@@ -108,7 +108,7 @@ def test_an_answer_has_all_that_was_defined_by_its_time_and_the_leaders_is_of_no
 
 
 @pytest.mark.row("S0.86")
-def test_a_follower_shows_whole_batches_only_whatever_becomes_of_names():
+def test_follower_catalog_shows_only_complete_batches_after_renames():
     """Tables are made, renamed in a circle and dropped; look-ups meet every moment of it."""
 
     async def work(ddl):
@@ -152,7 +152,7 @@ def test_a_follower_shows_whole_batches_only_whatever_becomes_of_names():
 
 @pytest.mark.row("S0.86")
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_client_looks_tablets_up_without_a_gap_while_the_leader_master_is_dead(paused):
+def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
     async def work(ddl):
         table = await ddl.create("t", 4)
         await ddl.core.env.tasks.sleep_ms(1_000)
@@ -184,7 +184,7 @@ def test_a_client_looks_tablets_up_without_a_gap_while_the_leader_master_is_dead
 
 
 @pytest.mark.row("S0.86")
-def test_names_may_change_hands_between_two_looks():
+def test_name_reassigned_between_two_catalog_reads_resolves_to_new_table():
     """Two tables have taken each other's name since, by way of a third one."""
     catalog = with_table()
     put(catalog, create_table.operation(ranged_request("u"), around(4)))

@@ -15,12 +15,12 @@ A = Scope(("n",), (TableId("t"),), (TabletId("1"), TabletId("2")))
 
 
 @pytest.mark.row("S0.56")
-def test_names_then_tables_then_tablets_each_in_order():
+def test_locks_are_acquired_in_order_names_tables_tablets():
     scope = Scope(("z", "a"), (TableId("9"), TableId("1")), (TabletId("5"), TabletId("0")))
     assert scope.ordered() == [(0, "a"), (0, "z"), (1, "1"), (1, "9"), (2, "0"), (2, "5")]
 
 
-def test_one_after_the_other_in_the_order_in_which_they_asked():
+def test_lock_waiters_are_served_in_request_order():
     async def main(loop):
         locks, seen = Locks(), []
 
@@ -41,7 +41,7 @@ def test_one_after_the_other_in_the_order_in_which_they_asked():
     ]  # fmt: skip
 
 
-def test_a_waiter_that_gives_up_leaves_nothing_locked():
+def test_cancelled_lock_waiter_leaves_nothing_locked():
     async def main(loop):
         locks = Locks()
         held = asyncio.Event()
@@ -66,7 +66,7 @@ def test_a_waiter_that_gives_up_leaves_nothing_locked():
     assert run(main) == 0
 
 
-def test_an_error_inside_releases():
+def test_error_in_locked_section_releases_locks():
     async def main(loop):
         locks = Locks()
         with pytest.raises(ValueError):
@@ -90,7 +90,7 @@ def test_a_drop_locks_name_table_and_every_tablet():
 
 @pytest.mark.row("S0.56")
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_is_locked_at_once_nobody_waits_for_ever_and_nobody_holds_what_another_does(seed):
+def test_concurrent_lock_requests_neither_deadlock_nor_overlap(seed):
     rng = random.Random(seed)
 
     def some(letters, most):

@@ -37,7 +37,7 @@ async def told(masters, leader, server, *reports):
 
 
 @pytest.mark.row("S0.11", "S0.12", "S0.10")
-def test_servers_by_uuid_and_tables_and_tablets_by_id_with_their_replicas():
+def test_catalog_maps_index_servers_tables_and_tablets_with_replicas():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -69,7 +69,7 @@ def test_servers_by_uuid_and_tables_and_tablets_by_id_with_their_replicas():
 
 
 @pytest.mark.row("S0.13", "S0.14", "S0.15")
-def test_dropped_tables_and_their_tablets_are_known_for_ever_and_their_names_are_not():
+def test_dropped_tables_and_tablets_stay_in_catalog_without_their_names():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -107,7 +107,7 @@ def test_a_deleted_tablet_stays_with_its_table_until_the_catalog_is_read_again()
 
 
 @pytest.mark.row("S0.3")
-def test_every_record_says_what_it_is_and_to_what_it_belongs():
+def test_every_map_record_has_its_type_and_owner():
     """As a new leader finds them on disk."""
     again = loaded(rows_of(with_table()))
     (table,) = again.tables()
@@ -152,7 +152,7 @@ def test_every_master_shows_which_tablet_servers_reach_it():
 
 
 @pytest.mark.row("S0.46")
-def test_replicas_that_are_nobodys_are_left_alone_counted_and_told_of(caplog):
+def test_replicas_without_record_are_left_alone_counted_and_reported(caplog):
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -170,7 +170,7 @@ def test_replicas_that_are_nobodys_are_left_alone_counted_and_told_of(caplog):
 
 
 @pytest.mark.row("S0.18", "S0.19")
-def test_a_former_leader_serves_nothing_of_what_it_held_and_soon_holds_nothing():
+def test_former_leader_refuses_catalog_reads_and_frees_its_catalog():
     async def work(masters):
         masters.start()
         old = await masters.leader()
@@ -220,7 +220,7 @@ def test_tablets_are_shown_before_their_table_and_the_other_maps_last():
 
 
 @pytest.mark.row("S0.57")
-def test_what_a_reader_holds_stays_as_it_was_committed():
+def test_reader_keeps_committed_version_of_catalog():
     catalog = with_table()
     table = catalog.require("t")
     kept = table.record.SerializeToString(), catalog.tablets_of(table.id)
@@ -243,7 +243,7 @@ def _none():
 
 
 @pytest.mark.row("S0.15")
-def test_a_part_of_each_map_is_shown_at_a_time_and_how_many_more_there_are():
+def test_map_pages_are_bounded_and_report_remaining_count():
     async def work(masters):
         masters.start()
         leader = await masters.leader()

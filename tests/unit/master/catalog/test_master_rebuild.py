@@ -50,7 +50,7 @@ def create(name):
     )
 
 
-def test_the_catalog_is_not_read_anew_while_an_operation_of_before_may_still_be_proposed():
+def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
     """It may wait for a hand-over that comes to nothing: its batch would be on disk, and not in memory."""
 
     async def main(loop):

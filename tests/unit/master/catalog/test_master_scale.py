@@ -103,7 +103,7 @@ def running(tablets: int) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("tablets", [100, 600])
-def test_the_heartbeat_of_an_unchanged_server_looks_at_no_tablet(tablets):
+def test_heartbeat_of_unchanged_server_examines_no_tablet(tablets):
     catalog, servers = running(tablets)
     asked: list[str] = []
     dispatcher = SimpleNamespace(reported=lambda *_, full: asked.append("orders"))
@@ -123,7 +123,7 @@ def test_the_heartbeat_of_an_unchanged_server_looks_at_no_tablet(tablets):
 
 
 @pytest.mark.parametrize("tablets", [100, 600])
-def test_a_report_costs_what_it_tells_of(tablets):
+def test_report_cost_is_proportional_to_reported_tablets(tablets):
     catalog, servers = running(tablets)
     changed = of(catalog, SERVERS[0])[:3]
     catalog.seen.clear()
@@ -133,7 +133,7 @@ def test_a_report_costs_what_it_tells_of(tablets):
 
 
 @pytest.mark.parametrize("tablets", [600, 1200])
-def test_a_look_goes_over_so_many_tablets_and_no_more(tablets):
+def test_repair_scan_examines_a_bounded_number_of_tablets(tablets):
     catalog, servers = running(tablets)
     known = servers.known_in(TERM, servers.alive(1))
     turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
@@ -144,7 +144,7 @@ def test_a_look_goes_over_so_many_tablets_and_no_more(tablets):
     assert AT_A_TIME <= catalog.visited <= AT_A_TIME * (2 + len(SERVERS))
 
 
-def test_in_turns_every_replica_is_looked_at_and_one_that_nobody_told_of_is_found():
+def test_repair_scan_covers_every_replica_including_unreported_ones():
     catalog, servers = running(1000)
     known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(REPLICAS_AT_A_TIME)
     gone = of(catalog, SERVERS[0])[-1].edit()
@@ -156,7 +156,7 @@ def test_in_turns_every_replica_is_looked_at_and_one_that_nobody_told_of_is_foun
     assert {a.tablet for a in found} == {gone.id}
 
 
-def test_what_was_told_of_comes_first_and_all_tablets_come_in_turn():
+def test_reported_tablets_are_scanned_first_then_all_in_rotation():
     catalog, _ = running(1000)
     attention, every = TabletRoundRobin(catalog, 300), [t.id for t in Catalog.tablets(catalog)]
     attention.turn()
@@ -169,7 +169,7 @@ def test_what_was_told_of_comes_first_and_all_tablets_come_in_turn():
     assert [t.id for t in attention.turn()] == every[:300]
 
 
-def test_counts_follow_what_is_published():
+def test_table_counts_follow_published_catalog():
     catalog, _ = running(300)
 
     def counted():

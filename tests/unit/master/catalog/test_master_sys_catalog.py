@@ -75,7 +75,7 @@ def big_table(tablets: int) -> tuple[Catalog, CatalogPlan, TableId]:
 
 
 @pytest.mark.row("S0.2")
-def test_what_is_replicated_is_scanned_and_replaced_whole():
+def test_replicated_catalog_rows_are_scanned_and_replaced_as_a_whole():
     async def work(rows, group):
         await rows.replicate([CatalogRow("table", "1", b"a"), CatalogRow("tablet", "1", b"b")])
         await rows.replicate(
@@ -123,7 +123,7 @@ def test_a_batch_over_the_limit_is_refused_before_it_is_proposed():
     assert with_catalog(work, 1000) == (["2"], 1)
 
 
-def test_rows_of_newer_kinds_are_passed_over_and_broken_ones_refused():
+def test_unknown_row_types_are_skipped_and_damaged_rows_refused():
     assert parse(CatalogRow("user", "u", b"?")) is None
     with pytest.raises(Corrupt, match="cannot be read"):
         parse(CatalogRow("table", "1", b"\xff\xff"))
@@ -135,7 +135,7 @@ def test_rows_of_newer_kinds_are_passed_over_and_broken_ones_refused():
         parse(CatalogRow("table", "1", raw))
 
 
-def test_deleted_tablets_are_known_after_a_reload_and_not_of_their_table():
+def test_deleted_tablets_are_reloaded_but_not_listed_in_their_table():
     catalog, made, table_id = big_table(2)
     draft = catalog.draft(made)
     catalog.publish(draft)

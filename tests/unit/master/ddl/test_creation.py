@@ -49,7 +49,7 @@ class Onlooker(Master):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 @pytest.mark.row("S0.63", "S0.65")
-def test_readers_see_nothing_of_a_batch_on_its_way_and_no_half_made_thing_is_ever_written(
+def test_uncommitted_batch_is_invisible_and_no_partial_table_is_written(
     case: Case,
 ):
     before = case.before()
@@ -64,7 +64,7 @@ def test_readers_see_nothing_of_a_batch_on_its_way_and_no_half_made_thing_is_eve
 
 
 @pytest.mark.row("S0.67", "S0.68")
-def test_a_table_with_its_tablets_and_their_servers_is_one_batch_and_then_the_orders_go_out():
+def test_create_table_writes_one_batch_then_sends_orders():
     create = CASES[0]
     disk = Disk(rows_of(create.before()))
     master = Onlooker(disk)
@@ -83,7 +83,7 @@ def test_a_table_with_its_tablets_and_their_servers_is_one_batch_and_then_the_or
 
 
 @pytest.mark.row("S0.70", "S0.71", "S0.72")
-def test_old_and_new_are_one_batch_and_the_new_one_begins_anew_with_the_present_schema():
+def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
     catalog = with_table(led=False)
     put(catalog, altered(catalog, "t", NEW_COLUMN))
     late, fine = catalog.creating()
@@ -111,7 +111,7 @@ def test_old_and_new_are_one_batch_and_the_new_one_begins_anew_with_the_present_
 
 
 @pytest.mark.row("S0.71")
-def test_with_too_few_servers_nothing_is_replaced_and_nothing_changes():
+def test_replace_tablet_with_too_few_servers_changes_nothing():
     catalog = with_table(led=False)
     (tablet, _), rows = catalog.creating(), rows_of(catalog)
     two = around(4, servers="ab")
@@ -123,7 +123,7 @@ def test_with_too_few_servers_nothing_is_replaced_and_nothing_changes():
     assert rows_of(catalog) == rows
 
 
-def test_many_tablets_are_replaced_a_hundred_in_a_batch_each_table_by_itself():
+def test_replacements_are_batched_by_hundred_tablets_per_table():
     catalog = with_table(led=False)
     tablet = catalog.creating()[0]
     wanted = creation_timeouts.replacements(catalog, [tablet] * 250, around())
@@ -132,7 +132,7 @@ def test_many_tablets_are_replaced_a_hundred_in_a_batch_each_table_by_itself():
 
 
 @pytest.mark.row("S0.69")
-def test_a_tablet_is_waited_for_while_orders_are_to_be_sent_and_replicas_turn_up():
+def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
     catalog, waiting, told = with_table(led=False), Creations(PATIENCE_US), ["a", "b"]
     one, two = catalog.creating()
 
@@ -152,7 +152,7 @@ def test_a_tablet_is_waited_for_while_orders_are_to_be_sent_and_replicas_turn_up
     assert late(8 * PATIENCE_US) == [two.id], "the other one runs"
 
 
-def test_each_further_try_is_waited_for_twice_as_long():
+def test_creation_timeout_doubles_with_each_attempt():
     catalog, waiting = with_table(led=False), Creations(PATIENCE_US)
     tablet = catalog.creating()[0]
     record = tablet.edit()
@@ -164,7 +164,7 @@ def test_each_further_try_is_waited_for_twice_as_long():
 
 
 @pytest.mark.row("S1.44")
-def test_what_has_a_replica_that_works_is_replaced_by_force_only():
+def test_tablet_with_working_replica_is_replaced_only_with_force():
     catalog = with_table()
     tablet = catalog.tablets_of(catalog.require("t").id)[0]
     asked = pb.ReplaceTabletRequest(tablet_id=tablet.id)
@@ -186,7 +186,7 @@ def test_what_has_a_replica_that_works_is_replaced_by_force_only():
         )
 
 
-def test_what_was_deleted_or_never_was_is_not_replaced():
+def test_replacing_deleted_or_unknown_tablet_is_refused():
     drop = next(c for c in CASES if c.name == "drop")
     catalog = drop.before()
     tablet = next(iter(catalog.tablets()))

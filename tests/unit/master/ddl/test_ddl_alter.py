@@ -10,7 +10,7 @@ from tests.unit.master.support.ddl_cluster import batch_of, with_cluster
 
 
 @pytest.mark.row("S0.5", "S0.75", "S0.83")
-def test_columns_are_added_dropped_and_renamed_under_a_client_with_the_old_schema():
+def test_columns_are_altered_while_client_uses_older_schema():
     async def work(ddl):
         old = await ddl.create(tablets=3)
         await ddl.put(old, 1, 2, 3)
@@ -44,7 +44,7 @@ def test_columns_are_added_dropped_and_renamed_under_a_client_with_the_old_schem
     with_cluster(work)
 
 
-def test_what_only_the_masters_know_alters_no_tablet():
+def test_alteration_of_master_metadata_alters_no_tablet():
     async def work(ddl):
         old = await ddl.create()
         new = await ddl.alter(old, ("set_comment", "about"), ("set_owner", "me"))
@@ -83,7 +83,7 @@ def test_a_renamed_table_keeps_its_rows_and_frees_its_name():
 
 
 @pytest.mark.row("S0.33", "S0.38")
-def test_the_next_leader_goes_on_with_an_alteration_whose_orders_were_never_sent():
+def test_next_leader_completes_alteration_whose_orders_were_not_sent():
     """KUDU-1353 and 1374: no tablet server hears the leader, the table is altered, the leader dies."""
 
     async def work(ddl):

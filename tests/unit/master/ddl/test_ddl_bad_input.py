@@ -64,14 +64,14 @@ def test_an_alteration_is_refused_before_anything_is_replicated(what):
     refuse(with_others(), alter_table.operation(request, around()), Rejected, match)
 
 
-def test_more_replicas_wait_for_servers_that_still_open_theirs():
+def test_create_table_with_more_replicas_waits_for_starting_servers():
     request = pb.AlterTableRequest(name="t", steps=[Step(replicas=5)])
     starting = replace(around(), opening=2)
     wanted = alter_table.operation(request, starting)
     refuse(with_others(), wanted, Unavailable, "3 are ready, and 2 are starting")
 
 
-def test_who_is_altered_has_to_be_said_once_and_be_there():
+def test_alter_request_requires_one_existing_table():
     catalog = with_others()
     table = catalog.require("t")
     fine = [Step(owner="me")]
@@ -122,7 +122,7 @@ def test_bounds_of_another_type_are_no_keys():
 
 @pytest.mark.row("S0.66")
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_rename_onto_a_name_that_is_being_created_waits_and_sees_what_became_of_it(fails):
+def test_rename_to_name_under_creation_waits_for_its_outcome(fails):
     catalog = loaded(rows_of(with_table()))
     going = asyncio.Event()
 

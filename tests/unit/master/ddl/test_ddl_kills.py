@@ -81,7 +81,7 @@ async def killed_in_between(masters, definer, rng):
 
 
 @pytest.mark.row("S0.30")
-def test_a_hundred_leaders_die_in_the_middle_of_definitions():
+def test_definitions_survive_a_hundred_leader_crashes():
     async def work(masters):
         rng = seeded(11, "kills")
         masters.start()

@@ -9,7 +9,7 @@ from tests.unit.master.support.ddl_cluster import with_cluster
 
 @pytest.mark.row("S0.1")
 @pytest.mark.parametrize(("masters", "down"), [(3, 1), (5, 2)])
-def test_definitions_need_a_majority_of_masters_and_no_more(masters, down):
+def test_definitions_require_a_majority_of_masters(masters, down):
     async def work(ddl):
         cluster = ddl.cluster
         first = await ddl.create("first")

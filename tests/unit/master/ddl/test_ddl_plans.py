@@ -41,7 +41,7 @@ def after(case):
 
 @every
 @pytest.mark.row("S0.61", "S3.4")
-def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
+def test_ddl_plan_writes_one_batch_and_memory_equals_disk(case):
     before, disk = start(case)
     master = Master(disk)
     plan = master.carry_out(case.operation(before))
@@ -64,7 +64,7 @@ def test_it_succeeds_in_one_batch_and_memory_equals_the_disk(case):
 
 
 @every
-def test_each_step_may_happen_twice(case):
+def test_each_ddl_step_is_idempotent(case):
     before, disk = start(case)
     operation = case.operation(before)
     master = Master(disk)
@@ -85,7 +85,7 @@ def test_each_step_may_happen_twice(case):
 @every
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.row("S0.51", "S0.58", "S0.40")
-def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_again_completes_it(case, step):
+def test_crash_at_each_ddl_step_is_atomic_and_retry_completes(case, step):
     whole, done = after(case)
     before, disk = start(case)
     untouched = dict(disk.rows)
@@ -106,7 +106,7 @@ def test_a_crash_at_each_step_leaves_all_or_nothing_and_the_same_again_completes
 
 @every
 @pytest.mark.row("S0.37", "S0.53", "S0.62")
-def test_recovery_interrupted_at_each_step_gives_every_order(case):
+def test_ddl_recovery_interrupted_at_each_step_sends_every_order(case):
     """The leader dies before an order is sent, and so does the next one: the third derives them all."""
     before, disk = start(case)
     operation = case.operation(before)

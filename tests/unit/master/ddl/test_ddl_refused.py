@@ -72,7 +72,7 @@ def disk(masters, leader):
 
 
 @pytest.mark.row("S0.55")
-def test_what_is_wrong_is_refused_before_anything_is_replicated():
+def test_invalid_definition_is_refused_before_replication():
     options = Options(wal_segment_mb=1, tablets_per_table_max=100)
 
     async def work(masters):

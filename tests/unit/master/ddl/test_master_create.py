@@ -61,7 +61,7 @@ def test_too_few_servers_names_both_numbers():
         made(Catalog(), create_request("t"), servers="ab")
 
 
-def test_servers_that_open_their_replicas_are_waited_for_and_no_more_than_these():
+def test_create_table_waits_only_for_servers_that_open_replicas():
     few = replace(around("ab"), opening=1)
     with pytest.raises(Unavailable, match="2 are ready, and 1 is starting"):
         create_table.plan(Catalog(), create_request("t"), few)
@@ -70,7 +70,7 @@ def test_servers_that_open_their_replicas_are_waited_for_and_no_more_than_these(
         create_table.plan(Catalog(), create_request("t"), fewer)
 
 
-def test_no_partitioning_is_one_tablet_and_no_number_is_the_default():
+def test_create_table_without_partitioning_makes_one_tablet_with_default_replicas():
     request = create_request("t")
     request.table.ClearField("partition")
     request.table.replicas = 0
@@ -81,7 +81,7 @@ def test_no_partitioning_is_one_tablet_and_no_number_is_the_default():
 
 
 @pytest.mark.row("S0.50", "S0.74", "S0.47")
-def test_a_dropped_name_is_free_again_and_gets_a_new_id():
+def test_dropped_table_name_is_reusable_with_new_id():
     catalog = Catalog()
     first = made(catalog, create_request("t", 2))
     with pytest.raises(AlreadyPresent, match=f"id {first.answer}"):
@@ -98,7 +98,7 @@ def test_a_dropped_name_is_free_again_and_gets_a_new_id():
     assert not catalog.tablets_of(first.answer)
 
 
-def test_a_drop_orders_every_server_that_ever_showed_a_replica():
+def test_drop_table_sends_delete_to_every_server_that_reported_a_replica():
     catalog = Catalog()
     plan = made(catalog, create_request("t"))
     record = plan.tablets[0]
@@ -162,7 +162,7 @@ def test_the_same_operation_has_one_effect_and_one_answer():
         (broken(partition__ranges=[pb.RangePartition()]), "ranges without range columns"),
     ],
 )  # fmt: skip
-def test_a_bad_definition_is_refused_by_name_and_nothing_is_made(request_, says):
+def test_invalid_definition_names_its_field_and_creates_nothing(request_, says):
     catalog = Catalog()
     with pytest.raises(InvalidArgument, match=says):
         made(catalog, request_)

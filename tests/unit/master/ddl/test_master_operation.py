@@ -82,7 +82,7 @@ def operation(plan=PLAN, scope=None):
 
 
 @pytest.mark.row("S0.50", "S0.9", "S0.64")
-def test_one_batch_then_visible_then_ordered():
+def test_operation_commits_one_batch_then_publishes_then_sends_orders():
     made, dropped = memory()
     assert simulate(lambda loop: run(operation(), made)) is PLAN
     assert made.rows.batches == [[("table", "t-id"), ("tablet", "t1.0")]]
@@ -99,7 +99,7 @@ def test_one_batch_then_visible_then_ordered():
 @pytest.mark.parametrize(
     "error", [NotLeader("no"), Throttled("full"), Unavailable("no"), TooLarge("big")]
 )
-def test_refused_before_proposing_leaves_the_old_state_and_no_lock(error):
+def test_operation_refused_before_proposal_keeps_state_and_releases_locks(error):
     made, dropped = memory(error)
     with pytest.raises(type(error)):
         simulate(lambda loop: run(operation(), made))
@@ -116,7 +116,7 @@ def test_refused_before_proposing_leaves_the_old_state_and_no_lock(error):
 @pytest.mark.parametrize(
     "error", [OutcomeUnknown("lost"), OSError("disk"), asyncio.CancelledError()]
 )
-def test_an_unknown_outcome_drops_all_memory_and_releases_the_locks(error):
+def test_unknown_outcome_discards_catalog_memory_and_releases_locks(error):
     made, dropped = memory(error)
     with pytest.raises(type(error)):
         simulate(lambda loop: run(operation(), made))
@@ -141,7 +141,7 @@ def test_a_plan_that_is_refused_writes_nothing():
     assert not made.locks.held()
 
 
-def test_the_plan_is_judged_again_under_the_locks():
+def test_plan_is_checked_again_under_locks():
     """Two creations of one name at once: the second waits, then sees the first."""
     made, _ = memory()
     seen = []
@@ -159,7 +159,7 @@ def test_the_plan_is_judged_again_under_the_locks():
     assert len(made.rows.batches) == 1
 
 
-def test_a_scope_that_grew_while_waiting_is_locked_anew():
+def test_locks_are_reacquired_when_scope_grows_while_waiting():
     made, _ = memory()
     held = []
 
@@ -180,7 +180,7 @@ def test_a_scope_that_grew_while_waiting_is_locked_anew():
     assert held == [2], "the name and the table that appeared meanwhile"
 
 
-def test_an_operation_that_waited_while_memory_was_dropped_does_nothing():
+def test_operation_waiting_during_catalog_reset_has_no_effect():
     made, _ = memory(OutcomeUnknown("lost"))
 
     async def main(loop):
@@ -196,7 +196,7 @@ def test_an_operation_that_waited_while_memory_was_dropped_does_nothing():
 
 @pytest.mark.row("S0.59")
 @pytest.mark.parametrize("what", ["the caller went away", "leadership was lost meanwhile"])
-def test_once_it_is_replicated_it_takes_effect(what):
+def test_replicated_operation_takes_effect_after_cancellation(what):
     made, _ = memory()
 
     async def main(loop):

@@ -46,7 +46,7 @@ def test_locations_are_distinct_as_long_as_there_are_any():
     assert [len(set(s)) for s in placed] == [3] * 5
 
 
-def test_small_tables_go_to_an_empty_server_and_a_large_one_is_spread_whatever_there_is():
+def test_small_table_is_placed_on_empty_server_and_large_table_is_spread():
     servers, rng = candidates(0, 100, 100, 100), random.Random(5)
     small = Counter(place(servers, 1, 1, rng)[0][0] for _ in range(40))
     assert small[ServerUuid("s0")] > 15, small
@@ -65,7 +65,7 @@ SPREAD = 8
     st.sampled_from([1, 3]),
     st.integers(0, 10**6),
 )
-def test_a_table_is_spread_evenly_whatever_else_the_servers_have(loads, tablets, replicas, seed):
+def test_table_is_spread_evenly_regardless_of_existing_load(loads, tablets, replicas, seed):
     placed = place(candidates(*loads), tablets, replicas, random.Random(seed))
     counts = Counter({ServerUuid(f"s{n}"): 0 for n in range(len(loads))})
     counts.update(server for servers in placed for server in servers)
@@ -83,7 +83,7 @@ def test_many_small_tables_are_spread_evenly_too(servers, tables, seed):
     assert max(loads) - min(loads) <= SPREAD, loads
 
 
-def test_ranges_that_are_added_go_where_the_table_has_least():
+def test_added_range_is_placed_on_servers_with_fewest_replicas_of_the_table():
     servers = [
         Candidate(ServerUuid(name), "", replicas, of_table)
         for name, replicas, of_table in (("a", 9, 9), ("b", 500, 0), ("c", 500, 9))
@@ -92,7 +92,7 @@ def test_ranges_that_are_added_go_where_the_table_has_least():
     assert counts[ServerUuid("b")] > 15, counts
 
 
-def test_the_same_random_source_places_the_same_whatever_the_order_of_servers():
+def test_placement_is_deterministic_for_a_random_source_and_independent_of_server_order():
     servers = candidates(4, 2, 9, 1, 0)
     one = place(servers, 10, 3, random.Random(11))
     assert place(servers[::-1], 10, 3, random.Random(11)) == one

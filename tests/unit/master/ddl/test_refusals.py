@@ -271,7 +271,7 @@ def next_step(message: str) -> str:
 
 @pytest.mark.row("S0.55")
 @pytest.mark.parametrize("number", range(len(USERS)))
-def test_a_refusal_says_what_why_and_what_to_do(number):
+def test_refusal_states_problem_reason_and_remedy(number):
     ask, what, why = USERS[number]
     message = refusal(ask).message
     assert what in message
@@ -279,21 +279,21 @@ def test_a_refusal_says_what_why_and_what_to_do(number):
     assert next_step(message), message
 
 
-def test_what_only_hostile_clients_send_is_refused_with_words_too():
+def test_refusal_of_malformed_client_requests_has_a_message():
     for ask, says in HOSTILE:
         message = refusal(ask).message
         assert says in message
         assert next_step(message), message
 
 
-def test_what_the_master_refuses_says_what_to_do_too():
+def test_master_refusal_states_a_remedy():
     for ask, says in SENT:
         message = refusal(ask).message
         assert re.search(says, message), message
         assert next_step(message), message
 
 
-def test_no_refusal_is_missing_from_the_table():
+def test_refusal_table_lists_every_refusal():
     reached = set()
     asked = [ask for ask, *_ in USERS] + [ask for ask, _ in (*HOSTILE, *SENT)]
     for ask in asked:

@@ -34,7 +34,7 @@ async def began(ddl, name="t"):
 
 @pytest.mark.parametrize("master_dies", [False, True])
 @pytest.mark.row("S0.65", "S0.69", "S0.73")
-def test_a_tablet_whose_servers_die_at_once_is_replaced_and_early_writers_lose_nothing(master_dies):
+def test_tablet_whose_servers_die_at_creation_is_replaced_without_losing_writes(master_dies):
     async def work(ddl):
         cluster, spawn = ddl.cluster, ddl.cluster.loop.create_task
         creation = spawn(ddl.create())
@@ -65,7 +65,7 @@ def test_a_tablet_whose_servers_die_at_once_is_replaced_and_early_writers_lose_n
 
 
 @pytest.mark.row("S1.44")
-def test_an_empty_tablet_takes_the_place_of_a_lost_one_and_its_neighbours_keep_serving():
+def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
     async def work(ddl):
         cluster = ddl.cluster
         spec = Partition(hash=[Hash(["k"], 6)])
@@ -116,7 +116,7 @@ def test_an_empty_tablet_takes_the_place_of_a_lost_one_and_its_neighbours_keep_s
 
 
 @pytest.mark.row("S1.44")
-def test_a_leader_that_was_just_elected_replaces_no_tablet_before_it_knows_who_has_replicas():
+def test_new_leader_replaces_no_tablet_before_replica_reports_arrive():
     async def work(ddl):
         table = await ddl.create()
         await ddl.put(table, 1)

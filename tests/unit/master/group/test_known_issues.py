@@ -82,7 +82,7 @@ def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
         ("pass 1200", "ChangeConfig", ["a"], ["report a t.0=a/1@1.1:a,b,c!c"]),
     ],
 )
-def test_kudu_1374_what_the_dead_leader_did_not_order_the_next_one_does(asked, kind, to, news):
+def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, kind, to, news):
     """It has answered, and acknowledged, and dies before any order has arrived."""
     begun = [
         *TABLE,
@@ -109,7 +109,7 @@ def test_kudu_1374_what_the_dead_leader_did_not_order_the_next_one_does(asked, k
 @pytest.mark.parametrize(
     "asked", ["create u op=1", "add t n op=1", "rename t v op=1", "drop t op=1", FULL[1]]
 )
-def test_kudu_495_a_write_that_fails_is_an_error_and_the_master_lives_on(asked, failure):
+def test_kudu_495_failed_catalog_write_returns_error_and_master_keeps_running(asked, failure):
     """The same operation again, there or at the next leader, does what it should, once."""
     begun = TABLE if asked is not FULL[1] else [*SERVERS, "create t", "pass 100", "report b full"]
     told = play([*begun, f"fail {failure}", asked, "lead m1", "pass 100", asked, asked, "tables"])

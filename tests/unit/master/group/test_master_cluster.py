@@ -16,7 +16,7 @@ class Unlucky(random.Random):
 
 
 @pytest.mark.row("S0.7", "S0.2")
-def test_fresh_masters_find_each_other_and_one_of_them_answers():
+def test_new_masters_discover_each_other_and_elect_a_leader():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -36,7 +36,7 @@ def test_fresh_masters_find_each_other_and_one_of_them_answers():
     assert len(cluster_id) == 32
 
 
-def test_a_fresh_master_waits_for_the_others_and_says_for_whom():
+def test_new_master_waits_for_peers_and_reports_the_missing_ones():
     async def work(masters):
         masters.start("m0", "m1")
         await masters.loop.delay(5_000_000)
@@ -48,7 +48,7 @@ def test_a_fresh_master_waits_for_the_others_and_says_for_whom():
     assert with_masters(work) in NAMES
 
 
-def test_masters_that_were_given_different_lists_refuse_and_say_so():
+def test_masters_with_different_peer_lists_refuse_to_start():
     async def work(masters):
         masters.start()
         await masters.loop.delay(5_000_000)
@@ -60,7 +60,7 @@ def test_masters_that_were_given_different_lists_refuse_and_say_so():
 
 
 @pytest.mark.row("S0.2", "S0.8")
-def test_the_next_leader_knows_every_table_and_the_old_one_has_nothing_to_say():
+def test_next_leader_has_all_tables_and_old_leader_refuses_queries():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -84,7 +84,7 @@ def test_the_next_leader_knows_every_table_and_the_old_one_has_nothing_to_say():
 
 
 @pytest.mark.row("S0.8")
-def test_a_new_leader_answers_retry_until_it_has_read_the_catalog():
+def test_new_leader_answers_retry_until_catalog_is_loaded():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -106,7 +106,7 @@ def test_a_new_leader_answers_retry_until_it_has_read_the_catalog():
 
 
 @pytest.mark.row("S0.2")
-def test_a_power_cut_of_all_masters_loses_nothing_acknowledged():
+def test_power_failure_of_all_masters_loses_no_acknowledged_definition():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -126,7 +126,7 @@ def test_a_power_cut_of_all_masters_loses_nothing_acknowledged():
     assert with_masters(work) == ["t"]
 
 
-def test_a_leader_cut_off_in_the_middle_of_a_create_leaves_all_of_it_or_nothing():
+def test_leader_partitioned_during_create_leaves_complete_table_or_none():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
@@ -149,7 +149,7 @@ def test_a_leader_cut_off_in_the_middle_of_a_create_leaves_all_of_it_or_nothing(
     assert with_masters(work) == ["t"]
 
 
-def test_one_master_alone_is_a_cluster():
+def test_single_master_forms_a_cluster():
     async def work(masters):
         masters.start("m0")
         assert await masters.leader(("m0",)) == "m0"

@@ -25,13 +25,13 @@ def test_a_new_directory_is_formatted_once_and_keeps_its_uuid(files, tmp_path):
     assert open_instance(files, path, "master", random.Random(2)) == made
 
 
-def test_a_running_process_keeps_a_second_one_out(files, tmp_path):
+def test_running_process_excludes_a_second_process(files, tmp_path):
     open_instance(files, str(tmp_path), "master", random.Random(1))
     with pytest.raises(Forbidden, match="in use by a running process"):
         open_instance(SystemFiles(), str(tmp_path), "master", random.Random(1))
 
 
-def test_the_directory_of_another_role_is_refused_and_left_alone(files, tmp_path):
+def test_directory_of_another_role_is_refused_unchanged(files, tmp_path):
     made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
     files.close()
     with pytest.raises(InvalidArgument, match=f"belongs to a tserver \\({made.uuid}\\)"):
@@ -40,14 +40,14 @@ def test_the_directory_of_another_role_is_refused_and_left_alone(files, tmp_path
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)) == made
 
 
-def test_a_directory_with_other_things_in_it_is_refused(files, tmp_path):
+def test_directory_with_foreign_files_is_refused(files, tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(InvalidArgument, match=r"not empty \(it holds thesis.tex\)"):
         open_instance(files, str(tmp_path), "master", random.Random(1))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["lock", "thesis.tex"]
 
 
-def test_a_cluster_id_is_learned_once(files, tmp_path):
+def test_cluster_id_is_set_once(files, tmp_path):
     made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
     told = update(files, str(tmp_path), made, cluster_id="c1")
     assert update(files, str(tmp_path), told, cluster_id="c1", initialised=True).initialised
@@ -57,7 +57,7 @@ def test_a_cluster_id_is_learned_once(files, tmp_path):
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)).cluster_id == "c1"
 
 
-def test_the_bytes_of_version_1_are_read_for_ever():
+def test_instance_file_version_1_is_readable():
     known = Instance(
         ServerUuid("00112233445566778899aabbccddeeff"),
         "tserver",
@@ -75,14 +75,14 @@ def test_the_bytes_of_version_1_are_read_for_ever():
 
 
 @pytest.mark.parametrize("at", [12, 20, -1])
-def test_damage_is_found(at):
+def test_instance_file_damage_is_detected(at):
     raw = bytearray(encode(Instance(ServerUuid("u" * 32), "master", "c")))
     raw[at] ^= 1
     with pytest.raises(BadChecksum):
         decode(bytes(raw), "x/instance")
 
 
-def test_other_files_and_newer_versions_are_refused():
+def test_instance_file_of_other_type_or_newer_version_is_refused():
     raw = encode(Instance(ServerUuid("u" * 32), "master", "c"))
     with pytest.raises(BadVersion, match="not an instance file"):
         decode(b"PK" + raw, "x/instance")

@@ -26,7 +26,7 @@ def emptied(story, lost):
 
 
 @pytest.mark.row("S0.85")
-def test_a_new_directory_at_an_old_address_is_refused_and_then_taken_in_without_a_restart():
+def test_master_with_new_directory_at_old_address_is_refused_until_added():
     async def work(story):
         cluster = story.cluster
         lost = next(m for m in cluster.masters if m is not cluster.leader_master())

@@ -71,7 +71,7 @@ def with_world(work):
     return run(main)
 
 
-def test_it_waits_until_all_have_answered_and_all_make_the_same_group():
+def test_startup_waits_for_all_masters_and_all_form_the_same_group():
     async def work(world):
         world.listen("m2:1")
         peers = world.peers()
@@ -114,7 +114,7 @@ def test_it_waits_until_all_have_answered_and_all_make_the_same_group():
         ),
     ],
 )
-def test_what_cannot_be_one_group_is_refused(change, error, says):
+def test_inconsistent_master_groups_are_refused(change, error, says):
     async def work(world):
         change(world)
         world.listen("m2:1")
@@ -127,7 +127,7 @@ def test_what_cannot_be_one_group_is_refused(change, error, says):
     with_world(work)
 
 
-def test_a_slow_one_still_joins_the_group_that_the_others_have_made():
+def test_slow_master_joins_group_formed_by_the_others():
     async def work(world):
         world.status = {a: world.fresh(ALL, ("u1", "u2", "u3")) for a in ALL}
         world.listen("m2:1")
@@ -139,7 +139,7 @@ def test_a_slow_one_still_joins_the_group_that_the_others_have_made():
     assert with_world(work) == ["u1", "u2", "u3"]
 
 
-def test_the_list_of_masters_tells_who_lives_and_who_leads():
+def test_master_list_shows_liveness_and_leader():
     async def work(world):
         world.listen("m2:1")
         world.listen("m3:1")

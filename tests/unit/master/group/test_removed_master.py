@@ -16,7 +16,7 @@ def listing():
 
 
 @pytest.mark.row("S0.85")
-def test_a_deleted_catalog_is_not_a_table_that_is_not_there():
+def test_deleted_catalog_is_not_reported_as_table_not_found():
     async def work(masters):
         leader, _ = await started(masters)
         follower = others(leader)[0]
@@ -28,6 +28,6 @@ def test_a_deleted_catalog_is_not_a_table_that_is_not_there():
     with_masters(work)
 
 
-def test_whoever_leads_is_told_the_same():
+def test_removed_master_answer_is_independent_of_leader():
     with pytest.raises(Unavailable, match="ask another"), while_member():
         raise NotFound("the replica was deleted")

@@ -36,7 +36,7 @@ def alterations(catalog, servers):
     return [a for a in reconcile.needed(catalog, servers.all()) if isinstance(a, AlterTabletAction)]
 
 
-def test_leaders_are_told_of_an_alteration_until_they_have_shown_it():
+def test_alter_orders_repeat_until_leader_reports_new_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))
@@ -76,7 +76,7 @@ def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
 
 
 @pytest.mark.row("S0.76")
-def test_what_changes_nothing_writes_nothing():
+def test_unchanged_report_writes_nothing():
     catalog = with_table()
     for n, step in enumerate((("rename", "t"), ("set_comment", ""), ("set_default", "v", None))):
         plan = altered(catalog, "t", step, sequence=20 + n).plan(catalog)
@@ -85,7 +85,7 @@ def test_what_changes_nothing_writes_nothing():
 
 
 @pytest.mark.row("S0.52")
-def test_a_replica_that_is_made_late_begins_with_the_schema_of_its_log():
+def test_replica_created_late_takes_schema_from_its_log():
     catalog = with_table(led=False)
     one, two = ids(catalog)
     seen = [report(t, leader="a", term=1) for t in (one, two)]
@@ -118,7 +118,7 @@ def test_a_replica_that_is_made_late_begins_with_the_schema_of_its_log():
 
 
 @pytest.mark.row("S0.43", "S0.78")
-def test_nothing_of_a_table_that_can_be_recalled_is_deleted_and_all_of_one_that_cannot():
+def test_recallable_table_keeps_replicas_and_others_are_deleted():
     catalog = with_table()
     one, two = ids(catalog)
     servers = heard(a={one: 0, two: 0})
@@ -150,7 +150,7 @@ def test_nothing_of_a_table_that_can_be_recalled_is_deleted_and_all_of_one_that_
     assert not catalog.recallable()
 
 
-def test_what_tablets_or_clients_have_to_know_makes_a_version():
+def test_only_changes_visible_to_tablets_or_clients_increment_version():
     spec = create_request("t").table
     rules = Rules(100, OPTIONS, 5)
     for version, *step in (
@@ -165,7 +165,7 @@ def test_what_tablets_or_clients_have_to_know_makes_a_version():
 
 
 @pytest.mark.row("S0.75")
-def test_the_ids_of_dropped_columns_are_never_used_again():
+def test_dropped_column_ids_are_not_reused():
     catalog = with_table()
     put(catalog, altered(catalog, "t", NEW))
     put(catalog, altered(catalog, "t", ("drop_column", "n"), sequence=10))
@@ -176,7 +176,7 @@ def test_the_ids_of_dropped_columns_are_never_used_again():
 
 
 @pytest.mark.row("S0.87")
-def test_fields_of_a_newer_release_survive_every_edit_of_a_record():
+def test_unknown_fields_survive_record_edits():
     """A master of this release edits what one of the next has written, while a cluster is upgraded."""
     unknown = b"\xba\x3e\x05later"  # field 999, a string
     catalog = with_table()

@@ -39,7 +39,7 @@ def server(name, *tablets):
 
 
 @pytest.mark.row("S0.80")
-def test_creating_becomes_running_when_a_leader_is_reported():
+def test_creating_tablet_becomes_running_when_leader_is_reported():
     made = catalog()
     taken(made, report(T))
     assert made.tablet(T).state.name == "CREATING"
@@ -48,7 +48,7 @@ def test_creating_becomes_running_when_a_leader_is_reported():
     assert made.tablet(T).consensus.leader == "b"
 
 
-def test_a_report_that_tells_nothing_new_writes_nothing():
+def test_report_without_changes_writes_nothing():
     made = catalog()
     taken(made, report(T, leader="b", term=1))
     assert not taken(made, report(T, leader="b", term=1)).writes
@@ -77,7 +77,7 @@ def test_older_reports_never_overwrite_newer_ones(known, reported, kept):
     assert (consensus.config_term, consensus.config_index) == want
 
 
-def test_fields_of_a_newer_release_survive_an_update():
+def test_unknown_fields_survive_report_updates():
     made = catalog()
     record = made.tablet(T).edit()
     raw = record.SerializeToString() + b"\xfa\x06\x03new"  # field 111
@@ -87,7 +87,7 @@ def test_fields_of_a_newer_release_survive_an_update():
 
 
 @pytest.mark.row("S0.55")
-def test_reports_are_taken_in_in_batches_of_bounded_size():
+def test_reports_are_processed_in_bounded_batches():
     made = Catalog()
     records = tuple(
         cat.TabletRecord(id=f"t{n}", table_id="x", state=cat.TABLET_CREATING) for n in range(25)
@@ -109,7 +109,7 @@ def test_a_replica_without_a_record_is_never_touched():
     assert reconcile.delete_request(made, action, FENCE) is None
 
 
-def test_members_that_never_showed_their_replica_get_an_order_to_create_it():
+def test_members_that_never_reported_a_replica_get_a_create_order():
     made = catalog()
     servers = [server("a", T), server("b"), server("d")]
     assert reconcile.needed(made, servers) == [CreateTabletAction(ServerUuid("b"), T)]
@@ -119,7 +119,7 @@ def test_members_that_never_showed_their_replica_get_an_order_to_create_it():
     assert [m.uuid for m in order.members] == ["a", "b", "c"]
 
 
-def test_a_member_that_lost_its_replica_is_not_given_an_empty_one():
+def test_member_that_lost_its_replica_gets_no_empty_one():
     made = catalog()
     taken(made, report(T), server="b")
     assert not reconcile.needed(made, [server("b")])

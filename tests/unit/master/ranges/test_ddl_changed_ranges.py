@@ -18,7 +18,7 @@ def changes(found):
     return [(op, key) for op, key, _ in found]
 
 
-def test_who_opened_a_table_early_reads_the_rows_of_a_range_that_another_added():
+def test_client_with_older_partitioning_reads_added_range():
     """D1."""
 
     async def work(ddl):
@@ -41,7 +41,7 @@ def test_who_opened_a_table_early_reads_the_rows_of_a_range_that_another_added()
     with_cluster(work)
 
 
-def test_tokens_of_older_ranges_are_refused_at_a_later_time_and_hold_for_an_earlier_one():
+def test_scan_token_of_older_partitioning_is_valid_for_earlier_time_only():
     async def work(ddl):
         opened = await ddl.create_ranges()
         await ddl.put(opened, 5)
@@ -60,7 +60,7 @@ def test_tokens_of_older_ranges_are_refused_at_a_later_time_and_hold_for_an_earl
     with_cluster(work)
 
 
-def test_a_dropped_range_is_there_for_readers_of_earlier_times():
+def test_dropped_range_is_readable_at_earlier_times():
     """D2."""
 
     async def work(ddl):
@@ -91,7 +91,7 @@ def test_a_dropped_range_is_there_for_readers_of_earlier_times():
     with_cluster(work)
 
 
-def test_ranges_are_cut_anew_in_one_alteration_and_every_time_has_its_rows():
+def test_ranges_are_repartitioned_in_one_alteration_with_history_readable():
     """D12, and writers that opened the table early."""
 
     async def work(ddl):
@@ -126,7 +126,7 @@ def test_ranges_are_cut_anew_in_one_alteration_and_every_time_has_its_rows():
     with_cluster(work)
 
 
-def test_when_the_history_of_a_dropped_range_is_over_earlier_times_are_gone():
+def test_read_of_dropped_range_fails_after_history_expires():
     async def work(ddl):
         opened = await ddl.create_ranges()
         await ddl.put(opened, 5, 15)
@@ -149,7 +149,7 @@ def test_when_the_history_of_a_dropped_range_is_over_earlier_times_are_gone():
     with_cluster(work, options=msgspec.structs.replace(OPTIONS, history_max_age_s=10))
 
 
-def test_a_table_goes_with_its_dropped_ranges_and_comes_back_with_them():
+def test_dropped_and_recalled_table_includes_its_dropped_ranges():
     async def work(ddl):
         opened = await ddl.create_ranges()
         await ddl.put(opened, 5, 15)
@@ -166,7 +166,7 @@ def test_a_table_goes_with_its_dropped_ranges_and_comes_back_with_them():
     with_cluster(work)
 
 
-def test_a_dropped_range_that_is_lost_can_be_given_up_with_its_history():
+def test_lost_dropped_range_can_be_abandoned_with_its_history():
     async def work(ddl):
         opened = await ddl.create_ranges()
         await ddl.put(opened, 5, 15)

@@ -36,7 +36,7 @@ def retire(catalog, tablet, at):
     catalog.publish(catalog.draft(CatalogPlan((record,))))
 
 
-def test_a_tablet_of_an_added_range_is_made_when_all_others_follow():
+def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", ADD))
@@ -59,7 +59,7 @@ def test_a_tablet_of_an_added_range_is_made_when_all_others_follow():
     assert opening(catalog, **shown) == [], "once"
 
 
-def test_a_range_is_not_added_where_another_has_not_ended():
+def test_overlapping_range_is_refused_until_dropped_range_has_ended():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", *SWAP))
@@ -77,7 +77,7 @@ def test_a_range_is_not_added_where_another_has_not_ended():
     assert dropped_ranges.is_over(catalog, tablet_of(catalog, one), 10**12, 1)
 
 
-def test_a_range_added_later_waits_for_one_that_is_being_added():
+def test_second_added_range_waits_for_first():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", ADD))
@@ -96,7 +96,7 @@ def test_a_range_added_later_waits_for_one_that_is_being_added():
     assert [t.id for t in opening(catalog, a={one: 2, two: 2, three: 2})] == [four]
 
 
-def test_what_is_written_to_a_new_range_is_stamped_above_the_times_at_which_others_followed():
+def test_writes_to_added_range_have_timestamps_above_version_switch():
     async def work(ddl):
         cluster = ddl.cluster
         opened = await ddl.create_ranges(bounds=((0, 10),))
@@ -132,7 +132,7 @@ def test_what_is_written_to_a_new_range_is_stamped_above_the_times_at_which_othe
     with_cluster(work, tservers=6)
 
 
-def test_a_master_without_a_word_of_it_makes_no_order_for_a_held_tablet():
+def test_master_without_hold_information_sends_no_order_for_held_tablet():
     catalog = with_table()
     put(catalog, altered(catalog, "t", ADD))
     three = ids(catalog)[2]

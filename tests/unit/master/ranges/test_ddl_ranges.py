@@ -6,7 +6,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from tests.unit.master.support.ddl_cluster import with_cluster
 
 
-def test_ranges_are_added_and_dropped_online_and_clients_follow():
+def test_ranges_are_added_and_dropped_online_with_active_clients():
     async def work(ddl):
         old = await ddl.create_ranges()
         assert await ddl.put(old, 5, 15) == []
@@ -39,7 +39,7 @@ def test_ranges_are_added_and_dropped_online_and_clients_follow():
 
 
 @pytest.mark.row("S0.43")
-def test_a_dropped_table_can_be_recalled_until_its_time_is_over():
+def test_dropped_table_is_recallable_until_retention_expires():
     async def work(ddl):
         cluster = ddl.cluster
         old = await ddl.create(tablets=2)

@@ -58,7 +58,7 @@ async def read(ddl, at):
     return [r["k"] for r in await ddl.scan(await ddl.open(), at=at)]
 
 
-def test_a_tablet_of_a_dropped_range_that_loses_a_server_is_named_by_ksck_and_repaired():
+def test_dropped_range_tablet_that_lost_a_server_is_reported_by_ksck_and_repaired():
     async def work(ddl, dropped, before):
         await healthy(ddl)
         health = await ddl.ask(ksck.check, ddl.core)
@@ -78,7 +78,7 @@ def test_a_tablet_of_a_dropped_range_that_loses_a_server_is_named_by_ksck_and_re
     story(work)
 
 
-def test_a_decommissioned_server_is_left_by_tablets_of_dropped_ranges_too():
+def test_decommissioned_server_is_drained_of_dropped_range_tablets():
     async def work(ddl, dropped, before):
         leaver = ddl.cluster.server(holders(ddl, dropped)[0])
         request = pb.SetDecommissionRequest(uuid=leaver.server.uuid, on=True)
@@ -92,7 +92,7 @@ def test_a_decommissioned_server_is_left_by_tablets_of_dropped_ranges_too():
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_checksums_of_a_dropped_range_are_of_the_rows_that_it_had(late):
+def test_checksum_of_dropped_range_covers_its_last_rows(late):
     """Also those of a replica that was copied after the drop."""
 
     async def work(ddl, dropped, before):

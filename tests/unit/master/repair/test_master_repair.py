@@ -153,7 +153,7 @@ def situations(draw):
 
 @settings(max_examples=150, deadline=None)
 @given(situations(), st.data())
-def test_from_any_state_with_a_majority_the_steps_lead_to_the_full_number(situation, data):
+def test_repair_steps_from_any_state_with_majority_restore_full_replication(situation, data):
     """Whoever is silent comes back, or is given up; nothing goes below a majority on the way."""
     group = Group(situation)
     if 2 * len(group.answering) <= len(group.voters):
@@ -176,7 +176,7 @@ def test_from_any_state_with_a_majority_the_steps_lead_to_the_full_number(situat
     assert group.look() == [], "and then there is peace"
 
 
-def test_a_lost_voter_keeps_its_place_until_another_one_votes():
+def test_lost_voter_is_removed_only_after_another_voter_is_added():
     lost = fine("c", health=FAILED)
     assert steps(fine("a"), fine("b"), lost) == [Add("x")]
     coming = ReplicaState("x", voter=False, promote=True, holds=False)
@@ -185,18 +185,18 @@ def test_a_lost_voter_keeps_its_place_until_another_one_votes():
     assert steps(fine("a"), fine("b"), lost, fine("x")) == [Remove("c", "it has failed")]
 
 
-def test_who_is_only_silent_is_waited_for():
+def test_silent_voter_is_not_replaced_before_timeout():
     assert steps(fine("a"), fine("b"), fine("c", health=SILENT)) == []
     assert steps(fine("a"), fine("b"), fine("c"), fine("d", health=SILENT)) == []
 
 
 @pytest.mark.parametrize("holds", [False, True])
-def test_who_comes_back_in_time_keeps_its_place_and_its_replacement_goes(holds):
+def test_returning_voter_is_kept_and_its_replacement_removed(holds):
     coming = ReplicaState("x", voter=False, promote=True, holds=holds)
     assert steps(fine("a"), fine("b"), fine("c"), coming) == [Remove("x", "it is needed no more")]
 
 
-def test_a_replacement_that_fails_is_taken_back_and_another_one_chosen():
+def test_failed_replacement_is_removed_and_another_server_chosen():
     failed = ReplicaState("x", voter=False, promote=True, holds=False, health=FAILED)
     lost = fine("c", health=FAILED)
     assert steps(fine("a"), fine("b"), lost, failed) == [
@@ -204,7 +204,7 @@ def test_a_replacement_that_fails_is_taken_back_and_another_one_chosen():
     ]
 
 
-def test_of_two_lost_of_five_each_gets_its_own_replacement():
+def test_two_lost_voters_of_five_get_separate_replacements():
     members = [fine("a"), fine("b"), fine("c"), fine("d", health=FAILED), fine("e", health=FAILED)]
     asked = []
 
@@ -221,12 +221,12 @@ def test_of_two_lost_of_five_each_gets_its_own_replacement():
     assert asked == ["d", "e"]
 
 
-def test_without_a_majority_nothing_is_ordered():
+def test_repair_without_majority_sends_no_order():
     lost = [fine("b", health=FAILED), fine("c", health=FAILED)]
     assert steps(fine("a"), *lost) == []
 
 
-def test_a_larger_number_is_reached_by_adding_and_a_smaller_one_by_removing_not_the_leader_first():
+def test_replication_factor_change_adds_or_removes_voters_with_leader_removed_last():
     three = [fine("a", load=9), fine("b", load=5), fine("c", load=7)]
     assert steps(*three, replicas=5) == [Add("x")]
     more = [*three, fine("d", load=1), fine("e", load=2)]
@@ -238,20 +238,20 @@ def test_a_larger_number_is_reached_by_adding_and_a_smaller_one_by_removing_not_
     assert steps(fine("a"), fine("b"), replicas=1)[0].server == "b"
 
 
-def test_who_is_marked_to_be_replaced_goes_when_another_one_votes_the_leader_too():
+def test_voter_marked_for_replacement_is_removed_after_another_voter_is_added():
     marked = fine("a", replace=True)
     assert steps(marked, fine("b"), fine("c")) == [Add("x")]
     assert steps(marked, fine("b"), fine("c"), fine("x")) == [Remove("a", "it was to be replaced")]
 
 
-def test_a_non_voter_that_nobody_promotes_is_a_persons_matter():
+def test_non_voter_without_promote_flag_is_left_to_the_operator():
     assert steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False)) == []
     assert (
         steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False, health=FAILED)) == []
     )
 
 
-def test_nothing_is_added_when_no_server_can_take_it():
+def test_repair_without_eligible_server_adds_nothing():
     assert steps(fine("a"), fine("b"), fine("c", health=FAILED), spare=None) == []
 
 
@@ -262,7 +262,7 @@ def made(name, why, **more):
 
 
 @pytest.mark.row("S1.49", "S1.51")
-def test_where_the_table_says_so_a_witness_votes_first_and_gets_the_data_later():
+def test_witness_option_adds_witness_first_and_data_later():
     ok, lost = [fine("a"), fine("b")], fine("c", health=FAILED)
     first = {"witness_first": True}
     assert steps(*ok, lost, **first) == [Add("x", witness=True)]
@@ -286,7 +286,7 @@ def test_where_the_table_says_so_a_witness_votes_first_and_gets_the_data_later()
 
 
 @pytest.mark.row("S1.50")
-def test_who_is_back_before_its_witness_has_the_data_votes_again_and_the_witness_goes():
+def test_voter_returning_before_witness_has_data_is_kept_and_witness_removed():
     ok, back = [fine("a"), fine("b")], ReplicaState("c", voter=False, replace=True)
     witness = ReplicaState("x", electable=False, promote=True, log_only=True)
     again = made("c", "it is back", voter=False, promote=True)
@@ -297,7 +297,7 @@ def test_who_is_back_before_its_witness_has_the_data_votes_again_and_the_witness
     assert steps(*ok, fine("c"), witness, witness_first=True) == [gone]
 
 
-def test_a_witness_is_no_replica_and_leaves_before_any_that_has_data():
+def test_witness_is_removed_before_replicas_with_data():
     witness = ReplicaState("w", electable=False, log_only=True)
     assert steps(fine("a"), fine("b"), fine("c", load=9), witness) == [
         Remove("w", "a witness is needed no more")
@@ -312,7 +312,7 @@ def test_a_witness_is_no_replica_and_leaves_before_any_that_has_data():
     assert steps(fine("a"), fine("b"), fine("c"), failed)[0].server == "w"
 
 
-def test_without_a_server_for_a_witness_a_replica_is_added_as_always():
+def test_repair_without_server_for_witness_adds_a_replica():
     lost = fine("c", health=FAILED)
     found = next_steps(
         tablet(fine("a"), fine("b"), lost, witness_first=True), TargetServers(lambda _: "x")
@@ -320,7 +320,7 @@ def test_without_a_server_for_a_witness_a_replica_is_added_as_always():
     assert found == [Add("x")]
 
 
-def test_a_voter_stays_while_those_without_it_would_have_no_majority():
+def test_voter_is_not_removed_while_the_others_lack_a_majority():
     members = [fine("a"), fine("b", replace=True), fine("c", health=SILENT)]
     assert steps(*members, replicas=1) == []
     assert steps(fine("a"), members[1], fine("c"), replicas=1)[0].server == "b"

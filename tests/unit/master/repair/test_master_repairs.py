@@ -23,7 +23,7 @@ DeleteTabletAction: Any = actions.DeleteTabletAction
 order: Any = order_requests.order
 
 
-def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
+def test_repairs_are_limited_per_server_and_in_total():
     around = Around(tablets=9, repairs_per_server=2, repairs_max=5)
     around.group(failed="c", others="b")
     for name in "de":
@@ -42,7 +42,7 @@ def test_repairs_are_given_so_many_at_a_time_to_one_server_and_in_all():
     assert len(around.added()) == 9
 
 
-def test_what_is_under_way_counts():
+def test_repairs_in_progress_count_towards_limits():
     around = Around(tablets=3, repairs_per_server=1, repairs_max=9)
     around.group(failed="c", others="b")
     around.server("d")
@@ -52,7 +52,7 @@ def test_what_is_under_way_counts():
     assert around.added() == []
 
 
-def test_a_copy_may_take_long_and_one_that_does_not_move_has_failed():
+def test_copy_with_progress_continues_and_stalled_copy_fails():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
@@ -67,7 +67,7 @@ def test_a_copy_may_take_long_and_one_that_does_not_move_has_failed():
     ]
 
 
-def test_a_copy_that_fails_again_and_again_does_not_move():
+def test_repeatedly_failing_copy_counts_as_stalled():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
@@ -79,7 +79,7 @@ def test_a_copy_that_fails_again_and_again_does_not_move():
     assert isinstance(around.needed()[0], ChangeMembersAction)
 
 
-def test_who_failed_to_become_a_replica_has_all_its_time_when_it_is_added_again():
+def test_readded_replica_gets_a_full_copy_timeout():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
@@ -92,7 +92,7 @@ def test_who_failed_to_become_a_replica_has_all_its_time_when_it_is_added_again(
     assert around.needed() == [CopyAction("d", "t0", "a")]
 
 
-def test_a_copy_that_nobody_needs_any_more_is_ended_once():
+def test_unneeded_copy_is_cancelled_once():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
@@ -105,7 +105,7 @@ def test_a_copy_that_nobody_needs_any_more_is_ended_once():
     assert around.needed() == []
 
 
-def test_who_is_silent_and_has_failed_by_its_own_word_is_lost_at_once():
+def test_silent_replica_that_reported_failure_is_replaced_at_once():
     around = Around()
     around.group(others="b")
     around.server("a", "t0=a/1@1.1:a,b,c?c")
@@ -119,7 +119,7 @@ def test_who_is_silent_and_has_failed_by_its_own_word_is_lost_at_once():
     assert around.added() == ["d"], "its server has no replica of it"
 
 
-def test_what_a_leader_says_of_another_configuration_or_in_words_unknown_is_not_acted_on():
+def test_leader_report_with_other_configuration_or_unknown_values_is_ignored():
     around = Around()
     around.group(failed="c", others="b")
     around.server("d")
@@ -135,7 +135,7 @@ def test_what_a_leader_says_of_another_configuration_or_in_words_unknown_is_not_
 
 
 @pytest.mark.row("S1.10", "S1.22")
-def test_leftovers_are_deleted_by_compare_and_set_and_orphans_and_members_stay():
+def test_removed_replicas_are_deleted_conditionally_and_orphans_and_members_kept():
     around = Around()
     around.group("2.7:a,b,c")
     around.server("d", "t0=a/1@1.1:a,b,d", "ffff=d/1@1.1:d")
@@ -147,7 +147,7 @@ def test_leftovers_are_deleted_by_compare_and_set_and_orphans_and_members_stay()
     )
 
 
-def test_a_tablet_without_a_table_is_left_alone():
+def test_tablet_without_table_record_is_not_repaired():
     around = Around()
     around.group(failed="c", others="b")
     around.server("d", "t0=a/1@1.0:a,b,d")
@@ -160,7 +160,7 @@ def test_a_tablet_without_a_table_is_left_alone():
 
 
 @pytest.mark.row("S0.42")
-def test_a_change_decided_on_an_older_configuration_is_not_sent():
+def test_configuration_change_based_on_older_configuration_is_not_sent():
     around = Around()
     around.group(failed="c", others="b")
     around.server("d")
@@ -176,7 +176,7 @@ def test_a_change_decided_on_an_older_configuration_is_not_sent():
     assert order(around.catalog, around.servers, change, pb.Fence(), 9) is None
 
 
-def test_a_replacement_stands_apart_from_the_replicas_that_stay():
+def test_replacement_is_placed_away_from_remaining_replicas():
     around = Around()
     around.server("a", "t0=a/1@1.1:a,b,c!c", location="r1", catalog=True)
     around.server("b", "t0=a/1@1.1:a,b,c", location="r2")
@@ -185,7 +185,7 @@ def test_a_replacement_stands_apart_from_the_replicas_that_stay():
     assert around.added() == ["f"]
 
 
-def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
+def test_standby_plan_is_kept_while_its_servers_are_eligible_and_followed():
     around = Around(tablets=6, repairs_per_server=9)
     around.group()
     for name in "def":
@@ -207,7 +207,7 @@ def test_a_will_is_kept_while_its_heirs_may_inherit_and_followed():
 
 
 @pytest.mark.row("S3.5")
-def test_a_server_that_comes_inherits_its_share_of_what_was_left_to_others():
+def test_new_server_gets_its_share_of_standby_plans():
     around = Around(tablets=40)
     around.group()
     for name in "de":
@@ -229,7 +229,7 @@ def test_a_server_that_comes_inherits_its_share_of_what_was_left_to_others():
 
 
 @pytest.mark.row("S1.29")
-def test_a_server_that_is_to_be_emptied_gives_up_replica_after_replica_and_gets_none():
+def test_decommissioned_server_is_drained_one_replica_at_a_time_and_gets_none():
     around = Around(tablets=2, repairs_per_server=9)
     around.group()
     around.server("d")
@@ -257,7 +257,7 @@ def test_repair_can_be_switched_off(on):
     assert around.catalog.tablet("t0").config_id != NO_OP
 
 
-def test_a_witness_goes_where_the_tablet_was_never_seen():
+def test_witness_is_placed_on_server_that_never_had_the_tablet():
     around = Around()
     spec = around.catalog.require("t").edit()
     spec.spec.options["witness_first"] = "on"

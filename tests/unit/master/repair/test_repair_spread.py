@@ -38,7 +38,7 @@ def cluster() -> Around:
 
 
 @pytest.mark.parametrize("by_will", [True, False])
-def test_after_a_loss_the_replicas_of_one_table_do_not_pile_up_on_the_emptiest_server(by_will):
+def test_lost_replicas_of_one_table_are_spread_over_servers(by_will):
     around = cluster()
     if not by_will:
         around.repairs.standby.heir = lambda _lost, _tablet: None
@@ -51,7 +51,7 @@ def test_after_a_loss_the_replicas_of_one_table_do_not_pile_up_on_the_emptiest_s
     assert max(given.values()) - min(given[s] for s in "def") <= 6, given
 
 
-def test_the_heirs_of_one_table_are_counted_by_table_and_forgotten_with_their_tablets():
+def test_standby_counts_are_per_table_and_removed_with_tablets():
     around = cluster()
     around.needed()
     standby = around.repairs.standby

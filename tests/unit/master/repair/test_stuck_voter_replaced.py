@@ -21,7 +21,7 @@ def deafen(process, tablet):
     member.step = deaf
 
 
-def test_a_voter_that_answers_but_takes_no_entry_is_replaced_by_another_server():
+def test_voter_that_accepts_no_entries_is_replaced():
     async def work(ddl):
         cluster = ddl.cluster
         table = await ddl.create()

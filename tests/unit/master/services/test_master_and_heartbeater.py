@@ -64,7 +64,7 @@ BOTH = (True, [ONE, TWO])
 
 
 @pytest.mark.row("S0.21", "S0.25", "S0.27")
-def test_every_master_hears_all_at_the_start_and_nothing_twice():
+def test_every_master_gets_full_report_at_start_and_nothing_twice():
     async def work(story, server):
         return await server.pass_ms(1600)
 
@@ -74,7 +74,7 @@ def test_every_master_hears_all_at_the_start_and_nothing_twice():
 
 
 @pytest.mark.row("S0.26", "S0.27")
-def test_a_change_is_in_one_report_and_absent_from_the_next():
+def test_change_is_reported_once():
     async def work(story, server):
         await server.pass_ms(1100)
         server.heartbeater.changed(TWO)
@@ -97,7 +97,7 @@ def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
 
 
 @pytest.mark.row("S0.23")
-def test_a_change_is_told_at_once_to_the_master_that_says_that_it_leads_and_to_no_other():
+def test_change_is_reported_immediately_to_leader_master_only():
     async def work(story, server):
         await server.pass_ms(1100)
         server.heartbeater.changed(TWO)
@@ -113,7 +113,7 @@ def test_a_change_is_told_at_once_to_the_master_that_says_that_it_leads_and_to_n
 
 
 @pytest.mark.row("S0.36")
-def test_what_a_lost_answer_left_open_is_told_again():
+def test_report_with_lost_answer_is_sent_again():
     async def work(story, server):
         await server.pass_ms(1100)
         story.unanswered = ["m1"]
@@ -130,7 +130,7 @@ def test_what_a_lost_answer_left_open_is_told_again():
 
 
 @pytest.mark.row("S0.36", "S0.84")
-def test_what_the_leader_could_not_replicate_is_told_again():
+def test_report_that_leader_failed_to_replicate_is_sent_again():
     async def work(story, server):
         await server.pass_ms(1100)
         story.failure = "refused"
@@ -145,7 +145,7 @@ def test_what_the_leader_could_not_replicate_is_told_again():
 
 
 @pytest.mark.row("S0.36")
-def test_a_master_that_was_taken_out_and_added_again_takes_in_what_it_is_told():
+def test_removed_and_readded_master_accepts_reports():
     async def work(story, server):
         await server.pass_ms(5100)  # it leads for some reports, and remembers their numbers
         server.masters = ["m2:1", "m3:1"]

@@ -28,7 +28,7 @@ async def asked(cluster, fn, *args):
 
 
 @pytest.mark.row("S0.50")
-def test_a_table_comes_up_and_goes_and_the_servers_stay_known():
+def test_created_and_dropped_table_leaves_servers_registered():
     async def work(cluster, core):
         first = await cluster.create_table(core, "t", tablets=4)
         assert (await asked(cluster, core.describe, "t")).ready
@@ -51,7 +51,7 @@ def test_a_table_comes_up_and_goes_and_the_servers_stay_known():
     assert first != second
 
 
-def test_a_drop_reaches_a_server_that_was_away_and_a_new_leader_gives_the_orders():
+def test_drop_order_reaches_returning_server_under_new_leader():
     async def work(cluster, core):
         await cluster.create_table(core, "t", tablets=2)
         await cluster.loop.delay(2_000_000)
@@ -68,7 +68,7 @@ def test_a_drop_reaches_a_server_that_was_away_and_a_new_leader_gives_the_orders
     assert with_cluster(work) == [["TOMBSTONED"] * 2] * 3
 
 
-def test_a_member_that_was_away_at_the_creation_gets_its_replica_later():
+def test_member_absent_at_creation_gets_its_replica_later():
     """Placed while it still counted as alive; its order is derived again when it is back."""
 
     async def work(cluster, core):

@@ -19,7 +19,7 @@ FOLLOWER, TAKEN = "follower, acknowledged", "leader, acknowledged"
 
 
 @pytest.mark.row("S0.22", "S0.23")
-def test_followers_take_in_who_lives_and_nothing_else():
+def test_follower_masters_record_liveness_only():
     lines = play([*READY, "report a full t.0=a/1", "lead m2", "pass 100", "locate t", "list"])
     assert f"m1 answers a: {TAKEN}" in lines
     assert f"m2 answers a: {FOLLOWER}" in lines
@@ -38,7 +38,7 @@ def test_followers_take_in_who_lives_and_nothing_else():
 
 
 @pytest.mark.row("S0.24", "S0.25")
-def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
+def test_leader_requests_full_report_until_received_in_its_term():
     lines = play([*READY, "lead m2", "pass 100", "report a", "report a full t.0=a/1", "report a"])
     wants = [line for line in lines if line.startswith("m2 answers a: leader")]
     assert wants == [
@@ -51,7 +51,7 @@ def test_a_leader_asks_for_a_full_report_until_it_has_one_in_its_term():
 
 
 @pytest.mark.row("S0.24")
-def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
+def test_leader_elected_again_requests_full_reports_again():
     """Reports taken in during an earlier term may be old: KUDU-1353."""
     between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
     lines = play([*READY, "report a full t.0=a/1", *between, "locate t"])
@@ -60,7 +60,7 @@ def test_a_former_leader_that_leads_again_asks_for_full_reports_again():
 
 
 @pytest.mark.row("S0.36")
-def test_a_report_that_was_not_replicated_is_not_acknowledged_and_counts_when_it_comes_again():
+def test_unreplicated_report_is_not_acknowledged_and_is_processed_on_resend():
     lines = play([*READY, "fail refused", "report a t.0=a/1", "describe t", "report a t.0=a/1"])
     first = lines.index("> report a t.0=a/1")
     assert lines[first + 1 : first + 3] == ["a write is refused", "m1 answers a: leader"]
@@ -69,7 +69,7 @@ def test_a_report_that_was_not_replicated_is_not_acknowledged_and_counts_when_it
 
 
 @pytest.mark.row("S0.26")
-def test_an_incremental_report_changes_only_what_it_names():
+def test_incremental_report_changes_only_listed_tablets():
     two = ["create u", "pass 100", "report a full t.0=a/1 u.0=a/1", "report a t.0=b/2"]
     lines = play([*READY, *two, "locate u", "locate t"])
     assert after(lines, "locate u") == ["-> u.0 RUNNING: a:1* b:1 c:1"]
@@ -79,7 +79,7 @@ def test_an_incremental_report_changes_only_what_it_names():
     ][1:]
 
 
-def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
+def test_overlapping_or_late_reports_are_processed_once():
     """A delayed duplicate of report 1 arrives after report 2."""
     lines = play([*READY, "report a t.0=a/1", "report a t.0=b/2"])
     assert "writes tablet t.0 RUNNING on a b c, led by b in term 2, seen on a" in lines
@@ -109,7 +109,7 @@ def test_reports_of_one_server_that_overlap_or_come_late_are_not_taken_twice():
         ({"cluster_id": "other"}, "belongs to cluster other, and this master to ours"),
     ],
 )
-def test_what_is_no_tablet_server_of_this_cluster_is_refused(change, says):
+def test_heartbeat_from_foreign_server_is_refused(change, says):
     async def main(loop):
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)

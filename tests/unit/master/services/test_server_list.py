@@ -64,7 +64,7 @@ def test_each_change_of_a_server_is_one_entry_with_the_next_version():
 
 
 @pytest.mark.row("S3.8", "S3.7")
-def test_a_copy_takes_what_follows_what_it_has_and_nothing_else():
+def test_server_list_copy_applies_only_consecutive_versions():
     catalog, copy = some(), ServerList()
     first = lacks(catalog, copy)
     assert (first.after, first.version, len(first.servers)) == (0, 3, 3)
@@ -89,7 +89,7 @@ def test_a_copy_takes_what_follows_what_it_has_and_nothing_else():
 
 @pytest.mark.row("S3.8")
 @pytest.mark.parametrize("seed", range(5))
-def test_copies_that_miss_and_repeat_updates_end_as_the_list(seed):
+def test_server_list_copies_converge_after_lost_and_repeated_updates(seed):
     rng, catalog = random.Random(seed), some("abcd")
     copies = [ServerList() for _ in range(3)]
     on_the_way: list[tuple[ServerList, pb.ServerListUpdate]] = []
@@ -114,7 +114,7 @@ def test_copies_that_miss_and_repeat_updates_end_as_the_list(seed):
         assert copy.all() == catalog.servers.all()
 
 
-def test_the_list_of_another_catalog_is_taken_whole_only():
+def test_server_list_of_another_catalog_replaces_the_whole_copy():
     copy = ServerList()
     copy.take(lacks(some(), copy))
     other = some("xy").servers
@@ -137,7 +137,7 @@ def test_the_next_leader_has_the_same_list():
     assert later.servers.version == 4
 
 
-def test_what_cannot_be_marked_is_refused():
+def test_invalid_server_mark_is_refused():
     catalog = loaded(rows_of(with_table()))
     put(catalog, *due(catalog, seen("abc")))
     with pytest.raises(NotFound, match="tserver list"):

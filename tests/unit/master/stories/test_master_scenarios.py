@@ -10,10 +10,10 @@ STORIES = sorted((Path(__file__).parents[3] / "scenarios" / "master").glob("*.tx
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda p: p.stem)
-def test_story(path):
+def test_scenario(path):
     assert path.read_text().startswith("# "), f"{path.name} does not begin with its purpose"
     run_file(path)
 
 
-def test_there_are_stories():
+def test_scenario_files_exist():
     assert len(STORIES) >= 8

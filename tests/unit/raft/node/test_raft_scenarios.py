@@ -18,10 +18,10 @@ def _story(path: Path) -> ParameterSet:
 
 
 @pytest.mark.parametrize("path", [_story(path) for path in STORIES])
-def test_story(path):
+def test_scenario(path):
     assert path.read_text().startswith("# "), f"{path.name} does not begin with its purpose"
     run_file(path)
 
 
-def test_there_are_stories():
+def test_scenario_files_exist():
     assert len(STORIES) >= 45

@@ -23,7 +23,7 @@ async def keep_writing(fleet, seconds):
 
 
 @pytest.mark.parametrize("skew_s", [60, -60])
-def test_a_leader_whose_clock_is_far_from_a_majoritys_hands_over(skew_s):
+def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
     @story()
     async def tell(fleet):
         old = await fleet.leader()
@@ -42,7 +42,7 @@ def test_a_leader_whose_clock_is_far_from_a_majoritys_hands_over(skew_s):
 
 @pytest.mark.row("W4")
 @story()
-async def test_clocks_that_all_disagree_are_no_reason_to_stop(fleet):
+async def test_disagreeing_clocks_without_majority_cause_no_transfer(fleet):
     leader = await fleet.leader()
     for number, process in enumerate(fleet.processes):
         process.clock.jump(number * 30_000_000)
@@ -53,7 +53,7 @@ async def test_clocks_that_all_disagree_are_no_reason_to_stop(fleet):
 
 
 @story()
-async def test_a_pause_is_no_offset(fleet):
+async def test_process_pause_is_not_measured_as_clock_offset(fleet):
     leader = await fleet.leader()
     await keep_writing(fleet, 3)
     for number in range(3):
@@ -70,7 +70,7 @@ async def test_a_pause_is_no_offset(fleet):
 
 
 @story()
-async def test_the_nearest_of_a_seconds_offsets_counts(fleet):
+async def test_smallest_offset_of_each_second_is_used(fleet):
     class Wire:
         def send(self, address, batch):
             raise AssertionError("nothing is sent")
@@ -103,7 +103,7 @@ def fleet_batch(message, wall_us):
 
 
 @story()
-async def test_after_a_restart_with_a_clock_set_back_stamps_lie_above_all_that_was_passed_on(fleet):
+async def test_restart_with_clock_set_back_gives_timestamps_above_all_earlier_ones(fleet):
     heard: list[PeerBatch] = []
     for process in fleet.processes:
         overhear(process, heard)
@@ -123,7 +123,7 @@ async def test_after_a_restart_with_a_clock_set_back_stamps_lie_above_all_that_w
 
 
 @story()
-async def test_a_vote_hands_the_voters_time_on(fleet):
+async def test_vote_carries_hybrid_time_of_the_voter(fleet):
     """The first word of the new leader after its votes lies above the voters' clocks."""
     old = await fleet.leader()
     await fleet.write(b"k 1")

@@ -57,7 +57,7 @@ def durable(fleet, number: int) -> int:
 
 
 @story()
-async def test_a_ceiling_that_takes_two_seconds_costs_no_leadership_and_no_write(fleet):
+async def test_slow_ceiling_write_costs_no_leadership_and_no_write(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
     for number in range(3):
@@ -72,7 +72,7 @@ async def test_a_ceiling_that_takes_two_seconds_costs_no_leadership_and_no_write
 
 
 @story()
-async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lost(fleet):
+async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     await fleet.write(b"k 1")
@@ -96,7 +96,7 @@ async def test_what_peers_say_above_the_ceiling_waits_for_the_disk_and_is_not_lo
 
 
 @story()
-async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
+async def test_messages_of_stopped_server_are_not_admitted_later(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     slow_ceiling(fleet, follower, 1.0)
@@ -112,7 +112,7 @@ async def test_of_a_server_that_has_ended_nothing_is_let_in_later(fleet):
     assert ended not in taken
 
 
-def test_more_than_may_wait_is_dropped_and_later_ones_wait_again(monkeypatch):
+def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
     monkeypatch.setattr(held_batches, "HELD_BYTES", 500)
 
     @story()
@@ -161,7 +161,7 @@ async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
 
 
 @story()
-async def test_a_write_waits_for_a_ceiling_that_lags_behind_what_its_client_has_seen(fleet):
+async def test_write_waits_for_ceiling_above_client_observed_time(fleet):
     """The wall has passed what the client has seen, and the clock cannot yet."""
     leader = await fleet.leader()
     await fleet.write(b"k 1")

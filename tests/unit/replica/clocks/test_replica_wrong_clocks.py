@@ -40,7 +40,7 @@ async def same_in_the_end(fleet):
 
 @pytest.mark.parametrize("year", [1970, 2038, 2050])
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_clock_that_is_decades_off_for_a_while_moves_no_other(year, leads):
+def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
     @story(options=AWAKE)
     async def tell(fleet):
         first = await fleet.write(b"k 1", sequence=500)
@@ -65,7 +65,7 @@ def test_a_clock_that_is_decades_off_for_a_while_moves_no_other(year, leads):
 
 @pytest.mark.parametrize("year", [1970, 2038, 2050])
 @pytest.mark.parametrize("down_s", [1, 60])
-def test_a_server_that_starts_with_a_clock_that_is_decades_off_goes_by_the_others(year, down_s):
+def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down_s):
     @story(options=AWAKE)
     async def tell(fleet):
         await fleet.write(b"k 1")
@@ -131,7 +131,7 @@ def test_clocks_that_are_all_set_back_stop_nothing(restart):
 
 
 @story(options=AWAKE)
-async def test_machines_that_all_stood_still_follow_their_clocks_at_once(fleet):
+async def test_machines_suspended_together_follow_their_clocks_at_once(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
     for process in fleet.processes:
@@ -143,7 +143,7 @@ async def test_machines_that_all_stood_still_follow_their_clocks_at_once(fleet):
 
 
 @story(servers=1, options=AWAKE)
-async def test_a_server_that_never_had_company_follows_its_clock(fleet):
+async def test_server_without_peers_follows_its_clock(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
     fleet.processes[0].clock.jump(3_600_000_000)
@@ -152,7 +152,7 @@ async def test_a_server_that_never_had_company_follows_its_clock(fleet):
 
 
 @story(options=AWAKE)
-async def test_a_server_that_lost_its_company_does_not_follow_a_jump(fleet):
+async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
     leader = await fleet.leader()
@@ -196,7 +196,7 @@ async def hybrid_clock_in(fleet, year):
 
 
 @story(options=AWAKE)
-async def test_a_server_that_wrote_a_ceiling_of_2050_comes_back_when_it_is_lowered(fleet):
+async def test_server_with_ceiling_of_2050_starts_after_ceiling_is_lowered(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     wrong = (await fleet.leader() + 1) % 3

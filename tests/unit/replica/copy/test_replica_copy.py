@@ -21,7 +21,7 @@ GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_b
 
 @pytest.mark.row("S1.7", "S1.37")
 @story()
-async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
+async def test_copied_replica_has_files_and_log_and_becomes_member(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fill(fleet)
@@ -48,7 +48,7 @@ async def test_a_copy_has_files_and_log_and_becomes_a_member(fleet):
 
 @pytest.mark.row("S1.37")
 @story()
-async def test_a_copy_goes_on_at_the_byte_that_is_on_disk(fleet):
+async def test_copy_resumes_at_last_durable_byte(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     asked = []
@@ -72,7 +72,7 @@ async def test_a_copy_goes_on_at_the_byte_that_is_on_disk(fleet):
 
 
 @story()
-async def test_a_source_that_forgot_the_session_is_asked_anew(fleet):
+async def test_target_opens_new_session_when_source_forgot_it(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fill(fleet)
@@ -94,7 +94,7 @@ async def test_a_source_that_forgot_the_session_is_asked_anew(fleet):
 
 
 @story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
-async def test_a_session_whose_target_is_gone_ends_by_itself(fleet):
+async def test_source_session_expires_when_target_is_gone(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fleet.order(3, leader)
@@ -109,7 +109,7 @@ async def test_a_session_whose_target_is_gone_ends_by_itself(fleet):
 
 
 @story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
-async def test_a_copy_that_nobody_makes_a_member_keeps_the_log_for_a_while_only(fleet):
+async def test_copy_never_made_member_anchors_log_for_limited_time(fleet):
     leader = await flush(fleet)
     await fleet.order(3, leader)
     await fleet.copied(3)
@@ -118,7 +118,7 @@ async def test_a_copy_that_nobody_makes_a_member_keeps_the_log_for_a_while_only(
 
 
 @story()
-async def test_the_same_order_again_tells_how_far_it_is(fleet):
+async def test_repeated_copy_order_returns_progress(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     first = await fleet.order(3, leader)
@@ -134,7 +134,7 @@ async def test_the_same_order_again_tells_how_far_it_is(fleet):
 
 @pytest.mark.row("S1.50")
 @story(options=LIMITED)
-async def test_a_copy_is_cancelled_and_nothing_of_it_is_left(fleet):
+async def test_cancelled_copy_leaves_no_files(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fleet.order(3, leader)
@@ -169,7 +169,7 @@ async def a_piece(fleet, source):
 
 
 @pytest.mark.parametrize("writing", [True, False])
-def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
+def test_copy_yields_bandwidth_to_writers_only(writing):
     """At its source or at its target: who writes is heard by the server's own log."""
 
     @story(options=GENTLE)
@@ -200,7 +200,7 @@ def test_a_copy_makes_room_for_writers_and_for_nobody_else(writing):
 
 
 @story(servers=3, members=3)
-async def test_a_copy_takes_the_place_of_a_tombstone_and_keeps_its_promises(fleet):
+async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     gone = (leader + 1) % 3
@@ -252,7 +252,7 @@ async def test_a_copy_that_lacks_what_a_tombstone_acknowledged_is_refused(fleet)
 
 @pytest.mark.row("S1.17", "S1.7")
 @pytest.mark.parametrize("lead_on", [True, False])
-def test_the_log_between_copy_and_membership_is_never_collected(lead_on):
+def test_log_between_copy_and_membership_is_not_collected(lead_on):
     @story()
     async def tell(fleet):
         big = b"k 1" + b" " * 30_000

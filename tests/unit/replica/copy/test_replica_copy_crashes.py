@@ -49,7 +49,7 @@ def operations(target_dies):
 
 @pytest.mark.row("S2.8")
 @pytest.mark.parametrize("part", range(4))
-def test_a_target_that_dies_at_any_file_operation_of_a_copy(part):
+def test_target_crash_at_any_file_operation_of_copy(part):
     for step in range(part + 1, operations(True) + 1, 4):
         _target_dies(step, power_cut=step % 2 == 0)
 
@@ -95,7 +95,7 @@ def _target_dies(step, power_cut):
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_tombstone_whose_copy_dies_at_any_file_operation_is_a_tombstone_or_a_replica(part):
+def test_crash_during_copy_over_tombstone_leaves_tombstone_or_replica(part):
     for step in range(part + 1, operations(True) + 3, 6):
         _tombstone_dies(step, power_cut=step % 2 == 0)
 
@@ -138,7 +138,7 @@ def _tombstone_dies(step, power_cut):
 
 
 @pytest.mark.parametrize("kill_at", range(1, 14))
-def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
+def test_source_crash_at_any_call_of_copy(kill_at):
     @story(options=QUICK)
     async def tell(fleet):
         leader = await prepared(fleet)
@@ -187,7 +187,7 @@ def test_a_source_that_dies_at_any_call_of_a_copy(kill_at):
 
 
 @story(options=LIMITED)
-async def test_what_a_crash_left_of_a_copy_is_so_again_when_the_next_copy_ends_early(fleet):
+async def test_partial_copy_after_crash_is_restored_when_next_copy_aborts(fleet):
     leader = await prepared(fleet)
     for _ in range(2):
         await fleet.order(3, leader)
@@ -207,7 +207,7 @@ async def test_what_a_crash_left_of_a_copy_is_so_again_when_the_next_copy_ends_e
 
 @pytest.mark.row("S2.24")
 @story(servers=5, options=QUICK)
-async def test_two_copies_at_once_from_one_source_and_one_to_a_server_that_is_stopped(fleet):
+async def test_concurrent_copies_from_one_source_and_to_stopped_server(fleet):
     leader = await prepared(fleet)
     for target in (3, 4):
         await fleet.order(target, leader)
@@ -222,7 +222,7 @@ async def test_two_copies_at_once_from_one_source_and_one_to_a_server_that_is_st
 
 
 @story(options=LIMITED)
-async def test_a_server_that_stops_in_order_leaves_nothing_of_a_copy(fleet):
+async def test_stopped_server_leaves_no_partial_copy(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
@@ -235,7 +235,7 @@ async def test_a_server_that_stops_in_order_leaves_nothing_of_a_copy(fleet):
 
 
 @story(options=LIMITED)
-async def test_what_a_crash_left_of_a_copy_can_be_deleted(fleet):
+async def test_partial_copy_after_crash_can_be_deleted(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")

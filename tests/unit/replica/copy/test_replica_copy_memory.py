@@ -13,7 +13,7 @@ BIG = b"k" * 200_000 + b" 1"
 
 
 @story(options=Options(wal_segment_mb=1, copy_chunk_bytes=700, raft_cache_bytes=1 << 16))
-async def test_the_log_of_a_copy_is_never_in_memory_as_a_whole(fleet):
+async def test_copied_log_is_streamed_in_bounded_memory(fleet):
     await fill(fleet, 3)
     leader = await flush(fleet)
     for _ in range(25):

@@ -33,7 +33,7 @@ def source_of(fleet, target, source):
 
 
 @story()
-async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_again(fleet):
+async def test_copy_cancelled_before_first_step_can_be_ordered_again(fleet):
     leader = await flush(fleet)
     copies, source = fleet.host(3).copies, source_of(fleet, 3, leader)
 
@@ -50,7 +50,7 @@ async def test_a_copy_that_is_cancelled_before_its_first_step_can_be_ordered_aga
 
 @pytest.mark.row("S1.50")
 @pytest.mark.parametrize("first", ["cancelled", "failed"])
-def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was_there(first):
+def test_copy_cancelled_twice_restores_the_tombstone(first):
     @story(servers=3, members=3)
     async def tell(fleet):
         await fill(fleet)
@@ -93,7 +93,7 @@ def test_a_copy_that_is_cancelled_again_as_it_ends_leaves_the_tombstone_that_was
 
 
 @story()
-async def test_a_target_that_asks_twice_holds_one_session_and_nothing_when_it_ends(fleet):
+async def test_target_requesting_twice_holds_one_session_and_releases_it(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     sessions = fleet.host(leader).copies.sessions
@@ -107,7 +107,7 @@ async def test_a_target_that_asks_twice_holds_one_session_and_nothing_when_it_en
 
 
 @story()
-async def test_a_call_that_is_given_up_while_the_cut_is_fixed_holds_nothing(fleet):
+async def test_cancelled_call_during_checkpoint_holds_nothing(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     copies = fleet.host(leader).copies
@@ -133,7 +133,7 @@ async def test_a_call_that_is_given_up_while_the_cut_is_fixed_holds_nothing(flee
 
 
 @story()
-async def test_a_copy_ends_though_writers_never_pause(fleet):
+async def test_copy_completes_under_continuous_writes(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     sessions = fleet.host(leader).copies.sessions
@@ -155,7 +155,7 @@ async def test_a_copy_ends_though_writers_never_pause(fleet):
 
 
 @story()
-async def test_a_sync_that_failed_ends_a_copy_though_its_source_went_away_meanwhile(fleet):
+async def test_failed_sync_ends_copy_after_source_is_gone(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     sessions, reads = fleet.host(leader).copies.sessions, []
@@ -192,7 +192,7 @@ async def test_a_sync_that_failed_ends_a_copy_though_its_source_went_away_meanwh
 
 
 @story(options=SLOW)
-async def test_a_source_remembers_a_copy_whose_pieces_take_longer_than_a_session(fleet):
+async def test_source_keeps_session_of_slow_copy(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fleet.order(3, leader)
@@ -201,7 +201,7 @@ async def test_a_source_remembers_a_copy_whose_pieces_take_longer_than_a_session
 
 
 @story()
-async def test_a_session_whose_files_cannot_be_removed_ends_and_so_do_the_others(fleet):
+async def test_session_end_failure_does_not_block_other_sessions(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     copies, machine = fleet.host(leader).copies, fleet.machine(leader)
@@ -240,7 +240,7 @@ async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet
 
 
 @story(options=LIMITED)
-async def test_a_disk_with_room_for_one_of_two_copies_gets_one(fleet):
+async def test_disk_space_for_one_copy_admits_one_of_two(fleet):
     """Both would fill it together, and neither of them would end."""
     for number in range(3):
         await fleet.create(number, OTHER)

@@ -30,21 +30,21 @@ FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_
 
 
 @story()
-async def test_a_tablet_that_the_source_does_not_have(fleet):
+async def test_copy_of_unknown_tablet_is_refused(fleet):
     await fleet.order(3, 0, group=OTHER)
     assert isinstance(await fleet.refused(3, group=OTHER), NotFound)
     await nothing_changed(fleet, 3, OTHER)
 
 
 @story()
-async def test_a_server_that_is_not_the_source_it_was_taken_for(fleet):
+async def test_copy_from_unexpected_server_uuid_is_refused(fleet):
     await fleet.order(3, 0, uuid="e" * 32)
     assert isinstance(await fleet.refused(3), InvalidArgument)
     await nothing_changed(fleet)
 
 
 @story()
-async def test_orders_that_name_nothing_or_another_server(fleet):
+async def test_copy_orders_without_source_or_for_another_server_are_refused(fleet):
     for request in (
         pb.StartCopyRequest(destination_uuid=uuid_of(2), tablet_id=GROUP),
         pb.StartCopyRequest(destination_uuid=uuid_of(3), tablet_id=GROUP, source_uuid=uuid_of(0)),
@@ -58,7 +58,7 @@ async def test_orders_that_name_nothing_or_another_server(fleet):
 
 
 @story()
-async def test_a_replica_that_runs_is_not_copied_over(fleet):
+async def test_copy_over_running_replica_is_refused(fleet):
     leader = await flush(fleet)
     follower = (leader + 1) % 3
     before = fleet.replica(follower)
@@ -70,7 +70,7 @@ async def test_a_replica_that_runs_is_not_copied_over(fleet):
 
 @pytest.mark.row("S2.13")
 @story()
-async def test_a_follower_is_no_source_while_its_group_has_a_leader_but_by_force(fleet):
+async def test_follower_is_source_only_with_force_while_group_has_leader(fleet):
     await fill(fleet)
     await fleet.pass_ms(500)  # by then all know what is committed
     leader = await flush(fleet)
@@ -88,7 +88,7 @@ async def test_a_follower_is_no_source_while_its_group_has_a_leader_but_by_force
 
 @pytest.mark.row("S1.37")
 @story()
-async def test_a_lone_survivor_is_a_source_and_says_what_may_be_lost(fleet):
+async def test_sole_survivor_is_source_and_reports_possible_loss(fleet):
     await fill(fleet)
     await fleet.pass_ms(500)  # by then all know what is committed
     leader = await flush(fleet)
@@ -104,7 +104,7 @@ async def test_a_lone_survivor_is_a_source_and_says_what_may_be_lost(fleet):
 
 
 @story()
-async def test_a_leader_that_no_majority_confirms_says_so(fleet):
+async def test_leader_without_confirmed_majority_refuses_copy(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     for number in range(3):
@@ -115,7 +115,7 @@ async def test_a_leader_that_no_majority_confirms_says_so(fleet):
 
 
 @story()
-async def test_a_target_of_another_cluster(fleet):
+async def test_copy_to_another_cluster_is_refused(fleet):
     stranger = fleet.processes[3]
     stranger.kill()
     options = Options(wal_segment_mb=1)
@@ -133,7 +133,7 @@ def _facts(told, what):
 
 
 @pytest.mark.parametrize("what", ["data", "cut", "facts", "offset", "entries", "length"])
-def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
+def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
     fetch_file, fetch_entries = CopySourceService.fetch_file, CopySourceService.fetch_entries
 
     async def files(self, request):
@@ -175,7 +175,7 @@ def test_what_was_altered_on_its_way_is_refused(what, monkeypatch):
 
 
 @story(options=FEW)
-async def test_a_source_that_cannot_be_reached_ends_a_copy_after_a_while(fleet):
+async def test_copy_fails_after_source_is_unreachable_for_timeout(fleet):
     await fleet.order(3, 0, address="nowhere:1")
     assert isinstance(await fleet.refused(3), Unavailable)
     assert fleet.progress(3).retries > 3
@@ -183,7 +183,7 @@ async def test_a_source_that_cannot_be_reached_ends_a_copy_after_a_while(fleet):
 
 
 @story(options=FEW, servers=5)
-async def test_more_sessions_than_a_source_has_room_for(fleet):
+async def test_source_refuses_sessions_beyond_limit(fleet):
     leader = await flush(fleet)
     await fleet.order(3, leader)
     await fleet.copied(3)
@@ -198,7 +198,7 @@ async def test_more_sessions_than_a_source_has_room_for(fleet):
 
 
 @story()
-async def test_a_disk_without_room_for_it(fleet):
+async def test_copy_is_refused_without_disk_space(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     disk = fleet.processes[3].disk
@@ -216,7 +216,7 @@ async def test_a_disk_without_room_for_it(fleet):
 
 
 @pytest.mark.parametrize("room", [1500, 4000, 9000])
-def test_a_disk_that_fills_in_the_middle(room):
+def test_copy_fails_when_disk_fills_during_transfer(room):
     @story(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
     async def tell(fleet):
         await fill(fleet)
@@ -246,7 +246,7 @@ def test_a_disk_that_fills_in_the_middle(room):
 
 
 @story()
-async def test_a_source_that_has_to_flush_and_whose_disk_is_full_says_so(fleet):
+async def test_source_with_full_disk_reports_failed_flush(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fill(fleet)

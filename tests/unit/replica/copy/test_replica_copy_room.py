@@ -28,7 +28,7 @@ def room(limit=100):
     return CopyRoom(limit, clock), clock
 
 
-def test_the_first_in_line_is_let_in_first_and_no_small_one_passes_it():
+def test_copy_admission_is_first_come_first_served():
     line, _ = room()
     assert line.take("a", 60)
     assert not line.take("large", 90)
@@ -41,7 +41,7 @@ def test_the_first_in_line_is_let_in_first_and_no_small_one_passes_it():
     assert (line.used_bytes, line.waiting) == (100, 0)
 
 
-def test_one_of_any_size_is_let_in_alone():
+def test_single_copy_of_any_size_is_admitted():
     line, _ = room()
     assert line.take("huge", 1000)
     assert not line.take("tiny", 1)
@@ -50,7 +50,7 @@ def test_one_of_any_size_is_let_in_alone():
     assert not line.take("huge", 1000)
 
 
-def test_one_that_begins_again_counts_once():
+def test_restarted_copy_is_counted_once():
     line, _ = room()
     assert line.take("a", 60)
     assert line.take("a", 70)
@@ -63,7 +63,7 @@ def test_one_that_begins_again_counts_once():
     assert (line.used_bytes, line.waiting) == (30, 1)
 
 
-def test_a_source_says_for_a_while_that_it_refused():
+def test_source_refusal_is_remembered_for_a_time():
     kept, clock = room()
     kept.claim("a", 60)
     assert not kept.refusing
@@ -98,7 +98,7 @@ def shown(fleet, number, name):
 
 
 @story(options=NARROW)
-async def test_copies_to_a_server_beyond_the_bound_wait_hold_nothing_and_go_on(fleet):
+async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     await several(fleet, SPREAD)
     for group, source in SPREAD.items():
         await fleet.order(3, source, group=group)
@@ -134,7 +134,7 @@ async def test_copies_to_a_server_beyond_the_bound_wait_hold_nothing_and_go_on(f
 
 
 @story(options=NARROW)
-async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
+async def test_cancelled_waiting_copy_admits_the_next(fleet):
     await several(fleet, SPREAD)
     await fleet.order(3, 0, group=GROUP)
     await fleet.until(lambda: fleet.stage(3) is CopyStage.FILES, "the first one is let in")
@@ -150,7 +150,7 @@ async def test_a_copy_that_is_cancelled_in_line_lets_the_next_one_go(fleet):
 
 
 @story(servers=5, options=NARROW)
-async def test_a_source_that_keeps_as_much_as_it_may_is_asked_again_and_says_so(fleet):
+async def test_source_at_log_limit_is_retried_and_reported(fleet):
     await several(fleet, {GROUP: 0, OTHER: 0})
     sessions, offers = fleet.host(0).copies.sessions, []
     begin = sessions.begin

@@ -42,7 +42,7 @@ def electable(number):
 
 @pytest.mark.row("S1.51")
 @story(servers=4, members=2)
-async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
+async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
     await fleet.until(
@@ -61,7 +61,7 @@ async def test_a_witness_gets_the_data_replays_its_own_log_and_may_lead(fleet):
 
 
 @story(servers=4, members=2)
-async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fleet):
+async def test_witness_with_lost_tail_keeps_recovery_debt_after_data_copy(fleet):
     """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
     leader = await with_witness(fleet)
     core = fleet.replica(3).node.core
@@ -80,7 +80,7 @@ async def test_a_witness_that_lost_a_tail_owes_it_still_when_it_has_the_data(fle
 
 
 @story(servers=4, members=2)
-async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet):
+async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     leader = await with_witness(fleet)
     flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
     joined = machine.cut.op.index
@@ -102,7 +102,7 @@ async def test_a_witness_whose_log_was_too_long_gets_files_of_a_later_cut(fleet)
 
 @pytest.mark.row("S1.50")
 @story(servers=4, members=2, options=LIMITED)
-async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
+async def test_witness_continues_as_witness_after_cancelled_copy(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
     await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
@@ -117,7 +117,7 @@ async def test_a_witness_whose_copy_is_cancelled_goes_on_as_one(fleet):
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_a_witness_that_dies_at_any_file_operation_of_its_copy(part):
+def test_witness_crash_at_any_file_operation_of_copy(part):
     for step in range(part + 1, 40, 3):
         _witness_dies(step)
 

@@ -38,7 +38,7 @@ def pass_ms(clock, ms):
     clock.now_us += ms * 1000
 
 
-def test_without_writers_bytes_pass_at_once(clock, writers):
+def test_copy_is_not_throttled_without_writers(clock, writers):
     pace = CopyThrottle(clock, writers, 0, 1000)
     for _ in range(50):
         assert pace.spend(1 << 20) == 0
@@ -46,7 +46,7 @@ def test_without_writers_bytes_pass_at_once(clock, writers):
         pass_ms(clock, 30)
 
 
-def test_beside_writers_they_wait_and_go_in_small_pieces(clock, log, writers):
+def test_copy_is_throttled_in_small_chunks_beside_writers(clock, log, writers):
     pace = CopyThrottle(clock, writers, 0, 1000)
     assert pace.spend(100) == 0, "what was written before it looked says nothing of now"
     pass_ms(clock, 100)
@@ -61,7 +61,7 @@ def test_beside_writers_they_wait_and_go_in_small_pieces(clock, log, writers):
     assert pace.spend(100) == 0
 
 
-def test_what_copies_write_to_the_log_themselves_is_no_writer(clock, log, writers):
+def test_log_writes_of_copies_do_not_count_as_writers(clock, log, writers):
     pace = CopyThrottle(clock, writers, 0, 1000)
     pace.spend(1)
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_what_copies_write_to_the_log_themselves_is_no_writer(clock, log, writer
     assert pace.spend(100) > 0
 
 
-def test_what_was_written_since_a_copy_long_ago_counts_by_the_second(clock, log, writers):
+def test_writes_since_earlier_copy_count_per_second(clock, log, writers):
     assert not writers.busy
     pass_ms(clock, 3_600_000)
     log.rounds += 3600
@@ -87,7 +87,7 @@ def test_what_was_written_since_a_copy_long_ago_counts_by_the_second(clock, log,
     assert writers.busy
 
 
-def test_both_limits_hold_and_zero_is_none(clock, log, writers):
+def test_throttle_applies_both_limits_and_zero_means_unlimited(clock, log, writers):
     assert not writers.busy
     pass_ms(clock, 100)
     log.rounds += 2

@@ -22,7 +22,7 @@ def stored(process, part):
 
 
 @pytest.mark.parametrize("part", ["superblock", "cmeta", "data/" + GROUP])
-def test_a_damaged_file_fails_its_replica_which_then_neither_votes_nor_answers(part):
+def test_damaged_file_fails_replica_without_votes_or_reads(part):
     @story(groups=(GROUP, OTHER))
     async def tell(fleet):
         await fleet.write(b"k 1")
@@ -54,7 +54,7 @@ def test_a_damaged_file_fails_its_replica_which_then_neither_votes_nor_answers(p
 
 
 @pytest.mark.parametrize("gone", ["superblock", "cmeta"])
-def test_a_lost_file_is_damage_and_no_fresh_start(gone):
+def test_lost_file_is_damage_not_a_new_replica(gone):
     @story()
     async def tell(fleet):
         await fleet.write(b"k 1")
@@ -71,7 +71,7 @@ def test_a_lost_file_is_damage_and_no_fresh_start(gone):
 
 
 @story(groups=(GROUP, OTHER))
-async def test_a_broken_log_fails_every_replica_and_the_process_lives(fleet):
+async def test_failed_log_fails_every_replica_and_process_keeps_running(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     fleet.processes[leader].disk.faults.sync_eio_rate = 1.0
@@ -89,7 +89,7 @@ async def test_a_broken_log_fails_every_replica_and_the_process_lives(fleet):
 
 
 @story()
-async def test_a_full_disk_throttles_and_room_on_it_heals(fleet):
+async def test_full_disk_throttles_writes_until_space_returns(fleet):
     leader = await fleet.leader()
     assert (await fleet.write(b"k 1", sequence=1)).result == b"1"
     disk = fleet.processes[leader].disk
@@ -111,7 +111,7 @@ async def test_a_full_disk_throttles_and_room_on_it_heals(fleet):
 
 
 @story(servers=1)
-async def test_a_clock_that_could_not_be_written_is_not_believed(fleet):
+async def test_unsaved_clock_is_not_used(fleet):
     leader = await fleet.leader()
     disk = fleet.processes[0].disk
     clock = fleet.processes[0].server.clock

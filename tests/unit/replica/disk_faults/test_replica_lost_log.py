@@ -23,7 +23,7 @@ def lose_log(fleet: Fleet, number: int, *, keep_last: int = 0) -> None:
 
 
 @story()
-async def test_a_replica_whose_log_is_gone_neither_votes_nor_stands(fleet):
+async def test_replica_with_lost_log_neither_votes_nor_campaigns(fleet):
     """Leader and follower alone hold acknowledged writes; the follower loses its log, the leader is away."""
     for _ in range(5):
         await fleet.write(b"k 1")
@@ -48,7 +48,7 @@ async def test_a_replica_whose_log_is_gone_neither_votes_nor_stands(fleet):
 
 
 @pytest.mark.parametrize("keep_last", [0, 1])
-def test_it_stays_so_over_further_starts_and_others_may_come(keep_last):
+def test_lost_log_state_survives_restarts_and_other_replicas_are_created(keep_last):
     @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
     async def go(fleet):
         for _ in range(5):
@@ -83,7 +83,7 @@ def test_it_stays_so_over_further_starts_and_others_may_come(keep_last):
 
 
 @pytest.mark.parametrize("keep_last", [0, 1])
-def test_every_replica_of_the_server_is_noted_with_records_left_or_without(keep_last):
+def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_last):
     groups = (GROUP, OTHER, THIRD)
 
     @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=groups)
@@ -115,7 +115,7 @@ def test_every_replica_of_the_server_is_noted_with_records_left_or_without(keep_
 
 
 @story()
-async def test_a_crash_before_all_are_noted_finds_the_same_missing_again(fleet):
+async def test_crash_before_all_replicas_are_marked_finds_same_loss_again(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     process = fleet.processes[0]
@@ -129,7 +129,7 @@ async def test_a_crash_before_all_are_noted_finds_the_same_missing_again(fleet):
 
 
 @pytest.mark.parametrize("keep_last", [0, 1])
-def test_a_crash_anywhere_in_the_start_that_finds_it_leaves_no_replica_that_goes_on(keep_last):
+def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
     def dies_after(step):
         @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=(GROUP, OTHER))
         async def go(fleet):
@@ -165,7 +165,7 @@ def test_a_crash_anywhere_in_the_start_that_finds_it_leaves_no_replica_that_goes
 
 
 @story()
-async def test_a_server_that_never_wrote_its_log_starts_again(fleet):
+async def test_server_without_written_log_starts(fleet):
     """Its replicas were made, and no vote was given: nothing is missing."""
     fleet.processes[0].kill()
     await fleet.boot(0)

@@ -29,7 +29,7 @@ async def write_with_two(fleet: Fleet, leader: int, third: int) -> None:
 
 
 @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
-async def test_a_follower_that_took_rot_for_a_torn_tail_catches_up(fleet):
+async def test_follower_with_damage_taken_for_torn_tail_catches_up(fleet):
     for _ in range(3):
         await fleet.write(b"k 1")
     await fleet.settled()
@@ -52,7 +52,7 @@ async def test_a_follower_that_took_rot_for_a_torn_tail_catches_up(fleet):
 
 
 @pytest.mark.parametrize("policy", ["interval", "never"])
-def test_a_follower_that_lost_what_was_not_synced_catches_up(policy):
+def test_follower_with_lost_unsynced_tail_catches_up(policy):
     options = Options(
         wal_segment_mb=1, wal_sync=policy, wal_sync_interval_ms=5000, raft_quiesce_ms=0
     )

@@ -38,7 +38,7 @@ def refuse_flushes(fleet: Fleet, number: int, code: int, times: int) -> Refusal:
 
 
 @story(options=SMALL)
-async def test_a_replica_whose_flushes_are_refused_ends_and_the_log_goes(fleet):
+async def test_replica_with_permanently_refused_flush_fails_and_log_is_collected(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -52,7 +52,7 @@ async def test_a_replica_whose_flushes_are_refused_ends_and_the_log_goes(fleet):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
-def test_a_disk_that_is_full_or_refuses_now_and_then_ends_nothing(code):
+def test_full_or_intermittent_disk_fails_no_replica(code):
     full = code != errno.EIO
 
     @story(options=SMALL)
@@ -75,7 +75,7 @@ def test_a_disk_that_is_full_or_refuses_now_and_then_ends_nothing(code):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_a_replica_whose_metadata_are_refused_ends_unless_the_disk_is_full(code):
+def test_replica_with_refused_metadata_write_fails_unless_disk_is_full(code):
     @story(options=SMALL)
     async def tell(fleet):
         await fleet.write(b"a 1")

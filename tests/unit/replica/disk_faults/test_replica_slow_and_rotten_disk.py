@@ -8,7 +8,7 @@ OTHER = TabletId("b" * 32)
 
 
 @story()
-async def test_followers_that_wait_for_their_disks_answer_heartbeats(fleet):
+async def test_followers_waiting_for_disk_answer_heartbeats(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
     for n in range(3):
@@ -22,7 +22,7 @@ async def test_followers_that_wait_for_their_disks_answer_heartbeats(fleet):
 
 
 @story(groups=(GROUP, OTHER))
-async def test_a_replica_whose_every_record_may_be_lost_does_not_begin_anew(fleet):
+async def test_replica_with_possibly_lost_records_does_not_start_empty(fleet):
     await fleet.write(b"k 1")
     for n in range(1, 4):
         await fleet.write(b"k 1", group=OTHER, sequence=n)

@@ -43,7 +43,7 @@ def warning(fleet, number):
 
 
 @story(options=QUICK)
-async def test_writes_go_on_at_the_speed_of_the_fast_majority(fleet):
+async def test_writes_proceed_at_speed_of_fast_majority(fleet):
     old = await fleet.leader()
     before = await written(fleet, 20)
     disk_takes(fleet, old, 400)
@@ -58,7 +58,7 @@ async def test_writes_go_on_at_the_speed_of_the_fast_majority(fleet):
 
 
 @story(options=QUICK)
-async def test_a_disk_that_answers_nothing_counts_as_slow(fleet):
+async def test_unresponsive_disk_counts_as_slow(fleet):
     old = await fleet.leader()
     await written(fleet, 5)
     disk_takes(fleet, old, 60_000)
@@ -67,7 +67,7 @@ async def test_a_disk_that_answers_nothing_counts_as_slow(fleet):
 
 
 @story(options=QUICK)
-async def test_the_slow_disk_is_named_by_status_and_metrics_until_it_is_well_again(fleet):
+async def test_slow_disk_is_reported_until_recovered(fleet):
     old = await fleet.leader()
     await written(fleet, 6)
     assert [warning(fleet, n) for n in range(3)] == ["", "", ""]
@@ -84,7 +84,7 @@ async def test_the_slow_disk_is_named_by_status_and_metrics_until_it_is_well_aga
 
 
 @story(options=QUICK)
-async def test_disks_that_are_all_slow_are_no_reason_to_move(fleet):
+async def test_all_slow_disks_cause_no_leadership_transfer(fleet):
     leader = await fleet.leader()
     await written(fleet, 3)
     for number, milliseconds in enumerate((150, 250, 300)):
@@ -95,7 +95,7 @@ async def test_disks_that_are_all_slow_are_no_reason_to_move(fleet):
 
 
 @story(options=QUICK)
-async def test_one_slow_sync_now_and_then_is_no_reason_to_move(fleet):
+async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
     for _ in range(10):
@@ -107,7 +107,7 @@ async def test_one_slow_sync_now_and_then_is_no_reason_to_move(fleet):
 
 
 @story(options=QUICK)
-async def test_whoever_is_sent_back_does_not_leave_again_at_once(fleet):
+async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
     """Disks that are slow by turns move a leader once in the back-off, not once in each window."""
     old = await fleet.leader()
     await written(fleet, 5)
@@ -123,7 +123,7 @@ async def test_whoever_is_sent_back_does_not_leave_again_at_once(fleet):
 
 
 @story(options=QUICK)
-async def test_a_loop_that_stood_still_is_counted(fleet):
+async def test_blocked_event_loop_is_counted(fleet):
     await written(fleet, 1)
     assert metric(fleet, 0, "loop_stalls_count_total") == 0
     fleet.processes[0].pause()
@@ -136,7 +136,7 @@ async def test_a_loop_that_stood_still_is_counted(fleet):
 
 
 @story(servers=2, options=QUICK)
-async def test_a_follower_that_lags_does_not_lead_next(fleet):
+async def test_lagging_follower_is_not_chosen_as_successor(fleet):
     """With the other voter away there is nobody to hand over to; the leader stays and goes on."""
     old = await fleet.leader()
     await written(fleet, 3)
@@ -162,7 +162,7 @@ def clock_and_latency():
     return clock, Latency(clock)
 
 
-def test_the_mean_is_of_rounds_that_ended_and_of_one_that_hangs():
+def test_mean_sync_time_includes_completed_and_hanging_rounds():
     clock, latency = clock_and_latency()
     for _ in range(100):
         latency.round_started()

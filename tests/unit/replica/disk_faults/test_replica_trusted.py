@@ -78,7 +78,7 @@ KEPT: list[Callable[[Files, int], object]] = [superblock, metadata, ceiling, ide
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda k: k.__name__)
-def test_what_was_read_once_outlives_a_power_cut(kept):
+def test_state_read_at_start_survives_power_failure(kept):
     for seed in range(8):
         disk = SimDisk(random.Random(seed))
         disk.mount().make_dir("/data/w")

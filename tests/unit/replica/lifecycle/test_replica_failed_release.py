@@ -23,7 +23,7 @@ def memory_of(fleet: Fleet, number: int) -> dict[str, int]:
 
 
 @story()
-async def test_a_failed_replica_lets_go_of_its_memory_at_once(fleet):
+async def test_failed_replica_releases_its_memory(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
     machine = fleet.machine(0)
@@ -38,7 +38,7 @@ async def test_a_failed_replica_lets_go_of_its_memory_at_once(fleet):
 
 
 @story()
-async def test_a_replica_that_fails_while_it_is_flushed_is_closed_after_that(fleet):
+async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
     replica, machine = fleet.replica(0), fleet.machine(0)
@@ -56,7 +56,7 @@ async def test_a_replica_that_fails_while_it_is_flushed_is_closed_after_that(fle
 
 
 @story(options=SMALL)
-async def test_the_log_keeps_nothing_of_a_replica_that_its_superblock_calls_lost(fleet):
+async def test_log_of_replica_marked_lost_is_collected(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
     fleet.processes[0].kill()
@@ -70,7 +70,7 @@ async def test_the_log_keeps_nothing_of_a_replica_that_its_superblock_calls_lost
 
 
 @story(options=SMALL)
-async def test_the_log_keeps_what_a_failed_replica_needs_that_may_go_on(fleet):
+async def test_log_of_recoverable_failed_replica_is_kept(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
     fleet.processes[0].kill()
@@ -88,7 +88,7 @@ async def test_the_log_keeps_what_a_failed_replica_needs_that_may_go_on(fleet):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_damaged_superblock_does_not_keep_the_log_of_a_failed_replica(restart):
+def test_damaged_superblock_does_not_anchor_log(restart):
     @story(options=STRICT)
     async def tell(fleet):
         await beside(fleet)
@@ -114,7 +114,7 @@ def test_a_damaged_superblock_does_not_keep_the_log_of_a_failed_replica(restart)
 
 
 @story(options=STRICT)
-async def test_a_superblock_of_a_later_version_keeps_the_log(fleet):
+async def test_superblock_of_newer_version_anchors_log(fleet):
     """The build that wrote it may go on from there."""
     await beside(fleet)
     await fleet.write(b"a 1")

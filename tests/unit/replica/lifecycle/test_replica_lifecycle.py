@@ -16,7 +16,7 @@ from tests.unit.replica.support.replica_support import GROUP, AddingMachine, sto
 
 
 @story()
-async def test_a_replica_is_made_once_and_only_for_members(fleet):
+async def test_replica_is_created_once_and_only_for_members(fleet):
     with pytest.raises(AlreadyPresent):
         await fleet.create(0, GROUP)
     with pytest.raises(InvalidArgument, match="not in the configuration"):
@@ -27,7 +27,7 @@ async def test_a_replica_is_made_once_and_only_for_members(fleet):
 
 
 @story(start=False)
-async def test_two_orders_to_make_one_replica_make_one(fleet):
+async def test_concurrent_create_orders_create_one_replica(fleet):
     await fleet.boot(0)
     one = fleet.spawn(0, fleet.create(0, GROUP))
     two = fleet.spawn(0, fleet.create(0, GROUP))
@@ -59,7 +59,7 @@ def _hog(fleet, directory):
 
 
 @story()
-async def test_a_deleted_replica_keeps_its_promises_and_nothing_else(fleet):
+async def test_deleted_replica_keeps_only_its_vote_and_last_op_id(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     status = fleet.replica(0).status()
@@ -88,7 +88,7 @@ async def test_a_deleted_replica_keeps_its_promises_and_nothing_else(fleet):
 
 
 @story()
-async def test_a_deletion_that_the_disk_refuses_is_told_and_can_be_made_again(fleet):
+async def test_deletion_refused_by_disk_is_reported_and_retryable(fleet):
     await fleet.write(b"k 1")
     disk = fleet.processes[0].disk
     disk.faults.capacity_bytes = disk.used_bytes()
@@ -106,7 +106,7 @@ async def test_a_deletion_that_the_disk_refuses_is_told_and_can_be_made_again(fl
 
 
 @pytest.mark.parametrize("step", range(1, 12))
-def test_a_crash_while_deleting_leaves_a_whole_replica_or_a_tombstone(step):
+def test_crash_during_deletion_leaves_replica_or_tombstone(step):
     @story(servers=1, groups=(GROUP, OTHER))
     async def tell(fleet):
         await fleet.write(b"k 1")
@@ -131,7 +131,7 @@ def test_a_crash_while_deleting_leaves_a_whole_replica_or_a_tombstone(step):
 
 
 @story()
-async def test_deleting_ends_what_is_in_flight_with_an_unknown_outcome(fleet):
+async def test_deletion_ends_pending_writes_with_unknown_outcome(fleet):
     leader = await fleet.leader()
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in range(3) if n != leader])
     answer = fleet.spawn(leader, fleet.call(leader, b"k 1"))

@@ -13,7 +13,7 @@ TINY = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 30, flush_log
 
 @pytest.mark.row("S4.34")
 @story()
-async def test_a_reopened_replica_has_its_whole_log_before_it_says_a_word(fleet):
+async def test_reopened_replica_loads_its_log_before_sending(fleet):
     for _ in range(5):
         await fleet.write(b"k 1")
     await fleet.settled()
@@ -71,7 +71,7 @@ def test_a_crash_at_any_file_operation_keeps_what_was_acknowledged(step):
 
 
 @story(options=TINY)
-async def test_a_follower_that_was_away_catches_up_from_the_log(fleet):
+async def test_returning_follower_catches_up_from_log(fleet):
     leader = await fleet.leader()
     away = (leader + 1) % 3
     fleet.processes[away].kill()
@@ -92,7 +92,7 @@ async def test_a_follower_that_was_away_catches_up_from_the_log(fleet):
 
 
 @story(options=TINY)
-async def test_whoever_leads_next_still_has_what_a_follower_that_was_away_needs(fleet):
+async def test_new_leader_has_entries_for_returning_follower(fleet):
     leader = await fleet.leader()
     away = (leader + 1) % 3
     fleet.processes[away].kill()
@@ -112,7 +112,7 @@ async def test_whoever_leads_next_still_has_what_a_follower_that_was_away_needs(
 
 
 @story(groups=(GROUP, OTHER), options=Options(wal_segment_mb=1, wal_retain_mb=2))
-async def test_a_quiet_group_does_not_hold_the_log_for_ever(fleet):
+async def test_idle_group_does_not_anchor_log_indefinitely(fleet):
     await fleet.write(b"k 7", group=OTHER)
     big = b"k 1" + b" " * 100_000
     for _ in range(80):
@@ -132,7 +132,7 @@ QUIET = tuple(TabletId(f"{n:032x}") for n in range(500, 560))
 
 
 @story(servers=1, groups=(GROUP, *QUIET), options=Options(wal_segment_mb=1, wal_retain_mb=2))
-async def test_all_quiet_groups_that_hold_the_log_are_flushed_and_not_too_many_at_a_time(fleet):
+async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(fleet):
     for group in QUIET:
         await fleet.write(b"k 7", group=group)
     flushing: list[float] = []

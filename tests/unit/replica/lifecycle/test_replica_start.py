@@ -15,7 +15,7 @@ from tests.unit.replica.support.replica_support import GROUP, overhear, story, u
 
 @pytest.mark.row("S4.31")
 @story()
-async def test_followers_only_answer_while_a_leader_lives(fleet):
+async def test_followers_are_passive_while_leader_lives(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     followers = [n for n in range(3) if n != leader]
@@ -35,7 +35,7 @@ async def test_followers_only_answer_while_a_leader_lives(fleet):
 
 @pytest.mark.row("S4.35", "S4.36")
 @story(servers=4)
-async def test_the_configuration_of_the_log_counts_and_not_the_one_offered(fleet):
+async def test_configuration_in_log_overrides_given_configuration(fleet):
     leader = await fleet.leader()
     assert fleet.replica(leader).status().config.id == NO_OP, "new: the one that it was given"
     gone = next(m for m in fleet.config.members if int(m.uuid, 16) != leader)
@@ -59,7 +59,7 @@ async def test_the_configuration_of_the_log_counts_and_not_the_one_offered(fleet
 
 @pytest.mark.row("S4.37", "S4.39")
 @story()
-async def test_whoever_was_to_lead_the_group_decides(fleet):
+async def test_designated_first_leader_wins_initial_election(fleet):
     """The first leader replicates nothing in time: the others elect one that does."""
     first = await fleet.leader()
     before = fleet.replica(first).status()
@@ -81,7 +81,7 @@ async def test_whoever_was_to_lead_the_group_decides(fleet):
 
 @pytest.mark.row("S4.38")
 @pytest.mark.parametrize("rebooting", [False, True])
-def test_no_write_before_the_leader_has_committed_an_entry_of_its_own(rebooting):
+def test_write_waits_for_leader_commit_in_its_term(rebooting):
     @story(start=False)
     async def tell(fleet):
         for number in range(3):

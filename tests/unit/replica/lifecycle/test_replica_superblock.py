@@ -22,7 +22,7 @@ BURIED = Superblock(
 
 
 @pytest.mark.parametrize("block", [BURIED, Superblock(GROUP, ReplicaStage.READY)])
-def test_a_superblock_survives_its_bytes_and_its_file(tmp_path, block):
+def test_superblock_round_trips_through_bytes_and_file(tmp_path, block):
     assert superblock.decode(superblock.encode(block), "x") == block
     blocks = Superblocks(SystemFiles(), str(tmp_path))
     assert blocks.load(GROUP) is None
@@ -74,39 +74,39 @@ def cut(index, term=1):
     return Cut(OpId(term, index) if index else NO_OP, 10 * index)
 
 
-def test_a_whole_log_begins_at_nothing_whatever_the_files_hold():
+def test_complete_log_starts_at_zero_regardless_of_files():
     assert fit(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
     assert fit(log(1, 9), cut(0)) == (NO_OP, [])
 
 
-def test_a_log_that_goes_back_before_the_cut_stays_for_followers():
+def test_log_before_cut_is_kept_for_followers():
     assert fit(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
 
 
-def test_the_terms_of_what_stays_on_disk_are_known():
+def test_terms_of_kept_log_entries_are_known():
     starts = OpId(1, 3), OpId(2, 5), OpId(4, 8)
     found = fit(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
     assert found == (OpId(1, 3), [OpId(2, 5), OpId(2, 6)])
 
 
-def test_a_log_that_begins_right_after_the_cut_follows_it():
+def test_log_starting_after_cut_is_contiguous():
     assert fit(log(7, 9), cut(6)) == (OpId(1, 6), [])
     assert fit(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
     assert fit(RecoveredGroup(), cut(0)) == (NO_OP, [])
 
 
 @pytest.mark.parametrize(("logged", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
-def test_missing_entries_are_a_gap_never_a_shorter_log(logged, files):
+def test_missing_entries_are_a_gap_not_a_shorter_log(logged, files):
     with pytest.raises(LogGap):
         fit(logged, files)
 
 
-def test_log_and_files_that_disagree_are_corrupt():
+def test_log_contradicting_files_is_corrupt():
     with pytest.raises(Corrupt, match=r"1\.6.*2\.6"):
         fit(log(1, 9, term=2), cut(6))
 
 
-def test_the_later_promise_counts():
+def test_higher_of_superblock_and_cmeta_vote_is_used():
     a, b = ServerUuid("a"), ServerUuid("b")
     assert newest(HardState(2, a), None) == HardState(2, a)
     assert newest(HardState(2, a), HardState(3)) == HardState(3)

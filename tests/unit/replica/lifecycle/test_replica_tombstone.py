@@ -62,7 +62,7 @@ async def buried(fleet):
 
 
 @story()
-async def test_a_vote_of_a_deleted_replica_is_on_disk_before_it_is_told(fleet):
+async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
     ears = await buried(fleet)
     term = ears.saved().term + 5
     ((reply, saved),) = await ears.tell(1, RequestVote, term=term, last=LATE)
@@ -91,7 +91,7 @@ async def test_a_deleted_replica_votes_once_a_term_also_after_a_power_cut(fleet)
 
 
 @story()
-async def test_a_deleted_replica_refuses_who_lacks_what_it_acknowledged(fleet):
+async def test_deleted_replica_refuses_candidate_that_lacks_acknowledged_entries(fleet):
     ears = await buried(fleet)
     last = fleet.replica(0).status().last
     term = ears.saved().term + 5
@@ -106,7 +106,7 @@ async def test_a_deleted_replica_refuses_who_lacks_what_it_acknowledged(fleet):
 
 
 @story()
-async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(fleet):
+async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fleet):
     """Its leader told it that it had acknowledged more than it has; it is deleted before it gets that."""
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -128,7 +128,7 @@ async def test_a_deleted_replica_that_had_lost_its_tail_refuses_who_lacks_that(f
 
 
 @story()
-async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
+async def test_deleted_replica_answers_pre_vote_without_saving_a_vote(fleet):
     ears = await buried(fleet)
     before = ears.saved()
     ((reply, saved),) = await ears.tell(1, RequestVote, term=99, last=LATE, pre=True)
@@ -137,7 +137,7 @@ async def test_a_deleted_replica_answers_a_pre_vote_and_promises_nothing(fleet):
 
 
 @story()
-async def test_a_deleted_replica_acknowledges_nothing_and_never_stands(fleet):
+async def test_deleted_replica_never_acknowledges_or_campaigns(fleet):
     ears = await buried(fleet)
     before, last = ears.saved(), fleet.replica(0).status().last
     refused = fleet.refusals(0, "group")
@@ -151,7 +151,7 @@ async def test_a_deleted_replica_acknowledges_nothing_and_never_stands(fleet):
 
 
 @story()
-async def test_a_vote_that_cannot_be_saved_is_not_given(fleet):
+async def test_unsaved_vote_is_not_granted(fleet):
     ears = await buried(fleet)
     before = ears.saved()
     disk = fleet.processes[0].disk
@@ -199,7 +199,7 @@ async def test_a_failed_replica_never_votes(fleet):
 
 
 @pytest.mark.parametrize("part", ["cmeta", "data"])
-def test_a_replica_that_could_not_be_opened_does_not_vote_after_its_deletion(part):
+def test_unopened_replica_does_not_vote_after_deletion(part):
     @story()
     async def tell(fleet):
         await fleet.write(b"k 1")

@@ -88,7 +88,7 @@ SIZES = st.sampled_from((KIB, 64 * KIB, 256 * KIB, MIB))
     edges=st.lists(EDGES, min_size=1, max_size=4),
 )
 @example(MIB, KIB, 1, 1, MIB, 2 * MIB, [0, 1, -1, 100])
-def test_each_write_reaches_all_or_is_refused_with_nothing_changed(
+def test_write_at_each_size_is_replicated_or_refused_unchanged(
     write_max, catalog, append, inflight, queue, wal_queue, edges
 ):
     chosen = options(
@@ -106,7 +106,7 @@ def test_each_write_reaches_all_or_is_refused_with_nothing_changed(
         written_or_refused(chosen, sizes)
 
 
-def test_the_largest_write_that_any_options_allow_reaches_all():
+def test_largest_write_of_any_options_is_replicated():
     chosen = options(write_max_bytes=ENTRY_MAX_BYTES)
     assert chosen is not None
     limit = ENTRY_MAX_BYTES + ENTRY_SLACK_BYTES
@@ -155,7 +155,7 @@ def test_a_message_of_many_small_entries_fits_into_a_frame():
         ),
     ],
 )
-def test_options_that_do_not_fit_are_refused_by_both_names(given, names):
+def test_incompatible_options_are_refused_with_both_names(given, names):
     with pytest.raises(InvalidArgument, match="or lower") as caught:
         Options.load(flags=given)
     assert all(name in caught.value.message for name in names)

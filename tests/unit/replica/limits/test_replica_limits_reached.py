@@ -11,7 +11,7 @@ KIB = 1 << 10
 
 
 @story(options=Options(wal_segment_mb=1, memory_budget_bytes=64 * KIB))
-async def test_memory_over_its_budget_is_named_with_what_takes_it(fleet):
+async def test_memory_over_budget_is_reported_with_largest_consumers(fleet):
     await fleet.write(b"k 1")
     host = fleet.host(0)
     assert host.problems() == []
@@ -23,7 +23,7 @@ async def test_memory_over_its_budget_is_named_with_what_takes_it(fleet):
 
 
 @story(options=STRICT)
-async def test_a_log_that_is_kept_for_a_dead_member_beyond_the_limit_is_named(fleet):
+async def test_log_kept_for_dead_member_beyond_limit_is_reported(fleet):
     host = fleet.host(0)
     host.wal.held_bytes = lambda: {GROUP: 5}
     assert host.problems() == [], "a log of its least size is not collected, so nothing is let go"
@@ -37,7 +37,7 @@ async def test_a_log_that_is_kept_for_a_dead_member_beyond_the_limit_is_named(fl
 
 
 @story(options=replace(SMALL, wal_retain_for_peers_mb=3))
-async def test_a_log_that_flushes_do_not_shorten_is_named_with_its_tablet(fleet):
+async def test_log_not_shortened_by_flushes_is_reported_with_tablet(fleet):
     for number in range(3):
         fleet.machine(number).prepare_flush = lambda cut: None
     for _ in range(60):
@@ -53,7 +53,7 @@ async def test_a_log_that_flushes_do_not_shorten_is_named_with_its_tablet(fleet)
 
 
 @story(options=replace(SMALL, wal_reserve_mb=8))
-async def test_a_full_disk_is_named_with_its_reserve_until_there_is_space(fleet):
+async def test_full_disk_is_reported_with_reserve_until_space_returns(fleet):
     await fleet.write(b"a 1")
     follower = (await fleet.leader() + 1) % 3
     faults = fleet.processes[follower].disk.faults

@@ -90,7 +90,7 @@ async def test_a_follower_whose_flushes_stall_stays_within_the_budget_and_catche
 
 
 @story(options=OPTIONS)
-async def test_a_full_follower_takes_entries_as_soon_as_its_flush_has_ended(fleet):
+async def test_follower_over_budget_accepts_entries_after_flush(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
     fleet.processes[slow].delays.compute_us = 10_000_000
@@ -103,7 +103,7 @@ async def test_a_full_follower_takes_entries_as_soon_as_its_flush_has_ended(flee
 
 
 @story(options=OPTIONS)
-async def test_a_follower_does_not_apply_what_its_memory_has_no_room_for(fleet):
+async def test_follower_applies_nothing_without_memory(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
     delays, machine = fleet.processes[slow].delays, fleet.machine(slow)
@@ -119,7 +119,7 @@ async def test_a_follower_does_not_apply_what_its_memory_has_no_room_for(fleet):
 
 
 @story(options=OPTIONS)
-async def test_a_follower_goes_on_to_apply_when_a_flush_has_made_room(fleet):
+async def test_follower_resumes_applying_after_flush(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
     delays, machine = fleet.processes[slow].delays, fleet.machine(slow)
@@ -134,7 +134,7 @@ async def test_a_follower_goes_on_to_apply_when_a_flush_has_made_room(fleet):
 
 
 @story(groups=(GROUP, TabletId("b" * 32)), options=OPTIONS)
-async def test_nothing_is_counted_of_a_replica_that_was_deleted(fleet):
+async def test_memory_of_deleted_replica_is_not_counted(fleet):
     for group in (GROUP, TabletId("b" * 32)):
         await fleet.write(PADDED, group=group)
         await fleet.settled(group)
@@ -167,7 +167,7 @@ async def tried(fleet, number, sequence):
 
 
 @story(options=OPTIONS)
-async def test_a_leader_over_the_budget_refuses_writes_and_takes_them_again(fleet):
+async def test_leader_over_budget_refuses_writes_until_below_it(fleet):
     leader = await fleet.leader()
     for process in fleet.processes:
         process.delays.compute_us = 8_000_000
@@ -192,7 +192,7 @@ GROUPS = [TabletId(c * 32) for c in "abcdef01"]
 
 
 @story(groups=GROUPS, options=replace(OPTIONS, memory_budget_bytes=1024 * KIB))
-async def test_entries_in_memory_are_bounded_over_all_groups_and_idle_ones_go_first(fleet):
+async def test_cached_entries_are_bounded_over_groups_and_idle_groups_evicted_first(fleet):
     for _ in range(4):
         for group in GROUPS:
             await fleet.write(PADDED, group=group)
@@ -208,7 +208,7 @@ async def test_entries_in_memory_are_bounded_over_all_groups_and_idle_ones_go_fi
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
+def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     rng = random.Random(seed)
 
     @story(groups=GROUPS[:5], options=OPTIONS, max_time_s=1200)
@@ -248,7 +248,7 @@ def test_whatever_the_load_the_budget_holds_and_all_is_applied_in_the_end(seed):
     tell()
 
 
-def test_every_part_is_in_the_metrics():
+def test_memory_metrics_list_every_component():
     @story(options=OPTIONS)
     async def tell(fleet):
         await fleet.write(PADDED)

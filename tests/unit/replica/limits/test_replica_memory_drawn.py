@@ -117,7 +117,7 @@ class Copies:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_scans_and_copies_are_counted_to_the_byte_and_stop_nothing_for_good(seed):
+def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed):
     rng = random.Random(seed)
 
     @story(options=OPTIONS, max_time_s=3600)

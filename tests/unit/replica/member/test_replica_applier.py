@@ -114,7 +114,7 @@ class Replica:
 
 
 @given(steps, st.lists(st.integers(1, 12), min_size=40, max_size=40))
-def test_grouping_changes_nothing(drawn, sizes):
+def test_grouped_apply_equals_single_apply(drawn, sizes):
     log = log_of(drawn)
     single, grouped = Replica(), Replica(group_ops=12, group_bytes=1 << 20)
     ends = [0, *(e for e in accumulate(sizes) if e < len(log)), len(log)]
@@ -127,7 +127,7 @@ def test_grouping_changes_nothing(drawn, sizes):
 
 
 @given(steps, st.integers(0, 40))
-def test_a_replay_from_the_cut_ends_where_the_first_run_did(drawn, at):
+def test_replay_from_cut_equals_first_run(drawn, at):
     log = log_of(drawn)
     whole = Replica()
     whole.apply(log)

@@ -4,7 +4,7 @@ from tests.unit.replica.support.replica_support import story
 
 
 @story()
-async def test_a_follower_that_is_behind_with_applying_takes_no_entries_until_it_has_caught_up(
+async def test_follower_with_apply_backlog_accepts_no_entries_until_caught_up(
     fleet,
 ):
     await fleet.write(b"k 1")

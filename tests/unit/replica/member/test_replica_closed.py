@@ -21,7 +21,7 @@ async def follower_of(fleet):
 
 
 @story()
-async def test_followers_learn_that_what_was_written_is_complete(fleet):
+async def test_followers_receive_closed_time_of_completed_writes(fleet):
     outcome = await fleet.write(b"k 1")
     await fleet.until(lambda: all(closed(fleet, n) >= outcome.stamp for n in range(3)), "closed")
     for n in range(3):
@@ -32,7 +32,7 @@ async def test_followers_learn_that_what_was_written_is_complete(fleet):
 
 
 @story()
-async def test_a_quiet_group_asks_nobody_and_its_time_stands_still(fleet):
+async def test_idle_group_sends_nothing_and_closed_time_stops(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     await fleet.pass_ms(1000)
@@ -43,7 +43,7 @@ async def test_a_quiet_group_asks_nobody_and_its_time_stands_still(fleet):
 
 
 @story()
-async def test_time_is_closed_at_most_once_a_heartbeat_and_on_the_heartbeats(fleet):
+async def test_closed_time_advances_once_per_heartbeat(fleet):
     leader = await fleet.leader()
     await fleet.pass_ms(1000)
     node, counts = fleet.replica(leader).node, fleet.loop.trace.counts
@@ -61,7 +61,7 @@ async def test_time_is_closed_at_most_once_a_heartbeat_and_on_the_heartbeats(fle
 
 
 @story()
-async def test_what_is_not_applied_is_not_closed(fleet):
+async def test_unapplied_writes_are_not_closed(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     await fleet.pass_ms(1000)
@@ -81,7 +81,7 @@ async def test_what_is_not_applied_is_not_closed(fleet):
 
 
 @story()
-async def test_a_follower_believes_a_closed_time_once_it_has_applied_what_lies_below(fleet):
+async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
     follower = await follower_of(fleet)
     await fleet.pass_ms(1000)
     fleet.processes[follower].delays.apply_us = 1_000_000
@@ -110,7 +110,7 @@ async def test_a_closed_time_waits_for_a_majority(fleet):
 
 
 @pytest.mark.parametrize("skew_ms", [0, -8000, 8000])
-def test_what_is_too_old_is_refused_with_the_leaders_name(skew_ms):
+def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
     @story()
     async def tell(fleet):
         follower = await follower_of(fleet)
@@ -131,7 +131,7 @@ def test_what_is_too_old_is_refused_with_the_leaders_name(skew_ms):
 
 
 @story()
-async def test_a_paused_follower_knows_that_its_news_are_old(fleet):
+async def test_paused_follower_detects_outdated_closed_time(fleet):
     follower = await follower_of(fleet)
     await fleet.write(b"k 1")
     fleet.processes[follower].pause()
@@ -145,7 +145,7 @@ async def test_a_paused_follower_knows_that_its_news_are_old(fleet):
 
 
 @story()
-async def test_a_stale_read_at_the_leader_lets_followers_serve_for_a_while(fleet):
+async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     await fleet.pass_ms(5000)
@@ -167,7 +167,7 @@ async def test_a_stale_read_at_the_leader_lets_followers_serve_for_a_while(fleet
 
 
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0)])
-def test_no_later_leader_stamps_below_a_closed_time(skews_ms):
+def test_later_leader_writes_above_closed_time(skews_ms):
     @story()
     async def tell(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
@@ -190,7 +190,7 @@ def test_no_later_leader_stamps_below_a_closed_time(skews_ms):
 
 
 @story()
-async def test_a_time_that_cannot_be_read_any_more_is_not_offered(fleet):
+async def test_expired_closed_time_is_not_offered(fleet):
     follower = await follower_of(fleet)
     await fleet.write(b"k 1")
     await fleet.until(lambda: closed(fleet, follower), "closed there")

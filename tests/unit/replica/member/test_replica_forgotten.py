@@ -36,7 +36,7 @@ class Operation:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
+def test_forgotten_client_session_causes_no_double_execution(seed):
     """Clients come and go, begin with what they know of the time, and send anything again at any time."""
     rng = random.Random(seed)
     table, now, healed, refused = ClientSessions(), 1000 * SECOND, 0, 0
@@ -78,7 +78,7 @@ def test_nothing_is_executed_twice_whoever_is_forgotten_in_between(seed):
     assert refused > healed > 0
 
 
-def test_what_was_first_sent_after_all_that_was_forgotten_runs():
+def test_write_first_sent_after_session_loss_is_executed():
     table = ClientSessions()
     for number in range(LIMIT + 2):
         stamp = (number + 1) * SECOND
@@ -93,7 +93,7 @@ def test_what_was_first_sent_after_all_that_was_forgotten_runs():
     assert table.admit(new, 99 * SECOND)[0] is Admitted.RUN
 
 
-def test_an_old_release_that_does_not_tell_is_treated_as_before():
+def test_client_of_older_release_without_first_sent_time_is_treated_as_before():
     table = ClientSessions()
     for number in range(LIMIT + 1):
         assert table.admit(Header(client(number), 1, 1, 10, 1), number + 1)[0] is Admitted.RUN
@@ -102,7 +102,7 @@ def test_an_old_release_that_does_not_tell_is_treated_as_before():
 
 
 @story(servers=1)
-async def test_a_late_retry_of_a_forgotten_client_is_refused_and_says_until_when(fleet):
+async def test_late_retry_of_forgotten_client_is_refused_with_time_bound(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
     since = clock.peek()

@@ -23,7 +23,7 @@ def furthest_us(fleet):
 
 
 @story(options=AWAKE)
-async def test_a_read_in_the_future_waits_and_moves_no_clock(fleet):
+async def test_read_in_the_future_waits_without_moving_clock(fleet):
     leader = await fleet.leader()
     began_us = fleet.loop.now_us()
     at = fleet.processes[leader].server.clock.peek() + from_micros(5 * SECOND_US)
@@ -55,7 +55,7 @@ async def test_a_read_beyond_its_deadline_or_the_bound_is_refused_at_once(fleet)
 
 
 @story(options=AWAKE)
-async def test_a_write_whose_client_has_seen_the_future_waits_and_moves_no_clock(fleet):
+async def test_future_client_time_delays_write_without_moving_clock(fleet):
     leader = await fleet.leader()
     seen = fleet.processes[leader].server.clock.peek() + from_micros(3 * SECOND_US)
     answer = fleet.spawn(leader, fleet.call(leader, b"k 1", seen=seen, timeout_ms=9000))
@@ -73,7 +73,7 @@ async def test_a_write_whose_client_has_seen_the_future_waits_and_moves_no_clock
 
 
 @story(options=AWAKE)
-async def test_entries_and_closed_times_far_ahead_are_not_taken(fleet):
+async def test_far_future_entries_and_closed_times_are_refused(fleet):
     """A leader whose clock is right may have stamped when it was not: its log is not believed either."""
     await fleet.write(b"k 1")
     await fleet.settled()

@@ -8,7 +8,7 @@ HEARTBEATS_MS = 250
 
 
 @story()
-async def test_followers_let_entries_gather_and_their_leader_does_not(fleet):
+async def test_followers_batch_entries_for_apply_and_leader_does_not(fleet):
     leader = await fleet.leader()
     await fleet.settled()
     for n in range(3):
@@ -25,7 +25,7 @@ async def test_followers_let_entries_gather_and_their_leader_does_not(fleet):
 
 
 @story()
-async def test_an_entry_that_stays_alone_is_applied_everywhere_soon(fleet):
+async def test_single_entry_is_applied_everywhere_after_delay(fleet):
     await fleet.leader()
     await fleet.write(b"k 5")
     await fleet.pass_ms(HEARTBEATS_MS + LINGER_MS)

@@ -14,7 +14,7 @@ SECOND_US = 1_000_000
 
 
 @story()
-async def test_a_slow_leader_joins_each_retry_to_the_entry_in_flight(fleet):
+async def test_each_retry_joins_its_entry_in_flight_at_slow_leader(fleet):
     leader = await fleet.leader()
     await fleet.settled()
     others = [n for n in range(3) if n != leader]
@@ -35,7 +35,7 @@ async def test_a_slow_leader_joins_each_retry_to_the_entry_in_flight(fleet):
 
 
 @story()
-async def test_a_try_that_gave_up_leaves_its_entry_to_be_joined_by_the_next_one(fleet):
+async def test_timed_out_attempt_leaves_entry_for_next_retry(fleet):
     leader = await fleet.leader()
     await fleet.settled()
     others = [n for n in range(3) if n != leader]
@@ -53,7 +53,7 @@ async def test_a_try_that_gave_up_leaves_its_entry_to_be_joined_by_the_next_one(
 
 
 @story()
-async def test_other_bytes_under_the_same_number_are_no_retry(fleet):
+async def test_retry_with_other_bytes_is_not_joined(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])
@@ -73,7 +73,7 @@ def drive(work):
 MINE = WriteId(b"c" * 16, 1, 7)
 
 
-def test_what_is_no_longer_in_flight_is_not_joined():
+def test_retry_of_completed_entry_is_not_joined():
     async def work():
         for end in (
             lambda w: w.applied(OpId(1, 5), Answer(AnswerKind.DONE, 9, b"r")),
@@ -93,7 +93,7 @@ def test_what_is_no_longer_in_flight_is_not_joined():
     drive(work)
 
 
-def test_each_try_has_its_own_deadline_and_joins_cost_no_room():
+def test_joined_attempts_have_separate_deadlines_and_use_no_quota():
     async def work():
         writes = PendingWrites()
         first = writes.add(OpId(1, 5), 100, 1 * SECOND_US, MINE)
@@ -109,7 +109,7 @@ def test_each_try_has_its_own_deadline_and_joins_cost_no_room():
     drive(work)
 
 
-def test_an_entry_that_was_truncated_is_not_joined_when_its_index_is_taken_again():
+def test_truncated_entry_is_not_joined_when_index_is_reused():
     async def work():
         writes = PendingWrites()
         first = writes.add(OpId(1, 5), 100, SECOND_US, MINE)

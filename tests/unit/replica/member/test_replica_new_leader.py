@@ -10,7 +10,7 @@ SLOW_US = 3_000_000
 
 
 @story()
-async def test_no_write_is_proposed_before_all_that_earlier_leaders_committed_is_applied(fleet):
+async def test_new_leader_applies_earlier_commits_before_proposing(fleet):
     first = await fleet.leader()
     successor = (first + 1) % 3
     await fleet.settled()

@@ -18,7 +18,7 @@ async def read(fleet, number, at=None, timeout_ms=3000):
 
 @pytest.mark.row("S4.29")
 @story()
-async def test_a_read_at_t_has_every_write_that_was_acknowledged_before(fleet):
+async def test_read_contains_every_earlier_acknowledged_write(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 20_000  # applying is slow
     for n in range(1, 6):
@@ -30,7 +30,7 @@ async def test_a_read_at_t_has_every_write_that_was_acknowledged_before(fleet):
 
 @pytest.mark.row("S4.29")
 @story()
-async def test_what_is_stamped_after_a_read_lies_above_its_time(fleet):
+async def test_write_after_read_has_higher_timestamp(fleet):
     """Also in the microsecond of the read."""
     leader = await fleet.leader()
     replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
@@ -48,7 +48,7 @@ async def test_what_is_stamped_after_a_read_lies_above_its_time(fleet):
 
 
 @story()
-async def test_a_read_waits_for_what_is_stamped_below_it_and_still_in_flight(fleet):
+async def test_read_waits_for_pending_writes_below_its_time(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 200_000
     last = fleet.replica(leader).status().last.index
@@ -62,7 +62,7 @@ async def test_a_read_waits_for_what_is_stamped_below_it_and_still_in_flight(fle
 
 
 @story()
-async def test_a_read_of_the_past_does_not_wait_for_the_present(fleet):
+async def test_read_of_past_does_not_wait_for_newer_writes(fleet):
     first = await fleet.write(b"k 1")
     second = await fleet.write(b"k 1")
     leader = await fleet.leader()
@@ -107,7 +107,7 @@ async def test_a_follower_refuses_to_read(fleet):
 
 
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0), (0, 0, 0)])
-def test_a_time_once_read_is_never_stamped_again_whoever_leads_next(skews_ms):
+def test_no_leader_writes_at_or_below_a_time_that_was_read(skews_ms):
     @story()
     async def tell(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
@@ -131,7 +131,7 @@ def test_a_time_once_read_is_never_stamped_again_whoever_leads_next(skews_ms):
 
 
 @story()
-async def test_a_time_once_read_is_never_stamped_again_after_a_power_cut_of_all(fleet):
+async def test_no_write_at_or_below_read_time_after_power_failure_of_all(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
     promised = await read(fleet, leader, at=clock.peek() + from_micros(5_000_000), timeout_ms=6000)
@@ -145,7 +145,7 @@ async def test_a_time_once_read_is_never_stamped_again_after_a_power_cut_of_all(
 
 @pytest.mark.row("W4")
 @story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
-async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
+async def test_read_time_too_far_ahead_is_refused_without_moving_clock(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
     before = clock.peek()
@@ -158,7 +158,7 @@ async def test_a_time_too_far_ahead_is_refused_and_moves_no_clock(fleet):
 
 @pytest.mark.row("A7")
 @story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
-async def test_a_write_is_stamped_above_all_that_its_client_has_seen_unless_that_is_absurd(fleet):
+async def test_write_timestamp_is_above_valid_client_observed_time(fleet):
     """So that no snapshot has what a client wrote later, and lacks what it wrote before elsewhere."""
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
@@ -190,7 +190,7 @@ def on_a_loop(fn):
 
 
 @on_a_loop
-def test_a_read_is_due_when_its_round_is_confirmed_and_all_below_it_is_applied():
+def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
     reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
     reads.settle(9, 99)
     assert not one.done(), "applied, and not confirmed"
@@ -207,7 +207,7 @@ def test_a_read_is_due_when_its_round_is_confirmed_and_all_below_it_is_applied()
 
 
 @on_a_loop
-def test_a_read_of_the_past_needs_only_what_lies_below_it():
+def test_read_of_past_needs_only_entries_below_it():
     reads, (one, two) = waiting((10, 1, 50), (20, 1, 50))
     reads.confirmed(1)
     reads.settle(7, 19)
@@ -216,7 +216,7 @@ def test_a_read_of_the_past_needs_only_what_lies_below_it():
 
 
 @on_a_loop
-def test_reads_end_at_their_deadline_or_with_the_leadership():
+def test_reads_fail_at_deadline_or_lost_leadership():
     reads, (one,) = waiting((10, 1, 5))
     reads.expire(999)
     assert not one.done()
@@ -231,7 +231,7 @@ def test_reads_end_at_their_deadline_or_with_the_leadership():
 
 
 @story()
-async def test_reads_of_one_turn_share_a_round(fleet):
+async def test_reads_of_one_loop_iteration_share_a_round(fleet):
     leader = await fleet.leader()
     sent = fleet.loop.trace.counts["peer_sent"]
     reads = [fleet.replica(leader).read_point(None, 3000) for _ in range(100)]
@@ -241,7 +241,7 @@ async def test_reads_of_one_turn_share_a_round(fleet):
 
 
 @story(servers=1)
-async def test_a_single_replica_reads_without_anybody(fleet):
+async def test_single_replica_group_serves_reads_alone(fleet):
     await fleet.write(b"k 1")
     leader = await fleet.leader()
     assert await read(fleet, leader) > 0

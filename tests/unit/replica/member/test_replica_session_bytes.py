@@ -40,7 +40,7 @@ def do(table, h, stamp, result=b"done"):
     return verdict
 
 
-def test_the_client_that_wrote_longest_ago_is_forgotten_and_what_it_sends_again_is_refused():
+def test_least_recent_client_session_is_evicted_and_its_retry_refused():
     table = ClientSessions()
     for n in range(1, 2 * KNOWN):
         assert do(table, header(n, since=n * SECOND - 1), n * SECOND) is Admitted.RUN
@@ -51,7 +51,7 @@ def test_the_client_that_wrote_longest_ago_is_forgotten_and_what_it_sends_again_
     assert do(table, header(1, since=now), now + 1) is Admitted.RUN, "what it sends anew is not"
 
 
-def test_one_client_cannot_push_out_the_others():
+def test_one_client_cannot_evict_other_clients():
     table = ClientSessions()
     for n in range(KNOWN // 2):
         do(table, header(n, since=1), SECOND + n)
@@ -64,7 +64,7 @@ def test_one_client_cannot_push_out_the_others():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_bound_holds_nothing_runs_twice_and_groups_decide_nothing(seed):
+def test_session_bound_holds_without_double_execution_or_group_dependence(seed):
     """Of two tables one keeps each result at once, the other those of a group after all of it."""
     rng = random.Random(seed)
     one, other, now = ClientSessions(), ClientSessions(), 1000 * SECOND
@@ -104,7 +104,7 @@ def test_the_bound_holds_nothing_runs_twice_and_groups_decide_nothing(seed):
     assert one.clients == other.clients
 
 
-def test_tables_of_many_tablets_share_their_part_of_the_budget():
+def test_session_budget_is_shared_among_tablets_of_a_table():
     memory = MemoryTracker(Options(memory_budget_bytes=64 * MIB, client_results_bytes=4 * MIB))
     share = 64 * MIB // SESSIONS_SHARE
     memory.note(MemoryPart.SESSIONS, TabletId("a"), share)
@@ -130,7 +130,7 @@ SMALL = Options(
 
 
 @story(options=SMALL)
-async def test_sessions_over_the_budget_do_not_stop_writes_for_ever(fleet):
+async def test_sessions_over_budget_do_not_block_writes_permanently(fleet):
     for number in range(3):
         fleet.host(number).memory.note(MemoryPart.SESSIONS, TabletId("idle"), 100 * KIB)
     for n in range(1, 201):
@@ -143,7 +143,7 @@ async def test_sessions_over_the_budget_do_not_stop_writes_for_ever(fleet):
 
 
 @story(options=replace(SMALL, memory_budget_bytes=1 * MIB, client_results_bytes=64 * KIB))
-async def test_what_is_kept_of_clients_stays_within_its_option_and_is_named_where_it_does_not(
+async def test_session_memory_stays_within_option_and_excess_is_reported(
     fleet,
 ):
     for n in range(1, 201):

@@ -31,7 +31,7 @@ def do(table, sequence, stamp=1, result=b"ok", **more):
     return verdict
 
 
-def test_a_retry_gets_the_result_and_the_stamp_of_the_first_attempt():
+def test_retry_returns_result_and_timestamp_of_first_attempt():
     table = ClientSessions()
     assert do(table, 1, stamp=10, result=b"first") is RUN
     verdict, saved = table.admit(header(1), 20)
@@ -39,13 +39,13 @@ def test_a_retry_gets_the_result_and_the_stamp_of_the_first_attempt():
     assert (verdict, saved.result, saved.stamp) == (DUPLICATE, b"first", 10)
 
 
-def test_clients_do_not_share_numbers():
+def test_clients_have_separate_sequence_numbers():
     table = ClientSessions()
     assert do(table, 1) is RUN
     assert do(table, 1, client=BOB) is RUN
 
 
-def test_the_same_number_with_other_bytes_is_told_apart():
+def test_same_sequence_with_other_bytes_is_distinguished():
     table = ClientSessions()
     assert do(table, 1, crc=1) is RUN
     assert do(table, 1, crc=2) is Admitted.OTHER_BYTES
@@ -57,7 +57,7 @@ def test_operations_in_flight_may_arrive_in_any_order():
     assert [do(table, n) for n in (5, 3, 4, 3)] == [RUN, RUN, RUN, DUPLICATE]
 
 
-def test_what_the_client_has_acknowledged_is_forgotten_and_never_runs_again():
+def test_acknowledged_results_are_dropped_and_never_reexecuted():
     table = ClientSessions()
     for n in range(1, 6):
         do(table, n)
@@ -73,7 +73,7 @@ def test_a_huge_first_outstanding_costs_nothing():
     assert do(table, 7) is EXPIRED
 
 
-def test_results_expire_by_the_stamps_of_entries_and_never_run_again():
+def test_results_expire_by_entry_timestamps_and_never_reexecute():
     table = ClientSessions()
     do(table, 1, stamp=SECOND, ttl_s=10)
     assert do(table, 1, stamp=11 * SECOND - 1) is DUPLICATE
@@ -81,7 +81,7 @@ def test_results_expire_by_the_stamps_of_entries_and_never_run_again():
     assert do(table, 2, stamp=11 * SECOND + 1) is RUN
 
 
-def test_the_time_to_live_is_that_of_the_entry_not_of_the_replica():
+def test_session_time_to_live_comes_from_the_entry():
     table = ClientSessions()
     do(table, 1, stamp=0, ttl_s=1)
     do(table, 2, stamp=1, ttl_s=100)
@@ -89,7 +89,7 @@ def test_the_time_to_live_is_that_of_the_entry_not_of_the_replica():
     assert do(table, 1, stamp=50 * SECOND) is EXPIRED
 
 
-def test_one_client_cannot_push_out_the_others(monkeypatch):
+def test_one_client_cannot_evict_other_clients(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_RESULTS_PER_CLIENT", 8)
     table = ClientSessions()
     do(table, 1, client=BOB)
@@ -101,7 +101,7 @@ def test_one_client_cannot_push_out_the_others(monkeypatch):
     assert do(table, 1) is EXPIRED
 
 
-def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
+def test_results_are_bounded_in_number_with_oldest_evicted_first(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_RESULTS", 3)
     table = ClientSessions()
     for n in range(1, 6):
@@ -110,7 +110,7 @@ def test_results_are_bounded_in_number_and_the_oldest_go_first(monkeypatch):
     assert [do(table, n) for n in (2, 3, 5)] == [EXPIRED, DUPLICATE, DUPLICATE]
 
 
-def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monkeypatch):
+def test_result_bytes_are_bounded_but_executed_sequences_stay_known(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_KEPT_BYTES", 100)
     table = ClientSessions()
     for n in range(1, 5):
@@ -121,7 +121,7 @@ def test_the_bytes_of_results_are_bounded_but_what_took_effect_stays_known(monke
     assert len(table) == 4
 
 
-def test_clients_are_bounded_and_the_one_idle_longest_is_forgotten(monkeypatch):
+def test_clients_are_bounded_with_least_recent_evicted(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_CLIENTS", 2)
     table = ClientSessions()
     do(table, 1, client=ANN)
@@ -172,7 +172,7 @@ operations = st.lists(
 
 
 @given(operations, st.integers(0, 60))
-def test_the_table_decides_as_the_naive_twin_does_also_after_a_restart(steps, restart):
+def test_sessions_equal_reference_model_also_after_restart(steps, restart):
     table, twin, stamp = ClientSessions(), Twin(), 0
     for position, (client, sequence, first, crc, later) in enumerate(steps):
         stamp += later
@@ -199,7 +199,7 @@ def sample():
     return table
 
 
-def test_the_table_survives_its_bytes():
+def test_session_table_round_trips_through_bytes():
     table = sample()
     again = ClientSessions.load(table.dump())
     assert again.dump() == table.dump()
@@ -216,7 +216,7 @@ def test_the_bytes_of_version_1_can_be_read():
     assert do(old, 8, client=BOB, stamp=9) is EXPIRED
 
 
-def test_the_bytes_of_version_2_stay_as_they_are():
+def test_session_format_version_2_is_unchanged():
     table = sample()
     table.forgotten = 3
     assert do(table, 10, client=BOB, stamp=9, first=9, since=8) is RUN
@@ -236,7 +236,7 @@ def test_damaged_bytes_are_refused_whichever_byte_it_is():
             ClientSessions.load(raw[:length])
 
 
-def test_the_header_says_whose_the_operation_is():
+def test_session_header_carries_client_and_sequence():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
     found, payload = unwrap(wrapped)
     assert payload == b"payload"
@@ -263,7 +263,7 @@ def test_an_operation_of_version_1_is_still_read():
     assert (found.first_outstanding, found.ttl_s, found.since) == (3, 600, None)
 
 
-def test_a_header_of_the_future_or_none_at_all_is_refused():
+def test_unknown_or_missing_session_header_is_refused():
     wrapped = wrap(b"payload", ANN, 7, 3, 600)
     with pytest.raises(BadVersion):
         unwrap(b"\x04" + wrapped[1:])
@@ -277,7 +277,7 @@ def test_a_header_of_the_future_or_none_at_all_is_refused():
     ("client", "sequence", "first"),
     [(b"", 1, 1), (b"x" * 17, 1, 1), (ANN, 1, 2), (ANN, -1, -1), (ANN, 1 << 63, 0), (ANN, 0, -1)],
 )
-def test_ids_that_no_client_sends_are_refused(client, sequence, first):
+def test_invalid_client_ids_are_refused(client, sequence, first):
     with pytest.raises(InvalidArgument):
         session_header.check(client, sequence, first)
     session_header.check(ANN, (1 << 63) - 1, 0)

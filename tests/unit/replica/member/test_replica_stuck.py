@@ -12,7 +12,7 @@ def stuck(fleet, number):
 
 
 @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
-async def test_a_member_without_progress_is_counted_until_it_has_everything(fleet):
+async def test_member_without_progress_is_counted_until_caught_up(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     leader = await fleet.leader()

@@ -16,7 +16,7 @@ from tests.unit.replica.support.replica_support import GROUP, story
 
 
 @story()
-async def test_a_log_that_ends_before_the_committed_configuration_has_lost_its_end(fleet):
+async def test_log_ending_before_committed_configuration_has_lost_tail(fleet):
     """The metadata say that an entry was committed; no other file knows how far the log reached."""
     for _ in range(3):
         await fleet.write(b"k 1")
@@ -52,7 +52,7 @@ def offer(leader: ServerUuid | None) -> CopyOffer:
     return CopyOffer("s", 1000, NO_OP, 0, (), members, 5, leader)
 
 
-def test_a_copy_gives_no_second_vote_in_the_term_of_its_source():
+def test_copied_replica_casts_no_second_vote_in_source_term():
     """It may have the place of a replica whose vote made that leader, and which lost it: two would lead."""
     promise = promised(offer(A), OpId(4, 9), None)
     assert promise == HardState(5, A)
@@ -61,7 +61,7 @@ def test_a_copy_gives_no_second_vote_in_the_term_of_its_source():
     assert asked(promise, B, 6)
 
 
-def test_what_a_tombstone_promised_is_never_taken_back():
+def test_tombstone_vote_and_op_id_are_never_reset():
     def buried(hard: HardState) -> Superblock:
         return Superblock(GROUP, ReplicaStage.TOMBSTONED, hard, votes=True)
 

@@ -50,7 +50,7 @@ async def test_a_follower_refuses_and_names_the_leader(fleet):
 
 @pytest.mark.row("S4.30")
 @story()
-async def test_nothing_is_acknowledged_before_a_majority_has_it(fleet):
+async def test_write_is_acknowledged_after_majority_has_it(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])  # answers are lost
@@ -66,7 +66,7 @@ async def test_nothing_is_acknowledged_before_a_majority_has_it(fleet):
 
 @pytest.mark.row("S4.2")
 @story()
-async def test_what_was_acknowledged_survives_a_power_cut_of_all_servers(fleet):
+async def test_acknowledged_writes_survive_power_failure_of_all_servers(fleet):
     acknowledged = 0
     for round_ in range(4):
         acknowledged = int((await fleet.write(b"k 1", sequence=round_ + 1)).result)
@@ -82,7 +82,7 @@ async def test_what_was_acknowledged_survives_a_power_cut_of_all_servers(fleet):
 
 @pytest.mark.row("S4.2")
 @story(servers=1)
-async def test_an_acknowledgement_waits_for_the_sync_of_the_log(fleet):
+async def test_acknowledgement_waits_for_log_sync(fleet):
     await fleet.write(b"k 1")
     fleet.processes[0].delays.disk_us = 3_000_000
     answer = fleet.spawn(0, fleet.call(0, b"k 1"))
@@ -99,7 +99,7 @@ async def test_an_acknowledgement_waits_for_the_sync_of_the_log(fleet):
 
 @pytest.mark.row("S4.2")
 @story()
-async def test_what_a_follower_acknowledged_is_on_its_disk(fleet):
+async def test_follower_acknowledgement_is_durable(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     for n in others:
@@ -191,7 +191,7 @@ async def test_an_acknowledged_number_is_refused_and_not_executed_again(fleet):
 
 
 @story()
-async def test_leadership_lost_in_flight_is_an_unknown_outcome_and_a_retry_tells(fleet):
+async def test_lost_leadership_gives_unknown_outcome_and_retry_resolves_it(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
@@ -207,7 +207,7 @@ async def test_leadership_lost_in_flight_is_an_unknown_outcome_and_a_retry_tells
 
 
 @story()
-async def test_a_deadline_in_flight_is_an_unknown_outcome_and_the_write_goes_on(fleet):
+async def test_deadline_gives_unknown_outcome_and_write_continues(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])
@@ -260,7 +260,7 @@ async def test_writes_in_flight_are_bounded(fleet):
         wal_segment_mb=1, write_queue_bytes=4096, write_max_bytes=1024, raft_inflight_bytes=2048
     )
 )
-async def test_a_follower_that_applies_slowly_does_not_pile_up_what_it_is_sent(fleet):
+async def test_slow_applying_follower_bounds_its_received_entries(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
     fleet.processes[slow].delays.apply_us = 3_000_000
@@ -287,7 +287,7 @@ async def test_an_oversized_operation_is_refused_before_it_is_proposed(fleet):
 @pytest.mark.parametrize(
     ("client", "sequence", "first"), [(b"short", 1, 0), (CLIENT, 1, 2), (CLIENT, -1, -1)]
 )
-def test_malformed_ids_are_refused_before_anything_is_proposed(client, sequence, first):
+def test_malformed_ids_are_refused_before_proposal(client, sequence, first):
     @story(servers=1)
     async def tell(fleet):
         leader = await fleet.leader()
@@ -302,7 +302,7 @@ def test_malformed_ids_are_refused_before_anything_is_proposed(client, sequence,
 
 
 @story(groups=(GROUP, TabletId("b" * 32)))
-async def test_a_machine_that_raises_fails_its_replica_and_no_other(fleet):
+async def test_state_machine_error_fails_only_its_replica(fleet):
     other = TabletId("b" * 32)
     leader = await fleet.leader()
     answer = fleet.spawn(leader, fleet.call(leader, BOOM))
@@ -321,7 +321,7 @@ async def test_a_machine_that_raises_fails_its_replica_and_no_other(fleet):
 
 
 @story()
-async def test_many_writes_travel_as_groups(fleet):
+async def test_concurrent_writes_are_replicated_in_groups(fleet):
     leader = await fleet.leader()
     before = fleet.host(leader).wal.stats()
     calls = [fleet.call(leader, b"k 1") for _ in range(300)]

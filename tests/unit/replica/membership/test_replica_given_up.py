@@ -34,7 +34,7 @@ async def gone_on_without(fleet):
 
 @pytest.mark.row("S1.42")
 @story(servers=3)
-async def test_who_was_given_up_and_is_added_undeleted_fails_and_never_votes(fleet):
+async def test_removed_unrecoverable_replica_readded_without_deletion_fails_and_never_votes(fleet):
     dead, left = await gone_on_without(fleet)
     await fleet.restart(dead)
     assert fleet.machine(dead).sums == {"k": 20 + LOST}, "it has what the group has not"

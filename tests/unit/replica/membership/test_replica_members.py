@@ -32,7 +32,7 @@ from tests.unit.replica.support.replica_support import GROUP
 
 @pytest.mark.row("S4.32")
 @three()
-async def test_a_new_member_gets_the_log_and_counts(fleet):
+async def test_new_member_receives_log_and_counts_for_majority(fleet):
     await fleet.write(b"k 1")
     await join(fleet, 3, voter=False)
     config = await change(fleet, add(3, voter=False), expected=NO_OP)
@@ -51,7 +51,7 @@ async def test_a_new_member_gets_the_log_and_counts(fleet):
 
 
 @three(servers=3)
-async def test_a_follower_changes_nothing_and_names_the_leader(fleet):
+async def test_follower_refuses_configuration_change_with_leader_hint(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
@@ -62,7 +62,7 @@ async def test_a_follower_changes_nothing_and_names_the_leader(fleet):
 
 
 @three(servers=3)
-async def test_a_leader_that_is_to_go_says_who_leads_next_and_where(fleet):
+async def test_leader_being_removed_names_its_successor_and_address(fleet):
     leader = await fleet.leader()
     work = fleet.replica(leader).change_config([remove(leader)], None, 5000)
     with pytest.raises(NotLeader) as caught:
@@ -76,7 +76,7 @@ async def test_a_leader_that_is_to_go_says_who_leads_next_and_where(fleet):
 
 
 @three(servers=3)
-async def test_a_change_in_flight_when_leadership_is_lost_has_an_unknown_outcome(fleet):
+async def test_configuration_change_with_lost_leadership_has_unknown_outcome(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
@@ -93,7 +93,7 @@ async def test_a_change_in_flight_when_leadership_is_lost_has_an_unknown_outcome
 
 @pytest.mark.row("S1.22")
 @three(servers=3)
-async def test_a_removed_replica_learns_of_it_disturbs_nobody_and_is_no_participant(fleet):
+async def test_removed_replica_is_notified_and_stops_participating(fleet):
     await fleet.write(b"k 1")
     leader = await fleet.leader()
     gone = (leader + 1) % 3
@@ -111,7 +111,7 @@ async def test_a_removed_replica_learns_of_it_disturbs_nobody_and_is_no_particip
 
 @pytest.mark.row("S1.18")
 @three()
-async def test_a_configuration_is_in_the_metadata_once_committed_and_not_before(fleet):
+async def test_configuration_is_saved_in_metadata_only_when_committed(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in others])
@@ -148,7 +148,7 @@ async def written_and_collected(fleet):
 
 @pytest.mark.row("S1.19")
 @three(options=TINY)
-async def test_the_log_lets_go_of_configuration_entries(fleet):
+async def test_configuration_entries_in_log_are_collected(fleet):
     fleet.processes[3].kill()
     config = await change(fleet, add(3, voter=False))
     config = await change(fleet, remove(3), expected=config.id)
@@ -193,7 +193,7 @@ async def test_a_pending_configuration_is_active_again_after_a_restart(fleet):
 
 
 @three(options=msgspec.structs.replace(TINY, raft_cache_bytes=0))
-async def test_a_member_whose_entries_are_no_longer_in_the_log_needs_a_copy(fleet):
+async def test_member_whose_entries_were_collected_needs_copy(fleet):
     fleet.processes[3].kill()
     await written_and_collected(fleet)
     await fleet.restart(3)

@@ -7,7 +7,7 @@ from tests.unit.replica.support.replica_support import GROUP, story
 
 
 @story(servers=5, start=False)
-async def test_a_leader_that_a_replica_s_configuration_does_not_have_is_answered(fleet):
+async def test_leader_outside_local_configuration_is_answered(fleet):
     for number in range(5):
         await fleet.boot(number)
     members = fleet.configuration(range(5)).members

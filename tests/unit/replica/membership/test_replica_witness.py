@@ -68,7 +68,7 @@ async def test_a_witness_logs_votes_and_counts_and_has_no_data(fleet):
 
 @pytest.mark.row("S1.46", "S1.47", "S1.48")
 @three()
-async def test_fault_tolerance_before_and_while_a_witness_joins(fleet):
+async def test_fault_tolerance_before_and_during_witness_join(fleet):
     await fleet.write(b"k 1")
     down = (await fleet.leader() + 1) % 3
     fleet.processes[down].kill()
@@ -87,7 +87,7 @@ async def test_fault_tolerance_before_and_while_a_witness_joins(fleet):
 
 @pytest.mark.row("S1.49", "S1.52")
 @three()
-async def test_a_witness_restores_fault_tolerance_and_keeps_what_was_committed(fleet):
+async def test_witness_restores_fault_tolerance_and_committed_entries(fleet):
     await fleet.write(b"k 1")
     down = (await fleet.leader() + 1) % 3
     fleet.processes[down].kill()
@@ -130,7 +130,7 @@ async def write_much(fleet, group):
 
 
 @three(options=SMALL)
-async def test_the_log_of_a_witness_for_good_stays_small_and_has_what_another_lacks(fleet):
+async def test_permanent_witness_log_stays_small_and_keeps_entries_others_lack(fleet):
     fleet.processes[3].kill()
     group = await two_and_a_witness(fleet)
     wal = fleet.host(2).wal
@@ -154,7 +154,7 @@ async def test_the_log_of_a_witness_for_good_stays_small_and_has_what_another_la
 
 @pytest.mark.row("S1.53")
 @three(options=TINY)
-async def test_the_log_of_a_witness_is_all_that_it_has_and_stays(fleet):
+async def test_witness_log_is_complete_and_kept(fleet):
     fleet.processes[3].kill()
     group = await two_and_a_witness(fleet, promote=True)
     await write_much(fleet, group)
@@ -171,7 +171,7 @@ async def test_the_log_of_a_witness_is_all_that_it_has_and_stays(fleet):
 
 
 @three(options=Options.load(flags={**msgspec.to_builtins(TINY), "wal_retain_for_peers_mb": 2}))
-async def test_the_log_of_a_witness_that_never_gets_the_data_is_bounded(fleet):
+async def test_log_of_witness_without_data_copy_is_bounded(fleet):
     fleet.processes[3].kill()
     group = await two_and_a_witness(fleet, promote=True)
     wal = fleet.host(2).wal
@@ -188,7 +188,7 @@ async def test_the_log_of_a_witness_that_never_gets_the_data_is_bounded(fleet):
 
 
 @three(options=pins_support.SMALL)
-async def test_what_a_witness_keeps_for_its_data_does_not_keep_the_log_of_others(fleet):
+async def test_witness_entries_do_not_anchor_log_of_other_groups(fleet):
     fleet.processes[3].kill()
     group = await two_and_a_witness(fleet, promote=True)
     await fleet.write(b"k 1", group=group)
@@ -200,7 +200,7 @@ async def test_what_a_witness_keeps_for_its_data_does_not_keep_the_log_of_others
 
 
 @three()
-async def test_a_witness_is_made_as_one_and_nothing_else_is(fleet):
+async def test_witness_is_created_only_when_configured_as_witness(fleet):
     config = replace(fleet.config, members=(*fleet.config.members, member(3, electable=False)))
     with pytest.raises(InvalidArgument, match="create_witness"):
         await fleet.create(3, GROUP, config)

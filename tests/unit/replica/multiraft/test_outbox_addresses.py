@@ -33,7 +33,7 @@ def known(made: Outbox) -> list[str]:
     return [made.address(server) for server in SERVERS]
 
 
-def test_the_server_that_is_known_longest_is_forgotten_and_learned_again(made: Outbox):
+def test_longest_known_server_address_is_evicted_and_learned_again(made: Outbox):
     for number, server in enumerate(SERVERS):
         made.learn(server, f"host:{number}")
     assert known(made) == ["", "", "host:2", "host:3"]

@@ -33,7 +33,7 @@ async def test_a_server_is_in_many_groups_and_each_has_its_own_log_and_leader(fl
 
 
 @story(groups=MANY)
-async def test_heartbeats_of_all_groups_travel_together(fleet):
+async def test_heartbeats_of_all_groups_share_a_message(fleet):
     for group in MANY:
         await fleet.leader(group)
     counts = fleet.loop.trace.counts
@@ -131,7 +131,7 @@ async def test_a_message_that_contradicts_itself_is_dropped_and_nothing_changes(
 
 
 @story()
-async def test_every_batch_moves_the_clock_before_it_is_looked_at(fleet):
+async def test_message_batch_updates_clock_before_processing(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].clock.jump(60_000_000)
     outcome = await fleet.write(b"k 1")
@@ -141,7 +141,7 @@ async def test_every_batch_moves_the_clock_before_it_is_looked_at(fleet):
 
 
 @story()
-async def test_a_stopped_host_sends_nothing_and_leaves_everything_durable(fleet):
+async def test_stopped_host_sends_nothing_and_its_state_is_durable(fleet):
     await fleet.write(b"k 3")
     await fleet.settled()
     for n in range(3):
@@ -161,7 +161,7 @@ async def test_a_stopped_host_sends_nothing_and_leaves_everything_durable(fleet)
 
 
 @story()
-async def test_leadership_can_be_handed_over(fleet):
+async def test_leadership_transfer_succeeds(fleet):
     leader = await fleet.leader()
     to = (leader + 1) % 3
     await fleet.write(b"k 1")

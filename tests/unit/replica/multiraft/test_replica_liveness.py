@@ -41,13 +41,13 @@ def pass_ticks(account, ticks, *speaking):
     return roused
 
 
-def test_nobody_is_roused_while_both_speak(account):
+def test_no_group_is_woken_while_both_servers_send(account):
     assert pass_ticks(account, 1000, A, B) == []
     assert len(account) == 2
     assert A not in account
 
 
-def test_who_sleeps_on_a_silent_server_is_roused_once(account):
+def test_group_quiesced_with_silent_server_is_woken_once(account):
     assert pass_ticks(account, PACE.election_ticks - 1, B) == []
     assert pass_ticks(account, 1, B) == [ONE, TWO]
     assert pass_ticks(account, 100, B) == []
@@ -55,7 +55,7 @@ def test_who_sleeps_on_a_silent_server_is_roused_once(account):
     assert account.hear(word()) == [TWO], "it is back: who sleeps without it hears of that"
 
 
-def test_who_sleeps_on_a_server_whose_process_has_ended_is_roused_at_once_and_once(account):
+def test_group_quiesced_with_exited_process_is_woken_once_immediately(account):
     assert account.end(A) == [ONE, TWO]
     assert account.end(A) == []
     assert pass_ticks(account, 100, B) == []
@@ -63,7 +63,7 @@ def test_who_sleeps_on_a_server_whose_process_has_ended_is_roused_at_once_and_on
     assert account.hear(word(incarnation=6)) == [ONE, TWO], "it is back"
 
 
-def test_who_woke_is_not_roused_again(account):
+def test_woken_group_is_not_woken_again(account):
     account.awake(ONE)
     account.awake(TWO)
     account.awake(THREE)
@@ -72,7 +72,7 @@ def test_who_woke_is_not_roused_again(account):
     assert len(account) == 0
 
 
-def test_a_new_incarnation_rouses_all_and_an_old_one_is_not_listened_to(account):
+def test_new_incarnation_wakes_all_groups_and_old_one_is_ignored(account):
     assert account.hear(word(incarnation=6)) == [ONE, TWO]
     late = word(incarnation=5, epoch=9, left=[ONE])
     assert account.hear(late) == []
@@ -84,7 +84,7 @@ def test_a_new_incarnation_rouses_all_and_an_old_one_is_not_listened_to(account)
     assert roused == [ONE, TWO], "late words are no sign of life"
 
 
-def test_groups_that_left_are_roused_by_name_and_by_number_when_names_are_missing(account):
+def test_exited_replicas_wake_groups_by_id_and_by_count_when_ids_are_missing(account):
     assert account.hear(word(epoch=1, left=[TWO])) == [TWO]
     assert account.hear(word(epoch=1, left=[TWO])) == [], "said before"
     assert account.hear(word(epoch=3, left=[TWO, THREE, ONE])) == [ONE]
@@ -94,13 +94,13 @@ def test_groups_that_left_are_roused_by_name_and_by_number_when_names_are_missin
     assert account.vouched(word(epoch=5))
 
 
-def test_a_server_that_vouches_for_nothing_is_not_slept_on(account):
+def test_server_without_liveness_support_blocks_quiescence(account):
     assert account.hear(word(incarnation=0)) == []
     assert not account.vouched(word(incarnation=0))
     assert not account.vouched(word(sender=US))
 
 
-def test_a_server_is_absent_after_a_long_silence_or_when_never_heard_of(account):
+def test_server_is_absent_after_timeout_or_when_never_heard(account):
     limit = ABSENT_TIMEOUTS * PACE.election_ticks
     pass_ticks(account, limit - 1, B)
     assert A not in account
@@ -112,7 +112,7 @@ def test_a_server_is_absent_after_a_long_silence_or_when_never_heard_of(account)
     assert A not in account
 
 
-def test_signs_of_life_are_owed_to_those_slept_on_once_a_heartbeat(account):
+def test_keepalives_are_sent_once_per_heartbeat_to_quiesced_peers(account):
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
     owed = []
     for _ in range(4):
@@ -121,7 +121,7 @@ def test_signs_of_life_are_owed_to_those_slept_on_once_a_heartbeat(account):
     assert owed == [[A, B], [], [A, B], []]
 
 
-def test_who_is_heard_of_first_is_spoken_to_for_a_while():
+def test_newly_heard_server_gets_keepalives_for_a_time():
     account = FailureDetector(7, PACE)
     account.hear(word())
     assert list(account.due()) == [A]
@@ -129,7 +129,7 @@ def test_who_is_heard_of_first_is_spoken_to_for_a_while():
     assert list(account.due()) == []
 
 
-def test_a_replica_that_ends_is_named_for_a_while_to_its_group_and_counted_for_ever(account):
+def test_exited_replica_is_announced_by_id_for_a_time_and_counted_permanently(account):
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
     account.awake(TWO)
     account.leave(ONE, [A])
@@ -142,7 +142,7 @@ def test_a_replica_that_ends_is_named_for_a_while_to_its_group_and_counted_for_e
     assert list(account.due()) == []
 
 
-def test_a_server_that_loses_many_replicas_at_once_names_the_last_and_counts_all(account):
+def test_many_exited_replicas_announce_recent_ids_and_total_count(account):
     many = [TabletId(f"{n:032x}") for n in range(3 * NAMED_GROUPS)]
     for group in many:
         account.awake(group)

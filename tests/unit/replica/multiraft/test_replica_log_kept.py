@@ -41,7 +41,7 @@ async def test_a_configuration_stays_in_the_log_until_the_metadata_are_saved(fle
 
 
 @copy_support.story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))
-async def test_a_source_keeps_its_log_from_before_the_files_are_fixed(fleet):
+async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
     """The lane has fixed the cut and the loop hears of it late; what was flushed meanwhile is copied next."""
     await fill(fleet)
     leader = await flush(fleet)

@@ -6,7 +6,7 @@ from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
 
 
 @story(options=SMALL)
-async def test_entries_that_a_dead_member_lacks_do_not_keep_the_log_and_are_there_when_it_is_back(
+async def test_entries_needed_by_dead_member_are_moved_and_available_on_return(
     fleet,
 ):
     await beside(fleet)
@@ -23,7 +23,7 @@ async def test_entries_that_a_dead_member_lacks_do_not_keep_the_log_and_are_ther
 
 
 @story(options=SMALL)
-async def test_entries_that_were_moved_are_there_after_a_restart_of_those_who_moved_them(fleet):
+async def test_moved_entries_are_available_after_restart(fleet):
     await beside(fleet)
     for _ in range(5):
         await fleet.write(b"a 1")
@@ -43,7 +43,7 @@ async def test_entries_that_were_moved_are_there_after_a_restart_of_those_who_mo
 
 
 @story(options=SMALL)
-async def test_a_failed_replica_does_not_keep_the_log_and_goes_on_after_a_restart(fleet):
+async def test_failed_replica_does_not_anchor_log_and_continues_after_restart(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -57,7 +57,7 @@ async def test_a_failed_replica_does_not_keep_the_log_and_goes_on_after_a_restar
 
 
 @story(servers=4, options=SMALL)
-async def test_a_group_without_a_majority_keeps_its_entries_and_not_the_log(fleet):
+async def test_group_without_majority_keeps_entries_without_anchoring_log(fleet):
     on = (0, 3)
     await beside(fleet, on)
     await fleet.write(b"a 1")
@@ -79,7 +79,7 @@ async def test_a_group_without_a_majority_keeps_its_entries_and_not_the_log(flee
 
 
 @story(options=STRICT)
-async def test_a_member_whose_entries_pass_the_limit_needs_a_copy_and_the_log_goes(fleet):
+async def test_member_beyond_entry_limit_needs_copy_and_log_is_collected(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -103,7 +103,7 @@ async def test_a_member_whose_entries_pass_the_limit_needs_a_copy_and_the_log_go
 
 
 @story(options=STRICT)
-async def test_a_failed_replica_whose_entries_pass_the_limit_is_failed_for_good(fleet):
+async def test_failed_replica_beyond_entry_limit_is_permanently_failed(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()

@@ -4,7 +4,7 @@ from tests.sim.world.loop import run
 from tests.unit.replica.pins_soak import check, story
 
 
-def test_a_server_that_is_dead_for_good_keeps_neither_log_nor_memory():
+def test_permanently_dead_server_anchors_neither_log_nor_memory():
     measured = run(lambda loop: story(loop, 120), max_time_s=2000)
     assert measured.writes == 600
     check(measured)

@@ -51,7 +51,7 @@ async def latest_batch(fleet, number):
 
 
 @story(groups=MANY, max_time_s=700)
-async def test_idle_groups_sleep_ten_minutes_without_messages_elections_or_ticks(fleet):
+async def test_idle_groups_stay_quiesced_ten_minutes_without_messages_elections_or_ticks(fleet):
     await asleep(fleet, MANY)
     assert len(set(leaders(fleet).values())) > 1
     before = (terms(fleet), [fleet.replica(0, g).node.core.ticks for g in MANY])
@@ -69,13 +69,13 @@ async def test_idle_groups_sleep_ten_minutes_without_messages_elections_or_ticks
 
 
 @story(groups=MANY[:3], options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
-async def test_a_cluster_that_is_told_so_never_puts_a_group_to_sleep(fleet):
+async def test_disabled_quiescence_option_keeps_groups_active(fleet):
     await fleet.pass_ms(10_000)
     assert sleeping(fleet) == []
 
 
 @story(groups=MANY)
-async def test_a_write_or_a_read_wakes_its_group_alone_which_then_sleeps_again(fleet):
+async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
     await asleep(fleet, MANY)
     group = MANY[3]
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
@@ -92,7 +92,7 @@ async def test_a_write_or_a_read_wakes_its_group_alone_which_then_sleeps_again(f
 
 
 @story()
-async def test_a_flush_of_a_group_that_sleeps_lets_the_log_go(fleet):
+async def test_flush_of_quiesced_group_releases_log(fleet):
     for _ in range(5):
         await fleet.write(b"k 1")
     await asleep(fleet, [GROUP])
@@ -115,7 +115,7 @@ async def test_a_flush_of_a_group_that_sleeps_lets_the_log_go(fleet):
 
 
 @story(groups=MANY)
-async def test_all_groups_of_a_killed_server_have_new_leaders_within_two_election_timeouts(fleet):
+async def test_groups_of_killed_server_have_new_leaders_within_two_election_timeouts(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
     fleet.processes[0].kill()
@@ -146,7 +146,7 @@ async def test_all_groups_of_a_killed_server_have_new_leaders_within_two_electio
 
 
 @story(groups=MANY)
-async def test_a_restart_wakes_those_who_slept_on_the_server_and_costs_its_groups_their_leader(
+async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     fleet,
 ):
     await asleep(fleet, MANY)
@@ -163,7 +163,7 @@ async def test_a_restart_wakes_those_who_slept_on_the_server_and_costs_its_group
 
 
 @story(groups=MANY)
-async def test_a_pause_shorter_than_an_election_timeout_goes_unnoticed_and_a_longer_one_does_not(
+async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_election(
     fleet,
 ):
     await asleep(fleet, MANY)
@@ -187,7 +187,7 @@ async def test_a_pause_shorter_than_an_election_timeout_goes_unnoticed_and_a_lon
 
 
 @story(groups=MANY)
-async def test_a_partitioned_follower_is_waited_for_then_slept_without_then_caught_up(fleet):
+async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caught_up(fleet):
     await asleep(fleet, MANY)
     group = MANY[0]
     leader = await fleet.leader(group)
@@ -206,7 +206,7 @@ async def test_a_partitioned_follower_is_waited_for_then_slept_without_then_caug
 
 
 @story(groups=MANY)
-async def test_who_is_cut_off_from_the_leader_alone_does_not_depose_it(fleet):
+async def test_follower_partitioned_from_leader_only_does_not_depose_it(fleet):
     await asleep(fleet, MANY)
     before, led = terms(fleet), leaders(fleet)
     fleet.network.partition(["s0"], ["s1"])
@@ -218,7 +218,7 @@ async def test_who_is_cut_off_from_the_leader_alone_does_not_depose_it(fleet):
 
 
 @story(groups=MANY)
-async def test_a_leader_that_hears_nobody_steps_down(fleet):
+async def test_leader_without_contact_steps_down(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
     fleet.network.cut(["s1", "s2"], ["s0"])
@@ -230,7 +230,7 @@ async def test_a_leader_that_hears_nobody_steps_down(fleet):
 
 
 @story(groups=MANY)
-async def test_loss_neither_keeps_groups_up_nor_deposes_leaders(fleet):
+async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet):
     fleet.network.faults.loss_rate = 0.15
     await asleep(fleet, MANY)
     before = terms(fleet)
@@ -245,7 +245,7 @@ async def test_loss_neither_keeps_groups_up_nor_deposes_leaders(fleet):
 
 
 @pytest.mark.parametrize("end", ["fail", "delete"])
-def test_a_leading_replica_that_ends_in_a_living_process_wakes_its_group_alone(end):
+def test_exited_leader_replica_wakes_only_its_group(end):
     @story(groups=MANY)
     async def tell(fleet):
         await asleep(fleet, MANY)
@@ -269,7 +269,7 @@ def test_a_leading_replica_that_ends_in_a_living_process_wakes_its_group_alone(e
 
 
 @story(groups=MANY)
-async def test_a_following_replica_that_fails_is_noticed_by_its_leader(fleet):
+async def test_failed_follower_replica_is_detected_by_leader(fleet):
     await asleep(fleet, MANY)
     await fleet.pass_ms(3000)
     group = MANY[7]
@@ -295,7 +295,7 @@ async def test_a_following_replica_that_fails_is_noticed_by_its_leader(fleet):
 
 
 @story(groups=MANY)
-async def test_names_that_were_lost_are_missed_by_the_number(fleet):
+async def test_lost_exit_announcements_are_detected_by_count(fleet):
     await asleep(fleet, MANY)
     group = MANY[7]
     old = await fleet.leader(group)
@@ -311,7 +311,7 @@ async def test_names_that_were_lost_are_missed_by_the_number(fleet):
 
 
 @story(groups=MANY)
-async def test_a_broken_log_leaves_no_group_without_a_leader(fleet):
+async def test_failed_log_leaves_no_group_without_leader(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
     mine = [g for g in MANY if led[g] == 0]
@@ -327,7 +327,7 @@ async def test_a_broken_log_leaves_no_group_without_a_leader(fleet):
 
 
 @story()
-async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(fleet):
+async def test_outdated_message_does_not_cause_quiescence(fleet):
     leader = await fleet.leader()
     await asleep(fleet, [GROUP])
     follower = (leader + 1) % 3
@@ -358,7 +358,7 @@ async def test_nobody_falls_asleep_on_a_word_that_is_not_its_senders_latest(flee
 
 
 @story()
-async def test_an_answer_of_an_earlier_life_does_not_put_a_leader_to_sleep(fleet):
+async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
     leader = await fleet.leader()
     await asleep(fleet, [GROUP])
     other = (leader + 1) % 3

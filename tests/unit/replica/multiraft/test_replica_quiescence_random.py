@@ -145,7 +145,7 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_group_sleeps_for_ever_and_no_acknowledged_write_is_lost(seed):
+def test_no_group_stays_quiesced_forever_and_no_acknowledged_write_is_lost(seed):
     @story(groups=GROUPS)
     async def tell(fleet):
         chaos = Chaos(fleet, seed)

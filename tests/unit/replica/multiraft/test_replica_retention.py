@@ -46,7 +46,7 @@ def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     return gone
 
 
-def test_the_group_with_the_most_lets_go_and_the_others_keep_what_is_within_the_limit():
+def test_largest_group_releases_log_first_and_others_keep_theirs_within_limit():
     held = {A: 100 * MIB, B: 500 * MIB, C: 150 * MIB}
     assert let_go_of(held, 750) == []
     assert let_go_of(held, 749) == [B]
@@ -102,7 +102,7 @@ class GivingUp:
         self._tasks.clear()
 
 
-def test_a_group_whose_entries_cannot_be_read_is_given_up_within_the_limit_too():
+def test_group_with_unreadable_entries_is_abandoned_at_limit():
     log = FakeLog({A: 10 * MIB, B: 20 * MIB})
     log.unreadable = {A: OSError("damaged")}
     readable, damaged = FailedReplica(B, failed=True), FailedReplica(A, failed=False)
@@ -112,7 +112,7 @@ def test_a_group_whose_entries_cannot_be_read_is_given_up_within_the_limit_too()
     assert process.released == [A]
 
 
-def test_a_group_that_could_not_be_given_up_is_tried_again():
+def test_failed_abandonment_is_retried():
     process = GivingUp(FakeLog({A: 200 * MIB}), {A: FailedReplica(A, failed=True)}, refusals=1)
     process.collect()
     assert process.released == []
@@ -120,7 +120,7 @@ def test_a_group_that_could_not_be_given_up_is_tried_again():
     assert process.released == [A]
 
 
-def test_a_leader_keeps_what_those_need_that_are_less_far_behind_and_the_entry_before_it():
+def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
     anchors: list[tuple[int, int | None]] = []
     cut = SimpleNamespace(op=SimpleNamespace(index=100))
     view = SimpleNamespace(needed=10, keeps_log=False)
