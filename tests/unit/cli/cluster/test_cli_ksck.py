@@ -64,7 +64,7 @@ def test_a_healthy_tablet_has_no_problems():
         ({"b__commit_index": 91}, "not of one history"),
     ],
 )
-def test_each_problem_is_named(changes, word):
+def test_ksck_names_each_problem(changes, word):
     assert any(word in p for p in problems(told(**changes))), problems(told(**changes))
 
 
@@ -161,7 +161,7 @@ def test_a_tablet_server_whose_clock_is_wrong_is_named():
     assert problem.startswith("tablet server a:1: all that b at b:9 sends is refused")
 
 
-def test_memory_that_replicas_and_their_server_tell_of_is_named_once_in_text_and_json():
+def test_memory_problem_is_reported_once_in_text_and_json():
     strained = (
         "70 MiB of memory are in use (rows 70), more than memory_budget_bytes (64 MiB) allows"
     )
@@ -199,7 +199,7 @@ def test_a_server_whose_disk_is_slow_is_named_once():
     assert health.problems == [f"tablet server b:1: {slow}"]
 
 
-def test_a_copy_under_way_is_told_with_its_progress():
+def test_copy_in_progress_is_shown_with_progress():
     copies = [
         pb.CopyProgress(
             stage="FILES", bytes_done=10, tablet_id="x", source_address="a:1", bytes_total=20

@@ -58,7 +58,7 @@ class World:
         return asyncio.run(compare(self.core, 60_000))
 
 
-def test_equal_replicas_are_no_problem_and_all_are_asked_at_the_leaders_time():
+def test_equal_replicas_pass_checksum_at_leader_time():
     world = World()
     sums, problems = world.compare()
     assert problems == []
@@ -68,14 +68,14 @@ def test_equal_replicas_are_no_problem_and_all_are_asked_at_the_leaders_time():
 
 
 @pytest.mark.parametrize("other", [{"checksum": 6}, {"rows": 9}])
-def test_a_replica_that_differs_is_named(other):
+def test_differing_replica_is_named(other):
     sums, [problem] = World(c=other).compare()
     assert problem.startswith("table t, tablet x: its replicas differ at 77: b:1 has 10 rows, ")
     assert "c:1 has" in problem
     assert len(sums) == 3
 
 
-def test_a_witness_is_skipped_and_said_so():
+def test_witness_is_skipped_with_notice():
     sums, problems = World(b={"witness": True, "at": 0}, a={}, c={}).compare()
     assert len(problems) == 2, "without a leader nobody can fix the time"
     sums, problems = World(c={"witness": True, "at": 0}).compare()
@@ -83,7 +83,7 @@ def test_a_witness_is_skipped_and_said_so():
     assert [s.note for s in sums] == ["", "", "skipped: a witness, it has no data"]
 
 
-def test_a_replica_that_does_not_answer_is_a_problem_and_the_others_are_compared():
+def test_unresponsive_replica_is_a_problem_and_others_are_compared():
     sums, problems = World(a=Unavailable("it is gone"), c={"checksum": 6}).compare()
     assert problems[0].endswith("the replica on a:1 was not compared: it is gone")
     assert "its replicas differ" in problems[1]
@@ -105,7 +105,7 @@ def test_a_table_that_is_altered_meanwhile_is_compared_again():
     assert len(world.asked) == 3 * SCHEMA_TRIES
 
 
-def test_there_is_an_end_to_it():
+def test_checksum_retries_are_bounded():
     def late(world: World) -> dict[str, int]:
         world.now_us += 60_000_000
         return {}
@@ -122,7 +122,7 @@ def test_a_tablet_of_a_dropped_range_is_compared_at_the_last_time_of_its_rows():
     assert problem.startswith("table t, tablet x (of a dropped range, kept for its history): its ")
 
 
-def test_a_dropped_range_whose_history_is_over_is_no_problem():
+def test_dropped_range_with_expired_history_is_no_problem():
     gone = HistoryGone("gone")
     world = World(a=gone, b=gone, c=gone)
     assert len(world.compare()[1]) == 3

@@ -23,7 +23,7 @@ def of(processes):
 
 
 @pytest.mark.row("S2.15", "S0.85")
-def test_one_three_five_three_masters_and_the_first_ones_go_while_the_client_knows_one_old_address():
+def test_master_group_grows_and_shrinks_while_client_knows_one_old_address():
     async def work(story):
         cluster = story.cluster
         opened = await cluster.create_table(story.core, "kept")
@@ -52,7 +52,7 @@ def test_one_three_five_three_masters_and_the_first_ones_go_while_the_client_kno
     with_story(work)
 
 
-def test_a_command_killed_at_any_order_is_run_again_and_goes_on():
+def test_interrupted_master_command_continues_when_repeated():
     killed = []
 
     async def cut(story, verb, address, at, moment):
@@ -77,7 +77,7 @@ def test_a_command_killed_at_any_order_is_run_again_and_goes_on():
 
 
 @pytest.mark.row("S2.5")
-def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and_may_come_again():
+def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
     async def work(story):
         cluster = story.cluster
         away = next(m for m in cluster.masters if m is not cluster.leader_master())
@@ -114,7 +114,7 @@ def test_one_that_was_away_when_it_was_removed_stops_serving_when_it_is_back_and
     with_story(work, masters=3)
 
 
-def test_one_that_is_added_and_never_came_stands_in_nobodys_way():
+def test_added_master_that_never_starts_blocks_nothing():
     async def work(story):
         cluster = story.cluster
         made = story.a_master()
@@ -132,7 +132,7 @@ def test_one_that_is_added_and_never_came_stands_in_nobodys_way():
     with_story(work)
 
 
-def test_what_cannot_be_a_master_is_refused_and_nothing_changes():
+def test_invalid_master_is_refused_without_changes():
     async def work(story):
         cluster = story.cluster
         only = cluster.masters[0]
@@ -155,7 +155,7 @@ def test_what_cannot_be_a_master_is_refused_and_nothing_changes():
     with_story(work)
 
 
-def test_no_master_is_taken_out_below_a_majority_that_answers():
+def test_master_removal_requires_answering_majority():
     async def work(story):
         cluster = story.cluster
         leader = cluster.leader_master()
@@ -174,7 +174,7 @@ def test_no_master_is_taken_out_below_a_majority_that_answers():
 
 
 @pytest.mark.row("S2.16")
-def test_the_list_of_a_start_has_to_be_that_of_the_configuration_now_or_once():
+def test_master_start_requires_current_or_former_peer_list():
     async def work(story):
         cluster = story.cluster
         first = cluster.masters[0]
@@ -211,7 +211,7 @@ def test_the_list_of_a_start_has_to_be_that_of_the_configuration_now_or_once():
 
 
 @pytest.mark.row("S2.16")
-def test_a_new_master_that_dies_with_its_copy_installed_starts_again_whoever_left_meanwhile():
+def test_new_master_restarts_after_crash_with_installed_copy():
     """Before its first start is complete, nothing knows yet that its list was right once."""
 
     async def work(story):
@@ -231,7 +231,7 @@ def test_a_new_master_that_dies_with_its_copy_installed_starts_again_whoever_lef
 
 
 @pytest.mark.row("W6")
-def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_today():
+def test_tablet_server_with_old_master_list_finds_current_masters():
     async def work(story):
         cluster = story.cluster
         first, server = cluster.masters[0], cluster.tservers[0]
@@ -259,7 +259,7 @@ def test_a_tablet_server_that_is_started_with_an_old_list_finds_the_masters_of_t
     with_story(work, options=slow)
 
 
-def test_listing_needs_no_leader():
+def test_master_list_needs_no_leader():
     async def work(story):
         cluster = story.cluster
         leader = cluster.leader_master()

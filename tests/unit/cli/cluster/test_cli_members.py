@@ -28,7 +28,7 @@ def test_a_move_under_load_leaves_a_new_voter_and_a_tombstone():
 @pytest.mark.row("S1.28")
 @pytest.mark.parametrize("answered", [False, True], ids=["unsent", "unanswered"])
 @pytest.mark.parametrize("at", range(1, 6))
-def test_a_move_whose_command_is_killed_goes_on_when_it_is_run_again(at, answered):
+def test_interrupted_move_continues_when_repeated(at, answered):
     async def work(story):
         new, old = story.without()[0], story.leader
         moved = story.uuid(old), story.uuid(new)
@@ -46,7 +46,7 @@ def test_a_move_whose_command_is_killed_goes_on_when_it_is_run_again(at, answere
     with_story(work)
 
 
-def test_a_move_says_how_far_its_copy_is():
+def test_move_reports_copy_progress():
     async def work(story):
         await story.cluster.loop.delay(1_000_000)  # some rows
         membership, _ = story.command()
@@ -62,7 +62,7 @@ def test_a_move_says_how_far_its_copy_is():
 
 
 @pytest.mark.parametrize("repair", ["off", "on"])
-def test_a_move_is_called_off_by_making_the_one_that_was_to_leave_a_voter(repair):
+def test_move_is_cancelled_by_making_source_a_voter_again(repair):
     """Masters then take the newcomer out by themselves; without them a person does."""
 
     async def work(story):
@@ -88,7 +88,7 @@ def test_a_move_is_called_off_by_making_the_one_that_was_to_leave_a_voter(repair
 
 @pytest.mark.parametrize("who", ["source", "target", "third"])
 @pytest.mark.parametrize("at", [2, 3, 4])
-def test_a_server_that_dies_in_a_move_and_comes_back_ends_nothing(at, who):
+def test_server_crash_and_return_during_move_does_not_end_it(at, who):
     async def work(story):
         new, (old, _, third) = story.without()[0], story.having()
         victim = {"source": old, "target": new, "third": third}[who]
@@ -124,7 +124,7 @@ def test_a_group_shrinks_to_one_and_grows_to_three_on_other_servers():
 
 
 @pytest.mark.row("S1.51")
-def test_a_witness_stands_in_for_a_dead_member_and_gets_the_data_later():
+def test_witness_replaces_dead_member_and_receives_data_later():
     async def work(story):
         new, (leader, other, dead) = story.without()[0], story.having()
         dead.kill()
@@ -146,7 +146,7 @@ def test_a_witness_stands_in_for_a_dead_member_and_gets_the_data_later():
     with_story(work, workers=2)
 
 
-def test_who_is_silent_for_a_moment_is_not_left_with_its_data():
+def test_briefly_silent_member_keeps_its_data():
     async def work(story):
         old = story.having()[1]
         membership, wire = story.command()
@@ -171,7 +171,7 @@ def test_who_is_silent_for_a_moment_is_not_left_with_its_data():
 
 
 @pytest.mark.row("S1.54")
-def test_a_witness_makes_a_group_whole_long_before_a_copy_does():
+def test_witness_restores_majority_long_before_copy_ends():
     """In virtual time, with copies that are slow by their throttle; `./run bench copy` measures it."""
     took = {}
 
@@ -198,7 +198,7 @@ def test_a_witness_makes_a_group_whole_long_before_a_copy_does():
 
 
 @pytest.mark.row("S1.50")
-def test_the_dead_that_returns_in_time_is_a_voter_again_and_the_witness_goes():
+def test_returning_member_becomes_voter_again_and_witness_is_removed():
     async def work(story):
         new, (leader, other, dead) = story.without()[0], story.having()
         dead.kill()

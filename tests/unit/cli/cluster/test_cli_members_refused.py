@@ -15,7 +15,7 @@ from tests.unit.cli.support.member_story import with_story
 from tests.unit.tserver.support.members_story import refused
 
 
-def test_what_cannot_be_is_refused_and_nothing_changes():
+def test_invalid_member_change_is_refused_without_changes():
     async def work(story):
         new, (first, second, _) = story.without()[0], story.having()
         at = story.status().config
@@ -44,7 +44,7 @@ def test_what_cannot_be_is_refused_and_nothing_changes():
     with_story(work)
 
 
-def test_a_voter_that_lost_its_replica_is_not_simply_copied():
+def test_voter_with_lost_replica_is_not_copied_directly():
     async def work(story):
         lost = story.having()[1]
         order = pb.DeleteTabletRequest(
@@ -63,7 +63,7 @@ def test_a_voter_that_lost_its_replica_is_not_simply_copied():
     with_story(work)
 
 
-def test_a_command_that_cannot_go_on_says_at_what_and_why():
+def test_failed_command_reports_step_and_reason():
     async def work(story):
         live, dead = story.having()[1:]
         dead.kill()
@@ -79,7 +79,7 @@ def test_a_command_that_cannot_go_on_says_at_what_and_why():
 
 
 @pytest.mark.row("S1.8")
-def test_a_copy_that_fails_again_and_again_ends_the_command_with_its_reason():
+def test_repeatedly_failing_copy_ends_command_with_reason():
     async def work(story):
         new, old = story.without()[0], story.having()[1]
         faults = new.disk.faults
@@ -97,7 +97,7 @@ def test_a_copy_that_fails_again_and_again_ends_the_command_with_its_reason():
     with_story(work)
 
 
-def test_one_program_moves_a_replica_to_and_fro_as_often_as_it_likes():
+def test_replica_can_be_moved_back_and_forth_repeatedly():
     async def work(story):
         membership, _ = story.command()
         for _ in range(8):
@@ -110,7 +110,7 @@ def test_one_program_moves_a_replica_to_and_fro_as_often_as_it_likes():
 
 
 @pytest.mark.parametrize("seed_moves", [1, 2, 3])
-def test_a_move_and_masters_that_repair_do_not_undo_each_other(seed_moves):
+def test_concurrent_move_and_repair_do_not_conflict(seed_moves):
     async def work(story):
         for _ in range(seed_moves):
             old = story.having()[seed_moves - 1]
@@ -125,7 +125,7 @@ def test_a_move_and_masters_that_repair_do_not_undo_each_other(seed_moves):
 
 
 @pytest.mark.row("S1.42")
-def test_who_was_given_up_is_deleted_before_it_is_added_again():
+def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
     async def work(story):
         leader, second, last = story.having()
         leader.kill()
@@ -147,7 +147,7 @@ def test_who_was_given_up_is_deleted_before_it_is_added_again():
 
 
 @pytest.mark.row("S1.27")
-def test_leadership_is_handed_over_by_command():
+def test_leader_transfer_command_changes_leader():
     async def work(story):
         first, second, third = story.having()
         for named in (third, second, first):

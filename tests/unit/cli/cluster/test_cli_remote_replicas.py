@@ -44,7 +44,7 @@ def with_story(work):
 
 
 @pytest.mark.row("S1.6", "S1.8")
-def test_a_copy_is_ordered_from_the_new_server_and_waited_for():
+def test_copy_command_starts_copy_and_waits():
     async def work(story):
         new, (leader, _, _) = story.without()[0], story.having()
         made = await story.copy(story.uuid(leader), new.address)
@@ -64,7 +64,7 @@ def test_a_copy_is_ordered_from_the_new_server_and_waited_for():
     with_story(work)
 
 
-def test_a_copy_of_a_follower_is_refused_and_forced_says_what_may_be_lost():
+def test_copy_from_follower_requires_force_and_reports_possible_loss():
     async def work(story):
         new, (leader, follower, _) = story.without()[0], story.having()
         err = await refused(story.copy(follower.address, new.address))
@@ -79,7 +79,7 @@ def test_a_copy_of_a_follower_is_refused_and_forced_says_what_may_be_lost():
     with_story(work)
 
 
-def test_a_copy_onto_what_runs_or_from_what_is_not_there_is_refused():
+def test_copy_over_running_replica_or_from_missing_one_is_refused():
     async def work(story):
         new, (leader, other, _) = story.without()[0], story.having()
         assert isinstance(await refused(story.copy(leader.address, other.address)), AlreadyPresent)
@@ -91,7 +91,7 @@ def test_a_copy_onto_what_runs_or_from_what_is_not_there_is_refused():
     with_story(work)
 
 
-def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
+def test_replica_in_group_configuration_is_deleted_only_with_force():
     async def work(story):
         leader, other, third = story.having()
         err = await refused(story.delete(story.uuid(other)))
@@ -109,7 +109,7 @@ def test_a_replica_that_its_group_counts_on_is_deleted_by_force_only():
     with_story(work)
 
 
-def test_what_does_not_run_is_a_problem_and_a_tombstone_is_none():
+def test_stopped_replica_is_a_problem_and_tombstone_is_not():
     made = {
         state: remote_replicas.RemoteReplica(
             "t1", "t", state, "", 1, "1.1", 1, 0, "", "broken"

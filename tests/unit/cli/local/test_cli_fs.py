@@ -19,7 +19,7 @@ U1, GROUP = ServerUuid("1" * 32), TabletId("a" * 32)
 
 
 @pytest.mark.row("S2.19", "S2.20")
-def test_an_empty_directory_becomes_a_servers_and_tells_its_uuid_and_nothing_else(tmp_path):
+def test_format_creates_server_directory_and_prints_only_uuid(tmp_path):
     status, printed, _ = fs("format", "--dir", tmp_path / "a", "--role", "master")
     again, second, _ = fs("format", "--dir", tmp_path / "b", "--role", "master")
     assert (status, again) == (0, 0)
@@ -29,7 +29,7 @@ def test_an_empty_directory_becomes_a_servers_and_tells_its_uuid_and_nothing_els
 
 
 @pytest.mark.row("S2.12")
-def test_a_dead_servers_uuid_is_given_once_and_again(tmp_path):
+def test_format_reuses_uuid_of_dead_server(tmp_path):
     words = (
         "format",
         "--dir",
@@ -57,7 +57,7 @@ def test_a_dead_servers_uuid_is_given_once_and_again(tmp_path):
     ],
 )
 @pytest.mark.row("S2.19")
-def test_what_is_not_empty_is_not_formatted(tmp_path, prepare, why):
+def test_non_empty_directory_is_not_formatted(tmp_path, prepare, why):
     prepare(tmp_path)
     before = {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)}
     status, printed, said = fs("format", "--dir", tmp_path, "--role", "master")
@@ -66,14 +66,14 @@ def test_what_is_not_empty_is_not_formatted(tmp_path, prepare, why):
     assert {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)} == before
 
 
-def test_a_uuid_that_is_none_is_refused(tmp_path):
+def test_invalid_uuid_is_refused(tmp_path):
     status, _, said = fs("format", "--dir", tmp_path / "a", "--role", "master", "--uuid", "XY")
     assert (status, "32 lower-case hex digits" in said) == (2, True)
     assert not (tmp_path / "a").exists()
     assert fs("dump", "uuid", "--dir", tmp_path)[0] == 5
 
 
-def test_a_directory_is_checked_and_every_problem_named(tmp_path, held):
+def test_check_reports_every_problem_of_a_directory(tmp_path, held):
     directory = str(tmp_path)
     fs("format", "--dir", tmp_path, "--role", "tserver", "--uuid", U1)
     assert fs("check", "--dir", tmp_path)[::2] == (0, "")

@@ -101,7 +101,7 @@ def test_uuids_are_printed_with_addresses_also_beside_a_running_server(folder, h
 
 
 @pytest.mark.row("S2.21", "S2.22")
-def test_a_configuration_is_rewritten_once_and_the_old_one_kept(folder):
+def test_configuration_is_rewritten_once_with_backup(folder):
     before = (folder / "cmeta" / SYS_CATALOG).read_bytes()
     words = (peer(U1, 7999), *THREE[1:], "--format", "json")
     status, printed, said = cmeta(folder, "rewrite_raft_config", "catalog", *words)
@@ -134,7 +134,7 @@ def test_a_configuration_is_rewritten_once_and_the_old_one_kept(folder):
     ],
 )
 @pytest.mark.row("S2.18", "S2.21")
-def test_what_no_group_can_have_is_refused_and_nothing_changed(folder, peers, why):
+def test_invalid_configuration_is_refused_without_changes(folder, peers, why):
     before = everything(folder)
     status, _, said = cmeta(folder, "rewrite_raft_config", "catalog", *peers)
     assert (status, why in said) == (2, True), said
@@ -146,7 +146,7 @@ def test_what_no_group_can_have_is_refused_and_nothing_changed(folder, peers, wh
     [("rewrite_raft_config", ("catalog", *THREE)), ("set_term", ("catalog", 9))],
 )
 @pytest.mark.row("S2.21", "S1.39")
-def test_beside_a_running_server_nothing_is_rewritten(folder, held, verb, words):
+def test_rewrite_beside_running_server_is_refused(folder, held, verb, words):
     held.add(f"{folder}/lock")
     before = everything(folder)
     status, _, said = cmeta(folder, verb, *words)
@@ -155,7 +155,7 @@ def test_beside_a_running_server_nothing_is_rewritten(folder, held, verb, words)
 
 
 @pytest.mark.row("S1.39")
-def test_a_change_that_only_the_log_has_is_given_up_by_force_only(folder):
+def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
     """It would be taken up again, and its majority may be lost."""
     logged(folder, [*map(entry, range(1, 5)), changed(5, member(U1, 7051), member(U2, 7151))])
     before = everything(folder)
@@ -169,7 +169,7 @@ def test_a_change_that_only_the_log_has_is_given_up_by_force_only(folder):
 
 
 @pytest.mark.row("S2.17")
-def test_who_was_alone_has_everything_committed_and_others_have_not(folder):
+def test_single_member_has_all_committed_entries_and_others_may_not(folder):
     """Else its copies would be empty, and a majority of the new configuration."""
     logged(folder, [entry(n) for n in range(1, 10)])
     assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
@@ -179,13 +179,13 @@ def test_who_was_alone_has_everything_committed_and_others_have_not(folder):
     assert saved(folder)[1].id == OpId(1, 9)
 
 
-def test_a_change_that_was_replaced_in_the_log_is_none(folder):
+def test_change_replaced_in_log_is_ignored(folder):
     logged(folder, [*map(entry, range(1, 5)), changed(5, member(U2, 7151), term=1)])
     logged(folder, [entry(5, term=2)])
     assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
 
 
-def test_a_term_only_grows_and_the_logs_counts(folder):
+def test_term_only_increases_and_log_term_counts(folder):
     logged(folder, [entry(1)], HardState(7, U2))
     for term in (7, 3, 1 << 62):
         before = everything(folder)
@@ -198,7 +198,7 @@ def test_a_term_only_grows_and_the_logs_counts(folder):
     assert "nothing to do" in cmeta(folder, "set_term", "catalog", 8)[1]
 
 
-def test_damage_is_no_ground_to_rewrite_on(folder):
+def test_damaged_metadata_is_not_rewritten(folder):
     logged(folder, [entry(1)])
     logged(folder, [entry(2)])
     segment = folder / "wal" / "0000000001.wal"

@@ -34,7 +34,7 @@ def test_a_ceiling_far_ahead_is_lowered_once(tmp_path):
     assert told["before"] == told["after"] == ceiling(tmp_path)
 
 
-def test_a_server_that_runs_keeps_its_ceiling(tmp_path, held):
+def test_running_server_ceiling_is_not_lowered(tmp_path, held):
     fs("format", "--dir", tmp_path, "--role", "tserver")
     far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
     write_ceiling(SystemFiles(), str(tmp_path / "hybrid_clock"), far)

@@ -48,7 +48,7 @@ def everything(folder):
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
+def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
     """The server was started since, and has noted the loss; or not."""
     lose_log(folder)
     if noted:
@@ -72,7 +72,7 @@ def test_a_replica_without_its_log_goes_on_alone_from_its_files(folder, noted):
     }
 
 
-def test_what_is_lost_is_named_and_nothing_is_done_before_it_is_agreed_to(folder):
+def test_loss_is_listed_and_nothing_done_before_confirmation(folder):
     lose_log(folder)
     metadata = ConsensusMetadata(SystemFiles(), str(folder))
     metadata.save(GROUP, HardState(5), config(U1, U2, U3, at=OpId(2, 9)))
@@ -99,7 +99,7 @@ def now_or_lost(folder):
     return saved, Superblocks(SystemFiles(), str(folder)).load(GROUP)
 
 
-def test_a_log_that_continues_the_files_is_kept(folder):
+def test_log_contiguous_with_files_is_kept(folder):
     stage(folder, ReplicaStage.LOST)
     status, printed, said = recover(folder, "--yes", "--format", "json")
     assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
@@ -109,7 +109,7 @@ def test_a_log_that_continues_the_files_is_kept(folder):
     assert hard_state.term == 7 + TERM_GAP, "above the log's too"
 
 
-def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
+def test_log_not_contiguous_with_files_is_discarded(folder):
     lose_log(folder)
     (folder / "wal.extent").unlink()
     logged(folder, 5, 8)
@@ -120,7 +120,7 @@ def test_a_log_that_does_not_continue_the_files_is_forgotten(folder):
     assert now(folder)[3] == OpId(0, 0)
 
 
-def test_a_crash_before_the_superblock_is_written_leaves_it_lost_and_the_same_command_goes_on(
+def test_crash_before_superblock_write_leaves_replica_lost_and_command_repeatable(
     folder, monkeypatch
 ):
     lose_log(folder)
@@ -187,7 +187,7 @@ CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("what", list(CANNOT))
-def test_what_cannot_go_on_is_refused_by_name_and_nothing_is_changed(folder, what):
+def test_unrecoverable_replica_is_refused_by_name_without_changes(folder, what):
     harm, why = CANNOT[what]
     harm(folder)
     before = everything(folder)

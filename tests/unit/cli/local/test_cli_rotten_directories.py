@@ -48,7 +48,7 @@ ROT = {
 
 
 @pytest.mark.parametrize("what", list(ROT))
-def test_what_keeps_a_server_or_a_replica_from_starting_is_a_problem_of_its_directory(folder, what):
+def test_directory_check_reports_problems_that_prevent_start(folder, what):
     harm, why = ROT[what]
     assert checked(folder) == (0, [])
     harm(folder)
@@ -66,7 +66,7 @@ def test_what_keeps_a_server_or_a_replica_from_starting_is_a_problem_of_its_dire
         (None, "is not a superblock"),
     ],
 )
-def test_metadata_that_nobody_would_read_are_not_rewritten(folder, verb, wanted, why):
+def test_metadata_that_server_would_refuse_are_not_rewritten(folder, verb, wanted, why):
     if wanted is None:
         rotten(f"superblock/{GROUP}")(folder)
     else:
@@ -92,7 +92,7 @@ VERBS = [
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
-def test_a_folder_that_is_no_servers_is_refused_by_name_and_left_as_it_is(tmp_path, verb):
+def test_foreign_directory_is_refused_by_name_without_changes(tmp_path, verb):
     nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
     empty.mkdir()
     for path, why in ((nowhere, "there is no such folder"), (empty, "it has no instance file")):

@@ -81,7 +81,7 @@ def planned(found, target, *keep, tablet=TABLET) -> UnsafeConfigPlan:
 
 
 @pytest.mark.row("S1.36")
-def test_the_higher_term_then_the_higher_index_comes_first_and_what_failed_last():
+def test_survivors_are_ranked_by_term_then_index_with_failed_last():
     found = {
         1: status(OpId(3, 90)),
         2: status(OpId(4, 80)),
@@ -100,7 +100,7 @@ def test_a_majority_is_one_of_healthy_voters():
 
 
 @pytest.mark.row("S1.40")
-def test_what_another_has_or_was_told_is_known_to_be_lost():
+def test_known_lost_entries_are_those_others_have_or_were_sent():
     five = (1, 2, 3, 4, 5)
     found = {1: status(OpId(3, 90), members=five), 2: status(OpId(4, 95), members=five, told=97)}
     todo = planned(found, 1, 1)
@@ -111,7 +111,7 @@ def test_what_another_has_or_was_told_is_known_to_be_lost():
     assert known_lost(planned(found, 2, 1, 2), OpId(4, 95)) == (96, 97)
 
 
-def test_who_cannot_be_the_one_is_refused():
+def test_ineligible_survivor_is_refused():
     found = {1: status(OpId(3, 90), state="FAILED"), 2: status(OpId(4, 95))}
     with pytest.raises(InvalidArgument, match="choose another survivor"):
         planned(found, 1, 1)

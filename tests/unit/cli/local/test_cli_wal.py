@@ -119,7 +119,7 @@ def test_a_data_directory_is_printed_whole_and_left_as_it_is(folder):
     }
 
 
-def test_one_groups_records_alone(folder):
+def test_wal_dump_filters_by_group(folder):
     status, text = dump(folder / "wal", "--group", B)
     assert status == 0
     assert (text.count(B), text.count(A)) == (2, 0)
@@ -141,14 +141,14 @@ def test_a_damaged_payload_is_damage_of_its_group(folder):
     assert (problem["offset"], problem["finding"], problem["groups"]) == (at, "damage", [B])
 
 
-def test_a_damaged_header_in_an_open_segment_is_anybodys(folder):
+def test_damaged_header_in_open_segment_may_belong_to_any_group(folder):
     flip(folder / "wal" / SECOND, b"of B", shift=-1)
     status, text = dump(folder)
     assert status == 1
     assert "the checksum of a record header is wrong; the affected groups are unknown" in text
 
 
-def test_a_damaged_header_in_a_sealed_segment_is_told_by_the_index(folder):
+def test_damaged_header_in_sealed_segment_is_attributed_by_index(folder):
     flip(folder / "wal" / FIRST, b"of B", shift=-1)
     status, text = dump(folder / "wal" / FIRST)  # the others are read for the verdict
     assert status == 1
@@ -156,7 +156,7 @@ def test_a_damaged_header_in_a_sealed_segment_is_told_by_the_index(folder):
     assert f"{SECOND}: segment" not in text
 
 
-def test_a_torn_tail_is_no_damage(folder):
+def test_torn_tail_is_not_damage(folder):
     path = folder / "wal" / SECOND
     data = path.read_bytes()
     at = data.index(b"the last") - RECORD_HEADER_BYTES
@@ -171,7 +171,7 @@ def test_a_torn_tail_is_no_damage(folder):
         assert f"{at:>10} {len(torn) - at:>9}  TORN TAIL: {check}; the log ends here" in text
 
 
-def test_what_stands_behind_a_torn_tail_is_no_part_of_the_log(tmp_path):
+def test_records_behind_torn_tail_are_ignored(tmp_path):
     async def main():
         tasks = LoopTasks()
         wal, _ = await open_wal(SystemFiles(), tasks, directory=str(tmp_path))
@@ -242,7 +242,7 @@ def test_damaged_consensus_metadata_is_damage(folder):
         ("empty", "dir", "holds neither a log nor consensus metadata"),
     ],
 )
-def test_what_cannot_be_read_is_status_2(tmp_path, name, content, said):
+def test_unreadable_files_exit_with_status_2(tmp_path, name, content, said):
     if content == "dir":
         (tmp_path / name).mkdir()
     elif content is not None:
@@ -253,14 +253,14 @@ def test_what_cannot_be_read_is_status_2(tmp_path, name, content, said):
     assert "Traceback" not in text
 
 
-def test_moved_entries_are_shown_as_such():
+def test_moved_entries_are_marked():
     status, text = dump(GOLDEN / "v2-sealed.wal")
     assert status == 0
     moved = [line.split() for line in text.splitlines() if " MOVED " in line]
     assert [line[4] for line in moved] == ["3.1", "3.2"]
 
 
-def test_a_later_format_and_a_bad_group_are_status_2(tmp_path, monkeypatch):
+def test_newer_format_and_invalid_group_exit_with_status_2(tmp_path, monkeypatch):
     monkeypatch.setattr("nyala.wal.format.READABLE", (3,))
     monkeypatch.setattr("nyala.wal.format.VERSION", 3)
     status, text = dump(GOLDEN / "v1-open.wal")
@@ -269,7 +269,7 @@ def test_a_later_format_and_a_bad_group_are_status_2(tmp_path, monkeypatch):
     assert dump(GOLDEN, "--group", "tablet-1")[0] == 2
 
 
-def test_it_works_while_a_server_writes_rolls_and_collects(tmp_path):
+def test_wal_dump_runs_beside_active_server(tmp_path):
     """Each dump sees a log that was right at some moment, whatever the writer does meanwhile."""
 
     async def main():

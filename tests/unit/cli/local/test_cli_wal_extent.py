@@ -47,7 +47,7 @@ def checked(folder):
     return status, json.loads(text)["problems"]
 
 
-def test_the_note_is_shown_and_a_whole_log_is_whole(folder):
+def test_extent_record_is_shown_and_complete_log_is_reported(folder):
     for path in (folder, folder / "wal", folder / "wal" / NAMES[0]):
         status, text, _ = nyala("wal", "dump", path)
         assert status == 0
@@ -85,7 +85,7 @@ def test_missing_segments_are_named(folder, gone, said):
         inspection.look(SystemFiles(), str(folder), A)
 
 
-def test_a_log_whose_folder_is_gone_is_shown_by_its_note(folder):
+def test_lost_log_directory_is_reported_from_extent_record(folder):
     for name in NAMES:
         (folder / "wal" / name).unlink()
     (folder / "wal").rmdir()
@@ -94,7 +94,7 @@ def test_a_log_whose_folder_is_gone_is_shown_by_its_note(folder):
     assert f"DAMAGE: {NAMES[0]} to {NAMES[3]} are missing from the log" in text
 
 
-def test_a_last_segment_that_was_cut_short_is_named_with_both_lengths(folder):
+def test_truncated_last_segment_is_reported_with_both_lengths(folder):
     last = folder / "wal" / NAMES[-1]
     for kept in (300, 100):
         with open(last, "r+b") as file:
@@ -107,7 +107,7 @@ def test_a_last_segment_that_was_cut_short_is_named_with_both_lengths(folder):
 
 
 @pytest.mark.parametrize("rotten", [b"", b"not that", None])
-def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
+def test_damaged_or_missing_extent_record_is_reported(folder, rotten):
     note = folder / FILE_NAME
     if rotten is None:
         note.unlink()
@@ -119,7 +119,7 @@ def test_a_note_that_is_damaged_or_not_there_is_told(folder, rotten):
     assert f"{note}: {what}: the expected segments are unknown" in text
 
 
-def test_segments_that_come_and_go_while_they_are_read_are_not_missed(folder):
+def test_segments_created_or_removed_during_read_are_not_reported_missing(folder):
     """A server runs meanwhile: the oldest segments are collected, and new ones are made."""
     directory, before = str(folder), (folder / FILE_NAME).read_bytes()
 

@@ -30,7 +30,7 @@ sys.exit(main.main(["fake"]))
 
 
 @pytest.mark.parametrize("words", [[], ["nothing"]])
-def test_without_a_known_name_the_names_are_listed_and_nothing_runs(words):
+def test_unknown_benchmark_lists_names_and_runs_nothing(words):
     told = subprocess.run(
         [sys.executable, "-m", "benchmarks.main", *words],
         capture_output=True,

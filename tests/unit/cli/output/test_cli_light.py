@@ -18,16 +18,16 @@ def loaded(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_import_nyala_loads_nothing_heavy():
+def test_import_nyala_loads_no_heavy_modules():
     assert not loaded("import nyala") & {*HEAVY_IMPORT, "pyarrow", "grpc"}
 
 
-def test_naming_the_client_loads_no_kernels_and_no_engines():
+def test_client_attribute_loads_no_kernels_or_query_engines():
     assert not loaded("import nyala\nnyala.connect; nyala.Hash; nyala.Table") & set(HEAVY_IMPORT)
 
 
 @pytest.mark.parametrize("words", [["--help"], ["table", "--help"], ["version"]])
-def test_help_loads_nothing_heavy(words):
+def test_help_loads_no_heavy_modules(words):
     code = f"""
 import contextlib, io, sys
 sys.argv = ["nyala", *{words!r}]

@@ -32,7 +32,7 @@ def printed(capsys, how):
     return capsys.readouterr().out
 
 
-def test_json_and_csv_carry_values_as_they_are(capsys):
+def test_json_and_csv_keep_values_unchanged(capsys):
     assert json.loads(printed(capsys, Format.JSON)) == [
         dict(zip(COLUMNS, r, strict=True)) for r in ROWS
     ]
@@ -41,7 +41,7 @@ def test_json_and_csv_carry_values_as_they_are(capsys):
     assert lines[1] == ["f" * 32, "a, b", "1234567", "True"]
 
 
-def test_a_table_shows_ids_whole_and_numbers_for_people(capsys):
+def test_table_output_has_complete_ids_and_readable_numbers(capsys):
     text = printed(capsys, Format.TABLE)
     assert "f" * 32 in text
     assert "0" * 32 in text
@@ -50,7 +50,7 @@ def test_a_table_shows_ids_whole_and_numbers_for_people(capsys):
     assert "None" not in text
 
 
-def test_ids_stay_whole_however_wide_the_other_columns_are(capsys):
+def test_ids_are_not_truncated_beside_wide_columns(capsys):
     show(("tablet", "replicas"), [("e" * 32, "127.0.0.1:7050, " * 20)], Format.TABLE)
     assert "e" * 32 in capsys.readouterr().out
 
@@ -67,7 +67,7 @@ def test_ids_stay_whole_however_wide_the_other_columns_are(capsys):
         (BrokenPipeError(), 0),
     ],
 )
-def test_an_error_is_one_line_and_its_status(raised, status, capsys):
+def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
     @verb
     def fails():
         raise raised
@@ -80,7 +80,7 @@ def test_an_error_is_one_line_and_its_status(raised, status, capsys):
     assert len(said.err.splitlines()) == (0 if status == 0 else 1)
 
 
-def test_statuses_are_those_of_the_design():
+def test_exit_statuses_equal_documentation():
     table = {code: cls.exit_status for code, cls in BY_CODE.items()}
     assert set(table.values()) <= {1, 2, 3, 4, 5, 6, 7}
     assert (table["UNAUTHENTICATED"], table["ALREADY_PRESENT"], table["NOT_LEADER"]) == (4, 6, 3)
@@ -119,27 +119,27 @@ def nowhere(tmp_path, monkeypatch):
         (["tserver", "run", "--dir", "/nonexistent/x"], 2, "--master-addresses"),
     ],
 )  # fmt: skip
-def test_wrong_words_end_with_a_sentence_and_a_status(words, status, said):
+def test_usage_error_prints_message_and_sets_exit_status(words, status, said):
     done = run(*words)
     assert done.exit_code == status, done.output
     assert said in done.output.replace("\n", " ") + done.stderr
     assert "Traceback" not in done.output
 
 
-def test_the_options_are_listed_with_defaults_and_sentences():
+def test_option_listing_has_defaults_and_descriptions():
     done = run("config", "list", "--format", "json")
     found = {o["name"]: o for o in json.loads(done.stdout)}
     assert found["wal_sync"]["default"] == "always"
     assert all(o["what it is for"].endswith(".") for o in found.values())
 
 
-def test_the_version_is_printed_alone():
+def test_version_option_prints_only_version():
     from nyala.common.version import VERSION
 
     assert run("version").stdout.strip() == VERSION
 
 
-def test_without_masters_the_local_cluster_of_this_folder_is_meant():
+def test_missing_masters_option_selects_local_cluster():
     Path(DEFAULT_DIR).mkdir()
     master = layout.ServerSpec("master-0", "master", "m", "there:1", "there:2", "there:3")
     layout.Layout(DEFAULT_DIR, (master,), {}).save()
@@ -147,7 +147,7 @@ def test_without_masters_the_local_cluster_of_this_folder_is_meant():
     assert local_masters("") == "there:1"
 
 
-def test_numbers_of_a_users_table_and_pids_are_shown_as_they_are(capsys):
+def test_table_values_and_pids_are_printed_unformatted(capsys):
     show(("id", "pid", "text"), [(1_234_567, 7_654_321, "[red]x[/red]")], Format.TABLE)
     told = capsys.readouterr().out
     assert "1,234,567" in told
@@ -158,7 +158,7 @@ def test_numbers_of_a_users_table_and_pids_are_shown_as_they_are(capsys):
 
 
 @pytest.mark.parametrize("number", [*HINTS, errno.EBUSY])
-def test_what_the_system_refuses_is_said_with_its_path_and_what_to_do(number, capsys):
+def test_os_errors_are_reported_with_path_and_remedy(number, capsys):
     @verb
     def fails():
         raise OSError(number, os.strerror(number), "/some/path")

@@ -23,7 +23,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
-def test_a_default_and_a_bound_may_lie_before_the_years_of_python(kind):
+def test_default_and_bound_may_precede_python_years(kind):
     zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     text = "0000-06-01 00:00:00Z" if zoned else "0000-06-01"
     expected = pa.array([text]).cast(kind)[0]
@@ -32,7 +32,7 @@ def test_a_default_and_a_bound_may_lie_before_the_years_of_python(kind):
     assert end.equals(expected)
 
 
-def test_a_listing_has_far_times_and_columns_of_one_name(monkeypatch, capsys):
+def test_listing_shows_far_times_and_duplicate_column_names(monkeypatch, capsys):
     moment = pa.array([2**62], pa.timestamp("us"))
     days = pa.array([2**31 - 1], pa.int32()).cast(pa.date32())
     rows = pa.Table.from_arrays([moment, days, moment], names=["a", "b", "a"])

@@ -6,7 +6,7 @@ from tests.sim.world.loop import run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
 
 
-def test_tries_end_before_the_deadline_and_what_a_server_asks_for_is_waited():
+def test_attempts_end_before_deadline_and_requested_delay_is_observed():
     async def main(loop):
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         attempts = Attempts(env, 1000)

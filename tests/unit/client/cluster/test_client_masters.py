@@ -68,7 +68,7 @@ def ask(answer, *, given=(A, B, C), timeout_ms=2_000):
 LISTED = pb.ListTablesResponse()
 
 
-def test_a_hint_is_followed_at_once():
+def test_leader_hint_is_followed_immediately():
     script, _masters, time, answer = ask(
         lambda address, n: LISTED if address == C else NotLeader("no", {"address": C})
     )
@@ -77,7 +77,7 @@ def test_a_hint_is_followed_at_once():
     assert time.now_us < 10_000, "no pause on the way"
 
 
-def test_a_hint_finds_a_master_that_was_not_given():
+def test_leader_hint_leads_to_unlisted_master():
     _script, masters, _, _ = ask(
         lambda address, n: LISTED if address == C else NotLeader("no", {"address": C}), given=(A,)
     )
@@ -85,7 +85,7 @@ def test_a_hint_finds_a_master_that_was_not_given():
 
 
 @pytest.mark.row("S0.29")
-def test_a_call_goes_on_through_a_failover_until_some_master_leads():
+def test_call_is_retried_through_failover_until_a_master_leads():
     def answer(address, number):
         if number < 12:  # the leader died, the others do not know of another yet
             return Unavailable("connection refused") if address == A else NotLeader("no leader")
@@ -97,7 +97,7 @@ def test_a_call_goes_on_through_a_failover_until_some_master_leads():
 
 
 @pytest.mark.row("S0.29")
-def test_when_all_are_down_the_error_names_each_and_comes_at_the_deadline():
+def test_error_names_all_unreachable_masters_at_deadline():
     with pytest.raises(TimedOut) as raised:
         ask(lambda address, n: Unavailable(f"{address} refused"), timeout_ms=1_500)
     text = str(raised.value)
@@ -106,7 +106,7 @@ def test_when_all_are_down_the_error_names_each_and_comes_at_the_deadline():
     assert "nyala status" in text
 
 
-def test_two_masters_that_point_at_each_other_do_not_spin():
+def test_mutual_leader_hints_do_not_loop():
     def answer(address, number):
         return NotLeader("no", {"address": B if address == A else A})
 
@@ -120,7 +120,7 @@ def test_two_masters_that_point_at_each_other_do_not_spin():
     assert len(script.asked) < 40 + MAX_HOPS, "pauses lie between the rounds"
 
 
-def test_an_unknown_outcome_is_asked_again_and_a_refusal_is_not():
+def test_unknown_outcome_is_retried_and_refusal_is_not():
     script, *_ = ask(lambda a, n: OutcomeUnknown("lost leadership") if n < 3 else LISTED)
     assert len(script.asked) == 3
     with pytest.raises(NotFound):
@@ -128,10 +128,10 @@ def test_an_unknown_outcome_is_asked_again_and_a_refusal_is_not():
 
 
 @pytest.mark.parametrize("text", ["", " , ", "localhost", "host:port", "host:99999", "a:1:2"])
-def test_addresses_that_are_none_are_refused_with_the_form_expected(text):
+def test_invalid_addresses_are_refused_with_expected_form(text):
     with pytest.raises(InvalidArgument, match=r"host:|NYALA_MASTERS|ambiguous"):
         parse_addresses(text)
 
 
-def test_addresses_are_taken_as_text_or_list_once_each():
+def test_addresses_are_accepted_as_text_or_list_without_duplicates():
     assert parse_addresses(f"{A}, {B},{A}") == [A, B] == parse_addresses([A, B])

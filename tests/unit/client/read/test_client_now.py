@@ -68,28 +68,28 @@ class Cluster:
         return self.run(lambda core: core.now())
 
 
-def test_now_is_the_largest_time_when_all_answer_and_are_near_each_other():
+def test_snapshot_time_is_largest_time_when_all_answer_within_bound():
     assert Cluster({"a": at(0), "b": at(0.4), "c": at(0.2)}).now() == at(0.4)
 
 
 @pytest.mark.parametrize("dead", [(), ("a",)])
-def test_now_is_no_lower_than_a_write_that_a_silent_server_alone_has_acknowledged(dead):
+def test_snapshot_time_is_not_below_write_acknowledged_by_silent_server(dead):
     cluster = Cluster({"a": None, "b": at(0), "c": at(0)}, groups=[["a"]], dead=dead)
     with pytest.raises(Unavailable, match=r"silent: a\."):
         cluster.now()
 
 
-def test_now_goes_on_with_a_silent_server_that_every_tablet_can_do_without():
+def test_snapshot_time_ignores_silent_server_not_needed_for_majorities():
     cluster = Cluster({"a": None, "b": at(0.1), "c": at(0.3)}, groups=[["a", "b", "c"], ["b"]])
     assert cluster.now() == at(0.3), "whichever of them has acknowledged"
 
 
-def test_now_is_not_moved_by_one_wrong_clock():
+def test_snapshot_time_ignores_one_wrong_clock():
     times = {"a": at(0), "b": at(0.5), "c": at(800_000_000), "d": at(0.7)}
     assert Cluster(times, groups=[["a", "b", "c"], ["d"]]).now() == at(0.7)
 
 
-def test_now_needs_a_tablet_server():
+def test_snapshot_time_requires_a_tablet_server():
     with pytest.raises(Unavailable, match="no live tablet servers"):
         Cluster({}).now()
 
@@ -104,7 +104,7 @@ def test_now_needs_a_tablet_server():
         ((0, 9, None), 9),
     ],
 )
-def test_a_snapshot_is_at_the_time_that_a_majority_of_each_tablet_has_passed(times, expected):
+def test_snapshot_time_is_passed_by_majority_of_each_tablet(times, expected):
     told = {a: None if t is None else at(t) for a, t in zip("abc", times, strict=True)}
 
     async def ask(core):

@@ -16,7 +16,7 @@ from tests.unit.client.support.holds import SECOND, story
 @story
 @pytest.mark.row("A7")
 @pytest.mark.row("A16")
-async def test_history_beyond_its_age_goes_and_reading_below_the_horizon_says_so(s):
+async def test_expired_history_is_removed_and_read_below_horizon_fails(s):
     first = await s.overwrite()
     assert await s.read(first) == [1]
     await s.settle()
@@ -31,7 +31,7 @@ async def test_history_beyond_its_age_goes_and_reading_below_the_horizon_says_so
 
 @story
 @pytest.mark.row("A16")
-async def test_what_is_held_stays_through_a_new_leader_and_goes_once_released(s):
+async def test_held_history_survives_leader_change_and_is_removed_after_release(s):
     first = await s.write(1)
     holding = await s.on(s.core.hold, s.table, first, 600_000)
     await s.overwrite()
@@ -51,7 +51,7 @@ async def test_what_is_held_stays_through_a_new_leader_and_goes_once_released(s)
 
 
 @story
-async def test_a_restarted_server_is_told_again_before_it_lets_history_go(s):
+async def test_hold_is_renewed_at_restarted_server_before_collection(s):
     first = await s.write(1)
     await s.on(s.core.hold, s.table, first, 600_000)
     await s.overwrite()
@@ -65,7 +65,7 @@ async def test_a_restarted_server_is_told_again_before_it_lets_history_go(s):
 
 
 @story
-async def test_a_hold_ends_by_itself_when_its_time_to_live_is_over(s):
+async def test_hold_expires_after_its_time_to_live(s):
     first = await s.write(1)
     holding = await s.on(s.core.hold, s.table, first, 12_000)
     await s.overwrite()
@@ -78,7 +78,7 @@ async def test_a_hold_ends_by_itself_when_its_time_to_live_is_over(s):
 
 
 @story
-async def test_a_hold_that_no_majority_keeps_is_no_hold(s):
+async def test_hold_without_majority_is_refused(s):
     first = await s.write(1)
     for process in s.cluster.tservers[:2]:
         process.kill()
@@ -87,7 +87,7 @@ async def test_a_hold_that_no_majority_keeps_is_no_hold(s):
     await s.loop.delay(70 * SECOND)
 
 
-def test_a_time_to_live_is_a_number_of_seconds():
+def test_hold_time_to_live_must_be_a_number_of_seconds():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
     table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
     for wrong in (0, -1, True, 1e9, float("nan")):

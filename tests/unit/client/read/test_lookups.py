@@ -103,7 +103,7 @@ def story(fn):
 
 
 @story
-async def test_rows_come_in_the_order_of_their_keys_and_absent_ones_are_none(s):
+async def test_lookup_returns_rows_in_key_order_and_none_for_absent_keys(s):
     assert await s.get(3) == [{"k": 3, "v": 30}]
     assert await s.get(7, 99, 0, 7) == [
         {"k": 7, "v": 70},
@@ -118,7 +118,7 @@ async def test_rows_come_in_the_order_of_their_keys_and_absent_ones_are_none(s):
 
 
 @story
-async def test_callers_who_meet_share_a_message_to_each_server(s):
+async def test_concurrent_lookups_share_a_request_per_server(s):
     await s.get(*range(20))  # the streams are open
     s.sent.clear()
 
@@ -132,7 +132,7 @@ async def test_callers_who_meet_share_a_message_to_each_server(s):
 
 
 @story
-async def test_a_new_leader_is_found_and_the_stream_to_it_used_from_then_on(s):
+async def test_lookup_finds_new_leader_and_uses_its_stream(s):
     await s.get(3)
     for _ in range(3):
         leader = s.cluster.leader_of(s.table.tablets[0].id)
@@ -148,7 +148,7 @@ async def test_a_new_leader_is_found_and_the_stream_to_it_used_from_then_on(s):
 
 
 @story
-async def test_a_silent_server_costs_a_moment_and_not_the_answer(s):
+async def test_lookup_with_silent_server_is_delayed_but_answered(s):
     await s.get(*range(20))
     leader = s.cluster.leader_of(s.table.tablets[0].id)
     leader.pause()
@@ -158,7 +158,7 @@ async def test_a_silent_server_costs_a_moment_and_not_the_answer(s):
 
 @pytest.mark.row("A7")
 @story
-async def test_an_acknowledged_write_is_seen_whoever_leads(s):
+async def test_lookup_returns_acknowledged_write_after_leader_change(s):
     for value in range(1, 12):
         await s.write(k1=value)
         if value % 4 == 0:
@@ -173,7 +173,7 @@ async def test_an_acknowledged_write_is_seen_whoever_leads(s):
 
 @pytest.mark.row("A7")
 @story
-async def test_a_leader_that_is_cut_off_answers_no_look_up(s):
+async def test_partitioned_leader_answers_no_lookup(s):
     tablet = s.table.tablets[0]
     key = next(k for k in range(20) if s.tablet_of(k) == 0)
     old = s.cluster.leader_of(tablet.id)
@@ -188,7 +188,7 @@ async def test_a_leader_that_is_cut_off_answers_no_look_up(s):
 
 
 @story
-async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
+async def test_lookup_error_of_one_server_fails_only_its_keys(s):
     tablet = s.table.tablets[0]
     good = encoded(1)
 
@@ -215,7 +215,7 @@ async def test_what_a_server_cannot_read_is_an_error_of_that_part_alone(s):
 
 
 @story
-async def test_callers_are_told_when_the_client_ends(s):
+async def test_pending_lookups_fail_when_client_closes(s):
     rpc, hears = s.core.env.rpc, []
     asking = rpc.asking
 

@@ -71,17 +71,17 @@ def times(work: Callable[[ReadPlan], Awaitable[object]], refusals: int, **spec: 
 
 
 @pytest.mark.parametrize("way", [ReadPlan.collect, ReadPlan.verified])
-def test_a_time_that_nobody_was_told_is_taken_anew_with_the_ranges(way):
+def test_snapshot_time_unused_by_reads_is_renewed_with_partitioning(way):
     """A write to a range that was added since is acknowledged before this read begins to succeed."""
     assert times(way, 2) == [101, 102, 103]
 
 
 @pytest.mark.parametrize("way", [ReadPlan.collect, ReadPlan.verified])
-def test_a_time_that_was_asked_for_is_kept(way):
+def test_requested_snapshot_time_is_kept(way):
     assert times(way, 2, at=55) == [55, 55, 55]
 
 
-def test_a_time_that_rows_were_read_at_is_kept():
+def test_snapshot_time_already_used_by_reads_is_kept():
     async def twice(plan: ReadPlan) -> None:
         await plan.collect()
         plan.tokens = None  # the ranges were looked up again for another run

@@ -29,13 +29,13 @@ def table() -> Table:
     return Table(None, opened)  # type: ignore[arg-type]
 
 
-def test_time_zero_is_a_time_and_not_now():
+def test_timestamp_zero_is_distinct_from_latest():
     assert scan_spec(SCHEMA, None, None, 0, None, False, "snapshot", None).at == 1
     assert changes_spec(SCHEMA, 0, 0, True, None, None).at == 1
     assert scan_spec(SCHEMA, None, None, None, None, False, "snapshot", None).at == 0
 
 
-def test_in_a_change_feed_only_keys_are_never_null():
+def test_change_feed_columns_except_keys_are_nullable():
     feed = table().changes(since=0).schema
     assert {f.name: f.nullable for f in feed} == {
         "k": False, "v": True, "_op": False, "_timestamp": False,
@@ -63,7 +63,7 @@ class Masters:
         raise AssertionError("nothing is asked here")
 
 
-def test_two_processes_of_one_client_id_define_for_themselves():
+def test_processes_with_equal_client_id_issue_separate_ddl_requests():
     async def drop(masters: Masters) -> None:
         env = system_env(masters)
         core = ClientCore(env, ["m:1"], ClientOptions(client_id=b"i" * 16, keep_results=True))
@@ -77,7 +77,7 @@ def test_two_processes_of_one_client_id_define_for_themselves():
     assert first.client != second.client
 
 
-def test_without_any_live_tablet_server_there_is_no_time_to_tell():
+def test_snapshot_time_without_live_tablet_server_is_an_error():
     async def story() -> int:
         env = system_env(Masters())
         try:
@@ -89,7 +89,7 @@ def test_without_any_live_tablet_server_there_is_no_time_to_tell():
         asyncio.run(story())
 
 
-def test_a_stream_that_grpc_calls_removed_was_a_connection():
+def test_stream_removed_by_grpc_is_a_connection_error():
     removed = grpc.aio.AioRpcError(
         grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Stream removed"
     )

@@ -43,7 +43,7 @@ async def rest_of(s, scan):
 
 @story
 @pytest.mark.row("A5")
-async def test_a_scan_that_is_read_slowly_keeps_its_snapshot_while_the_history_goes(s):
+async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s):
     await upsert(s, 1)
     token, scan, rows = await started(s)
     for value in (2, 3):
@@ -61,7 +61,7 @@ async def test_a_scan_that_is_read_slowly_keeps_its_snapshot_while_the_history_g
 
 @story
 @pytest.mark.row("A5")
-async def test_a_server_that_falls_silent_in_mid_scan_is_given_up_for_another(s):
+async def test_server_silent_during_scan_is_replaced_by_another(s):
     await upsert(s, 1)
     _, scan, rows = await started(s, ordered=True)
     s.cluster.leader_of(s.group).pause()
@@ -73,7 +73,7 @@ async def test_a_server_that_falls_silent_in_mid_scan_is_given_up_for_another(s)
 
 @story
 @pytest.mark.row("A7")
-async def test_a_client_reads_all_that_it_wrote_or_saw(s):
+async def test_read_your_writes_includes_all_writes_and_observed_times(s):
     spec = scan_spec(s.table.schema, None, None, None, None, False, "read_your_writes", None)
 
     async def read():

@@ -75,7 +75,7 @@ def story(fn):
 
 @pytest.mark.row("A6")
 @story
-async def test_pieces_of_tablets_are_all_rows_once_at_one_snapshot_whoever_runs_them(s):
+async def test_splits_return_all_rows_once_at_one_snapshot_in_any_process(s):
     size = 200 * ROW_BYTES
     pieces = await s.split(size, ordered=True)
     assert ROWS / 200 * 0.8 < len(pieces) < ROWS / 200 * 1.2
@@ -97,7 +97,7 @@ async def test_pieces_of_tablets_are_all_rows_once_at_one_snapshot_whoever_runs_
 
 @pytest.mark.row("A6")
 @story
-async def test_a_piece_names_the_servers_that_have_it_the_leader_first(s):
+async def test_split_names_its_servers_with_leader_first(s):
     pieces = await s.split(200 * ROW_BYTES)
     everybody = {t.address for t in s.cluster.tservers}
     for token in map(ScanToken, pieces):
@@ -108,7 +108,7 @@ async def test_a_piece_names_the_servers_that_have_it_the_leader_first(s):
 
 
 @story
-async def test_any_replica_says_where_to_cut(s):
+async def test_split_points_are_available_from_any_replica(s):
     leader = s.cluster.leader_of(s.table.tablets[0].id)
     before = await s.split(200 * ROW_BYTES, at=1 << 62)
     leader.kill()
@@ -118,14 +118,14 @@ async def test_any_replica_says_where_to_cut(s):
 
 
 @story
-async def test_what_cannot_be_cut_is_refused_by_servers(s):
+async def test_unsplittable_scan_is_refused_by_server(s):
     with pytest.raises(InvalidArgument, match="at most 4096: ask for pieces of"):
         await s.split(1)
     with pytest.raises(InvalidArgument, match="only scans can be split"):
         await s.split(1000, changes=True, at=1 << 40)
 
 
-def test_what_cannot_be_cut_is_refused_before_anything_is_asked():
+def test_unsplittable_scan_is_refused_by_client_without_request():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
     table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
     for wrong in (0, -1, 1.5, True, "64M", 1 << 63):

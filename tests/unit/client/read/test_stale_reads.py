@@ -75,7 +75,7 @@ def story(fn):
 
 
 @story
-async def test_a_follower_serves_what_is_young_enough_and_says_how_old_it_is(s):
+async def test_follower_serves_read_within_staleness_bound_and_reports_age(s):
     await s.write(1)
     await s.loop.delay(500_000)
     values, header = await s.stale(5_000)
@@ -85,7 +85,7 @@ async def test_a_follower_serves_what_is_young_enough_and_says_how_old_it_is(s):
 
 
 @story
-async def test_where_followers_are_too_old_the_leader_serves(s):
+async def test_leader_serves_stale_read_when_followers_exceed_bound(s):
     await s.write(1)
     await s.loop.delay(10_000_000)
     await s.write(2)
@@ -99,7 +99,7 @@ async def test_where_followers_are_too_old_the_leader_serves(s):
 
 
 @story
-async def test_an_answer_is_never_older_than_it_says(s):
+async def test_stale_read_is_not_older_than_reported(s):
     stamps: dict[int, int] = {}
     for value in range(1, 30):
         stamps[value] = (await s.write(value)) >> 12
@@ -114,7 +114,7 @@ async def test_an_answer_is_never_older_than_it_says(s):
 
 
 @story
-async def test_stale_reads_go_on_without_a_leader(s):
+async def test_stale_reads_continue_without_leader(s):
     await s.write(1)
     await s.loop.delay(500_000)
     leader = s.cluster.leader_of(s.table.tablets[0].id)
@@ -127,7 +127,7 @@ async def test_stale_reads_go_on_without_a_leader(s):
     leader.resume()
 
 
-def test_an_age_is_a_number_of_milliseconds():
+def test_staleness_bound_must_be_a_number_of_milliseconds():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
     table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
     for wrong in (-1, 1.5, True, 1 << 63, "1s"):

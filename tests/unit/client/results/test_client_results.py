@@ -24,7 +24,7 @@ def batch(rows):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_merged_streams_are_one_sorted_stream(seed):
+def test_ordered_merge_returns_one_sorted_stream(seed):
     """Against the naive twin: put all together and sort. Empty batches and streams are among them."""
     rng = random.Random(seed)
     everything, streams = [], []
@@ -43,7 +43,7 @@ def test_merged_streams_are_one_sorted_stream(seed):
     assert sorted((r["a"], r["n"], r["v"]) for r in merged) == sorted(everything)
 
 
-def test_merging_holds_no_more_than_it_has_to():
+def test_ordered_merge_memory_is_bounded():
     """Rows go out as soon as every stream has said that nothing smaller will come."""
     taken = []
 
@@ -57,7 +57,7 @@ def test_merging_holds_no_more_than_it_has_to():
     assert taken == [("x", 0), ("y", 50)]
 
 
-def test_a_key_is_ordered_by_its_encoding():
+def test_ordered_merge_uses_encoded_key_order():
     assert last_key(SCHEMA, batch([("a", -1, 0)])) < last_key(SCHEMA, batch([("a", 0, 0)]))
     assert last_key(SCHEMA, batch([("a", 9, 0)])) < last_key(SCHEMA, batch([("a\0", -9, 0)]))
     table = pa.Table.from_batches([batch([("b", 1, 1), ("a", 2, 2), ("a", -2, 3)])])
@@ -74,7 +74,7 @@ def test_row_errors_are_a_table_and_can_be_raised():
     assert found.schema.names == ["row", "code", "message"]
 
 
-def test_a_write_without_errors_is_handed_on():
+def test_result_without_row_errors_is_returned_by_raise_for_errors():
     result = WriteResult(5, errors_table([]), 17)
     assert result.raise_for_errors() is result
     assert result.errors.schema == errors_table([(1, "a", "b")]).schema

@@ -43,7 +43,7 @@ TABLES = st.lists(
     st.dictionaries(st.sampled_from(["errors", "more"]), TABLES | st.integers() | st.text()),
     st.sampled_from(WAYS),
 )
-def test_every_error_arrives_with_all_that_it_has(kind, message, details, more, way):
+def test_pickled_errors_keep_all_fields(kind, message, details, more, way):
     error = kind(message, details)
     for name, value in more.items():
         setattr(error, name, value)
@@ -54,7 +54,7 @@ def test_every_error_arrives_with_all_that_it_has(kind, message, details, more, 
     assert found.details is not error.details or way is copy.copy
 
 
-def test_the_errors_meant_here_are_the_whole_tree():
+def test_pickled_error_cases_cover_all_error_classes():
     assert RowErrors in OURS
     assert len(OURS) > 20
 
@@ -68,7 +68,7 @@ def test_row_errors_keep_their_table(way: Any):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_scan_token_is_the_same_token_wherever_it_arrives(way: Any):
+def test_pickled_scan_token_is_equal(way: Any):
     message = pb.ScanToken(tablet_id="t", masters=["m:1"], at=7, replicas=["a:1", "b:1"])
     connection: Any = threading.Lock()  # of a client: it stays in its process
     found = way(ScanToken(message, connection))

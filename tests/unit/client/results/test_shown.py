@@ -27,26 +27,26 @@ MADE = from_arrow(pa.schema(FIELDS), ["k"])
 OPENED = OpenTable(TableId("i"), "t", MADE, PartitionSchema(), 3, {})
 
 
-def test_a_table_shows_its_columns_and_which_are_the_key():
+def test_table_repr_shows_columns_and_key():
     lines = repr(Table(NOBODY, OPENED)).splitlines()
     assert lines[:3] == ["<nyala.Table 't', 0 tablets>", "  k: int64 key", "  c0: string"]
     assert lines[-1] == "  ..."
     assert len(lines) == 22
 
 
-def test_a_scan_says_that_nothing_is_read_yet():
+def test_scan_repr_states_that_nothing_was_read():
     shown = repr(Scan(NOBODY, OPENED, ReadSpec(columns=("k", "c0"))))
     assert shown.startswith("<nyala.Scan of 't': k, c0; nothing is read before to_arrow()")
 
 
-def test_a_write_whose_rows_had_no_effect_says_so():
+def test_write_result_repr_states_rows_without_effect():
     assert repr(WriteResult(2, errors_table([]), 7)) == "<nyala.WriteResult: 2 rows, at 7>"
     shown = repr(WriteResult(1, errors_table([(3, "null_key", "a key column is null")]), 7))
     assert "1 rows, and 1 WITHOUT EFFECT: row 3: a key column is null" in shown
     assert "raise_for_errors()" in shown
 
 
-def test_a_client_shows_its_masters():
+def test_client_repr_shows_masters():
     class Masters:
         known = ("a:1", "b:2")
 
@@ -80,7 +80,7 @@ def test_a_client_shows_its_masters():
         (lambda: run_sql("select nope", NOBODY), "nope", "mend the query"),
     ],
 )
-def test_a_slip_is_told_with_what_to_do(slip, says, then):
+def test_misuse_error_states_a_remedy(slip, says, then):
     with pytest.raises(InvalidArgument) as told:
         slip()
     assert says in told.value.message

@@ -63,7 +63,7 @@ PUSHED = [
 
 
 @pytest.mark.parametrize(("query", "columns", "keys"), PUSHED, ids=[p[0] for p in PUSHED])
-def test_only_columns_and_rows_that_count_are_fetched(tables, query, columns, keys):
+def test_sql_fetches_only_needed_columns_and_rows(tables, query, columns, keys):
     answer = run_sql(query, tables)
     (asked,) = tables.asked
     assert sorted(asked.columns) == sorted(columns)
@@ -127,17 +127,17 @@ ANY = [
 
 
 @pytest.mark.parametrize("query", ANY, ids=[q[:70] for q in ANY])
-def test_ordinary_queries_answer_as_duckdb_does(tables, query):
+def test_sql_queries_equal_duckdb_results(tables, query):
     assert run_sql(query, tables).to_pylist() == plainly(tables, query).to_pylist()
 
 
-def test_all_tables_of_a_query_are_read_at_one_time(tables):
+def test_sql_query_reads_all_tables_at_one_time(tables):
     run_sql("select * from t join U using (k), (select max(k) from odd)", tables)
     assert len(tables.asked) == 3
     assert {a.at for a in tables.asked} == {77}
 
 
-def test_a_query_that_scans_a_table_at_every_step_fetches_it_once(tables):
+def test_sql_query_fetches_repeatedly_scanned_table_once(tables):
     steps = "with recursive r as (select 1 n union all select n + 1 from r join t on t.k = r.n where n < 20)"
     assert run_sql(f"{steps} select max(n) m from r", tables).to_pylist() == [{"m": 20}]
     assert len(tables.asked) == 1
@@ -188,7 +188,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("query", REFUSED)
-def test_what_changes_something_or_reads_files_is_refused(tables, query):
+def test_sql_statements_with_side_effects_or_file_access_are_refused(tables, query):
     with pytest.raises(InvalidArgument, match="takes one query that reads tables"):
         run_sql(query, tables)
     assert not tables.asked
@@ -205,7 +205,7 @@ PIVOTS = [
 
 
 @pytest.mark.parametrize("query", PIVOTS)
-def test_a_pivot_without_its_values_is_refused_with_what_to_do(tables, query):
+def test_pivot_without_values_is_refused_with_remedy(tables, query):
     with pytest.raises(
         InvalidArgument, match=r"PIVOT without its values .* list them: pivot t on c"
     ):
@@ -216,7 +216,7 @@ def test_a_pivot_without_its_values_is_refused_with_what_to_do(tables, query):
 @pytest.mark.parametrize(
     "query", ["", "selec 1", "select k frm t", "select nope from t", "select $1"]
 )
-def test_a_wrong_query_is_refused_in_duckdbs_words(tables, query):
+def test_invalid_query_is_refused_with_duckdb_message(tables, query):
     with pytest.raises(InvalidArgument, match=r"SQL: |takes one query"):
         run_sql(query, tables)
 
@@ -224,20 +224,20 @@ def test_a_wrong_query_is_refused_in_duckdbs_words(tables, query):
 @pytest.mark.parametrize(
     "query", ["select * from '/etc/passwd'", "select * from nothing join t using (k)"]
 )
-def test_tables_that_are_not_there_are_named(tables, query):
+def test_missing_tables_are_named(tables, query):
     with pytest.raises(NotFound, match="no table '"):
         run_sql(query, tables)
     with pytest.raises(NotFound, match="no schema 'information_schema'"):
         run_sql("select * from information_schema.tables", tables)
 
 
-def test_a_table_made_since_the_names_were_listed_is_found(tables):
+def test_table_created_after_listing_is_found(tables):
     listed = ["U"]
     tables.names = lambda: listed
     assert run_sql("select count(*) n from t", tables).to_pylist() == [{"n": 50}]
 
 
-def test_what_goes_wrong_with_a_read_is_raised_as_it_is(tables):
+def test_sql_read_errors_are_raised_unchanged(tables):
     tables.broken = Unavailable("no leader")
     with pytest.raises(Unavailable, match="no leader"):
         run_sql("select sum(k) from t where k > 3", tables)

@@ -76,7 +76,7 @@ def write(sink, batch, table=None, **more):
     return asyncio.run(story())
 
 
-def test_every_row_goes_once_in_its_order_and_tablets_side_by_side():
+def test_bulk_write_sends_every_row_once_in_order_with_tablets_in_parallel():
     sink = Sink()
     rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys come again and again
     written = write(sink, rows)
@@ -92,7 +92,7 @@ def test_every_row_goes_once_in_its_order_and_tablets_side_by_side():
 
 
 @pytest.mark.row("A3")
-def test_row_errors_name_the_rows_of_the_whole_write():
+def test_bulk_row_errors_have_positions_in_whole_write():
     keys = list(range(1_000))
     batch = pa.record_batch(
         [pa.array([None if k in (3, 700) else k for k in keys]), pa.array(keys)], names=["k", "v"]
@@ -104,7 +104,7 @@ def test_row_errors_name_the_rows_of_the_whole_write():
     assert written.rows == 997
 
 
-def test_a_row_outside_every_range_is_told_and_the_others_go():
+def test_row_outside_all_ranges_is_reported_and_others_are_sent():
     cut = PartitionSchema(
         hash=HASHED.hash,
         range_column_ids=SCHEMA.key_ids,
@@ -117,7 +117,7 @@ def test_a_row_outside_every_range_is_told_and_the_others_go():
     assert written.rows == 2
 
 
-def test_nothing_is_sent_when_a_row_of_all_or_nothing_can_go_nowhere():
+def test_all_or_nothing_write_with_unroutable_row_sends_nothing():
     sink = Sink()
     batch = pa.record_batch(
         [pa.array([*range(999), None]), pa.array(range(1_000))], names=["k", "v"]
@@ -127,7 +127,7 @@ def test_nothing_is_sent_when_a_row_of_all_or_nothing_can_go_nowhere():
     assert not sink.got
 
 
-def test_after_a_failure_the_same_tablet_gets_nothing_more_and_no_new_window_begins():
+def test_failed_tablet_gets_no_more_batches_and_no_window_starts():
     sink = Sink(fail_at=40, error=Unavailable("gone"))
     with pytest.raises(PartlyWritten) as partly:
         write(sink, numbered(np.arange(20_000)))

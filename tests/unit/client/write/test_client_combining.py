@@ -95,14 +95,14 @@ def simulated(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
 
 
 @simulated
-async def test_a_free_line_waits_for_nobody(bench):
+async def test_idle_queue_sends_immediately(bench):
     bench.call(table(), rows(1))
     await bench.settle()
     assert bench.server.sent() == [[1]]
 
 
 @simulated
-async def test_callers_of_one_turn_share_a_request_in_their_order(bench):
+async def test_callers_of_one_loop_iteration_share_a_request_in_order(bench):
     for key in (3, 1, 2):
         bench.call(table(), rows(key))
     await bench.settle()
@@ -110,7 +110,7 @@ async def test_callers_of_one_turn_share_a_request_in_their_order(bench):
 
 
 @simulated
-async def test_while_a_line_is_taken_callers_wait_and_go_together(bench):
+async def test_callers_wait_while_queue_is_busy_and_are_sent_together(bench):
     for key in range(IN_FLIGHT + 3):
         bench.call(table(), rows(key))
         await bench.settle()
@@ -122,7 +122,7 @@ async def test_while_a_line_is_taken_callers_wait_and_go_together(bench):
 
 
 @simulated
-async def test_a_second_request_waits_for_as_many_callers_as_travel_in_the_first(bench):
+async def test_second_request_waits_for_as_many_callers_as_the_first(bench):
     for key in (1, 2, 3):
         bench.call(table(), rows(key))
     await bench.settle()
@@ -157,7 +157,7 @@ async def test_each_caller_gets_its_own_row_errors(bench):
 
 
 @simulated
-async def test_other_ops_columns_and_tablets_are_not_mixed(bench):
+async def test_different_ops_columns_and_tablets_are_not_combined(bench):
     where = table()
     bench.call(where, rows(1))
     bench.call(where, rows(2), op=pb.DELETE)
@@ -179,7 +179,7 @@ async def test_another_schema_version_is_another_request(bench):
 
 
 @simulated
-async def test_rows_go_to_their_own_tablets_and_a_call_for_several_goes_alone(bench):
+async def test_rows_are_routed_to_their_tablets_and_multi_tablet_call_is_not_combined(bench):
     where = table(buckets=4)
     for key in range(40):
         bench.call(where, rows(key))
@@ -192,7 +192,7 @@ async def test_rows_go_to_their_own_tablets_and_a_call_for_several_goes_alone(be
 
 
 @simulated
-async def test_a_null_key_goes_alone(bench):
+async def test_null_key_is_not_combined(bench):
     bench.call(table(), rows(1))
     bench.call(table(), rows(None))
     await bench.settle()
@@ -201,7 +201,7 @@ async def test_a_null_key_goes_alone(bench):
 
 
 @simulated
-async def test_a_refused_request_fails_only_the_caller_to_blame(bench):
+async def test_refused_combined_request_fails_only_the_responsible_caller(bench):
     calls = [bench.call(table(), rows(key)) for key in (1, 2, 3)]
     await bench.settle()
     bench.server.refuse(0, InvalidArgument("one of them"))
@@ -217,7 +217,7 @@ async def test_a_refused_request_fails_only_the_caller_to_blame(bench):
 
 
 @simulated
-async def test_an_unknown_outcome_is_everybodys_and_nothing_is_sent_again(bench):
+async def test_unknown_outcome_is_raised_to_all_callers_without_resend(bench):
     calls = [bench.call(table(), rows(key)) for key in (1, 2)]
     await bench.settle()
     bench.server.refuse(0, OutcomeUnknown("?"))
@@ -229,7 +229,7 @@ async def test_an_unknown_outcome_is_everybodys_and_nothing_is_sent_again(bench)
 
 
 @simulated
-async def test_a_caller_that_gave_up_in_line_is_not_sent(bench):
+async def test_cancelled_waiting_caller_is_not_sent(bench):
     calls = []
     for key in range(IN_FLIGHT + 2):
         calls.append(bench.call(table(), rows(key)))
@@ -273,7 +273,7 @@ async def test_a_request_ends_at_the_first_deadline_of_its_callers(bench):
 
 
 @simulated
-async def test_callers_whose_deadlines_are_far_apart_do_not_share_a_request(bench):
+async def test_callers_with_distant_deadlines_do_not_share_a_request(bench):
     for _ in range(IN_FLIGHT):
         bench.call(table(), rows(0), timeout_ms=60_000)
         await bench.settle()
@@ -299,7 +299,7 @@ async def test_a_request_is_bounded_in_rows_and_bytes(bench):
 
 
 @simulated
-async def test_closing_tells_everybody(bench):
+async def test_close_fails_all_waiting_callers(bench):
     calls = []
     for key in range(IN_FLIGHT + 1):
         calls.append(bench.call(table(), rows(key)))

@@ -38,20 +38,20 @@ def deliver(*script: NyalaError | None) -> pb.WriteResult:
     return run(main)
 
 
-def test_a_try_whose_outcome_is_unknown_is_repeated():
+def test_attempt_with_unknown_outcome_is_repeated():
     assert deliver(OutcomeUnknown("?"), None).rows == 1
 
 
-def test_a_refusal_at_first_is_a_refusal():
+def test_refusal_of_first_attempt_is_final():
     with pytest.raises(SchemaMismatch):
         deliver(SchemaMismatch("no"))
 
 
-def test_a_refusal_after_a_try_of_unknown_outcome_is_no_promise():
+def test_refusal_after_unknown_outcome_leaves_outcome_unknown():
     with pytest.raises(OutcomeUnknown, match="earlier try"):
         deliver(OutcomeUnknown("?"), SchemaMismatch("no"))
 
 
-def test_an_expired_session_says_so_even_then():
+def test_expired_session_is_reported_after_unknown_outcome():
     with pytest.raises(SessionExpired):
         deliver(OutcomeUnknown("?"), SessionExpired("long ago"))

@@ -73,7 +73,7 @@ def deliver(
     return heard.since, error
 
 
-def test_what_was_sent_once_and_refused_is_sent_again_as_begun_after_that():
+def test_write_sent_once_and_refused_as_forgotten_is_sent_with_new_start_time():
     assert deliver(forgotten(100), None) == ([7, 101], None)
     assert deliver(Throttled("wait"), forgotten(100), forgotten(200), None) == (
         [7, 7, 101, 201],
@@ -81,14 +81,14 @@ def test_what_was_sent_once_and_refused_is_sent_again_as_begun_after_that():
     )
 
 
-def test_what_may_have_been_executed_before_is_not_sent_again():
+def test_possibly_executed_write_is_not_sent_again():
     sent, error = deliver(OutcomeUnknown("?"), forgotten(100))
     assert sent == [7, 7]
     assert isinstance(error, SessionExpired)
 
 
 @pytest.mark.parametrize("since", [0, 50])
-def test_what_another_process_may_have_sent_keeps_its_time(since):
+def test_writes_possibly_sent_by_another_process_keep_their_start_time(since):
     sent, error = deliver(forgotten(100), since=since)
     assert sent == [since]
     assert isinstance(error, SessionExpired)

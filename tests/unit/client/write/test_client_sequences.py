@@ -9,13 +9,13 @@ from nyala.common.ids import TabletId
 A, B = TabletId("a" * 32), TabletId("b" * 32)
 
 
-def test_each_tablet_counts_by_itself_from_one():
+def test_sequence_numbers_start_at_one_per_tablet():
     numbers = Sequences(keep_results=False)
     assert numbers.begin(A) == (1, 1)
     assert numbers.begin(B) == (1, 1)
 
 
-def test_the_first_outstanding_is_the_oldest_that_is_not_answered():
+def test_first_outstanding_is_oldest_unanswered_sequence():
     numbers = Sequences(keep_results=False)
     first, second = numbers.begin(A)[0], numbers.begin(A)[0]
     assert numbers.begin(A) == (3, first)
@@ -25,7 +25,7 @@ def test_the_first_outstanding_is_the_oldest_that_is_not_answered():
     assert numbers.begin(A) == (5, 3)
 
 
-def test_a_client_that_may_be_repeated_lets_no_result_go():
+def test_repeatable_client_acknowledges_no_result():
     numbers = Sequences(keep_results=True)
     for _ in range(3):
         numbers.end(A, numbers.begin(A)[0])
@@ -43,7 +43,7 @@ def use(numbers: Sequences, tablet: TabletId, times: int = 1) -> int:
     return number
 
 
-def test_a_tablet_that_was_not_used_for_long_goes_on_above_all_forgotten_numbers(
+def test_idle_tablet_continues_above_all_forgotten_sequences(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(sequencer, "TABLETS", 2)
@@ -60,7 +60,7 @@ def test_a_tablet_that_was_not_used_for_long_goes_on_above_all_forgotten_numbers
     assert use(numbers, first) == 10, "above all numbers that it had"
 
 
-def test_a_tablet_with_an_operation_under_way_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
+def test_tablet_with_pending_operation_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sequencer, "TABLETS", 1)
     numbers = Sequences(keep_results=False)
     assert numbers.begin(A) == (1, 1)
@@ -72,7 +72,7 @@ def test_a_tablet_with_an_operation_under_way_is_not_forgotten(monkeypatch: pyte
     assert numbers.begin(A) == (3, 2)
 
 
-def test_a_client_that_may_be_repeated_forgets_no_number(monkeypatch: pytest.MonkeyPatch):
+def test_repeatable_client_forgets_no_sequence(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sequencer, "TABLETS", 1)
     numbers = Sequences(keep_results=True)
     assert [use(numbers, tablet, 5) for tablet in TABLETS] == [5] * 4

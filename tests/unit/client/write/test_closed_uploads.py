@@ -59,7 +59,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> tuple[Connection, Requests]:
 
 
 @pytest.mark.parametrize("written", [0, 2])
-def test_a_stream_whose_client_is_closed_says_how_far_it_came(written, monkeypatch):
+def test_upload_reports_progress_when_client_is_closed(written, monkeypatch):
     client, requests = connection(monkeypatch)
 
     def source():
@@ -80,7 +80,7 @@ def test_a_stream_whose_client_is_closed_says_how_far_it_came(written, monkeypat
         client.upload(opened(), pb.UPSERT, source(), False)
 
 
-def test_a_stream_is_written_and_its_source_may_break(monkeypatch):
+def test_upload_of_stream_reports_failing_source(monkeypatch):
     client, requests = connection(monkeypatch)
     try:
         parts = (some(n, n + 10) for n in range(0, 5_000, 10))

@@ -69,19 +69,19 @@ def put_two(error: NyalaError) -> list[BaseException]:
     return asyncio.run(story())
 
 
-def test_an_oversized_batch_is_refused_and_its_neighbours_go_again():
+def test_oversized_batch_is_refused_and_others_are_resent():
     small, large = put_two(TooLarge("over", {"limit": "100000", "size": "800500"}))
     assert isinstance(large, TooLarge)
     assert isinstance(small, OutcomeUnknown)
 
 
 @pytest.mark.parametrize("error", [NyalaError("bug"), Throttled("full"), TimedOut("late")])
-def test_a_broken_stream_claims_nothing_about_its_batches(error):
+def test_broken_stream_gives_unknown_outcome_for_its_batches(error):
     assert all(isinstance(e, OutcomeUnknown) for e in put_two(error))
 
 
 @pytest.mark.parametrize("error", [Unavailable("gone"), InvalidArgument("no schema")])
-def test_a_stream_that_was_refused_tells_why(error):
+def test_refused_stream_reports_its_reason(error):
     assert all(e is error for e in put_two(error))
 
 
@@ -102,7 +102,7 @@ def with_streams(story: Any) -> Any:
     return asyncio.run(run())
 
 
-def test_a_new_stream_is_open_however_many_are_busy():
+def test_new_stream_opens_while_others_are_busy():
     async def story(streams: PutStreams) -> None:
         busy = [streams.get(f"h:{n}", SCHEMA) for n in range(1, 65)]
         puts = [asyncio.ensure_future(s.put(pb.WriteHeader(), SMALL, 60_000)) for s in busy]
@@ -116,7 +116,7 @@ def test_a_new_stream_is_open_however_many_are_busy():
     with_streams(story)
 
 
-def test_a_closed_stream_takes_no_more():
+def test_closed_stream_accepts_no_batches():
     async def story(streams: PutStreams) -> None:
         stream = streams.get("h:1", SCHEMA)
         stream.close()
@@ -126,12 +126,12 @@ def test_a_closed_stream_takes_no_more():
     with_streams(story)
 
 
-def test_an_unknown_outcome_is_told_before_a_failure_that_had_no_effect():
+def test_unknown_outcome_is_raised_before_failure_without_effect():
     results = [TimedOut("no effect"), OutcomeUnknown("perhaps"), InvalidArgument("refused")]
     assert isinstance(min(results, key=error_rank), OutcomeUnknown)
 
 
-def test_large_rows_side_by_side_are_cut_apart():
+def test_adjacent_large_rows_are_split():
     cells = [b"x"] * 9_000 + [b"x" * 100_000] * 100 + [b"x"] * 9_000
     batch = pa.record_batch([pa.array(cells, pa.binary())], names=["v"])
     pieces = cut_batch(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)
@@ -144,6 +144,6 @@ def _ends(pieces: list[tuple[int, pa.RecordBatch]]) -> list[int]:
     return [at + piece.num_rows for at, piece in pieces]
 
 
-def test_a_slice_of_a_large_table_is_not_cut_for_what_it_leaves_out():
+def test_small_slice_of_large_table_is_not_split():
     batch = pa.record_batch([pa.array(range(100_000))], names=["v"]).slice(5, 100)
     assert len(cut_batch(batch, BatchLimits(batch_rows=10_000, batch_bytes=1 << 20), 2 << 20)) == 1

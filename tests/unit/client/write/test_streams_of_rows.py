@@ -59,7 +59,7 @@ def table() -> tuple[Table, Any]:
     ],
     ids=["dicts", "tuple", "table", "batch", "pandas", "polars"],
 )
-def test_data_in_memory_go_as_one(data):
+def test_in_memory_data_is_sent_as_one_write(data):
     writes, connection = table()
     assert writes.upsert(data).rows == 5
     assert (connection.whole, connection.streamed) == ([5], [])
@@ -83,20 +83,20 @@ def some(start: int) -> pa.RecordBatch:
     ],
     ids=["reader", "batches", "list", "tables", "pandas", "polars", "lists"],
 )
-def test_a_stream_goes_piece_by_piece(data):
+def test_stream_is_sent_in_batches(data):
     writes, connection = table()
     assert writes.upsert(data()).rows == 5
     assert (connection.whole, connection.streamed) == ([], [2, 2, 1])
     assert connection.rows == ROWS
 
 
-def test_dicts_one_by_one_are_gathered():
+def test_single_dicts_are_collected_into_batches():
     writes, connection = table()
     assert writes.insert({"k": n, "v": 0} for n in range(2_500)).rows == 2_500
     assert connection.streamed == [1000, 1000, 500]
 
 
-def test_a_stream_is_read_no_further_than_it_is_written():
+def test_stream_is_read_only_as_fast_as_written():
     fetched = []
 
     def source():
@@ -119,7 +119,7 @@ def test_a_stream_is_read_no_further_than_it_is_written():
             writes.upsert(data)
 
 
-def test_deletes_of_a_stream_take_the_key_alone_and_mixed_rows_their_codes():
+def test_stream_deletes_send_keys_only_and_mixed_rows_send_op_codes():
     writes, connection = table()
     writes.delete(iter([some(0), some(2)]))
     assert connection.rows == [{"k": n} for n in range(4)]
@@ -147,14 +147,14 @@ def test_the_columns_of_an_arrow_stream_are_checked_before_its_first_row():
 @pytest.mark.parametrize(
     "data", [5, "text", {"k": 1}, {1, 2}, iter([1, 2]), iter(["k"]), [1], pd.Series([1, 2])]
 )
-def test_what_is_no_table_data_is_refused(data):
+def test_non_tabular_data_is_refused(data):
     writes, connection = table()
     with pytest.raises(InvalidArgument):
         writes.upsert(data)
     assert not connection.rows
 
 
-def test_partly_written_is_exported_where_users_look():
+def test_partly_written_error_is_exported():
     import nyala
 
     assert nyala.PartlyWritten is PartlyWritten

@@ -22,7 +22,7 @@ UNKNOWN = [OutcomeUnknown("?"), SessionExpired("long ago"), NyalaError("a bug")]
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("first", [True, False])
-def test_a_refusal_does_not_hide_that_another_outcome_is_unknown(unknown, first):
+def test_refusal_does_not_hide_unknown_outcome(unknown, first):
     """Of the requests of one window one is refused, another is not answered, whichever ends first."""
     seen: list[list[int]] = []
 
@@ -42,7 +42,7 @@ def test_a_refusal_does_not_hide_that_another_outcome_is_unknown(unknown, first)
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
-def test_a_write_that_may_have_had_an_effect_is_not_told_as_without_any(unknown, monkeypatch):
+def test_write_with_possible_effect_is_not_reported_as_without_effect(unknown, monkeypatch):
     """Its only request is not answered, after the next rows could not be grouped: no leader master told."""
     late = TimedOut("no leader master")
     group = Batcher.group
@@ -90,7 +90,7 @@ def test_row_errors_come_in_the_order_of_the_rows(monkeypatch):
     assert rows == sorted(rows)
 
 
-def test_the_first_failure_is_told_where_nothing_took_effect():
+def test_first_failure_is_raised_when_nothing_took_effect():
     failures = [Throttled("full"), TooLarge("too large")]
     coming = iter(failures)
 
@@ -104,7 +104,7 @@ def test_the_first_failure_is_told_where_nothing_took_effect():
     assert tablets.requests > 1
 
 
-def test_batches_with_other_columns_do_not_travel_together():
+def test_batches_with_different_columns_are_not_combined():
     async def work(upload, tablets, loop):
         for at in range(0, 400, 10):
             rows = some(at, at + 10)

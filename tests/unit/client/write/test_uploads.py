@@ -21,7 +21,7 @@ from nyala.common.errors import (
 from tests.unit.client.support.uploads import ROWS, TIMEOUT_MS, Tablets, all_of, some, story
 
 
-def test_a_load_may_take_longer_than_its_deadline_as_long_as_it_gets_on():
+def test_load_with_progress_may_exceed_deadline():
     async def work(upload, tablets, loop):
         return await all_of(upload, some(0, 10_000))
 
@@ -30,7 +30,7 @@ def test_a_load_may_take_longer_than_its_deadline_as_long_as_it_gets_on():
     assert tablets.requests * (TIMEOUT_MS - 100) > 40 * TIMEOUT_MS
 
 
-def test_a_load_that_does_not_get_on_ends_after_its_deadline():
+def test_load_without_progress_ends_at_deadline():
     async def work(upload, tablets, loop):
         with pytest.raises(TimedOut):
             await all_of(upload, some(0, 10_000))
@@ -41,7 +41,7 @@ def test_a_load_that_does_not_get_on_ends_after_its_deadline():
     assert not tablets.acknowledged
 
 
-def test_time_without_anything_to_send_does_not_count():
+def test_idle_source_time_does_not_count_towards_deadline():
     async def work(upload, tablets, loop):
         for at in range(3):
             await upload.take(some(at * 10, at * 10 + 10))
@@ -75,7 +75,7 @@ FATES = st.sampled_from(
 
 @settings(max_examples=40)
 @given(st.integers(0, 1_999), FATES)
-def test_the_error_of_a_write_that_ended_early_says_what_became_of_each_row(bad, error):
+def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
     async def work(upload, tablets, loop):
         with pytest.raises(NyalaError) as raised:
             await all_of(upload, some(0, 2_000))
@@ -91,7 +91,7 @@ def test_the_error_of_a_write_that_ended_early_says_what_became_of_each_row(bad,
     assert error.message in str(told)
 
 
-def test_when_nothing_took_effect_the_error_is_the_cause_alone():
+def test_cause_is_raised_alone_when_nothing_took_effect():
     async def work(upload, tablets, loop):
         with pytest.raises(TooLarge):
             await all_of(upload, some(0, 2_000))
@@ -100,7 +100,7 @@ def test_when_nothing_took_effect_the_error_is_the_cause_alone():
     assert not tablets.acknowledged
 
 
-def test_one_request_of_unknown_outcome_is_just_that():
+def test_single_request_of_unknown_outcome_is_raised_unwrapped():
     async def work(upload, tablets, loop):
         with pytest.raises(OutcomeUnknown) as raised:
             await all_of(upload, some(0, 1))
@@ -110,7 +110,7 @@ def test_one_request_of_unknown_outcome_is_just_that():
     assert not isinstance(told, PartlyWritten)
 
 
-def test_rows_are_taken_only_when_there_is_room():
+def test_source_is_read_only_with_free_capacity():
     window = ROWS * 4 * 15 // 16
 
     async def work(upload, tablets, loop):
@@ -126,7 +126,7 @@ def test_rows_are_taken_only_when_there_is_room():
     assert tablets.requests <= 10_000 / 25, "small batches travel together"
 
 
-def test_the_source_breaks_and_what_was_taken_is_written():
+def test_source_error_is_raised_after_writing_rows_already_read():
     broken = ValueError("the source broke")
 
     async def work(upload, tablets, loop):
@@ -145,7 +145,7 @@ def test_the_source_breaks_and_what_was_taken_is_written():
     assert told is broken
 
 
-def test_a_client_closed_under_a_load_says_how_far_it_came():
+def test_load_reports_progress_when_client_is_closed():
     async def work(upload, tablets, loop):
         loading = asyncio.ensure_future(all_of(upload, some(0, 10_000)))
         await loop.delay(40_000)

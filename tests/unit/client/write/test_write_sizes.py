@@ -85,7 +85,7 @@ def story(fn):
 
 
 @story
-async def test_a_write_far_above_what_servers_take_arrives_whole(core, table, write, count):
+async def test_write_above_server_limit_is_split_and_complete(core, table, write, count):
     assert table.write_max_bytes == 8 * KIB
     assert (await write(rows([100] * 3_000))).rows == 3_000
     assert (await write(rows([6 * KIB] * 20 + [1] * 100, first=10_000))).rows == 120
@@ -93,7 +93,7 @@ async def test_a_write_far_above_what_servers_take_arrives_whole(core, table, wr
 
 
 @story
-async def test_a_row_that_no_server_takes_is_refused_before_anything_is_written(
+async def test_row_above_server_limit_is_refused_before_writing(
     core, table, write, count
 ):
     """A thousand rows were written, and then the one that was too large said TooLarge."""
@@ -106,7 +106,7 @@ async def test_a_row_that_no_server_takes_is_refused_before_anything_is_written(
 
 
 @story
-async def test_small_writes_that_share_a_request_stay_below_the_limit(core, table, write, count):
+async def test_combined_small_writes_stay_below_limit(core, table, write, count):
     deliver, sizes = Sequencer.deliver, []
 
     async def noted(self, table, tablet, op, batch, *more):
@@ -122,7 +122,7 @@ async def test_small_writes_that_share_a_request_stay_below_the_limit(core, tabl
 
 
 @story
-async def test_a_row_too_large_in_a_stream_tells_what_was_written_before(core, table, write, count):
+async def test_oversized_row_in_stream_reports_rows_written_before(core, table, write, count):
     upload = await core.session.begin(table, pb.UPSERT, all_or_nothing=False, timeout_ms=20_000)
     await upload.take(rows([100] * 300))
     with pytest.raises(PartlyWritten, match="row 302 has") as caught:
@@ -139,7 +139,7 @@ async def test_a_row_too_large_in_a_stream_tells_what_was_written_before(core, t
     wanted=st.sampled_from((KIB, 16 * KIB, 1 << 20)),
     sizes=st.lists(st.sampled_from((0, 10, 500, 3_000, 15_000)), min_size=1, max_size=120),
 )
-def test_each_piece_is_within_what_servers_take_as_it_travels(limit, wanted, sizes):
+def test_encoded_batches_stay_within_server_limit(limit, wanted, sizes):
     table = opened(limit)
     batch = rows(sizes)
     refused = request_size.refusal(table, batch, 0)
@@ -161,7 +161,7 @@ def test_each_piece_is_within_what_servers_take_as_it_travels(limit, wanted, siz
         assert size <= limit or piece.num_rows == 1
 
 
-def test_many_columns_leave_room_for_what_is_around_them():
+def test_batch_limit_includes_metadata_of_many_columns():
     names = [f"c{n}" for n in range(1_000)]
     batch = pa.record_batch([pa.array(["x" * 7] * 200)] * 1_000, names=names)
     table = opened(1 << 20)
@@ -171,7 +171,7 @@ def test_many_columns_leave_room_for_what_is_around_them():
         assert len(data.header) + len(data.body or b"") <= 1 << 20
 
 
-def test_servers_that_do_not_say_what_they_take_are_sent_what_the_client_wants():
+def test_servers_without_stated_limit_get_client_batch_size():
     table = opened(0)
     assert request_size.room(table, 3, 12_345) == 12_345
     assert request_size.refusal(table, rows([1 << 20]), 0) is None

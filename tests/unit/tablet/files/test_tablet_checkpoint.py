@@ -48,7 +48,7 @@ def copy(driver: Driver, checkpoint, place) -> Tablet:
     return Tablet.open(SystemFiles(), str(place))
 
 
-def test_a_copy_of_the_files_is_the_tablet_at_the_cut(driver, tmp_path):
+def test_checkpoint_files_equal_tablet_at_the_cut(driver, tmp_path):
     at, expected = driver.now, table_bytes(driver.tablet.view().scan(driver.now, ordered=True))
     checkpoint = driver.tablet.checkpoint()
     change_everything(driver)
@@ -63,7 +63,7 @@ def test_a_copy_of_the_files_is_the_tablet_at_the_cut(driver, tmp_path):
     assert now[0] == now[1]
 
 
-def test_what_is_held_goes_with_the_last_that_holds_it(driver):
+def test_files_are_removed_with_their_last_holder(driver):
     first = driver.tablet.checkpoint()
     driver.write(RowOp.UPSERT, numbered(30, 31))
     driver.flush()
@@ -77,7 +77,7 @@ def test_what_is_held_goes_with_the_last_that_holds_it(driver):
     assert there(driver) == {NAME, *names(driver.tablet.checkpoint())}
 
 
-def test_a_release_removes_neither_what_the_tablet_needs_nor_what_it_is_writing(driver):
+def test_release_keeps_current_files_and_files_being_written(driver):
     checkpoint = driver.tablet.checkpoint()
     checkpoint.release()
     assert names(checkpoint) <= there(driver), "the manifest names them still"
@@ -94,7 +94,7 @@ def test_a_release_removes_neither_what_the_tablet_needs_nor_what_it_is_writing(
     assert [r["k"] for r in driver.rows(ordered=True)] == [0, 1, 2, *range(4, 20)]
 
 
-def test_a_restart_forgets_what_was_held(driver):
+def test_restart_releases_checkpoints(driver):
     checkpoint = driver.tablet.checkpoint()
     change_everything(driver)
     driver.reopen()

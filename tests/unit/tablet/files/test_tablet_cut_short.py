@@ -96,14 +96,14 @@ def python(*words):
     )
 
 
-def test_a_file_cut_short_under_a_process_is_told_and_nobody_dies(tmp_path):
+def test_truncated_mapped_file_raises_error_and_process_survives(tmp_path):
     """In a process of its own: one that does not get this right dies of it."""
     done = python(__file__, str(tmp_path))
     assert done.stdout.splitlines() == [f"{name}: told" for name in CASES], done.stderr
     assert done.returncode == 0, done.stderr
 
 
-def test_any_other_bus_error_ends_the_process_as_ever(tmp_path):
+def test_unrelated_bus_error_ends_the_process(tmp_path):
     program = f"""
 import mmap, os
 from nyala.env.files import SystemFiles

@@ -88,7 +88,7 @@ def complaint(driver: Driver, expected: Sequence[object], first: int = 0) -> Cor
     return None
 
 
-def test_every_byte_flipped_in_turn_is_detected_and_no_read_is_ever_wrong():
+def test_every_flipped_byte_is_detected_and_no_read_is_wrong():
     disk, driver = small()
     expected = [read() for read in reads(driver, driver.tablet)]
     names = driver.files.list("data/t")
@@ -105,7 +105,7 @@ def test_every_byte_flipped_in_turn_is_detected_and_no_read_is_ever_wrong():
     assert not complaint(driver, expected)
 
 
-def test_every_file_cut_short_anywhere_is_detected():
+def test_truncation_at_any_byte_is_detected():
     disk, driver = small()
     expected = [read() for read in reads(driver, driver.tablet)]
     for name in driver.files.list("data/t"):
@@ -121,7 +121,7 @@ def test_every_file_cut_short_anywhere_is_detected():
     assert not complaint(driver, expected)
 
 
-def test_damage_names_file_and_place(flushed, tmp_path):
+def test_damage_error_names_file_and_offset(flushed, tmp_path):
     path = tmp_path / "t" / "00000001.dat"
     damaged = bytearray(path.read_bytes())
     damaged[70] ^= 1

@@ -66,7 +66,7 @@ def test_golden_operation_and_result_decode_the_same():
     assert ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
 
 
-def test_own_bytes_have_not_changed(made):
+def test_written_bytes_equal_golden_files(made):
     """Arrow's messages (in `.dat`, and in operations) may change with its release; nothing else may."""
     for path in sorted(p for p in GOLDEN.rglob("*") if p.is_file() and p.suffix != ".py"):
         if path.suffix == ".pyc" or path.suffix == ".dat":

@@ -39,7 +39,7 @@ def dispatchers():
     return {n: v for n, v in found if hasattr(v, "py_func")}
 
 
-def test_nothing_is_compiled_at_run_time(tmp_path):
+def test_kernels_are_not_compiled_at_run_time(tmp_path):
     assert key_index.warm() == len(dispatchers()) > 20
     driver = Driver(str(tmp_path / "t"))
     for start in (0, 3):
@@ -52,7 +52,7 @@ def test_nothing_is_compiled_at_run_time(tmp_path):
     assert {n: len(d.signatures) for n, d in dispatchers().items() if len(d.signatures) != 1} == {}
 
 
-def test_a_slot_holds_the_largest_row():
+def test_index_slot_holds_largest_row_number():
     slots, hashes = np.zeros(4, np.uint64), np.zeros(1, np.uint64)
     hashes[0] = 0xABCDEF0123456789
     key_index.link(slots, hashes, np.zeros(1, np.int64), np.full(1, -1, np.int64))
@@ -60,7 +60,7 @@ def test_a_slot_holds_the_largest_row():
     assert (key_index.MAX_ROWS + 1) >> 32 == 0
 
 
-def test_keys_of_any_bytes_are_sorted_as_arrow_sorts_them():
+def test_key_sort_equals_arrow_sort_for_any_bytes():
     chance = random.Random(3)
     letters = (b"\0a", b"\0\1", b"\xff\xfe", bytes(range(256)))
     for number in range(150):
@@ -81,7 +81,7 @@ def test_keys_of_any_bytes_are_sorted_as_arrow_sorts_them():
 
 
 @pytest.mark.parametrize("differ", [0, 1, 8, 9])
-def test_keys_that_differ_in_few_bytes_are_told_apart_by_one_word(differ):
+def test_keys_with_few_differing_bytes_are_compared_by_one_word(differ):
     chance = random.Random(differ)
     places = sorted(chance.sample(range(19), differ))
     keys = [
@@ -102,7 +102,7 @@ def test_keys_that_differ_in_few_bytes_are_told_apart_by_one_word(differ):
     assert [taken.key_at(i) for i in range(300)] == [keys[i] for i in order]
 
 
-def test_the_ends_of_strings_are_arrows():
+def test_string_offsets_equal_those_of_arrow():
     chance = random.Random(5)
     letters = (b"\0a", b"\xff\x00", bytes(range(256)))
     for number in range(100):

@@ -32,7 +32,7 @@ print(json.dumps([done, len(compiled) - len(done)]))
 """
 
 
-def test_a_warm_process_compiles_nothing():
+def test_process_with_warm_cache_compiles_nothing():
     assert key_index.warm() > 20
     ran = subprocess.run([sys.executable, "-c", SERVER], check=True, capture_output=True, text=True)
     compiled, heard = json.loads(ran.stdout)

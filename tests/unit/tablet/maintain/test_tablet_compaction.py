@@ -28,7 +28,7 @@ def rowset(number, rows, keys=(0, 255), ended=0, garbage=0):
 
 
 @pytest.mark.row("A7")
-def test_rowsets_side_by_side_are_left_alone_unless_they_are_small():
+def test_disjoint_rowsets_are_compacted_only_if_small():
     big = [rowset(n, SMALL_ROWS, (10 * n, 10 * n + 9)) for n in range(20)]
     assert choose(big, force=False) == set()
     assert depth(big) == 1
@@ -37,7 +37,7 @@ def test_rowsets_side_by_side_are_left_alone_unless_they_are_small():
     assert choose(small[1:], force=False) == set()
 
 
-def test_the_keys_that_most_rowsets_have_come_first():
+def test_keys_with_most_overlapping_rowsets_are_compacted_first():
     left = [rowset(n, SMALL_ROWS, (0, 9)) for n in range(MIN_ROWSETS)]
     right = [rowset(10 + n, SMALL_ROWS, (20, 29)) for n in range(MIN_ROWSETS + 1)]
     assert choose([*left, *right], force=False) == {r.number for r in right}
@@ -45,7 +45,7 @@ def test_the_keys_that_most_rowsets_have_come_first():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_rowsets_of_a_key_and_rows_rewritten_grow_with_the_logarithm(seed):
+def test_overlap_and_write_amplification_grow_logarithmically(seed):
     """Three hundred flushes of any keys: what a real tablet would do, without the files."""
     chance = random.Random(seed)
     rowsets, written, deepest, flushed = [], 0, 0, 0
@@ -66,7 +66,7 @@ def test_rowsets_of_a_key_and_rows_rewritten_grow_with_the_logarithm(seed):
     assert 1 + written / flushed <= 8
 
 
-def test_history_below_the_horizon_comes_first_and_then_what_has_mostly_ended():
+def test_expired_history_is_compacted_first_then_mostly_ended_rowsets():
     first = rowset(1, 100, ended=100, garbage=30)
     second = rowset(2, 100, ended=int(ENDED * 100) + 1)
     assert choose([rowset(0, 100), first, second], force=False) == {1}
@@ -76,7 +76,7 @@ def test_history_below_the_horizon_comes_first_and_then_what_has_mostly_ended():
     assert choose([rowset(0, 100, ended=1)], force=True) == {0}
 
 
-def test_a_merge_is_worth_the_rowsets_and_the_history_that_go_by_what_is_written():
+def test_compaction_score_is_rowsets_and_history_removed_per_byte_written():
     mib = 1 << 20
     four = [Rowset(n, 100, 0, 0, b"a", b"z", mib) for n in range(4)]
     assert (
@@ -89,7 +89,7 @@ def test_a_merge_is_worth_the_rowsets_and_the_history_that_go_by_what_is_written
     assert score(mostly_ended, {9}) == MIN_ROWSETS * 0.75
 
 
-def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
+def test_compaction_statistics_equal_rowset_versions(tmp_path):
     """Read from all versions, and by what is known of them together, at every horizon."""
     driver = Driver(str(tmp_path / "t"))
     stamps = []
@@ -119,7 +119,7 @@ def test_what_the_choice_knows_of_a_rowset_is_what_its_versions_say(tmp_path):
     assert driver.tablet.merge_score(driver.now) > 0  # the history may go
 
 
-def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypatch):
+def test_history_is_stored_separately_and_not_read_by_writes(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     for n in range(5):
         driver.write(RowOp.UPSERT, numbered(0, 20, s=f"{n}"))
@@ -148,7 +148,7 @@ def test_history_lies_apart_and_present_writes_do_not_ask_it(tmp_path, monkeypat
     assert asked == [0, 20]
 
 
-def test_every_version_is_read_from_wherever_it_lies(tmp_path):
+def test_versions_are_readable_from_every_rowset_kind(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     expected = {}
     for n in range(6):
@@ -164,7 +164,7 @@ def test_every_version_is_read_from_wherever_it_lies(tmp_path):
         assert driver.rows(at, ordered=True) == rows
 
 
-def test_many_versions_of_a_key_in_one_flush_lie_in_order(tmp_path):
+def test_versions_of_one_key_in_a_flush_are_ordered(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     writes = [numbered(0, 20, s=f"{n}") for n in range(50)]
     driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, rows)) for rows in writes])

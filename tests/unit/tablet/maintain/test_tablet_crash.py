@@ -37,7 +37,7 @@ PREPARED: dict[str, Callable[[SimDisk], Driver]] = {
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
 @pytest.mark.parametrize("work", PREPARED)
-def test_dying_between_any_two_file_operations_leaves_one_cut_or_the_other(
+def test_crash_between_file_operations_leaves_old_or_new_cut(
     work, power_cut, monkeypatch
 ):
     if work == "flush_all_marks":  # one `del` file in the place of all that a rowset has
@@ -71,7 +71,7 @@ def test_dying_between_any_two_file_operations_leaves_one_cut_or_the_other(
     assert len(cuts) == (1 if work == "compact" else 2)
 
 
-def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
+def test_flush_failed_by_full_disk_is_completed_by_next_flush():
     failures, full = 0, True
     while full:
         disk = SimDisk(random.Random(failures))
@@ -96,7 +96,7 @@ def test_a_flush_that_finds_the_disk_full_is_made_good_by_the_next():
     assert failures > 8
 
 
-def test_new_names_and_the_switch_are_durable_before_old_files_go():
+def test_new_files_and_manifest_are_durable_before_old_files_are_removed():
     disk = SimDisk(random.Random(5))
     driver = prepared(disk)
     noted: list[str] = []
@@ -112,7 +112,7 @@ def test_new_names_and_the_switch_are_durable_before_old_files_go():
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
-def test_dying_between_any_two_file_operations_of_creation_leaves_a_tablet_or_none(power_cut):
+def test_crash_during_creation_leaves_tablet_or_nothing(power_cut):
     finished, steps = False, 0
     while not finished:
         steps += 1
@@ -133,7 +133,7 @@ def test_dying_between_any_two_file_operations_of_creation_leaves_a_tablet_or_no
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
-def test_dying_between_any_two_file_operations_of_opening_changes_nothing(power_cut):
+def test_crash_during_opening_changes_nothing(power_cut):
     """The files removed there are those of an earlier crash."""
     finished, steps = False, 0
     while not finished:
@@ -158,7 +158,7 @@ def test_dying_between_any_two_file_operations_of_opening_changes_nothing(power_
     assert steps == 6
 
 
-def test_what_a_killed_process_left_and_the_next_one_stands_on_outlives_a_power_cut():
+def test_files_of_killed_process_used_by_next_one_survive_power_failure():
     """The name of the new manifest is there, and nobody has synced it; the log goes as it says."""
     for seed in range(12):
         disk = SimDisk(random.Random(seed))

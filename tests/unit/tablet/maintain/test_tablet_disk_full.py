@@ -68,7 +68,7 @@ class Failing:
 @pytest.mark.row("A16")
 @pytest.mark.parametrize(("error", "late"), HOW, ids=["full", "io_error_after"])
 @pytest.mark.parametrize("work", WORKS)
-def test_an_error_in_any_file_operation_costs_only_that_attempt(work, error, late):
+def test_error_in_any_file_operation_fails_only_that_attempt(work, error, late):
     kinds, number, finished = [], 0, False
     while not finished:
         number += 1
@@ -121,7 +121,7 @@ def after_a_crash(
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "io_error"])
-def test_an_error_while_a_tablet_is_made_leaves_a_tablet_or_none(error):
+def test_error_during_creation_leaves_tablet_or_nothing(error):
     number, finished = 0, False
     while not finished:
         number += 1
@@ -139,7 +139,7 @@ def test_an_error_while_a_tablet_is_made_leaves_a_tablet_or_none(error):
     assert number == 7
 
 
-def test_an_error_while_a_tablet_is_opened_is_told_and_opening_it_again_works():
+def test_error_during_opening_is_raised_and_retry_succeeds():
     """Only what is left over from a crash is written to, that is removed."""
     number, finished = 0, False
     while not finished:

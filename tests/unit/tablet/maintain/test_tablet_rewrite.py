@@ -25,7 +25,7 @@ def keys_of(driver, at=None):
     return sorted(r["k"] for r in driver.rows(at))
 
 
-def test_a_merge_does_not_move_the_cut_past_what_is_only_in_memory(driver):
+def test_compaction_does_not_advance_cut_past_memory(driver):
     for start in (0, 10):
         driver.write(RowOp.INSERT, numbered(start, start + 5))
         driver.flush()
@@ -39,7 +39,7 @@ def test_a_merge_does_not_move_the_cut_past_what_is_only_in_memory(driver):
     assert keys_of(driver) == [*range(1, 5), *range(10, 15), *range(20, 25)]
 
 
-def test_replay_does_not_see_del_files_that_no_manifest_names(driver):
+def test_replay_ignores_delete_files_outside_manifest(driver):
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     delete(driver, 1, 2)
@@ -54,7 +54,7 @@ def test_replay_does_not_see_del_files_that_no_manifest_names(driver):
 
 @pytest.mark.parametrize("first", ["restart", "flush"])
 @pytest.mark.parametrize("work", ["flush", "compact"])
-def test_what_ends_while_files_are_built_is_carried_over(driver, work, first):
+def test_deletes_during_rewrite_are_carried_over(driver, work, first):
     driver.write(RowOp.INSERT, numbered(0, 10))
     driver.flush()
     driver.write(RowOp.INSERT, numbered(10, 20))
@@ -81,7 +81,7 @@ def test_what_ends_while_files_are_built_is_carried_over(driver, work, first):
     assert keys_of(driver) == [k for k in expected if k not in (5, 15)]
 
 
-def test_one_rewrite_at_a_time(driver):
+def test_concurrent_rewrites_are_refused(driver):
     for start in (0, 10):
         driver.write(RowOp.INSERT, numbered(start, start + 5))
         driver.flush()
@@ -111,7 +111,7 @@ def test_a_view_at_a_time_does_not_change_while_operations_are_applied(driver):
     assert [r for b in view.scan(at, ordered=True) for r in b.to_pylist()] == expected
 
 
-def test_the_cut_keeps_op_stamp_and_what_the_replica_adds(driver):
+def test_cut_stores_op_id_timestamp_and_replica_data(driver):
     assert driver.tablet.cut == FlushedCut(OpId(0, 0), 0, b"")
     driver.write(RowOp.INSERT, numbered(0, 3))
     cut = FlushedCut(OpId(3, 7), driver.now + 5, b"sessions")
@@ -128,7 +128,7 @@ def test_the_cut_keeps_op_stamp_and_what_the_replica_adds(driver):
         driver.tablet.prepare_flush(FlushedCut(OpId(3, 10), 1, b""))
 
 
-def test_del_files_of_a_rowset_do_not_pile_up(driver):
+def test_delete_files_of_a_rowset_stay_bounded(driver):
     driver.write(RowOp.INSERT, numbered(0, 40))
     driver.flush()
     for k in range(20):
@@ -141,7 +141,7 @@ def test_del_files_of_a_rowset_do_not_pile_up(driver):
     assert keys_of(driver, driver.log[5].stamp) == list(range(5, 40))
 
 
-def test_history_below_the_horizon_goes_with_a_merge_that_is_told_so(driver):
+def test_compaction_with_horizon_removes_expired_history(driver):
     driver.write(RowOp.INSERT, numbered(0, 10))
     driver.flush()
     for value in range(5):
@@ -176,7 +176,7 @@ def test_history_below_the_horizon_goes_with_a_merge_that_is_told_so(driver):
         driver.reopen()
 
 
-def test_a_merge_can_leave_nothing(driver):
+def test_compaction_may_remove_all_rows(driver):
     driver.write(RowOp.INSERT, numbered(0, 3))
     driver.flush()
     delete(driver, 0, 1, 2)
@@ -188,7 +188,7 @@ def test_a_merge_can_leave_nothing(driver):
     assert driver.write(RowOp.INSERT, numbered(0, 1)) == []
 
 
-def test_rowsets_of_similar_size_are_merged_without_being_forced(driver):
+def test_rowsets_of_similar_size_are_compacted_without_force(driver):
     driver.write(RowOp.INSERT, numbered(0, 1000))
     driver.flush()
     for start in range(3):
@@ -224,7 +224,7 @@ def test_replay_from_the_manifest_gives_the_same_results(driver):
     assert tablet.apply(driver.log[after:]) == driver.results[after:]
 
 
-def test_a_closed_tablet_gives_no_view_but_those_it_gave_live(driver):
+def test_closed_tablet_refuses_new_views_and_keeps_existing_ones(driver):
     """A reader that comes too late is refused: an empty tablet would be rows left out without a word."""
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
@@ -238,7 +238,7 @@ def test_a_closed_tablet_gives_no_view_but_those_it_gave_live(driver):
     assert Tablet.open(driver.files, driver.directory).view().count(driver.now) == 5
 
 
-def test_sizes_are_told(driver):
+def test_tablet_reports_its_sizes(driver):
     assert driver.tablet.unflushed_bytes() == 0
     driver.write(RowOp.INSERT, numbered(0, 100))
     held = driver.tablet.unflushed_bytes()

@@ -32,7 +32,7 @@ def total(*batches):
     return sum(checksum(b, IDS) for b in batches) % MODULO
 
 
-def test_order_and_batches_do_not_matter():
+def test_checksum_is_independent_of_order_and_batches():
     whole = total(ROWS)
     assert total(ROWS.slice(0, 1), ROWS.slice(1, 2), ROWS.slice(3)) == whole
     assert total(ROWS.take(pa.array([3, 1, 0, 2]))) == whole
@@ -42,13 +42,13 @@ def test_order_and_batches_do_not_matter():
 
 
 @pytest.mark.parametrize("name", ROWS.schema.names)
-def test_what_two_rows_exchange_is_seen(name):
+def test_checksum_detects_values_swapped_between_rows(name):
     number = ROWS.schema.names.index(name)
     turned = ROWS.column(number).take(pa.array([0, 2, 1, 3]))
     assert total(ROWS.set_column(number, name, turned)) != total(ROWS)
 
 
-def test_a_null_is_no_value_and_what_lies_under_it_does_not_count():
+def test_checksum_ignores_bytes_under_a_null():
     def under(value, valid):
         buffers = [pa.py_buffer(bytes([valid])), pa.py_buffer(bytes([value]))]
         return pa.record_batch([pa.Array.from_buffers(pa.int8(), 1, buffers)], ["a"])
@@ -59,7 +59,7 @@ def test_a_null_is_no_value_and_what_lies_under_it_does_not_count():
     assert null not in (checksum(under(v, 1), [first]) for v in range(256))
 
 
-def test_a_value_in_another_column_is_another_row():
+def test_checksum_detects_value_moved_to_another_column():
     a, b = (pa.array([x], pa.int64()) for x in (1, 2))
     here = checksum(pa.record_batch([a, b], ["a", "b"]), IDS[:2])
     assert here != checksum(pa.record_batch([b, a], ["a", "b"]), IDS[:2])

@@ -48,7 +48,7 @@ def mixed(directory: str, seed: int) -> tuple[Driver, dict[int, dict[int, int]]]
 @pytest.mark.row("A5")
 @pytest.mark.usefixtures("small_windows")
 @pytest.mark.parametrize("seed", range(4))
-def test_windows_of_any_rowsets_give_the_rows_of_any_time_in_order(tmp_path, seed):
+def test_ordered_scan_of_random_rowsets_returns_rows_at_any_time_in_order(tmp_path, seed):
     driver, states = mixed(str(tmp_path / "t"), seed)
     for at, rows in states.items():
         expected = sorted(rows.items())
@@ -69,7 +69,7 @@ def test_windows_of_any_rowsets_give_the_rows_of_any_time_in_order(tmp_path, see
 
 
 @pytest.mark.usefixtures("small_windows")
-def test_a_key_with_more_versions_than_a_window_holds(tmp_path):
+def test_ordered_scan_handles_key_with_more_versions_than_window(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     for value in range(20):
         driver.write(RowOp.UPSERT, [{"k": k, "a": value, "s": None} for k in (5, 6)])
@@ -80,7 +80,7 @@ def test_a_key_with_more_versions_than_a_window_holds(tmp_path):
     assert [r["a"] for r in driver.rows(100, ordered=True)] == [9, 9]
 
 
-def test_composite_keys_of_strings_are_merged_by_their_bytes(tmp_path, small_windows):
+def test_ordered_scan_merges_composite_string_keys_bytewise(tmp_path, small_windows):
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     hosts = ["", "a", "a\0", "a\0b", "ab", "b"]
     rows = [{"host": h, "n": n, "a": 1, "s": None, "b": None} for h in hosts for n in (-1, 0, 7)]
@@ -93,7 +93,7 @@ def test_composite_keys_of_strings_are_merged_by_their_bytes(tmp_path, small_win
     assert found == [(h, n) for h in hosts for n in (-1, 0, 7)]
 
 
-def test_what_an_ordered_scan_holds_and_gathers_at_a_time_is_bounded(tmp_path, monkeypatch):
+def test_ordered_scan_memory_is_bounded(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     for start in range(0, 3000, 1000):
         driver.write(RowOp.INSERT, numbered(start, start + 1000))
@@ -116,7 +116,7 @@ def test_what_an_ordered_scan_holds_and_gathers_at_a_time_is_bounded(tmp_path, m
     assert len(windows) == 1
 
 
-def test_rows_above_a_key_in_memory_are_those_of_its_bytes(tmp_path):
+def test_memory_rows_above_a_key_are_selected_bytewise(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     driver.write(RowOp.INSERT, numbered(0, 10))
     view = driver.tablet.view()

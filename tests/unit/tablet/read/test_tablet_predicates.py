@@ -39,7 +39,7 @@ def some_rows(rng: random.Random, keys: list[int]) -> list[Row]:
 @pytest.mark.row("A5")
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 @pytest.mark.parametrize("state", ["memory", "flushed", "merged"])
-def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(
+def test_scan_and_count_return_matching_rows_at_present_and_past_times(
     tmp_path, state, compression, monkeypatch
 ):
     monkeypatch.setattr(columns, "BLOCK_ROWS", 8)  # many blocks, of which some are passed over
@@ -75,7 +75,7 @@ def test_a_scan_and_a_count_give_the_rows_that_match_now_and_then(
 
 @pytest.mark.row("A5")
 @pytest.mark.parametrize("compression", ["none", "lz4"])
-def test_blocks_in_which_no_row_can_match_are_not_read(tmp_path, compression, monkeypatch):
+def test_blocks_without_matching_rows_are_not_read(tmp_path, compression, monkeypatch):
     monkeypatch.setattr(columns, "BLOCK_ROWS", 10)
     monkeypatch.setattr(columns, "COMPRESSED_ROWS", 10)
     driver = Driver(str(tmp_path / "t"), compression=compression)

@@ -42,7 +42,7 @@ def touched(monkeypatch):
 
 
 @pytest.mark.row("A5")
-def test_columns_are_those_asked_for_in_that_order(driver):
+def test_projection_returns_requested_columns_in_requested_order(driver):
     view, now = driver.tablet.view(), driver.now
     [batch] = view.scan(now, [S, K], limit=1)
     assert batch.schema == pa.schema(
@@ -57,14 +57,14 @@ def test_columns_are_those_asked_for_in_that_order(driver):
             view.scan(now, wrong)
 
 
-def test_order_is_that_of_the_encoded_key_across_rowsets(driver):
+def test_scan_order_is_encoded_key_order_across_rowsets(driver):
     driver.write(RowOp.UPSERT, [{"k": k, "a": -1, "s": None} for k in (150, -3, 7, 300, 220)])
     keys = [r["k"] for r in driver.rows(ordered=True)]
     assert keys == [-3, *range(250), 300]
     assert [r["k"] for r in driver.rows(ordered=True, limit=9)] == [-3, *range(8)]
 
 
-def test_going_on_after_a_key(driver):
+def test_scan_resumes_after_a_key(driver):
     driver.write(RowOp.DELETE, [{"k": 105}], ["k"])
     for k in (-1, 0, 98, 104, 105, 230, 249):
         key = encode_key([pa.scalar(k, pa.int64())], [pa.int64()])
@@ -79,7 +79,7 @@ def test_going_on_after_a_key(driver):
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_version_is_seen_from_its_stamp_until_right_before_its_end(tmp_path, flushed):
+def test_version_is_visible_from_its_timestamp_until_before_its_end(tmp_path, flushed):
     driver = Driver(str(tmp_path / "t"))
     one, two = (pa.record_batch({"k": pa.array(keys, pa.int64())}) for keys in ([1], [1, 2]))
     for value in range(3):
@@ -95,7 +95,7 @@ def test_a_version_is_seen_from_its_stamp_until_right_before_its_end(tmp_path, f
             assert view.get(at, keys).column("a").to_pylist() == expected
 
 
-def test_rowsets_outside_the_predicate_are_not_read(driver, touched):
+def test_rowsets_excluded_by_predicate_are_not_read(driver, touched):
     now, view = driver.now, driver.tablet.view()
     low = "00000001"
     assert {n[:8] for n in driver.files.list(driver.directory)} >= {low, "MANIFEST"}
@@ -125,7 +125,7 @@ def test_a_key_range_reads_only_its_part_of_a_rowset(driver, monkeypatch):
 
 
 @pytest.mark.row("A5")
-def test_only_the_columns_needed_are_read(driver, touched):
+def test_only_needed_columns_are_read(driver, touched):
     now, view = driver.now, driver.tablet.view()
     assert view.count(now) == 250
     assert next(view.scan(now, [], limit=3)).num_rows == 3
@@ -140,7 +140,7 @@ def test_only_the_columns_needed_are_read(driver, touched):
     assert [r["s"] for b in found for r in b.to_pylist()] == ["s198", "s199"]
 
 
-def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
+def test_statistics_omit_nan_and_long_strings(tmp_path):
     schema = from_arrow(
         pa.schema(
             [("k", pa.int64()), ("d", pa.float64()), ("e", pa.float64()), ("s", pa.string())]
@@ -165,7 +165,7 @@ def test_statistics_leave_nan_and_long_strings_alone(tmp_path):
     assert view.count(driver.now, IsNull(e)) == 1
 
 
-def test_look_ups_take_the_key_columns_only(tmp_path):
+def test_lookups_require_key_columns_only(tmp_path):
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     driver.write(RowOp.INSERT, [{"host": "h", "n": 1, "a": 1, "b": b"z"}])
     view = driver.tablet.view()
@@ -183,7 +183,7 @@ def test_look_ups_take_the_key_columns_only(tmp_path):
     assert Driver(str(tmp_path / "e"), PAIR_KEY).tablet.view().get(0, good).num_rows == 0
 
 
-def test_changes_carry_the_columns_asked_for_and_match_by_the_row_meant(driver):
+def test_change_feed_has_requested_columns_and_matches_the_described_row(driver):
     driver.write(RowOp.UPDATE, [{"k": 5, "a": 1000}, {"k": 6, "a": 0}], ["k", "a"])
     driver.write(RowOp.DELETE, [{"k": 7}, {"k": 99}], ["k"])
     view = driver.tablet.view()

@@ -20,7 +20,7 @@ from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, message, n
 
 @pytest.mark.row("A5")
 @pytest.mark.parametrize("seed", range(4))
-def test_batches_have_the_size_asked_for(seed):
+def test_batches_have_requested_size(seed):
     chance = np.random.default_rng(seed)
     batches = []
     for _ in range(40):
@@ -40,7 +40,7 @@ def test_batches_have_the_size_asked_for(seed):
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_compressed_blocks_are_small_and_what_does_not_shrink_is_read_in_place(
+def test_compressed_blocks_shrink_and_incompressible_blocks_are_read_in_place(
     tmp_path, monkeypatch, compression
 ):
     monkeypatch.setattr(blocks, "COMPRESSED_ROWS", 64)
@@ -64,7 +64,7 @@ def test_compressed_blocks_are_small_and_what_does_not_shrink_is_read_in_place(
     assert driver.rows(where=is_(K, Sign.EQ, 700)) == [rows[700]]
 
 
-def test_blocks_end_by_rows_and_by_bytes():
+def test_blocks_are_bounded_by_rows_and_bytes():
     assert block_ends([], 0) == []
     assert block_ends([], BLOCK_ROWS * 2 + 5) == [BLOCK_ROWS, 2 * BLOCK_ROWS, 2 * BLOCK_ROWS + 5]
     sizes = np.full(10, BLOCK_BYTES // 3, np.int64)
@@ -73,7 +73,7 @@ def test_blocks_end_by_rows_and_by_bytes():
     assert block_ends([sizes], 10) == [3, 4, 5, 8, 10]
 
 
-def test_a_rowset_of_several_blocks_reads_whole(tmp_path, monkeypatch):
+def test_multi_block_rowset_is_read_completely(tmp_path, monkeypatch):
     from nyala.tablet.files import columns
 
     monkeypatch.setattr(columns, "BLOCK_ROWS", 16)
@@ -153,7 +153,7 @@ def calls_by_kind(driver, size):
     return found
 
 
-def test_no_python_runs_per_row(tmp_path):
+def test_scan_runs_no_python_code_per_row(tmp_path):
     """100,000 rows cost less than twice the calls of 1,000: apply, flush, scan, get, changes."""
     few, many = (
         calls_by_kind(Driver(str(tmp_path / f"t{size}")), size) for size in (1_000, 100_000)
@@ -162,7 +162,7 @@ def test_no_python_runs_per_row(tmp_path):
     assert {n: (few[n], many[n]) for n in few if many[n] >= 2 * few[n]} == {}
 
 
-def test_readers_in_other_threads_see_their_snapshot(tmp_path):
+def test_concurrent_readers_see_their_snapshot(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     driver.write(RowOp.INSERT, numbered(0, 200))
     wrong: list[object] = []
@@ -195,7 +195,7 @@ def test_readers_in_other_threads_see_their_snapshot(tmp_path):
     assert wrong == []
 
 
-def test_one_row_batches_are_merged_into_chunks(tmp_path):
+def test_single_row_batches_are_combined_into_chunks(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     for k in range(200):
         driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.INSERT, numbered(k, k + 1)))])

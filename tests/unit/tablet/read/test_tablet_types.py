@@ -134,7 +134,7 @@ def wide(first: int) -> dict[str, pa.Array]:
 @pytest.mark.row("A1", "A15")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_every_type_keeps_every_value(tmp_path, compression, stage):
+def test_every_type_round_trips(tmp_path, compression, stage):
     driver = Driver(str(tmp_path / "t"), WIDE, compression=compression)
     first, second = wide(0), wide(3)
     assert write(driver, RowOp.INSERT, first) == (ROWS, [])
@@ -159,7 +159,7 @@ def test_every_type_keeps_every_value(tmp_path, compression, stage):
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("stage", ["memory", "flushed"])
-def test_every_type_is_filtered_by_its_own_order(tmp_path, stage):
+def test_every_type_is_filtered_in_its_order(tmp_path, stage):
     driver = Driver(str(tmp_path / "t"), WIDE)
     columns = wide(0)
     write(driver, RowOp.INSERT, columns)
@@ -216,7 +216,7 @@ def keyed(*kinds: pa.DataType) -> Schema:
 @pytest.mark.row("A1", "A2")
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("kind", KEY_TYPES, ids=str)
-def test_a_key_of_every_type_is_unique_and_rows_lie_in_its_order(tmp_path, kind, stage):
+def test_key_of_every_type_is_unique_and_ordered(tmp_path, kind, stage):
     driver = Driver(str(tmp_path / "t"), keyed(kind))
     ordered = KEY_TYPES[kind]
     count = len(ordered)
@@ -242,7 +242,7 @@ def test_a_key_of_every_type_is_unique_and_rows_lie_in_its_order(tmp_path, kind,
 
 @pytest.mark.row("A2")
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_key_of_several_columns_orders_by_each_in_turn(tmp_path, stage):
+def test_key_of_several_columns_is_ordered_lexicographically(tmp_path, stage):
     kinds = (pa.string(), pa.binary(), pa.decimal128(38, 10), pa.date32(), pa.string())
     driver = Driver(str(tmp_path / "t"), keyed(*kinds))
     parts = [KEY_TYPES[k][:: max(1, len(KEY_TYPES[k]) // 4)] for k in kinds]
@@ -260,13 +260,13 @@ def test_a_key_of_several_columns_orders_by_each_in_turn(tmp_path, stage):
 
 @pytest.mark.row("A1", "A2")
 @pytest.mark.parametrize("kind", [pa.bool_(), pa.float32(), pa.float64()], ids=str)
-def test_what_cannot_be_in_a_key(kind):
+def test_invalid_key_types_are_refused(kind):
     with pytest.raises(InvalidArgument, match="cannot be part of the primary key"):
         keyed(pa.int64(), kind)
 
 
 @pytest.mark.row("A15")
-def test_compression_is_an_option_of_the_table_and_makes_files_smaller(tmp_path):
+def test_compression_option_reduces_file_size(tmp_path):
     rows = {
         "k": pa.array(range(5000), pa.int64()),
         "s": pa.array([f"host-{i % 7}.example.org" for i in range(5000)]),

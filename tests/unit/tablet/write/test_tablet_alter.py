@@ -29,7 +29,7 @@ from tests.unit.tablet.support.tablet_support import (
 
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
-def test_older_rows_keep_the_default_that_a_column_was_added_with(driver, before, after):
+def test_older_rows_have_default_given_when_column_was_added(driver, before, after):
     driver.write(RowOp.INSERT, [{"k": 1, "a": 1, "s": "x"}, {"k": 2, "a": 2, "s": "y"}])
     bring(driver, before)
     driver.alter(AddColumn("n", pa.int32(), default=7), AddColumn("o", pa.string()))
@@ -48,7 +48,7 @@ def test_older_rows_keep_the_default_that_a_column_was_added_with(driver, before
 
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
-def test_a_dropped_column_is_gone_and_its_name_means_another_one(driver, before, after):
+def test_dropped_column_is_invisible_and_its_name_reusable(driver, before, after):
     driver.write(RowOp.INSERT, numbered(0, 3))
     bring(driver, before)
     dropped = driver.schema.column("s").id
@@ -63,7 +63,7 @@ def test_a_dropped_column_is_gone_and_its_name_means_another_one(driver, before,
     ]  # fmt: skip
 
 
-def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(driver):
+def test_operation_of_older_schema_is_applied_under_schema_at_its_index(driver):
     old = driver.schema
     driver.write(RowOp.INSERT, numbered(0, 2))
     driver.alter(
@@ -88,7 +88,7 @@ def test_an_operation_of_an_older_schema_means_the_one_in_force_at_its_place(dri
     assert by_key(driver) == expected
 
 
-def test_a_merge_between_cut_and_drop_leaves_what_replay_needs(tmp_path):
+def test_compaction_between_cut_and_drop_keeps_columns_for_replay(tmp_path):
     """The result of an operation hangs on an immutable column that is dropped right after it."""
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     row = {"host": "h", "n": 1, "a": 1, "b": b"first"}
@@ -107,7 +107,7 @@ def test_a_merge_between_cut_and_drop_leaves_what_replay_needs(tmp_path):
     assert driver.rows() == before
 
 
-def test_grouping_operations_around_alterations_changes_nothing(tmp_path):
+def test_grouped_apply_around_alterations_equals_single_apply(tmp_path):
     one, other = (Driver(str(tmp_path / n)) for n in "ab")
     one.write(RowOp.INSERT, numbered(0, 9))
     one.alter(DropColumn("s"), AddColumn("n", pa.int8(), default=3))
@@ -123,7 +123,7 @@ def test_grouping_operations_around_alterations_changes_nothing(tmp_path):
     assert table_bytes(other.tablet.view().scan(one.now, ordered=True)) == expected
 
 
-def test_a_view_keeps_the_schema_that_it_was_taken_with(driver):
+def test_view_keeps_its_schema(driver):
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     driver.write(RowOp.UPSERT, [{"k": 1, "s": "new"}], ["k", "s"])
@@ -196,7 +196,7 @@ def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
     assert [(r["_op"], r["k"], r["n"]) for r in net] == [("update", 1, 9)]
 
 
-def test_rows_older_than_a_column_are_pruned_by_what_they_hold(driver, monkeypatch):
+def test_rows_without_added_column_are_pruned_by_its_default(driver, monkeypatch):
     driver.write(RowOp.INSERT, numbered(0, 9))
     driver.flush()
     driver.alter(

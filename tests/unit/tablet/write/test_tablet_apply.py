@@ -54,7 +54,7 @@ def row(k, a=None, s=None):
     ],
 )
 @pytest.mark.parametrize("flushed", [False, True])
-def test_what_each_operation_does(driver, op, present, absent, flushed):
+def test_each_operation_has_documented_effect(driver, op, present, absent, flushed):
     driver.write(RowOp.INSERT, [row(1, 1, "old")])
     if flushed:
         driver.flush()
@@ -92,7 +92,7 @@ def test_partial_columns_keep_explicit_null_sets_null(driver):
     assert driver.rows(ordered=True) == [row(1, 10, "one"), row(2, None, "two"), row(3, 30, None)]
 
 
-def test_new_rows_take_defaults_and_lack_no_required_value(pairs):
+def test_new_rows_get_defaults_and_require_values_without_default(pairs):
     key = {"host": "h", "n": 1}
     assert pairs.write(RowOp.INSERT, [key], ["host", "n"]) == [(0, "null_value")]
     assert pairs.write(RowOp.UPSERT, [key], ["host", "n"]) == [(0, "null_value")]
@@ -165,7 +165,7 @@ def test_operations_on_one_key_take_effect_in_order(driver):
     assert changes == [{**row(1, 8, None), "_op": "update", "_timestamp": 20}]
 
 
-def test_a_version_that_would_live_for_no_time_is_not_kept(driver):
+def test_version_with_empty_lifetime_is_not_stored(driver):
     driver.write(RowOp.UPSERT, [row(1, n) for n in range(1000)] + [row(2, 1)])
     driver.write(RowOp.MIXED, [{"_op": RowOp.INSERT, "k": 3}, {"_op": RowOp.DELETE, "k": 3}], ["k"])
     assert driver.tablet.store.mem.rows == 2
@@ -187,7 +187,7 @@ def calls(function):
     return count
 
 
-def test_many_rows_of_one_key_take_one_pass(driver):
+def test_many_rows_of_one_key_are_applied_in_one_pass(driver):
     size = 10_000
     same, distinct = [row(7, n) for n in range(size)], [row(n, n) for n in range(size)]
     for columns in (["k", "a", "s"], ["k", "a"]):
@@ -199,7 +199,7 @@ def test_many_rows_of_one_key_take_one_pass(driver):
         assert driver.tablet.store.mem.rows == versions + 1
 
 
-def test_all_or_nothing_voids_the_whole_operation(driver):
+def test_all_or_nothing_rejects_whole_operation(driver):
     driver.write(RowOp.INSERT, [row(1, 1)])
     steps = [
         {"_op": RowOp.UPDATE, "k": 1, "a": 2},
@@ -245,7 +245,7 @@ def test_row_operations_that_do_not_exist_fail_alone(driver):
     ]
 
 
-def test_an_empty_batch_is_fine(driver):
+def test_empty_batch_is_accepted(driver):
     assert driver.write_full(RowOp.UPSERT, []) == (0, [])
     assert driver.rows() == []
 
@@ -256,7 +256,7 @@ def weak_hash(offsets, data, seed):
     return (np.zeros(len(offsets) - 1, np.uint64) + np.uint64(7 << 32)) | np.uint64(3) & first
 
 
-def test_keys_whose_hashes_collide_stay_apart(tmp_path):
+def test_keys_with_colliding_hashes_are_distinct(tmp_path):
     driver = Driver(str(tmp_path / "t"), PAIR_KEY, hash_keys=weak_hash)
     names = ["", "a", "aa", "b", "ba", "\0", "a\0b"]
     rows: list[dict[str, Any]] = [
@@ -341,7 +341,7 @@ def test_an_unknown_compression_is_refused(tmp_path, driver):
     assert not (tmp_path / "x").exists()
 
 
-def test_stamps_have_to_grow(driver):
+def test_timestamps_must_increase(driver):
     driver.write(RowOp.INSERT, [row(1)])
     late = driver.entry(payload(INT_KEY, RowOp.INSERT, [row(2)]), step=0)
     with pytest.raises(AssertionError, match="stamped 10 after 10"):
@@ -353,7 +353,7 @@ def rows_of(batches):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_grouping_changes_neither_results_nor_scans(tmp_path, seed):
+def test_grouped_apply_equals_single_apply_in_results_and_scans(tmp_path, seed):
     chance = np.random.default_rng(seed)
     kinds = [op for op in RowOp if op is not RowOp.MIXED]
     one, other = (Driver(str(tmp_path / n), INT_KEY) for n in "ab")
@@ -390,7 +390,7 @@ def test_grouping_changes_neither_results_nor_scans(tmp_path, seed):
         )
 
 
-def test_a_key_goes_on_in_its_chain_when_nothing_in_memory_is_live(driver):
+def test_key_chain_continues_without_live_version_in_memory(driver):
     driver.write(RowOp.INSERT, [row(1, 1)])
     first = driver.now
     driver.write(RowOp.DELETE, [{"k": 1}])

@@ -59,7 +59,7 @@ def stretch(schema, chance):
 @pytest.mark.row("A2")
 @pytest.mark.parametrize("schema", [INT_KEY, PAIR_KEY], ids=["int", "pair"])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_group_comes_to_what_its_writes_come_to_one_by_one(tmp_path, schema, seed):
+def test_grouped_writes_equal_single_writes(tmp_path, schema, seed):
     chance = random.Random(seed)
     one, other = (Driver(str(tmp_path / n), schema) for n in "ab")
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_group_comes_to_what_its_writes_come_to_one_by_one(tmp_path, schema, s
         assert everything(one) == everything(other)
 
 
-def test_every_write_of_a_group_leaves_its_version(tmp_path):
+def test_every_write_of_a_group_has_a_version(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     rows = [{"k": 1, "a": n, "s": "x" * n} for n in range(5)]
     driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, [r])) for r in rows])
@@ -92,7 +92,7 @@ def counted(monkeypatch):
     return calls
 
 
-def test_plain_messages_are_read_together(tmp_path, monkeypatch):
+def test_plain_messages_are_decoded_together(tmp_path, monkeypatch):
     driver, calls = Driver(str(tmp_path / "t")), counted(monkeypatch)
     rows = [{"k": n, "a": None if n % 3 else n, "s": "é" * n} for n in range(9)]
     writes = [driver.entry(payload(INT_KEY, RowOp.INSERT, rows[n : n + n % 3])) for n in range(9)]
@@ -114,7 +114,7 @@ def _message(batch, options):
     return stream[8 + int.from_bytes(stream[4:8], "little") : -8]
 
 
-def test_messages_of_another_make_are_read_one_by_one(tmp_path, monkeypatch):
+def test_other_messages_are_decoded_one_by_one(tmp_path, monkeypatch):
     driver, calls = Driver(str(tmp_path / "t")), counted(monkeypatch)
     names = [c.name for c in INT_KEY.columns]
     ids = tuple(c.id for c in INT_KEY.columns)
@@ -131,7 +131,7 @@ def test_messages_of_another_make_are_read_one_by_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("place", range(0, 400, 11))
-def test_damage_in_a_group_is_what_it_is_alone(tmp_path, place):
+def test_damage_in_a_group_is_reported_as_for_a_single_message(tmp_path, place):
     """Whatever a byte is changed to: the same results as one by one, or Corrupt there and here."""
     batch = pa.RecordBatch.from_pylist(
         numbered(0, 2), schema=pa.schema([(c.name, c.type) for c in INT_KEY.columns])

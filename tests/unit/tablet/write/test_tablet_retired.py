@@ -11,7 +11,7 @@ from tests.unit.tablet.support.tablet_support import Driver
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_its_rows_are_there_before_it_was_retired_and_not_from_then_on(tmp_path, stage):
+def test_retired_tablet_is_readable_below_retirement_time_only(tmp_path, stage):
     driver = Driver(str(tmp_path / "t"))
     names = [c.name for c in driver.tablet.info.schema.columns]
     row = dict.fromkeys(names, None) | {names[0]: 1}

@@ -28,7 +28,7 @@ from tests.unit.tablet.support.tablet_support import (
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_what_an_added_column_asks_of_rows_old_and_new(driver, stage):
+def test_added_column_applies_to_old_and_new_rows(driver, stage):
     driver.write(RowOp.INSERT, numbered(0, 2))
     bring(driver, stage)
     old = driver.schema
@@ -60,7 +60,7 @@ def test_what_an_added_column_asks_of_rows_old_and_new(driver, stage):
     }
 
 
-def test_many_alterations_between_restarts(driver):
+def test_many_alterations_between_restarts_are_replayed(driver):
     """Some of them flushed, some only in the log, with rows of every version."""
     expected: dict[int, dict[str, Any]] = {}
     for version in range(12):
@@ -87,7 +87,7 @@ def test_many_alterations_between_restarts(driver):
     assert driver.schema.next_column_id == 3 + 12
 
 
-def test_the_same_or_an_older_version_changes_nothing(driver):
+def test_same_or_older_schema_version_changes_nothing(driver):
     driver.write(RowOp.INSERT, numbered(0, 3))
     first = alter(driver.schema, [AddColumn("n", pa.int8(), default=1)])
     second = alter(first, [DropColumn("n"), AddColumn("m", pa.int8(), default=2)])
@@ -103,7 +103,7 @@ def test_the_same_or_an_older_version_changes_nothing(driver):
     assert driver.rows() == before
 
 
-def test_a_schema_that_cannot_follow_is_refused_by_every_replica_alike(driver):
+def test_incompatible_schema_is_refused_by_every_replica(driver):
     driver.write(RowOp.INSERT, numbered(0, 3))
     a = replace(driver.schema.columns[1], type=pa.string())
     wrong = replace(INT_KEY, version=1, columns=(INT_KEY.columns[0], a, INT_KEY.columns[2]))
@@ -119,7 +119,7 @@ def test_a_schema_that_cannot_follow_is_refused_by_every_replica_alike(driver):
     assert driver.rows() == before
 
 
-def test_the_bytes_of_a_schema_operation(driver):
+def test_schema_operation_encoding_is_unchanged(driver):
     schema = alter(
         PAIR_KEY,
         [
@@ -144,7 +144,7 @@ def test_the_bytes_of_a_schema_operation(driver):
         driver.tablet.apply([driver.entry(data[:-1])])
 
 
-def test_options_and_name_come_with_the_operation(driver):
+def test_options_and_name_are_part_of_schema_operation(driver):
     rows = [{"k": k, "a": 7, "s": "x" * 50} for k in range(2000)]
     driver.write(RowOp.INSERT, rows)
     driver.flush()

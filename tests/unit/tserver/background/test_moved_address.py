@@ -28,7 +28,7 @@ def move(cluster, process):
 
 
 @pytest.mark.row("W6")
-def test_a_majority_of_a_group_may_come_back_at_other_addresses_at_once():
+def test_group_recovers_when_majority_restarts_at_new_addresses():
     async def main(loop):
         cluster, core, tablet = await started(SimCluster(loop, 5))
         group = Group(cluster, core, tablet)

@@ -24,7 +24,7 @@ QUICK = msgspec.structs.replace(
 
 
 @pytest.mark.row("A9")
-def test_a_server_that_opens_many_replicas_slowly_is_waited_for():
+def test_slowly_starting_server_is_not_replaced():
     async def main(loop):
         cluster = SimCluster(loop, 3, tservers=4, options=QUICK)
         core = await cluster.start()
@@ -52,7 +52,7 @@ def test_a_server_that_opens_many_replicas_slowly_is_waited_for():
 
 
 @pytest.mark.row("A9")
-def test_a_table_that_needs_a_server_that_still_opens_is_created_when_it_has():
+def test_table_creation_waits_for_starting_server():
     async def main(loop):
         cluster = SimCluster(loop, 3, tservers=3, options=QUICK)
         core = await cluster.start()
@@ -77,7 +77,7 @@ def test_a_table_that_needs_a_server_that_still_opens_is_created_when_it_has():
     run(main, max_time_s=600)
 
 
-def test_a_server_that_does_not_get_on_with_opening_is_given_up():
+def test_starting_server_without_progress_is_replaced():
     server = TServer(server_info("c"), 0, replicas={TabletId("t"): "BOOTSTRAPPING"})
     copies = OrderedCopies(failed_us=100)
     member = pb.Member(uuid="c", voter=True, electable=True)
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_get_on_with_opening_is_given_up():
     assert said(9101) is ReplicaHealth.FAILED
 
 
-def test_all_is_reported_once_more_when_the_replicas_are_open():
+def test_full_report_is_sent_when_all_replicas_are_open():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
     view.request_full()  # while the report of those that are being opened is on its way

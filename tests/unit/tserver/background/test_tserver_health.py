@@ -64,7 +64,7 @@ class World:
         return [h.state for h in self.health.of(replica)], len(self.changed)
 
 
-def test_a_member_is_silent_after_an_election_timeout_and_failed_after_the_option():
+def test_member_is_silent_after_election_timeout_and_failed_after_option():
     world = World()
     assert world.told() == ([HEALTHY, HEALTHY], 1)
     assert world.told(500, c=10) == ([HEALTHY, HEALTHY], 1)
@@ -74,7 +74,7 @@ def test_a_member_is_silent_after_an_election_timeout_and_failed_after_the_optio
     assert world.told(50, c=0) == ([HEALTHY, HEALTHY], 4)
 
 
-def test_a_member_that_answers_and_acknowledges_nothing_fails_after_the_option():
+def test_member_that_acknowledges_nothing_fails_after_option():
     world = World()
     world.leader.stuck["c"] = 40
     assert world.told() == ([HEALTHY, HEALTHY], 1)
@@ -85,7 +85,7 @@ def test_a_member_that_answers_and_acknowledges_nothing_fails_after_the_option()
 
 
 @pytest.mark.row("A9")
-def test_time_goes_on_while_the_group_sleeps():
+def test_member_failure_time_advances_while_group_is_quiescent():
     world = World()
     assert world.told(c=20) == ([HEALTHY, SILENT], 1)
     world.leader.quiesced = True
@@ -93,7 +93,7 @@ def test_time_goes_on_while_the_group_sleeps():
     assert world.told(100) == ([HEALTHY, FAILED], 2)
 
 
-def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
+def test_healthy_quiescent_group_is_not_examined():
     world = World()
     world.told()
     world.leader.quiesced = True
@@ -101,14 +101,14 @@ def test_a_group_that_sleeps_with_all_members_fine_is_not_looked_at():
     world.health.check()
 
 
-def test_who_answers_and_lacks_entries_for_good_fails_too():
+def test_member_that_answers_but_lacks_entries_permanently_fails():
     world = World()
     world.leader.needs_copy = "b"
     assert world.told(b=0) == ([SILENT, HEALTHY], 1)
     assert world.told(2000, b=0) == ([FAILED, HEALTHY], 2)
 
 
-def test_who_does_not_lead_says_nothing():
+def test_non_leader_reports_no_member_health():
     world = World()
     world.told(c=50)
     world.leader.is_leader = False

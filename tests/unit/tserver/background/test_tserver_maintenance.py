@@ -115,27 +115,27 @@ class Server:
 
 
 @pytest.mark.row("A16")
-def test_the_best_merge_of_all_tablets_comes_first_whatever_their_order():
+def test_best_compaction_of_all_tablets_is_chosen_first():
     server = Server(a={"merges": [1]}, b={"merges": [5, 0.5]}, c={"merges": [3]}, d={})
     assert server.merge(1) == ["b", "c", "a", "b"]
     assert server.merge(3) == ["-", "-"]
 
 
-def test_a_merge_that_costs_much_is_not_passed_over_for_ever():
+def test_expensive_compaction_is_not_starved():
     server = Server(small={"merges": [10] * 30}, large={"merges": [1]})
     order = server.merge(1)
     assert order.index("large") == 10  # it counts once more at every choice
     assert len(order) == 31
 
 
-def test_a_tablet_whose_merge_fails_waits_for_the_next_look_and_holds_up_nobody():
+def test_failed_compaction_is_retried_later_without_blocking_others():
     server = Server(a={"merges": [9]}, b={"merges": [1, 1]})
     server.tablets["a"].broken = True
     assert server.merge(2) == ["a", "b", "b", "-", "a"]
 
 
 @pytest.mark.row("A16")
-def test_near_the_budget_the_flush_that_frees_most_memory_and_log_comes_first():
+def test_near_budget_flush_freeing_most_memory_and_log_is_chosen_first():
     server = Server(
         small={"memory": 100, "log": 10},
         log={"memory": 90, "log": 100},
@@ -149,7 +149,7 @@ def test_near_the_budget_the_flush_that_frees_most_memory_and_log_comes_first():
     assert server.flush(2) == ["busy", "-"]
 
 
-def test_a_flush_that_fails_gives_way_to_the_next_best():
+def test_failed_flush_is_followed_by_next_best_flush():
     server = Server(a={"memory": 800}, b={"memory": 400}, c={"memory": 300})
     server.tablets["a"].broken = True
     assert server.flush(3) == ["a", "-", "b", "-", "a"]

@@ -15,7 +15,7 @@ def acknowledge(view, *, leader=True, needs_full=False):
     view.on_response(leader=leader, needs_full=needs_full, acknowledged_sequence=view.sequence)
 
 
-def test_the_first_report_is_full_then_nothing_is_said_twice():
+def test_first_report_is_full_and_later_ones_incremental():
     changes, view = ChangeLog(), MasterView()
     changes.note(A)
     assert view.begin(changes) == (True, [])
@@ -29,7 +29,7 @@ def test_the_first_report_is_full_then_nothing_is_said_twice():
     assert view.begin(changes) == (False, [])
 
 
-def test_what_changes_while_a_report_is_under_way_is_in_the_next():
+def test_changes_during_a_report_are_in_the_next_report():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
     changes.note(A)
@@ -40,7 +40,7 @@ def test_what_changes_while_a_report_is_under_way_is_in_the_next():
     assert view.begin(changes) == (False, [A])
 
 
-def test_a_lost_answer_and_a_late_one_leave_everything_open():
+def test_lost_or_late_answer_acknowledges_nothing():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
     acknowledge(view)
@@ -52,7 +52,7 @@ def test_a_lost_answer_and_a_late_one_leave_everything_open():
     assert view.begin(changes) == (False, [A])
 
 
-def test_a_new_leader_gets_a_full_report_once():
+def test_new_leader_gets_one_full_report():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
     acknowledge(view, leader=False)
@@ -65,7 +65,7 @@ def test_a_new_leader_gets_a_full_report_once():
     assert view.begin(changes) == (False, [])
 
 
-def test_a_master_gets_a_full_report_as_often_as_it_asks():
+def test_master_gets_full_report_on_each_request():
     changes, view = ChangeLog(), MasterView()
     for _ in range(3):
         assert view.begin(changes)[0]
@@ -76,7 +76,7 @@ def test_a_master_gets_a_full_report_as_often_as_it_asks():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_master_that_keeps_what_it_acknowledged_ends_up_with_the_truth(seed):
+def test_master_converges_to_tablet_server_state(seed):
     """Changes, lost requests, lost answers and masters that forget, in any order; then a quiet moment."""
     rng = random.Random(seed)
     changes, view = ChangeLog(), MasterView()
@@ -108,7 +108,7 @@ def test_a_master_that_keeps_what_it_acknowledged_ends_up_with_the_truth(seed):
     assert known == truth
 
 
-def test_a_master_that_lacks_a_forgotten_change_gets_a_full_report(monkeypatch):
+def test_master_missing_a_forgotten_change_gets_full_report(monkeypatch):
     monkeypatch.setattr(reports, "CHANGES", 2)
     changes, far, near = ChangeLog(), MasterView(), MasterView()
     for view in (far, near):

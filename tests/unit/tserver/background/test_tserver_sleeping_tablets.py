@@ -98,7 +98,7 @@ def run(looks: Any, tablets: Any) -> None:
         asyncio.run(looks.spawned)
 
 
-def test_compactions_of_sleeping_tablets_go_on_until_there_is_nothing_to_do():
+def test_compactions_of_quiescent_tablets_continue_until_done():
     tablets: Any = Tablets()
     tablets.replicas["b"].worth = 3
     run(Looks(10), tablets)

@@ -14,7 +14,7 @@ from nyala.env.env import system_env
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_an_order_that_a_disk_refuses_may_be_given_again(number: int):
+def test_order_refused_by_disk_can_be_repeated(number: int):
     async def full() -> None:
         raise OSError(number, os.strerror(number), "/data/superblock/t.tmp")
 

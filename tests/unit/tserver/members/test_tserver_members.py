@@ -31,7 +31,7 @@ def with_group(work, tservers=4):
 
 
 @pytest.mark.row("S1.20")
-def test_members_are_added_and_removed_by_orders_to_the_leader():
+def test_leader_adds_and_removes_members_on_order():
     async def work(group):
         new, old = group.without()[0], group.having()[1]
         before = group.status().committed_config.id
@@ -48,7 +48,7 @@ def test_members_are_added_and_removed_by_orders_to_the_leader():
 
 
 @pytest.mark.row("S1.21")
-def test_a_leader_that_is_to_remove_itself_hands_over_and_says_to_whom():
+def test_leader_removing_itself_transfers_leadership_and_names_successor():
     async def work(group):
         old = group.leader
         me = pb.Member(uuid=group.uuid(old))
@@ -64,7 +64,7 @@ def test_a_leader_that_is_to_remove_itself_hands_over_and_says_to_whom():
     with_group(work)
 
 
-def test_who_does_not_lead_names_the_leader():
+def test_follower_refuses_order_with_leader_hint():
     async def work(group):
         follower, new = group.having()[1], group.without()[0]
         for refusal in (
@@ -83,7 +83,7 @@ def test_who_does_not_lead_names_the_leader():
     with_group(work)
 
 
-def test_a_change_decided_on_another_configuration_is_refused_with_both_op_ids():
+def test_change_based_on_another_configuration_is_refused_with_both_op_ids():
     async def work(group):
         new = group.without()[0]
         made = await group.change(("add", group.member(new)))
@@ -99,7 +99,7 @@ def test_a_change_decided_on_another_configuration_is_refused_with_both_op_ids()
     with_group(work)
 
 
-def test_who_is_not_caught_up_is_not_made_a_voter_by_an_order():
+def test_lagging_non_voter_is_not_promoted_by_order():
     async def work(group):
         new = group.without()[0]
         at = group.status().committed_config
@@ -114,7 +114,7 @@ def test_who_is_not_caught_up_is_not_made_a_voter_by_an_order():
     with_group(work)
 
 
-def test_a_change_that_nobody_could_commit_is_refused_before_it_is_logged():
+def test_change_without_reachable_majority_is_refused_before_logging():
     async def work(group):
         live, dead = group.having()[1:]
         dead.kill()
@@ -132,7 +132,7 @@ def test_a_change_that_nobody_could_commit_is_refused_before_it_is_logged():
 
 
 @pytest.mark.parametrize("after_ms", [0, 40, 150, 700])
-def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
+def test_voter_removal_is_refused_while_peer_that_just_died_is_counted(after_ms):
     async def work(group):
         live, dead = group.having()[1:]
         at = group.status().config
@@ -157,7 +157,7 @@ def test_a_voter_is_not_removed_on_the_word_of_one_that_has_just_died(after_ms):
         ("modify", {}, "it is not in the configuration"),
     ],
 )
-def test_orders_that_make_no_sense_change_nothing(kind, wrong, words):
+def test_invalid_orders_change_nothing(kind, wrong, words):
     async def work(group):
         at = group.status().config
         member = group.member(group.without()[0])
@@ -174,7 +174,7 @@ def test_orders_that_make_no_sense_change_nothing(kind, wrong, words):
     with_group(work)
 
 
-def test_orders_of_nobody_or_for_another_server_or_cluster_are_refused():
+def test_orders_from_unknown_sender_or_for_other_server_or_cluster_are_refused():
     async def work(group):
         at, new = group.status().config, group.without()[0]
         add = ("add", group.member(new))
@@ -191,7 +191,7 @@ def test_orders_of_nobody_or_for_another_server_or_cluster_are_refused():
 
 
 @pytest.mark.row("S0.48")
-def test_copies_are_begun_and_cancelled_by_the_leader_master_or_the_clusters_people_only():
+def test_copy_is_started_and_cancelled_only_by_leader_master_or_operator():
     async def work(group):
         new, leader = group.without()[0], group.leader
         begin = pb.StartCopyRequest(
@@ -222,7 +222,7 @@ def test_every_order_that_changes_a_replica_carries_a_fence():
     assert free == {"ListTablets", "CopyStatus", "HoldHistory"}, "a hold is a client's, and ends"
 
 
-def test_a_deletion_by_a_person_names_the_cluster():
+def test_operator_deletion_requires_cluster_id():
     async def work(group):
         stray = group.having()[1]
 
@@ -241,7 +241,7 @@ def test_a_deletion_by_a_person_names_the_cluster():
     with_group(work)
 
 
-def test_leadership_goes_to_the_named_one_or_to_the_most_up_to_date():
+def test_leadership_is_transferred_to_named_or_most_up_to_date_member():
     async def work(group):
         old, second, third = group.having()
         assert await group.step_down(successor=group.uuid(third)) == group.uuid(third)
@@ -257,7 +257,7 @@ def test_leadership_goes_to_the_named_one_or_to_the_most_up_to_date():
     with_group(work)
 
 
-def test_a_successor_that_does_not_answer_leaves_the_leader_in_place():
+def test_unresponsive_successor_leaves_leader_in_place():
     async def work(group):
         leader, second, _ = group.having()
         second.kill()
@@ -269,7 +269,7 @@ def test_a_successor_that_does_not_answer_leaves_the_leader_in_place():
     with_group(work)
 
 
-def test_a_witness_is_made_where_the_configuration_names_one():
+def test_witness_is_created_where_configuration_names_it():
     async def work(group):
         new, leader = group.without()[0], group.leader
 

@@ -53,7 +53,7 @@ def order(group, target, *keep, **more):
 
 
 @pytest.mark.row("S1.36", "S1.40", "S1.42")
-def test_a_survivor_goes_on_alone_and_the_dead_that_return_are_not_heard():
+def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
     async def work(group):
         leader, second, last = group.having()
         await group.change(("modify", group.member(second, voter=True, replace=True)))
@@ -84,7 +84,7 @@ def test_a_survivor_goes_on_alone_and_the_dead_that_return_are_not_heard():
 
 
 @pytest.mark.row("S1.38")
-def test_one_tablet_is_rescued_and_the_others_of_its_servers_wait_for_the_dead():
+def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
     async def work(group):
         other = (await group.cluster.create_table(group.core, "u")).tablets[0].id
         _, second, last = group.having()
@@ -111,7 +111,7 @@ def test_one_tablet_is_rescued_and_the_others_of_its_servers_wait_for_the_dead()
 
 
 @pytest.mark.row("S1.41")
-def test_what_needs_no_rescue_or_is_not_meant_is_refused():
+def test_unnecessary_or_mismatched_unsafe_recovery_is_refused():
     async def work(group):
         leader, second, third = group.having()
         for target in (leader, second):

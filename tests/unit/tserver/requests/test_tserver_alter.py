@@ -85,7 +85,7 @@ def with_table(work, seed=5):
     run(main, max_time_s=300)
 
 
-def test_every_replica_takes_the_schema_and_keeps_it_over_restarts():
+def test_altered_schema_reaches_every_replica_and_survives_restart():
     async def work(t):
         await t.write(rows_of([1, 2], [10, 20]))
         await t.alter(AddColumn("n", pa.int32(), default=7), RenameColumn("v", "w"))
@@ -104,7 +104,7 @@ def test_every_replica_takes_the_schema_and_keeps_it_over_restarts():
     with_table(work)
 
 
-def test_what_cannot_follow_is_refused_and_a_follower_alters_nothing():
+def test_incompatible_alteration_is_refused_and_follower_alters_nothing():
     async def work(t):
         await t.alter(AddColumn("n", pa.int32()))
         wrong = replace(t.schema, version=5, next_column_id=1)
@@ -124,7 +124,7 @@ def test_what_cannot_follow_is_refused_and_a_follower_alters_nothing():
     with_table(work)
 
 
-def test_a_client_of_an_older_schema_goes_on_with_the_columns_that_are_still_there():
+def test_client_of_older_schema_continues_with_remaining_columns():
     async def work(t):
         await t.write(rows_of([1], [10]))
         await t.alter(AddColumn("n", pa.int32(), default=7))
@@ -191,7 +191,7 @@ def test_names_that_do_not_fit_the_columns_are_refused(wrong):
     with_table(work)
 
 
-def test_what_is_made_for_a_newer_schema_waits_until_the_tablet_has_learned_it():
+def test_requests_of_newer_schema_wait_until_tablet_has_it():
     async def work(t):
         first = t.schema
         t.schema = alter(first, [AddColumn("n", pa.int32(), default=7), DropColumn("v")])

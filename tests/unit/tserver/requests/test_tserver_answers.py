@@ -50,7 +50,7 @@ def told(story: Any) -> Any:
 
 
 @pytest.mark.row("A5")
-def test_a_scan_that_computes_for_long_says_that_it_lives(monkeypatch):
+def test_long_computing_scan_sends_keepalives(monkeypatch):
     monkeypatch.setattr(flight_service, "KEEPALIVE_MS", 1)
 
     async def story(env: Env) -> None:
@@ -75,7 +75,7 @@ def test_a_scan_that_computes_for_long_says_that_it_lives(monkeypatch):
     told(story)
 
 
-def test_an_error_in_mid_scan_is_raised_and_the_scan_is_closed():
+def test_error_during_scan_is_raised_and_scan_closed():
     async def story(env: Env) -> list[str]:
         seen = []
 
@@ -96,7 +96,7 @@ def test_an_error_in_mid_scan_is_raised_and_the_scan_is_closed():
     assert told(story) == ["closed"]
 
 
-def test_a_batch_that_meets_a_bug_is_answered_all_the_same():
+def test_internal_error_in_batch_is_answered():
     async def story(env: Env) -> pb.WriteResult:
         class FailingWrites:
             async def write(self, schema: pa.Schema, data: FlightData) -> pb.WriteResult:
@@ -115,7 +115,7 @@ def test_a_batch_that_meets_a_bug_is_answered_all_the_same():
     assert (result.request, result.error.code) == (7, "OUTCOME_UNKNOWN")
 
 
-def test_heartbeats_go_on_when_what_one_brought_could_not_be_written():
+def test_heartbeats_continue_when_their_content_cannot_be_saved():
     async def story(env: Env) -> None:
         async def heard(address: str, response: pb.HeartbeatResponse) -> None:
             raise OSError(28, "no space left on device")
@@ -128,7 +128,7 @@ def test_heartbeats_go_on_when_what_one_brought_could_not_be_written():
     told(story)
 
 
-def test_an_order_is_carried_out_though_its_sender_hangs_up():
+def test_order_completes_after_sender_disconnects():
     async def story(env: Env) -> list[str]:
         begun, go_on, steps = asyncio.Event(), asyncio.Event(), []
 

@@ -91,7 +91,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_batch_that_is_not_sound_is_refused_whole(what):
+def test_malformed_batch_is_refused_as_a_whole(what):
     assert checked(sent(d=decimals(10**6 - 1))).num_rows == 1
     with pytest.raises(InvalidArgument):
         checked(BAD[what]())
@@ -110,7 +110,7 @@ def test_a_batch_that_is_not_sound_is_refused_whole(what):
     ],
     ids=str,
 )
-def test_a_stream_of_other_types_is_refused_by_name(column, kind):
+def test_stream_with_other_column_types_is_refused_by_name(column, kind):
     given = pa.schema([f.with_type(kind) if f.name == column else f for f in SCHEMA.arrow])
     with pytest.raises(SchemaMismatch) as caught:
         check_types(given, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS))
@@ -128,7 +128,7 @@ def test_no_rows_and_no_columns():
 
 
 @pytest.mark.row("A2")
-def test_keys_and_cells_beyond_their_limits_are_errors_of_their_rows():
+def test_oversized_keys_and_cells_are_row_errors():
     async def main(loop):
         cluster = SimCluster(loop, 3)
         core = await cluster.start()

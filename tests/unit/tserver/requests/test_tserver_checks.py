@@ -38,7 +38,7 @@ def learned(incarnation="cat", term=5):
 
 
 @pytest.mark.row("S0.41", "S0.48")
-def test_no_order_is_obeyed_before_a_majority_of_masters_has_told_its_term():
+def test_orders_are_refused_until_majority_of_masters_confirmed_term():
     fence = Fence()
     for master in ("m1", "m1", "stranger"):
         fence.learn(master, MASTERS, "cat", 5)
@@ -53,7 +53,7 @@ def test_no_order_is_obeyed_before_a_majority_of_masters_has_told_its_term():
 
 
 @pytest.mark.row("S0.41", "S0.48")
-def test_a_master_that_was_left_behind_turns_no_server_from_its_masters():
+def test_removed_master_does_not_change_server_master_list():
     fence = learned("new", 3)
     fence.learn("m3", MASTERS, "old", 99)
     with pytest.raises(CasFailed, match="catalog"):
@@ -70,7 +70,7 @@ def test_a_master_that_was_left_behind_turns_no_server_from_its_masters():
 @pytest.mark.parametrize(
     "wrong", [order(""), order("other"), order("other", 99), order(term=4), pb.Fence()]
 )
-def test_an_order_of_nobody_who_leads_is_refused(wrong):
+def test_order_from_non_leader_is_refused(wrong):
     fence = learned()
     with pytest.raises(CasFailed):
         fence.check(wrong)
@@ -78,7 +78,7 @@ def test_an_order_of_nobody_who_leads_is_refused(wrong):
 
 
 @pytest.mark.row("S0.41")
-def test_an_order_of_a_newer_term_deposes_the_older_one():
+def test_order_of_newer_term_supersedes_older_term():
     fence = learned()
     fence.check(order(term=7))
     with pytest.raises(CasFailed, match="led in term 6; the current term is 7"):
@@ -88,7 +88,7 @@ def test_an_order_of_a_newer_term_deposes_the_older_one():
         fence.check(order(term=6))
 
 
-def test_an_answer_that_names_no_catalog_teaches_nothing():
+def test_answer_without_catalog_id_is_ignored():
     fence = learned()
     fence.learn("m1", MASTERS, "", 99)
     fence.check(order())
@@ -105,7 +105,7 @@ def header(**wrong):
     return pb.WriteHeader(**(values | wrong))
 
 
-def test_a_header_that_fits_gives_op_and_columns():
+def test_write_header_gives_op_and_columns():
     op, columns = check_header(header(column_ids=[IDS[2], IDS[0]]), SCHEMA)
     assert (op, columns) == (ops.RowOp.UPSERT, (IDS[2], IDS[0]))
     assert batch_schema(SCHEMA, op, columns).names == ["x", "k"]
@@ -127,7 +127,7 @@ def test_a_header_that_fits_gives_op_and_columns():
         ({"column_ids": []}, SchemaMismatch),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(wrong, error):
+def test_mismatched_write_header_is_refused(wrong, error):
     with pytest.raises(error):
         check_header(header(**wrong), SCHEMA)
 
@@ -166,7 +166,7 @@ def batch(keys, codes=None):
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_rows_of_this_tablet_pass_and_a_null_key_is_left_to_apply():
+def test_rows_of_this_tablet_are_accepted_and_null_keys_left_to_apply():
     assert checked(batch([1, None, 3])).num_rows == 3
     ranged = Partition(range=Range(["k"], [(0, 10), (10, None)]))
     assert checked(batch([10, None]), where=hosted(ranged, 1)).num_rows == 2
@@ -177,18 +177,18 @@ def test_rows_of_this_tablet_pass_and_a_null_key_is_left_to_apply():
     [Partition(hash=[Hash(["k"], 3)]), Partition(range=Range(["k"], [(0, 10), (10, 20)]))],
     ids=["hash", "range"],
 )
-def test_a_row_of_another_tablet_voids_the_batch(spec):
+def test_row_of_another_tablet_rejects_batch(spec):
     for number in range(2):
         with pytest.raises(InvalidArgument, match="belong to another tablet than t"):
             checked(batch(list(range(20))), where=hosted(spec, number))
 
 
 @pytest.mark.parametrize("code", [0, 9, 14, 15, 255, None])
-def test_an_unknown_op_code_voids_the_batch(code):
+def test_unknown_op_code_rejects_batch(code):
     with pytest.raises(InvalidArgument, match="row 1 has the unknown op code"):
         checked(batch([1, 2], [1, code]), ops.RowOp.MIXED)
 
 
-def test_an_empty_batch_is_a_batch():
+def test_empty_batch_is_valid():
     assert checked(batch([])).num_rows == 0
     assert checked(batch([], []), ops.RowOp.MIXED).num_rows == 0

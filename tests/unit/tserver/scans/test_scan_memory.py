@@ -12,7 +12,7 @@ from tests.unit.tablet.support.tablet_support import Driver, numbered
 OPTIONS = Options(memory_budget_bytes=64 * MIB, scan_memory_bytes=4 * MIB)
 
 
-def test_rows_that_a_flush_wrote_count_as_the_scans_that_hold_them(tmp_path):
+def test_flushed_rows_count_towards_scans_that_hold_them(tmp_path):
     driver = Driver(f"{tmp_path}/t")
     driver.write(RowOp.INSERT, numbered(0, 1000))
     memory = MemoryTracker(OPTIONS)
@@ -32,7 +32,7 @@ def test_rows_that_a_flush_wrote_count_as_the_scans_that_hold_them(tmp_path):
     assert (memory.of(MemoryPart.SCANS), memory.used_bytes) == (0, 0)
 
 
-def test_scans_beyond_their_memory_are_throttled_and_the_first_is_always_taken(tmp_path):
+def test_scans_beyond_memory_limit_are_throttled_except_the_first(tmp_path):
     driver = Driver(f"{tmp_path}/t")
     memory = MemoryTracker(OPTIONS)
     scans = ScanMemory(memory, OPTIONS)

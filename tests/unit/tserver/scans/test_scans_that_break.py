@@ -153,7 +153,7 @@ def damage(servers: Servers, name: str) -> None:
 
 
 @on_a_loop
-async def test_damage_ends_the_replica_and_another_one_serves_the_rows(servers):
+async def test_damaged_replica_fails_and_another_serves_the_rows(servers):
     damage(servers, "a")
     assert await servers.read(servers.token()) == list(range(ROWS))
     [why] = servers.replicas["a"].failures
@@ -164,7 +164,7 @@ async def test_damage_ends_the_replica_and_another_one_serves_the_rows(servers):
 
 @pytest.mark.parametrize("kind", ["count", "get"])
 @on_a_loop
-async def test_whatever_reads_damage_is_told_to_try_another_replica(servers, kind):
+async def test_read_of_damaged_data_returns_retry_at_another_replica(servers, kind):
     damage(servers, "a")
     token = servers.token()
     if kind == "count":
@@ -192,7 +192,7 @@ def key_message(key: int) -> bytes:
 
 @pytest.mark.row("A5")
 @on_a_loop
-async def test_an_ordered_scan_goes_on_after_the_last_key_delivered_at_the_same_snapshot(servers):
+async def test_ordered_scan_resumes_after_last_delivered_key_at_same_snapshot(servers):
     for cuts in ({"a": [4], "b": [1], "c": [3]}, {"a": [1, 2], "b": [1, 1], "c": [2]}):
         servers.cuts = {n: list(c) for n, c in cuts.items()}
         for replica in servers.replicas.values():
@@ -203,7 +203,7 @@ async def test_an_ordered_scan_goes_on_after_the_last_key_delivered_at_the_same_
 
 
 @on_a_loop
-async def test_a_read_of_the_latest_rows_goes_on_at_the_time_that_it_began_with(servers):
+async def test_latest_read_resumes_at_its_original_time(servers):
     servers.cuts = {"a": [3]}
     later = servers.replicas["b"].driver
     later.write(RowOp.UPSERT, [{"k": 99, "a": -1, "s": None}, {"k": 100, "a": -1, "s": None}])
@@ -212,7 +212,7 @@ async def test_a_read_of_the_latest_rows_goes_on_at_the_time_that_it_began_with(
 
 
 @on_a_loop
-async def test_a_limit_counts_what_was_delivered_before(servers):
+async def test_limit_counts_rows_delivered_before_resume(servers):
     for cuts in ({"a": [3]}, {"a": [4], "b": [1]}, {"a": [1, 1, 1], "b": [2]}):
         servers.cuts = {n: list(c) for n, c in cuts.items()}
         assert await servers.read(servers.token(ordered=True, limit=25)) == list(range(25))
@@ -221,7 +221,7 @@ async def test_a_limit_counts_what_was_delivered_before(servers):
 
 
 @on_a_loop
-async def test_a_scan_without_order_says_that_it_broke_and_collect_starts_over(servers):
+async def test_unordered_scan_reports_interruption_and_collect_restarts(servers):
     servers.cuts = {"a": [3]}
     with pytest.raises(Unavailable, match="broke after 20 rows"):
         await servers.read(servers.token())
@@ -232,7 +232,7 @@ async def test_a_scan_without_order_says_that_it_broke_and_collect_starts_over(s
 
 @pytest.mark.row("A6")
 @on_a_loop
-async def test_a_token_is_bytes_that_anyone_may_run_again_with_the_same_rows(servers):
+async def test_scan_token_is_repeatable_in_any_process(servers):
     written = bytes(ScanToken(servers.token(columns=("k", "s"), limit=0)))
     parsed = ScanToken.parse(written)
     assert bytes(parsed) == written
@@ -259,7 +259,7 @@ def piece(servers: Servers, lower: int, upper: int, **more: Any) -> pb.ScanToken
 
 @pytest.mark.row("A6")
 @on_a_loop
-async def test_a_piece_that_breaks_in_the_middle_goes_on_within_its_bounds(servers):
+async def test_interrupted_split_resumes_within_its_bounds(servers):
     for cuts in ({}, {"a": [1]}, {"a": [4], "b": [1], "c": [3]}):
         servers.cuts = {n: list(c) for n, c in cuts.items()}
         assert await servers.read(piece(servers, 20, 75, ordered=True)) == list(range(20, 75))
@@ -273,7 +273,7 @@ async def test_a_piece_that_breaks_in_the_middle_goes_on_within_its_bounds(serve
 
 
 @on_a_loop
-async def test_bounds_that_mean_nothing_are_refused(servers):
+async def test_invalid_split_bounds_are_refused(servers):
     backwards, feed = piece(servers, 7, 7), piece(servers, 1, 7, changes=True)
     look_up = piece(servers, 1, 7)
     look_up.keys_ipc = key_message(5)

@@ -96,7 +96,7 @@ class Server:
         return len([data async for data in self.scanners.run(asked)])
 
 
-def test_two_replicas_that_lie_differently_have_one_sum_and_one_row_less_has_another(tmp_path):
+def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(tmp_path):
     one, two = (Server(f"{tmp_path}/{n}", leads=n == "a") for n in "ab")
     two.driver.flush()
     less = Server(f"{tmp_path}/c", leads=True, rows=99)
@@ -117,7 +117,7 @@ def test_two_replicas_that_lie_differently_have_one_sum_and_one_row_less_has_ano
     asyncio.run(story())
 
 
-def test_a_follower_waits_until_it_has_reached_the_time(tmp_path):
+def test_follower_checksum_waits_for_its_time(tmp_path):
     server = Server(str(tmp_path), leads=False)
 
     def learn():
@@ -135,7 +135,7 @@ def test_a_follower_waits_until_it_has_reached_the_time(tmp_path):
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_a_time_that_never_comes_is_given_up(tmp_path, leads):
+def test_checksum_of_unreached_time_times_out(tmp_path, leads):
     server = Server(str(tmp_path), leads=leads)
 
     async def story():
@@ -145,7 +145,7 @@ def test_a_time_that_never_comes_is_given_up(tmp_path, leads):
     asyncio.run(story())
 
 
-def test_a_witness_says_what_it_is(tmp_path):
+def test_witness_refuses_checksum_as_witness(tmp_path):
     server = Server(str(tmp_path), leads=False)
     server.replica.machine = Witness.__new__(Witness)
     answer = asyncio.run(server.ask())
@@ -153,7 +153,7 @@ def test_a_witness_says_what_it_is(tmp_path):
     assert not answer.at
 
 
-def test_damage_ends_the_replica(tmp_path, monkeypatch):
+def test_checksum_of_damaged_replica_fails_the_replica(tmp_path, monkeypatch):
     server = Server(str(tmp_path), leads=True)
 
     def damaged(*_: object) -> int:
@@ -165,7 +165,7 @@ def test_damage_ends_the_replica(tmp_path, monkeypatch):
     assert len(server.replica.failures) == 1
 
 
-def test_no_sum_is_told_of_pages_that_the_disk_cannot_read(tmp_path, monkeypatch):
+def test_checksum_fails_on_unreadable_pages(tmp_path, monkeypatch):
     """They read as zeros: a row less, or another one, and no error from the file."""
     server = Server(str(tmp_path), leads=True)
     server.driver.flush()

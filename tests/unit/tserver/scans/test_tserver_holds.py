@@ -39,7 +39,7 @@ def horizon_of(holds: HistoryHolds, wanted: int | None = 1000) -> int | None:
 
 
 @pytest.mark.row("A16")
-def test_no_horizon_passes_a_time_that_is_held(holds, clock):
+def test_no_horizon_passes_a_held_time(holds, clock):
     assert horizon_of(holds) == 1000
     holds.hold(T, "one", 700, 50, horizon=0)
     holds.hold(T, "two", 300, 20, horizon=300)
@@ -56,7 +56,7 @@ def test_no_horizon_passes_a_time_that_is_held(holds, clock):
     assert holds.of(T) == []
 
 
-def test_the_same_name_again_moves_its_hold(holds, clock):
+def test_hold_with_same_name_replaces_the_earlier_one(holds, clock):
     holds.hold(T, "one", 700, 20, horizon=0)
     clock.now_us += 10_000
     holds.hold(T, "one", 600, 20, horizon=0)
@@ -64,7 +64,7 @@ def test_the_same_name_again_moves_its_hold(holds, clock):
     assert horizon_of(holds) == 600
 
 
-def test_what_is_gone_or_just_going_cannot_be_held(holds):
+def test_hold_of_expired_or_expiring_history_is_refused(holds):
     with pytest.raises(HistoryGone) as caught:
         holds.hold(T, "one", 99, 20, horizon=100)
     assert caught.value.details == {"horizon": "100"}
@@ -76,7 +76,7 @@ def test_what_is_gone_or_just_going_cannot_be_held(holds):
     assert horizon_of(holds) == 999
 
 
-def test_a_server_that_has_just_started_waits_for_the_holds_that_it_forgot(clock):
+def test_restarted_server_delays_collection_for_forgotten_holds(clock):
     holds = HistoryHolds(clock)
     clock.now_us = room.RENEWAL_GRACE_MS * 1000 - 1
     assert horizon_of(holds) is None
@@ -85,7 +85,7 @@ def test_a_server_that_has_just_started_waits_for_the_holds_that_it_forgot(clock
     assert horizon_of(holds) == 700
 
 
-def test_bad_names_and_lives_and_too_many_holds_are_refused(holds, monkeypatch):
+def test_invalid_hold_names_lifetimes_and_counts_are_refused(holds, monkeypatch):
     for name, ttl in (("", 1), ("x" * 65, 1), ("one", 0), ("one", room.MAX_TTL_MS + 1)):
         with pytest.raises(InvalidArgument, match="time to live"):
             holds.hold(T, name, 700, ttl, horizon=0)

@@ -103,7 +103,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("why", CASES)
-def test_what_is_wrong_is_refused_counted_and_reaches_nobody(why):
+def test_invalid_peer_message_is_refused_counted_and_not_delivered(why):
     async def story(port):
         await port.send(*CASES[why])
         await eventually(lambda: port.refused(why) == 1, "counted")
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_refused_counted_and_reaches_nobody(why):
     at_a_port(story)
 
 
-def test_a_frame_that_ends_in_the_middle_is_counted():
+def test_truncated_frame_is_counted():
     async def story(port):
         await port.send(hello(), frame()[:-5], close=True)
         await eventually(lambda: port.refused("truncated") == 1, "counted")
@@ -126,7 +126,7 @@ def test_a_frame_that_ends_in_the_middle_is_counted():
 
 
 @pytest.mark.parametrize(("why", "chunks"), [("silent", []), ("stalled", [hello(), frame()[:20]])])
-def test_who_says_nothing_or_half_of_it_is_not_waited_for(why, chunks):
+def test_silent_or_stalled_connection_is_closed(why, chunks):
     async def story(port):
         await port.send(*chunks)
         assert port.refused(why) == 1
@@ -135,7 +135,7 @@ def test_who_says_nothing_or_half_of_it_is_not_waited_for(why, chunks):
     at_a_port(story, PeerLimits(hello_ms=50))
 
 
-def test_a_peer_that_has_nothing_to_say_may_be_silent():
+def test_idle_peer_connection_is_kept():
     async def story(port):
         reader, writer = await asyncio.open_connection(*addresses.parse(port.address))
         writer.write(hello())
@@ -171,19 +171,19 @@ WRONG = MAX_NUMBER + 1
         Suffix(**NAMES, term=1, previous=OpId(0, 0), last=OpId(1, WRONG)),
     ],
 )
-def test_no_number_is_beyond_what_a_group_can_reach(message):
+def test_message_numbers_stay_within_group_limits(message):
     with pytest.raises(Corrupt) as caught:
         decode_frame(frame(message))
     assert caught.value.details["why"] == "number"
 
 
-def test_an_index_below_zero_arrives_as_an_absurd_one():
+def test_negative_index_is_decoded_as_absurd_value():
     whole = frame(AppendEntries(**NAMES, term=1, previous=OpId(1, (1 << 64) - 3)))
     with pytest.raises(Corrupt):
         decode_frame(whole)
 
 
-def test_the_largest_numbers_pass():
+def test_largest_valid_numbers_are_accepted():
     message = AppendEntries(**NAMES, term=MAX_NUMBER, previous=OpId(MAX_NUMBER, MAX_NUMBER))
     ((_, back),) = decode_frame(frame(message)).batch.messages
     assert back == message

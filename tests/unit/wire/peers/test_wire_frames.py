@@ -79,7 +79,7 @@ def sample():
     return encode_frame(PeerBatch(A, B, 99, ((GROUP, append),), address="h:90"), "c" * 32)
 
 
-def test_every_single_bit_flip_is_found():
+def test_every_single_bit_flip_is_detected():
     raw = sample()
     for at in range(len(raw)):
         for bit in range(8):
@@ -89,7 +89,7 @@ def test_every_single_bit_flip_is_found():
                 decode_frame(bytes(damaged))
 
 
-def test_every_cut_and_every_tail_is_found():
+def test_every_truncation_and_trailing_byte_is_detected():
     raw = sample()
     for cut in range(len(raw)):
         with pytest.raises(Corrupt):
@@ -98,7 +98,7 @@ def test_every_cut_and_every_tail_is_found():
         decode_frame(raw + b"\0")
 
 
-def test_what_is_wrong_is_named():
+def test_frame_error_names_the_problem():
     raw = sample()
     with pytest.raises(Corrupt, match="no frame"):
         decode_frame(b"GET / HTTP/1.1\r\n\r\n")
@@ -158,13 +158,13 @@ CLOSED = (0, 0, 0, 0, 0, 0, 2**63, 0)
         b"",
     ],
 )
-def test_well_summed_nonsense_is_refused(wrong):
+def test_invalid_frame_with_valid_checksum_is_refused(wrong):
     decode_frame(framed(payload(packed(), packed(entries=[an_entry()]))))
     with pytest.raises(Corrupt, match="malformed"):
         decode_frame(framed(wrong))
 
 
-def test_a_time_beyond_all_is_left_to_the_receivers_clock_which_names_who_sent_it():
+def test_excessive_hybrid_time_is_passed_to_receiver_clock_with_sender():
     late = payload(packed(numbers=(0, 2**64 - 1, 0, 0, 0, 0, 0, 0)), hlc=2**64 - 1)
     batch = decode_frame(framed(late)).batch
     assert batch.hlc == batch.messages[0][1].hlc == 2**64 - 1
@@ -190,7 +190,7 @@ def test_random_payloads_under_a_good_checksum_end_in_an_error_or_a_frame():
             continue
 
 
-def test_the_bytes_are_those_of_the_documentation():
+def test_frame_bytes_equal_documentation():
     found = sample()[HEADER.size :]
     head = struct.pack("<4Q5BI", 99, 0, 0, 0, 32, 32, 32, 4, 0, 1)
     message = struct.pack("<BBBxI8Q", 1, 0, 32, 1, 3, 5, 2, 8, 8, 0, 0, 0)

@@ -27,7 +27,7 @@ from tests.unit.wire.support.peer_port import (
 from tests.waiting import eventually
 
 
-def test_a_peer_that_ends_is_reported_though_nothing_is_sent_to_it():
+def test_exited_peer_is_reported_without_traffic():
     async def story():
         async with peers(A, limits=PeerLimits(good_connection_ms=0)) as (a,):
             async with peers(B) as (b,):
@@ -40,7 +40,7 @@ def test_a_peer_that_ends_is_reported_though_nothing_is_sent_to_it():
     uvloop.run(story())
 
 
-def test_a_lost_connection_to_a_peer_that_lives_is_made_again_and_reported_to_nobody():
+def test_connection_lost_to_living_peer_is_reopened_without_report():
     async def story():
         accepted: list[asyncio.StreamWriter] = []
         server = await asyncio.start_server(lambda _, w: accepted.append(w), "127.0.0.1", 0)
@@ -81,7 +81,7 @@ class GivenUp(asyncio.WriteTransport):
             raise RuntimeError("the handler is closed")
 
 
-def test_a_connection_that_is_made_when_its_time_is_over_is_made_again(monkeypatch):
+def test_connection_completed_after_deadline_is_reopened(monkeypatch):
     async def story():
         async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
             loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ def test_sending_resumes_after_the_peer_restarts():
     ],
     ids=["http", "zeros", "length", "no hello", "cluster", "uuid", "checksum", "other sender"],
 )
-def test_bad_bytes_close_their_connection_only(chunks, caplog):
+def test_malformed_bytes_close_only_their_connection(chunks, caplog):
     async def story():
         async with peers(A, B) as (a, b):
             a.transport.send(b.address, heartbeat(1))
@@ -188,7 +188,7 @@ def test_connections_are_limited():
     uvloop.run(story())  # the loop of the servers
 
 
-def test_a_dead_address_costs_dropped_frames_and_nothing_else(caplog):
+def test_unreachable_address_only_drops_its_frames(caplog):
     async def story():
         async with peers(A) as (a,):
             for number, address in enumerate(("127.0.0.1:1", "nonsense", f"{'x' * 80}.invalid:1")):

@@ -27,7 +27,7 @@ from tests.unit.wire.support.peer_port import (
 from tests.waiting import eventually
 
 
-def test_batches_cross_in_both_directions_in_order():
+def test_batches_arrive_in_order_in_both_directions():
     async def story():
         async with peers(A, B) as (a, b):
             for n in range(1, 101):
@@ -41,7 +41,7 @@ def test_batches_cross_in_both_directions_in_order():
     uvloop.run(story())  # the loop of the servers
 
 
-def test_a_large_append_arrives_whole_and_many_are_cut_into_frames():
+def test_large_append_arrives_complete_and_many_are_split_into_frames():
     async def story():
         async with peers(A, B) as (a, b):
             sent = append(bytes(range(256)) * (16 << 12))  # 16 MiB
@@ -54,7 +54,7 @@ def test_a_large_append_arrives_whole_and_many_are_cut_into_frames():
     uvloop.run(story())  # the loop of the servers
 
 
-def test_appends_and_control_messages_travel_apart():
+def test_appends_and_control_messages_use_separate_connections():
     vote = RequestVote(sender=A, to=B, term=2, last=OpId(1, 1))
     reply = AppendReply(sender=A, to=B, term=1, success=True)
     mixed = PeerBatch(
@@ -67,7 +67,7 @@ def test_appends_and_control_messages_travel_apart():
     assert all(part.hlc == 5 for _, part in parts)
 
 
-def test_a_batch_without_messages_travels_as_a_sign_of_life():
+def test_batch_without_messages_is_sent_as_keepalive():
     alive = PeerBatch(A, B, 5, (), 0, 7, 2, (GROUP,))
     assert list(split_batch(alive, 1 << 20)) == [(ConnectionClass.CONTROL, alive)]
 
@@ -85,7 +85,7 @@ async def stuck_story(a, address, stuck, control):
     await eventually(lambda: len(control) > before, "a heartbeat passes the stuck appends")
 
 
-def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
+def test_peer_not_reading_appends_still_receives_heartbeats():
     async def story():
         limits = PeerLimits(send_buffer_bytes=4 << 20)
         async with peers(A, limits=limits) as (a,):
@@ -120,7 +120,7 @@ def test_a_peer_that_does_not_read_its_appends_still_gets_heartbeats():
     uvloop.run(story())  # the loop of the servers
 
 
-def test_frames_may_come_byte_by_byte_twice_and_before_the_cluster_is_known():
+def test_frames_are_accepted_byte_by_byte_duplicated_and_before_cluster_id():
     async def story():
         async with peers(B) as (b,):
             whole = hello(cluster="") + encode_frame(heartbeat(1), "") * 2
@@ -151,7 +151,7 @@ def test_a_failing_handler_does_not_stop_the_port(caplog):
     uvloop.run(story())  # the loop of the servers
 
 
-def test_frames_of_every_size_arrive_whole_however_they_are_cut():
+def test_frames_of_every_size_are_reassembled():
     """Pieces small and large, several frames at a time, frames far larger than what is read at once."""
     drawn = random.Random(5)
     sizes = [0, 1, 15 << 10, 17 << 10, 300 << 10, 3, 2 << 20, 5 << 20, 9, 700 << 10, 40 << 10, 2]

@@ -5,7 +5,7 @@ import random
 from nyala.wire.backoff import Backoff
 
 
-def test_pauses_double_within_their_bounds_and_begin_anew():
+def test_backoff_doubles_within_bounds_and_resets():
     backoff = Backoff(random.Random(3), 10, 100)
     for bound in (10, 20, 40, 80, 100, 100):
         assert (bound + 1) // 2 <= backoff.next_ms() <= bound

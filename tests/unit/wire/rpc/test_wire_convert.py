@@ -40,7 +40,7 @@ def test_schemas():
     assert again.column("n").default == pa.scalar(5, pa.int8())
 
 
-def test_an_altered_schema_keeps_what_older_rows_hold():
+def test_altered_schema_encodes_defaults_of_older_rows():
     steps: list[Step] = [
         AddColumn("late", pa.decimal128(5, 2), default=Decimal("1.50")),
         AddColumn("later", pa.string()),
@@ -76,7 +76,7 @@ def test_an_altered_schema_keeps_what_older_rows_hold():
         (lambda m: setattr(m.columns[0], "read_default_ipc", values.array_to_ipc(pa.array([""]))), "key"),
     ],
 )  # fmt: skip
-def test_schemas_that_make_no_sense(edit, words):
+def test_invalid_schemas_are_refused(edit, words):
     message = convert.schema_to_proto(SCHEMA)
     edit(message)
     with pytest.raises(InvalidArgument, match=words):
@@ -147,12 +147,12 @@ def nested(depth):
         (pb.Predicate(kind=K.AND, children=[pb.Predicate(kind=K.TRUE)] * 100_001), "100000 nodes"),
     ],
 )  # fmt: skip
-def test_predicates_that_make_no_sense(message, words):
+def test_invalid_predicates_are_refused(message, words):
     with pytest.raises(InvalidArgument, match=words):
         convert.predicate_from_proto(message, SCHEMA)
 
 
-def test_a_deep_predicate_travels():
+def test_deeply_nested_predicate_round_trips():
     assert convert.predicate_from_proto(sent(nested(90)), SCHEMA) == Not(
         convert.predicate_from_proto(nested(89), SCHEMA)
     )
@@ -181,7 +181,7 @@ def test_values():
         values.array_from_ipc(sink.getvalue().to_pybytes())
 
 
-def test_damaged_values_never_crash():
+def test_damaged_values_raise_errors_without_crash():
     rng = random.Random(1)
     whole = [
         values.array_to_ipc(a)

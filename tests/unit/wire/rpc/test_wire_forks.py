@@ -30,7 +30,7 @@ sys.exit(any(ends))
 """
 
 
-def test_a_fork_while_calls_are_under_way_leaves_the_child_alone():
+def test_fork_during_calls_leaves_child_process_unaffected():
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=180
     )

@@ -36,7 +36,7 @@ def test_each_rpc_of_our_own_services_has_a_constant():
     assert len({m.path for m in CONSTANTS.values()}) == len(CONSTANTS)
 
 
-def test_shapes_follow_the_descriptors():
+def test_method_shapes_equal_descriptors():
     assert methods.CREATE_TABLE.shape is Shape.UNARY
     assert methods.DO_GET.shape is Shape.SERVER_STREAM
     assert methods.DO_PUT.shape is Shape.BIDI
@@ -52,12 +52,12 @@ def test_codecs_round_trip_and_keep_unknown_fields():
 
 
 @pytest.mark.parametrize("method", CONSTANTS.values(), ids=CONSTANTS)
-def test_bytes_that_are_no_message_are_refused(method):
+def test_malformed_message_bytes_are_refused(method):
     for decode in (method.decode_request, method.decode_response):
         with pytest.raises(InvalidArgument, match=r"is not a"):
             decode(b"\x0a\xff\xff\xff\xff\x0f")
 
 
-def test_the_wrong_message_class_is_a_broken_invariant():
+def test_wrong_message_class_raises_invariant_error():
     with pytest.raises(AssertionError, match=r"nyala\.v1\.ListTablesRequest"):
         methods.LIST_TABLES.encode_request(flight_pb2.Ticket())

@@ -52,7 +52,7 @@ async def listening(host, port=0):
 
 
 @pytest.mark.row("S2.6")
-def test_a_call_finds_the_machine_that_a_name_points_to_now(monkeypatch):
+def test_call_resolves_server_name_anew(monkeypatch):
     async def story():
         loop = asyncio.get_running_loop()
         end, names = await loop.create_datagram_endpoint(NameServer, local_addr=(OLD, 0))
@@ -95,7 +95,7 @@ def test_a_call_finds_the_machine_that_a_name_points_to_now(monkeypatch):
 
 
 @pytest.mark.row("S2.6")
-def test_a_peer_is_dialled_where_its_name_points_to_now(monkeypatch):
+def test_peer_connection_resolves_server_name_anew(monkeypatch):
     points_to, real = [OLD], socket.getaddrinfo
 
     def resolve(host, *args, **more):

@@ -51,7 +51,7 @@ async def alive(rpc, address):
     return answer.id == OK.id
 
 
-def test_a_plain_flight_client_finds_reads_and_writes():
+def test_plain_flight_client_discovers_reads_and_writes_tables():
     shelf = Shelf()
 
     def plain(address):
@@ -74,7 +74,7 @@ def test_a_plain_flight_client_finds_reads_and_writes():
     assert [b.equals(BATCH) for b in shelf.kept] == [True]
 
 
-def test_a_plain_flight_client_reads_what_went_wrong():
+def test_plain_flight_client_receives_error_details():
     def plain(address):
         with pyarrow.flight.connect(f"grpc://{address}") as client:
             client.get_flight_info(pyarrow.flight.FlightDescriptor.for_path("nope"))
@@ -105,7 +105,7 @@ def test_streams_both_ways_and_their_order():
     uvloop.run(story())
 
 
-def test_leaving_a_stream_early_ends_it_on_the_server():
+def test_leaving_stream_early_cancels_server_handler():
     shelf = Shelf()
 
     async def story():
@@ -120,7 +120,7 @@ def test_leaving_a_stream_early_ends_it_on_the_server():
     uvloop.run(story())
 
 
-def test_a_failing_source_of_requests_fails_the_stream_with_its_own_error():
+def test_failing_request_iterator_fails_stream_with_its_error():
     async def broken():
         yield flight.schema_data(BATCH.schema)
         raise InvalidArgument("the rows ran out")
@@ -134,7 +134,7 @@ def test_a_failing_source_of_requests_fails_the_stream_with_its_own_error():
     uvloop.run(story())
 
 
-def test_an_unexpected_exception_hides_its_text_and_the_server_lives_on(caplog):
+def test_internal_error_text_is_hidden_and_server_keeps_running(caplog):
     async def story():
         async with served(Shelf()) as (rpc, address):
             with pytest.raises(NyalaError) as caught:
@@ -174,7 +174,7 @@ def test_oversized_messages_are_refused_on_every_side():
     uvloop.run(story())
 
 
-def test_a_method_that_the_server_lacks_says_so():
+def test_unknown_method_is_reported_as_unimplemented():
     async def story():
         async with served(Shelf()) as (rpc, address):
             with pytest.raises(
@@ -187,7 +187,7 @@ def test_a_method_that_the_server_lacks_says_so():
     uvloop.run(story())
 
 
-def test_dead_and_impossible_addresses():
+def test_unreachable_and_invalid_addresses_raise_errors():
     async def story():
         rpc = GrpcRpc()
         with socket.socket() as taken:
@@ -210,7 +210,7 @@ def test_dead_and_impossible_addresses():
     uvloop.run(story())
 
 
-def test_a_server_that_never_answers_times_out():
+def test_unresponsive_server_times_out():
     async def story():
         asked = []
 
@@ -292,7 +292,7 @@ def test_health_reflection_and_metrics():
     assert "nyala_rpc_active 0.0" in text
 
 
-def test_hostile_bytes_on_any_method_leave_the_server_alive_and_the_data_alone():
+def test_malformed_bytes_on_any_method_leave_server_and_data_intact():
     rng = random.Random(99)
     good = [
         flight.encode(d)

@@ -12,7 +12,7 @@ from nyala.wire.proto import nyala_pb2
 from tests.unit.wire.support.wire_helpers import Shelf, served
 
 
-def test_every_code_crosses_a_real_connection():
+def test_error_codes_round_trip_over_a_connection():
     async def story():
         async with served(Shelf()) as (rpc, address):
             for code, expected in BY_CODE.items():
@@ -35,20 +35,20 @@ def test_each_code_has_a_status_and_each_design_code_a_class():
         assert text == f"m [{code}]"
 
 
-def test_an_unknown_code_of_a_newer_server_is_still_an_error():
+def test_unknown_error_code_of_newer_server_is_an_error():
     err = status.from_proto(nyala_pb2.Error(code="NOVEL", message="m"))
     assert type(err) is NyalaError
     assert status.to_status(err)[0] is grpc.StatusCode.INTERNAL
 
 
-def test_an_unexpected_exception_tells_the_caller_nothing(caplog):
+def test_internal_error_discloses_nothing_to_caller(caplog):
     err = status.as_nyala_error(RuntimeError("the secret inside"), "a.B/C")
     assert "secret" not in str(err)
     assert "a.B/C" in str(err)
     assert "the secret inside" in caplog.text
 
 
-def test_long_and_odd_texts_fit_into_metadata():
+def test_long_and_non_ascii_error_texts_fit_into_metadata():
     odd = "\ud800\0\n" + "é" * 50_000
     carried = status.to_proto(InvalidArgument(odd, {f"{n}{odd}": odd for n in range(100)}))
     assert carried.ByteSize() < 6000
@@ -64,7 +64,7 @@ def rpc_error(code, details="", trailer=()):
     )
 
 
-def test_statuses_of_others_become_errors_of_the_tree():
+def test_foreign_grpc_statuses_become_nyala_errors():
     code = grpc.StatusCode
     for given, expected in [
         (rpc_error(code.UNAVAILABLE), "UNAVAILABLE"),
@@ -82,7 +82,7 @@ def test_statuses_of_others_become_errors_of_the_tree():
     assert err.details == {"limit": "10", "size": "99"}
 
 
-def test_hints_survive():
+def test_leader_hints_survive_the_wire():
     sent = NotLeader("not here", {"leader": "b" * 32, "address": "127.0.0.1:7050"})
     back = status.from_proto(status.to_proto(sent))
     assert isinstance(back, NotLeader)

@@ -31,7 +31,7 @@ def compressed(batch, codec):
     st.binary(max_size=300),
     st.booleans(),
 )
-def test_flight_data_is_what_protobuf_reads(header, body, metadata, described):
+def test_flight_data_equals_protobuf_encoding(header, body, metadata, described):
     descriptor = (
         flight_pb2.FlightDescriptor(type=flight_pb2.FlightDescriptor.PATH, path=["a", "b"])
         if described
@@ -63,12 +63,12 @@ def test_unknown_fields_are_skipped_and_known_ones_found():
         b"\x02\x00", b"\x7d\x00", b"\x0a\x03\xff\xff\xff", b"\x78\x01" * 65, b"\x79\x00",
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_flight_data_are_refused(raw):
+def test_malformed_flight_data_is_refused(raw):
     with pytest.raises(InvalidArgument):
         flight.decode(raw)
 
 
-def test_a_large_body_is_not_copied_when_read():
+def test_large_body_is_read_without_copy():
     body = pa.allocate_buffer(1 << 20)
     raw = flight.encode(FlightData(b"h", body))
     data = flight.decode(raw)
@@ -90,7 +90,7 @@ def test_a_batch_round_trips_as_views_of_the_message(metadata):
             assert buffer.address % 8 == 0
 
 
-def test_header_and_body_arrive_as_the_same_bytes_whatever_their_metadata():
+def test_header_and_body_bytes_are_unchanged_with_any_metadata():
     """A retry carries a later clock and another request number; its operation must be the same."""
     arrived = set()
     for length in range(1, 40):
@@ -100,7 +100,7 @@ def test_header_and_body_arrive_as_the_same_bytes_whatever_their_metadata():
     assert len(arrived) == 1
 
 
-def test_a_body_at_an_odd_address_is_moved_to_an_aligned_one():
+def test_unaligned_body_is_moved_to_aligned_address():
     header, body = flight.batch_parts(BATCH)
     shifted = memoryview(b"x" + bytes(body))[1:]
     assert pa.py_buffer(shifted).address % 8 == 1
@@ -120,7 +120,7 @@ def test_encapsulated_messages_round_trip(batch):
     assert (facts.kind, facts.rows, facts.compressed) == (RECORD_BATCH, batch.num_rows, False)
 
 
-def test_a_slice_does_not_carry_its_parent():
+def test_slice_is_encoded_without_its_parent():
     assert len(flight.batch_message(BATCH.slice(13, 40))) < len(flight.batch_message(BATCH)) / 10
 
 
@@ -183,7 +183,7 @@ def test_a_batch_of_another_schema_or_length_is_refused():
 @pytest.mark.parametrize(
     "message", [b"", b"\xff\xff\xff\xff", b"\xff\xff\xff\xff\x10\0\0\0abc", bytes(32)]
 )
-def test_bytes_that_are_no_message_are_refused(message):
+def test_malformed_message_bytes_are_refused(message):
     with pytest.raises(InvalidArgument):
         flight.read_message(BATCH.schema, message)
 

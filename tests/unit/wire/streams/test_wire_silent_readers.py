@@ -22,7 +22,7 @@ def first_of(client):
     return reader
 
 
-def test_a_plain_client_that_stops_reading_holds_no_scan():
+def test_plain_flight_client_that_stops_reading_holds_no_scan():
     async def main():
         shelf = Shelf()
         async with served(shelf, RpcLimits(unread_ms=300)) as (_, address):
@@ -38,7 +38,7 @@ def test_a_plain_client_that_stops_reading_holds_no_scan():
 
 
 @pytest.mark.parametrize("stops", [True, False])
-def test_our_client_that_stops_reading_holds_no_scan_and_one_that_reads_slowly_goes_on(stops):
+def test_client_that_stops_reading_holds_no_scan_and_slow_reader_continues(stops):
     async def main():
         shelf = Shelf()
         async with served(shelf, RpcLimits(unread_ms=300)) as (rpc, address):

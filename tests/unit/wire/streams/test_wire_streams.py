@@ -35,7 +35,7 @@ from tests.waiting import eventually
 LIMIT = 1 << 20
 
 
-def test_a_header_says_what_follows_and_damage_in_it_is_refused():
+def test_stream_header_describes_frame_and_damage_is_refused():
     head = frame_head(StreamFrameKind.MESSAGE, b"abc", 7)
     assert read_header(head, LIMIT) == (StreamFrameKind.MESSAGE, 3, 7)
     assert read_header(frame_head(StreamFrameKind.END, b"", None), LIMIT) == (
@@ -62,7 +62,7 @@ def test_a_header_says_what_follows_and_damage_in_it_is_refused():
             read_open(raw)
 
 
-def test_frames_of_every_size_arrive_whole_however_they_are_cut():
+def test_frames_of_every_size_are_reassembled():
     drawn = random.Random(5)
     sent: list[tuple[bytes, bytes | None]] = [
         (b"", None), (b"a", b""), (drawn.randbytes(30 << 10), drawn.randbytes(300 << 10)),
@@ -96,7 +96,7 @@ def slab_of(memory: memoryview) -> int:
     return int(memory.obj.base.ctypes.data)  # type: ignore[attr-defined]
 
 
-def test_slabs_are_used_again_once_nobody_refers_to_them():
+def test_buffers_are_reused_when_unreferenced():
     slabs = Slabs()
     size = SLAB_BYTES // 4
     held = [slabs.take(size) for _ in range(4)]
@@ -136,7 +136,7 @@ async def answer_to(found: Any, raw: bytes) -> bytes:
         writer.close()
 
 
-def test_hostile_bytes_end_their_connection_and_nothing_else():
+def test_malformed_bytes_close_only_their_stream_connection():
     rng = random.Random(5)
 
     async def story() -> None:
@@ -176,7 +176,7 @@ def _ticket(batches: int) -> flight_pb2.Ticket:
     return flight_pb2.Ticket(ticket=b"%d" % batches)
 
 
-def test_a_server_that_was_started_anew_is_found_again():
+def test_restarted_server_is_reconnected():
     async def story() -> None:
         shelf = Shelf()
         first = GrpcServer(shelf.handlers(), "127.0.0.1:0")
@@ -211,7 +211,7 @@ class Desk:
         answer(pb.GetResponse(request=request.request))
 
 
-def test_requests_of_a_stream_are_answered_in_any_order_and_its_end_is_told_once():
+def test_stream_requests_are_answered_in_any_order_with_one_end():
     async def story() -> None:
         desk = Desk()
         heard: list[Any] = []
@@ -257,7 +257,7 @@ def test_requests_of_a_stream_are_answered_in_any_order_and_its_end_is_told_once
     uvloop.run(story())
 
 
-def test_grpc_carries_requests_one_by_one_too():
+def test_grpc_fallback_sends_requests_one_by_one():
     import grpc
 
     async def story() -> None:
