@@ -25,7 +25,7 @@ def cluster():
         yield running
 
 
-def test_the_readme_runs(cluster, capsys):
+def test_readme_commands_run(cluster, capsys):
     block = python_blocks(ROOT / "README.md")[0]
     exec(compile(block.replace("127.0.0.1:7051", cluster.masters), "README.md", "exec"), {})
     said = capsys.readouterr().out
@@ -39,7 +39,7 @@ SCRIPTS = {"use/history.md": 4, "use/client.md": 3, "operate/sizing-and-backup.m
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_page_of_python_runs_and_prints_what_it_says(
+def test_python_page_runs_and_prints_documented_output(
     name, cluster, capsys, tmp_path, monkeypatch
 ):
     page = (ROOT / "docs" / name).read_text()
@@ -53,7 +53,7 @@ def test_a_page_of_python_runs_and_prints_what_it_says(
         assert not text or said == text
 
 
-def test_the_first_example_runs_and_is_the_readmes(cluster, capsys, monkeypatch):
+def test_first_example_runs_and_equals_readme(cluster, capsys, monkeypatch):
     monkeypatch.setenv("NYALA_MASTERS", cluster.masters)
     runpy.run_path(str(ROOT / "examples" / "first_table.py"))
     assert "'value': 9.0" in capsys.readouterr().out
@@ -65,13 +65,13 @@ def test_the_first_example_runs_and_is_the_readmes(cluster, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     for target in LINK.findall(page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page}: {target}"
 
 
-def test_each_row_has_its_test():
+def test_each_row_names_existing_tests():
     page = ROOT / "docs" / "internals" / "rows.md"
     claimed = [m.groups() for line in page.read_text().splitlines() if (m := ROW_LINE.match(line))]
     assert len(claimed) > 20, "the table of rows is missing"
@@ -81,7 +81,7 @@ def test_each_row_has_its_test():
         assert f'"{row}"' in text or row in text, f"{row}: {file} does not name it"
 
 
-def test_each_story_of_a_row_names_it():
+def test_each_scenario_of_a_row_names_it():
     page = (ROOT / "docs" / "internals" / "rows.md").read_text()
     told = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
     assert len(told) > 10, "the stories are missing"
@@ -89,7 +89,7 @@ def test_each_story_of_a_row_names_it():
         assert row in (ROOT / file).read_text(), f"{row}: {file} does not name it"
 
 
-def test_readme_names_only_verbs_that_exist():
+def test_readme_names_only_existing_verbs():
     verbs = set(re.findall(r"\./run (\w+)", "".join(p.read_text() for p in PAGES)))
     known = set(re.findall(r"^  (\w+)\)\s", (ROOT / "run").read_text(), re.M))
     assert verbs <= known, verbs - known

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "operate" / "masters.md"
 
 
 @pytest.mark.row("S2.14", "S2.15")
-def test_masters_are_added_and_removed_as_the_page_says(tmp_path):
+def test_masters_page_commands_run(tmp_path):
     with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster, replicas=1)
         run_page(PAGE, cluster)

@@ -15,7 +15,7 @@ ROWS = 300
 
 
 @pytest.mark.timeout(600)  # some forty commands
-def test_members_are_changed_as_the_page_says(tmp_path):
+def test_membership_page_commands_run(tmp_path):
     schema = pa.schema([pa.field("id", "int64", nullable=False), ("value", "float64")])
     options, folder = {"tserver_unresponsive_ms": "4000", "repair": "off"}, str(tmp_path / FOLDER)
     with MiniCluster(1, 6, folder, options) as cluster, cluster.connect() as client:

@@ -29,7 +29,7 @@ a = 1
 """
 
 
-def test_a_page_is_its_blocks_of_commands_and_what_follows_each():
+def test_page_parser_returns_command_blocks_and_expected_output():
     first, second = steps(PAGE)
     assert (first.commands, first.refused, first.expected, first.line) == (
         "echo one\n", False, ("one",), 3,

@@ -48,7 +48,7 @@ def writing(cluster: MiniCluster) -> Iterator[list[int]]:
 
 
 @pytest.mark.row("S1.36", "S1.40", "S1.42")
-def test_tablets_that_lost_their_majority_go_on_with_what_is_left(tmp_path):
+def test_tablet_recovery_page_commands_run(tmp_path):
     with MiniCluster(1, 3, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster)
         before: list[int] = []
@@ -65,7 +65,7 @@ def test_tablets_that_lost_their_majority_go_on_with_what_is_left(tmp_path):
 
 
 @pytest.mark.row("S2.9", "S2.11", "S2.14")
-def test_dead_masters_are_replaced_while_tables_are_written(tmp_path):
+def test_master_replacement_page_commands_run_under_writes(tmp_path):
     with MiniCluster(3, 1, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster, replicas=1)
         seen: list[int] = []
@@ -84,7 +84,7 @@ def test_dead_masters_are_replaced_while_tables_are_written(tmp_path):
 
 
 @pytest.mark.row("S2.17", "S2.23", "S2.24")
-def test_one_master_becomes_three(tmp_path):
+def test_master_migration_page_commands_run(tmp_path):
     with MiniCluster(1, 1, dir=str(tmp_path / FOLDER)) as cluster:
         some_table(cluster, replicas=1)
         run_page(OPERATE / "more-masters.md", cluster)

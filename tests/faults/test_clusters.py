@@ -14,23 +14,23 @@ def inject(kind: str, seed: int, count: int = 5) -> None:
 
 @pytest.mark.row("S4.2")
 @pytest.mark.timeout(LIMIT_S + 10)
-def test_power_cuts_of_one_machine_and_of_all_lose_nothing_acknowledged():
+def test_power_failures_of_one_machine_and_all_lose_no_acknowledged_write():
     inject("power", 41)
 
 
 @pytest.mark.row("S4.29")
 @pytest.mark.timeout(LIMIT_S + 10)
-def test_kills_and_stops_of_masters_and_tablet_servers_lose_nothing_and_read_nothing_stale():
+def test_kills_and_stops_lose_nothing_and_cause_no_stale_read():
     inject("storm", 42)
 
 
 @pytest.mark.row("S1.24", "S4.29")
 @pytest.mark.timeout(LIMIT_S + 10)
-def test_partitions_stop_no_tablet_and_no_cut_off_server_raises_its_term():
+def test_partitions_stop_no_tablet_and_raise_no_term_of_partitioned_server():
     inject("partition", 43, 6)  # one of each way
 
 
 @pytest.mark.row("S4.14")
 @pytest.mark.timeout(LIMIT_S + 10)
-def test_errors_of_a_disk_end_one_server_cleanly_and_a_slow_one_ends_nothing():
+def test_disk_errors_stop_one_server_cleanly_and_slow_disk_stops_none():
     inject("disk", 44)

@@ -60,7 +60,7 @@ def metric(cluster: MiniCluster, server: str, name: str) -> float:
 
 
 @pytest.mark.timeout(560)
-def test_a_leader_with_a_slow_disk_hands_over_and_its_loop_never_syncs(tmp_path: Path):
+def test_leader_with_slow_disk_transfers_leadership_and_event_loop_never_syncs(tmp_path: Path):
     options = {"slow_log_backoff_ms": "3600000", "repair": "off"}
     with (
         MiniCluster(masters=1, tservers=3, options=options) as cluster,

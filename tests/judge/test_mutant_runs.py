@@ -85,7 +85,7 @@ def mutant(
     }
 
 
-def test_a_mutant_under_which_a_test_fails_is_killed_and_undone(trial, tree, root):
+def test_failing_test_kills_mutant_and_edit_is_undone(trial, tree, root):
     verdict, killer = trial.verdict(mutant("a - b"))
     assert verdict.startswith("killed by tests/test_sums.py::test_of_a_sum: ")
     assert killer == "tests/test_sums.py::test_of_a_sum"
@@ -93,16 +93,16 @@ def test_a_mutant_under_which_a_test_fails_is_killed_and_undone(trial, tree, roo
     assert trial.unchanged(mutant("a - b"))[0] == ""
 
 
-def test_a_mutant_that_no_test_notices_survives(trial):
+def test_mutant_without_failing_test_survives(trial):
     assert trial.verdict(mutant("b + a")) == mutants.Found("SURVIVED")
 
 
-def test_mutants_of_one_length_are_not_taken_for_one_another(trial):
+def test_mutants_of_equal_length_are_distinguished(trial):
     found = [trial.verdict(mutant(text)) for text in ("a - b", "b + a", "a * b", "a % b") * 2]
     assert [v.verdict[:8] for v in found] == ["killed b", "SURVIVED", "SURVIVED", "killed b"] * 2
 
 
-def test_tests_that_cannot_be_imported_are_skipped_or_are_not_there_kill_nothing(trial):
+def test_skipped_missing_or_unimportable_tests_kill_nothing(trial):
     assert trial.verdict(mutant("a.\n", find="a + b\n")).verdict.startswith("STALE: ")
     assert trial.verdict(mutant("", find="def add")).verdict.startswith("STALE: ")
     raises = mutant('raise ValueError("on import")\ndef add', find="def add")
@@ -115,7 +115,7 @@ def test_tests_that_cannot_be_imported_are_skipped_or_are_not_there_kill_nothing
     )
 
 
-def test_tests_that_fail_in_the_unchanged_tree_are_told(trial, tree):
+def test_tests_failing_in_unchanged_tree_are_reported(trial, tree):
     (tree.root / "loaded").touch()
     late = mutant("a - b", "tests/test_sums.py -k late")
     assert "not within 30 s" in trial.unchanged(late)[0]
@@ -123,7 +123,7 @@ def test_tests_that_fail_in_the_unchanged_tree_are_told(trial, tree):
     assert trial.unchanged(late)[0] == ""
 
 
-def test_a_hang_is_noticed_and_its_time_is_no_verdict_on_a_machine_that_is_as_late(trial, tree):
+def test_hanging_test_is_detected_and_gives_no_verdict_on_a_delayed_machine(trial, tree):
     hangs = mutant("a - b - 1", "tests/test_sums.py -k waits")
     assert trial.verdict(hangs).verdict.startswith("killed by the time limit")
     late = mutant("a - b - 1", "tests/test_sums.py -k late")
@@ -143,7 +143,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_processes_that_a_test_left_end_with_it(tree):
+def test_processes_left_by_a_test_end_with_it(tree):
     outcome = tree.run(mutant("a - b", HANGS), 3)
     assert outcome["exit"] is None
     assert not is_running(int((tree.root / "pid").read_text()))
@@ -171,7 +171,7 @@ def test_processes_of_a_test_end_with_the_run_of_mutants(root, tmp_path):
     os.unlink(root / "pid")
 
 
-def test_a_copy_becomes_its_tree_again(root, tmp_path):
+def test_tree_copy_is_restored(root, tmp_path):
     mutants.Tree(tmp_path, root).close()
     copy = tmp_path / "tree"
     (copy / "src/nyala/sums.py").write_text("")
@@ -184,7 +184,7 @@ def test_a_copy_becomes_its_tree_again(root, tmp_path):
     assert (copy / "src/nyala/sums.py").read_text() == (root / "src/nyala/sums.py").read_text()
 
 
-def test_tests_that_killed_have_to_pass_in_the_unchanged_tree(
+def test_killing_tests_must_pass_in_unchanged_tree(
     trial, tree, tmp_path, capsys, monkeypatch
 ):
     (tree.root / "loaded").touch()
@@ -220,7 +220,7 @@ def outer(x):
 """
 
 
-def test_what_was_compiled_hides_neither_a_mutant_nor_a_change(root, tmp_path):
+def test_cached_bytecode_hides_no_mutant_or_change(root, tmp_path):
     whole = tmp_path / "tree"
     shutil.copytree(root, whole)
     (whole / "src/nyala/rooms").mkdir()

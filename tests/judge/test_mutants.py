@@ -18,7 +18,7 @@ SAMPLE = {
 """Mistakes, and the directed run that finds them first."""
 
 
-def test_every_mistake_still_applies():
+def test_every_mutant_applies():
     found = tomllib.loads((ROOT / "tests" / "mutants" / "judge.toml").read_text())["mutant"]
     for mutant in found:
         text, find = (ROOT / mutant["file"]).read_text(), mutant["find"]
@@ -26,12 +26,12 @@ def test_every_mistake_still_applies():
             assert text.count(one) == 1, f"{mutant['why']}: {one!r} in {mutant['file']}"
 
 
-def test_the_tree_as_it_is_holds():
+def test_unchanged_tree_passes():
     assert directed.main(sorted(SAMPLE.values())) == 0
 
 
 @pytest.mark.parametrize("mistake", SAMPLE)
-def test_a_mistake_is_found(mistake: str, tmp_path: Path):
+def test_mutant_is_killed(mistake: str, tmp_path: Path):
     command = [sys.executable, "scripts/mutants.py", "judge", "--only", mistake]
     command += ["--verdicts", str(tmp_path / "verdicts.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -39,7 +39,7 @@ def test_a_mistake_is_found(mistake: str, tmp_path: Path):
     assert SAMPLE[mistake] in done.stdout
 
 
-def test_a_verdict_holds_until_the_code_of_the_file_or_of_its_tests_changes(tmp_path: Path):
+def test_verdict_is_valid_until_code_of_file_or_tests_changes(tmp_path: Path):
     mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "tests/test_a.py::test_one"}
     (tmp_path / "tests").mkdir()
     (tmp_path / "a.py").write_text("a = 1\n")
@@ -71,7 +71,7 @@ class C:
 '''
 
 
-def test_a_verdict_outlives_changes_of_docstrings_comments_and_formatting(tmp_path: Path):
+def test_verdict_survives_changes_of_docstrings_comments_and_formatting(tmp_path: Path):
     mutant = {"file": "a.py", "find": "A = 1", "replace": "A = 2", "killed_by": "test_a.py"}
     path, tests = tmp_path / "verdicts.json", tmp_path / "test_a.py"
     (tmp_path / "a.py").write_text(DOCUMENTED)
@@ -86,7 +86,7 @@ def test_a_verdict_outlives_changes_of_docstrings_comments_and_formatting(tmp_pa
     assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
 
 
-def test_a_verdict_is_one_on_an_edit_of_the_same_code(tmp_path: Path):
+def test_verdict_is_bound_to_edit_of_same_code(tmp_path: Path):
     mutant = {"file": "a.py", "find": "# here\nA = 1", "replace": "A = 2", "killed_by": "test_a.py"}
     (tmp_path / "test_a.py").write_text("def test_one(): ...\n")
     (tmp_path / "a.py").write_text("# here\nA = 1\nA = 1\n")
@@ -96,7 +96,7 @@ def test_a_verdict_is_one_on_an_edit_of_the_same_code(tmp_path: Path):
     assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
 
 
-def test_a_verdict_is_one_on_the_tree_in_which_it_was_found(tmp_path: Path):
+def test_verdict_is_bound_to_the_tested_tree(tmp_path: Path):
     mutant = {"file": "a.py", "find": "1", "replace": "2", "killed_by": "test_a.py"}
     for name, text in (("copy", "a = 1\n"), ("changed since", "a = 1\nb = 1\n")):
         (tmp_path / name).mkdir()

@@ -12,19 +12,19 @@ from tests.model.run import FULL, REDUCED
 
 
 @pytest.mark.parametrize("name", FULL)
-def test_no_rule_is_broken_in_any_state_that_is_reached(name: str):
+def test_no_invariant_is_violated_in_any_reached_state(name: str):
     report = Explorer(FULL[name][0], REDUCED).run()
     print(report.text())
     assert report.complete or report.states >= REDUCED
 
 
-def test_two_members_and_two_terms_are_explored_whole():
+def test_two_members_and_two_terms_are_explored_completely():
     report = Explorer(Bounds("two members", 2, 2, voters="12", stalls=False), 100_000).run()
     print(report.text())
     assert report.complete
 
 
-def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pytest.MonkeyPatch):
+def test_model_detects_commit_of_earlier_term_entry_by_counting(monkeypatch: pytest.MonkeyPatch):
     def by_counting(core: RaftCore, leadership: Leadership) -> None:
         held = [
             core.log.stable if v == core.uuid else leadership.peers[v].match for v in core.voters
@@ -37,7 +37,7 @@ def test_it_finds_an_entry_of_an_old_term_committed_by_counting(monkeypatch: pyt
         Explorer(FULL["figure 8"][0], 200_000).run()
 
 
-def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
+def test_model_detects_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
     def would_vote(core: RaftCore, message: RequestVote) -> bool:
         free = core.state is RaftState.FOLLOWER and message.term >= core.term
         return free and election.up_to_date(core, message.last)
@@ -47,7 +47,7 @@ def test_it_finds_a_second_vote_in_a_term(monkeypatch: pytest.MonkeyPatch):
         Explorer(FULL["figure 8"][0], 200_000).run()
 
 
-def test_it_finds_a_vote_that_a_crash_forgets(monkeypatch: pytest.MonkeyPatch):
+def test_model_detects_vote_forgotten_by_crash(monkeypatch: pytest.MonkeyPatch):
     def set_hard_state(core: RaftCore, hard: object) -> None:
         core.hard = hard  # type: ignore[assignment]
 

@@ -30,7 +30,7 @@ def test_byte_order_is_tuple_order(case):
 
 
 @given(key_rows(), st.data())
-def test_decoding_gives_the_values_back_from_any_slice(case, data):
+def test_decoding_any_slice_returns_the_values(case, data):
     kinds, rows = case
     start = data.draw(st.integers(0, len(rows) - 1))
     arrays = [a.slice(start) for a in arrays_of(kinds, rows)]
@@ -41,7 +41,7 @@ def test_decoding_gives_the_values_back_from_any_slice(case, data):
 
 
 @given(KINDS, st.lists(st.binary(max_size=24), min_size=1, max_size=4))
-def test_any_bytes_decode_or_are_refused(kinds, texts):
+def test_any_bytes_are_decoded_or_refused(kinds, texts):
     encoded = keys.from_bytes(texts)
     try:
         arrays = keys.decode_keys(encoded, kinds)
@@ -52,7 +52,7 @@ def test_any_bytes_decode_or_are_refused(kinds, texts):
 
 
 @given(key_rows(), st.data())
-def test_a_prefix_and_its_successor_enclose_exactly_what_begins_so(case, data):
+def test_prefix_and_successor_bound_all_keys_with_prefix(case, data):
     kinds, rows = case
     shared = data.draw(st.integers(0, len(kinds)))
     encoded = keys.encode_keys(arrays_of(kinds, rows), kinds)
@@ -66,7 +66,7 @@ def test_a_prefix_and_its_successor_enclose_exactly_what_begins_so(case, data):
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=8), st.integers(0, 2**64 - 1))
-def test_hashes_equal_the_naive_twin(texts, seed):
+def test_hashes_equal_reference_implementation(texts, seed):
     encoded = keys.from_bytes(texts)
     found = hashing.hash_bytes(encoded.offsets, encoded.data, seed).tolist()
     assert found == [key_reference.hash_v1(t, seed) for t in texts]

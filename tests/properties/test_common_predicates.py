@@ -29,7 +29,7 @@ def truth(tree, batch):
 
 
 @given(TREES, batches())
-def test_evaluation_equals_the_naive_one(tree, batch):
+def test_evaluation_equals_reference_implementation(tree, batch):
     rows = [dict(zip(SCHEMA.by_id, row.values(), strict=True)) for row in batch.to_pylist()]
     found = truth(tree, batch)
     assert found == [naive(tree, row) for row in rows]
@@ -39,7 +39,7 @@ def test_evaluation_equals_the_naive_one(tree, batch):
 
 
 @given(TREES, batches())
-def test_bounds_hold_every_accepted_row(tree, batch):
+def test_bounds_contain_every_accepted_row(tree, batch):
     accepted = batch.filter(
         evaluate(tree, lambda i: batch.column(SCHEMA.by_id[i].name), len(batch))
     )
@@ -58,7 +58,7 @@ def test_bounds_hold_every_accepted_row(tree, batch):
 
 
 @given(TREES, batches())
-def test_key_bounds_hold_every_accepted_row(tree, batch):
+def test_key_bounds_contain_every_accepted_row(tree, batch):
     found = key_bounds(tree, SCHEMA.key_columns)
     encoded = keys.encode_keys([batch.column("s"), batch.column("n")], [pa.string(), pa.int8()])
     for i, accepted in enumerate(truth(tree, batch)):
@@ -105,7 +105,7 @@ WORDS = st.sampled_from([*TEXTS.split(), "\0", "\ud800"])
 @example("n in (" + "1," * 20_000)
 @example("'" + "''" * 30_000)
 @example('"' * 65_535)
-def test_any_text_is_a_predicate_or_a_positioned_refusal(text):
+def test_any_text_is_parsed_or_refused_with_position(text):
     refusal = tree = None
     try:
         tree = parse(text, SCHEMA)

@@ -89,7 +89,7 @@ def frames(draw: Any) -> tuple[Any, list[dict[str, Any]]]:
 
 @settings(max_examples=300, deadline=None)
 @given(frames())
-def test_a_frame_that_makes_a_table_can_be_written_to_it(drawn):
+def test_frame_that_defines_a_table_is_writable_to_it(drawn):
     frame, rows = drawn
     schema = definition_of(frame, ["k"])
     written = [row for batch in to_batches(frame, schema) for row in batch.to_pylist()]
@@ -136,7 +136,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_a_table_could_not_hold_makes_none(what):
+def test_frame_with_unsupported_data_defines_no_table(what):
     frame, words = REFUSED[what]
     with pytest.raises((InvalidArgument, SchemaMismatch), match=words):
         definition_of(frame, ["k"])
@@ -146,7 +146,7 @@ def types_of(frame: Any, key: str = "k") -> dict[str, str]:
     return {c.name: str(c.type) for c in definition_of(frame, [key]).columns}
 
 
-def test_the_types_that_frames_get():
+def test_frame_types_map_to_column_types():
     filtered = pd.DataFrame({"k": [1, 2], "u": np.array([1, 2], np.uint8)})[lambda f: f.k > 1]
     assert types_of(filtered) == {"k": "int64", "u": "int16"}
     assert types_of(pd.DataFrame({"v": [1]}, index=pd.Index([5], name="k"))) == {
@@ -170,12 +170,12 @@ def test_the_types_that_frames_get():
     }
 
 
-def test_an_arrow_schema_is_taken_as_it_is():
+def test_arrow_schema_is_used_unchanged():
     with pytest.raises(InvalidArgument, match=r"column 't': Arrow type timestamp\[ns\]"):
         definition_of(pa.schema([("k", pa.int64()), ("t", pa.timestamp("ns"))]), ["k"])
 
 
-def test_the_index_of_pandas_is_dropped_where_it_is_a_column_already():
+def test_pandas_index_is_dropped_where_it_is_a_column():
     frame = pd.DataFrame({"k": [1, 2], "m": [Decimal("1.5"), None]}).set_index("k", drop=False)
     schema = definition_of(frame, ["k"])
     (batch,) = to_batches(frame, schema)

@@ -109,7 +109,7 @@ def moment(value: Any, kind: pa.DataType) -> Any:
 @example(pa.timestamp("us"), [NS])
 @example(pa.int64(), [2, np.bool_(True)])
 @example(pa.binary(), [b"7", "é"])
-def test_each_value_is_stored_exactly_or_refused_with_its_row(kind, values):
+def test_value_is_stored_exactly_or_refused_with_its_row(kind, values):
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
     expected = [stored(v, kind) for v in values]
     rows = [{"k": n, "v": v} for n, v in enumerate(values)]

@@ -15,7 +15,7 @@ from tests.unit.client.support.sql_tables import plainly
 
 @settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**40))
-def test_every_select_means_what_it_means_to_duckdb(seed):
+def test_random_selects_equal_duckdb_results(seed):
     random = Random(seed)
     there = tables(random)
     query = Queries(random, TABLES).one()

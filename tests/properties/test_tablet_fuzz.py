@@ -15,18 +15,18 @@ from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_support import Driver
 
 
-def test_there_are_enough_kinds_of_operation():
+def test_fuzzer_covers_required_number_of_operation_kinds():
     assert len(steps.STEPS) >= 23
 
 
 @pytest.mark.row("A3", "A5", "A7")
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_a_thousand_operations_on_five_keys(seed):
+def test_thousand_random_operations_on_five_keys_equal_model(seed):
     report = fuzz.run(seed, 1000, 20)
     assert report is None, report
 
 
-def test_found_a_batch_without_rows_whose_key_is_a_decimal():
+def test_regression_empty_batch_with_decimal_key():
     """It ended the tablet: the key's encoder wrote to what it had been given to read."""
     schema = from_arrow(pa.schema([("k", pa.decimal128(5, 2)), ("v", pa.int8())]), ["k"])
     driver = Driver("data/t", schema, files=SimDisk(random.Random(1)).mount())
@@ -34,7 +34,7 @@ def test_found_a_batch_without_rows_whose_key_is_a_decimal():
         assert driver.write_full(op, []) == (0, [])
 
 
-def test_a_key_that_begins_another_one_is_not_that_one_where_their_hashes_collide():
+def test_prefix_key_is_distinct_from_longer_key_with_colliding_hash():
     schema = from_arrow(pa.schema([("k", pa.string()), ("v", pa.int8())]), ["k"])
     files = SimDisk(random.Random(1)).mount()
     driver = Driver("data/t", schema, files=files, hash_keys=weak_hash)
@@ -46,7 +46,7 @@ def test_a_key_that_begins_another_one_is_not_that_one_where_their_hashes_collid
     assert driver.rows(ordered=True) == rows
 
 
-def test_a_failure_is_shortened_to_what_it_needs(monkeypatch):
+def test_failing_sequence_is_minimised(monkeypatch):
     def collapse(world, chance):
         world.model.rows = dict(list(world.model.rows.items())[:-1])
 

@@ -80,7 +80,7 @@ TestAnyKey.settings = TestIntKey.settings = QUICK
 TestPairKey.settings = TestWeakHash.settings = QUICK
 
 
-def test_found_a_horizon_that_a_power_cut_took_back():
+def test_regression_horizon_reverted_by_power_failure():
     """A merge died before its manifest's name was synced; the next process stood on it all the same."""
     state = IntKeyMachine()
     state.start(seed=5055, small=False)

@@ -67,7 +67,7 @@ def check_pieces(world: World, chance: random.Random) -> int:
 
 @pytest.mark.row("A6")
 @pytest.mark.parametrize("seed", range(12))
-def test_the_pieces_of_any_scan_are_its_rows_once_and_in_order(seed):
+def test_splits_of_random_scans_return_rows_once_in_order(seed):
     chance, pieces = random.Random(seed), 0
     with sizes(small=seed % 3 != 0):
         schema, keys = MANY[seed % 4]
@@ -121,7 +121,7 @@ def stored(driver: Driver, names: list[str]) -> int:
 
 @pytest.mark.row("A6")
 @pytest.mark.parametrize(("compression", "rowsets"), [("none", 1), ("none", 3), ("lz4", 3)])
-def test_pieces_have_about_the_bytes_asked_for_of_the_columns_asked_for(
+def test_splits_have_requested_bytes_of_projected_columns(
     tmp_path, monkeypatch, compression, rowsets
 ):
     driver = wide(str(tmp_path / "t"), compression, rowsets)
@@ -143,7 +143,7 @@ def test_pieces_have_about_the_bytes_asked_for_of_the_columns_asked_for(
 
 
 @pytest.mark.row("A6")
-def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
+def test_split_reads_only_its_blocks(tmp_path, monkeypatch):
     driver = wide(str(tmp_path / "t"), "lz4", 3)
     view, read = driver.tablet.view(), noted(monkeypatch)
     blocks = sum(len(r.view().chunks.starts) - 1 for r in driver.disk_rowsets())
@@ -158,7 +158,7 @@ def test_a_piece_reads_only_the_blocks_in_which_it_lies(tmp_path, monkeypatch):
             assert 3 <= len(set(read)) <= 3 * 3 < blocks
 
 
-def test_rows_in_memory_are_cut_too_and_what_was_not_yet_written_then_is_not(tmp_path):
+def test_memory_rows_are_split_and_later_rows_excluded(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     driver.write(RowOp.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100, 0, -1)])
     then, view = driver.now, driver.tablet.view()
@@ -172,7 +172,7 @@ def test_rows_in_memory_are_cut_too_and_what_was_not_yet_written_then_is_not(tmp
     )
 
 
-def test_pieces_without_end_are_refused_with_what_would_do(tmp_path, monkeypatch):
+def test_splits_without_upper_bound_are_refused_with_remedy(tmp_path, monkeypatch):
     driver = Driver(str(tmp_path / "t"))
     driver.write(RowOp.INSERT, [{"k": k, "a": k, "s": "x" * 90} for k in range(100)])
     view = driver.tablet.view()

@@ -125,7 +125,7 @@ def threads_take_turns_often() -> Iterator[None]:
 
 @pytest.mark.usefixtures("threads_take_turns_often")
 @pytest.mark.parametrize("weak", [False, True], ids=["hash", "weak_hash"])
-def test_readers_see_the_model_at_their_time_while_everything_else_goes_on(tmp_path, weak):
+def test_concurrent_readers_equal_model_at_their_time(tmp_path, weak):
     scene = Scene(str(tmp_path / "t"), 7, **({"hash_keys": weak_hash} if weak else {}))
     asyncio.run(scene.run())
     assert scene.works > 3

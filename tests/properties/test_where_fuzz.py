@@ -5,13 +5,13 @@ import pytest
 from tests.properties import where_fuzz as fuzz
 
 
-def test_any_bytes_are_an_expression_that_selects_what_it_says_or_are_refused():
+def test_any_bytes_are_parsed_with_correct_selection_or_refused():
     judged, good = fuzz.run(1, 800)
     assert judged == 800
     assert 100 < good < 600
 
 
-def test_a_wrong_answer_is_told(monkeypatch, capsys):
+def test_incorrect_answer_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(fuzz, "text", lambda chance: "c0 = 1")
     monkeypatch.setattr(fuzz, "naive", lambda tree, row: True)
     with pytest.raises(AssertionError):

@@ -82,7 +82,7 @@ def keys(frame) -> list[int]:
     return sorted(r.k for r in frame.select("k").collect())
 
 
-def test_a_partition_per_tablet_types_as_stored_columns_as_asked_for(load, table):
+def test_one_partition_per_tablet_with_stored_types_and_requested_columns(load, table):
     frame = load()
     assert frame.rdd.getNumPartitions() == TABLETS
     types = "bigint tinyint smallint int float double string binary boolean date timestamp_ntz timestamp"
@@ -98,7 +98,7 @@ def test_a_partition_per_tablet_types_as_stored_columns_as_asked_for(load, table
     ]
 
 
-def test_a_tablet_is_read_in_several_partitions_by_bytes(load):
+def test_tablet_is_split_into_partitions_by_bytes(load):
     frame = load(split_bytes="60", columns="k, i32", where="k < 60")
     assert frame.rdd.getNumPartitions() > 2 * TABLETS
     assert keys(frame) == list(range(60))
@@ -109,7 +109,7 @@ def test_a_tablet_is_read_in_several_partitions_by_bytes(load):
             load(split_bytes=wrong).count()
 
 
-def test_filters_mean_the_same_pushed_and_not(spark, load):
+def test_filters_are_equivalent_with_and_without_pushdown(spark, load):
     texts = [*SAID, *KEPT]
     own = spark.createDataFrame(pa.Table.from_pylist(ROWS, SCHEMA))
     truths = own.select("k", *(f.expr(t).alias(str(i)) for i, t in enumerate(texts))).toArrow()
@@ -124,7 +124,7 @@ def test_filters_mean_the_same_pushed_and_not(spark, load):
         assert (") Filter " in plan) is (text in KEPT), (text, plan)
 
 
-def test_a_filter_is_said_exactly_or_given_back():
+def test_filter_is_pushed_exactly_or_returned_to_spark():
     def said(*filters):
         reader = PushingReader(ReadOptions("t", "m", ("k",), "k > 0", 0, pa.schema([]), ("d",)))
         return list(reader.pushFilters(list(filters))), reader.where
@@ -198,7 +198,7 @@ def test_all_queries_over_a_frame_read_at_the_time_of_its_load(spark, cluster, c
 
 
 @pytest.mark.row("A16")
-def test_a_job_holds_its_snapshot_for_as_long_as_it_says(spark, cluster, client):
+def test_job_holds_its_snapshot_for_configured_time(spark, cluster, client):
     parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
     table = client.create_table("long", pa.schema([("k", pa.int64())]), ["k"], parts, replicas=1)
     table.insert([{"k": k} for k in range(10)]).raise_for_errors()
@@ -226,7 +226,7 @@ def test_a_job_holds_its_snapshot_for_as_long_as_it_says(spark, cluster, client)
     assert {at for _, at, _ in held()[0]} == {before, one[1]}
 
 
-def test_what_cannot_be_read_is_said_clearly(spark, cluster, load):
+def test_unreadable_input_gives_clear_error(spark, cluster, load):
     def message(**options):
         with pytest.raises(Exception) as raised:
             spark.read.format("nyala").options(**options).load().count()

@@ -40,7 +40,7 @@ def rows(table) -> dict[int, tuple[Any, ...]]:
     return {r.pop("k"): tuple(r.values()) for r in table.scan().to_arrow().to_pylist()}
 
 
-def test_types_time_zones_and_columns_that_are_left_alone(spark, table, save, cluster):
+def test_types_time_zones_and_omitted_columns(spark, table, save, cluster):
     moment = datetime(2013, 3, 10, 7, 30, 0, 1, UTC)
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # Arrow batches then carry it
     try:
@@ -57,7 +57,7 @@ def test_types_time_zones_and_columns_that_are_left_alone(spark, table, save, cl
     assert back.where("k = 1").collect()[0].at.astimezone(UTC) == moment
 
 
-def test_an_op_for_all_rows_or_one_for_each(spark, table, save):
+def test_op_for_all_rows_or_per_row(spark, table, save):
     save(spark.createDataFrame([(k, "new") for k in range(6)], "k long, text string"), op="insert")
     save(
         spark.createDataFrame([(0, "kept"), (9, "new")], "k long, text string"), op="insert_ignore"
@@ -76,7 +76,7 @@ def test_an_op_for_all_rows_or_one_for_each(spark, table, save):
     assert texts == expected
 
 
-def test_a_kind_has_its_op_and_its_columns_only(spark, table, save):
+def test_op_kind_accepts_only_its_options_and_columns(spark, table, save):
     kinds = {"kind.Born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
     stream = [
         (1, "one", None, "Born"), (2, "two", None, "Born"), (1, None, 5, "counted"),
@@ -124,7 +124,7 @@ class FailingSource(NyalaSource):
         return FailsInTheMiddle(WriteOptions.of(*where, self.options, frame))
 
 
-def test_a_task_that_spark_runs_again_takes_effect_once(spark, table, save, client):
+def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(FailingSource)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
@@ -144,7 +144,7 @@ def test_a_task_that_spark_runs_again_takes_effect_once(spark, table, save, clie
     assert versions.num_rows == 2000, "some row was written twice"
 
 
-def test_a_task_that_spark_runs_again_in_another_order_succeeds(spark, table, save):
+def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark.dataSource.register(FailingSource)
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
@@ -156,7 +156,7 @@ def test_a_task_that_spark_runs_again_in_another_order_succeeds(spark, table, sa
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
 
 
-def test_what_cannot_be_written_fails_the_job_and_says_why(spark, table, save):
+def test_invalid_write_fails_job_with_reason(spark, table, save):
     table.insert([{"k": 1, "text": "there"}]).raise_for_errors()
     one = spark.createDataFrame([(1, "x")], "k long, text string")
 

@@ -79,7 +79,7 @@ BATCHES = [[0, 1, 2], [3, 4], [5]]
 
 
 @pytest.mark.parametrize("op", REPEATABLE)
-def test_a_task_runs_again_however_late_if_its_op_may_be_repeated(quick, table, op):
+def test_repeated_task_of_repeatable_op_succeeds_at_any_delay(quick, table, op):
     if op.startswith("update"):
         table.upsert(rows(range(9), "old"))
     name = os.urandom(8).hex()
@@ -91,13 +91,13 @@ def test_a_task_runs_again_however_late_if_its_op_may_be_repeated(quick, table, 
 
 
 @pytest.mark.parametrize("op", ["upsert", "insert_ignore", "delete_ignore"])
-def test_a_task_runs_again_in_another_order_of_rows(quick, table, op):
+def test_repeated_task_with_reordered_rows_succeeds(quick, table, op):
     name = os.urandom(8).hex()
     attempt(quick, table, name, [[0, 1], [2, 3]], op)
     assert attempt(quick, table, name, [[3, 2], [1, 5], [0, 4]], op) == 6
 
 
-def test_a_task_runs_again_after_the_table_was_altered(quick, table):
+def test_repeated_task_succeeds_after_table_was_altered(quick, table):
     name = os.urandom(8).hex()
     attempt(quick, table, name, BATCHES)
     table.alter().add_column("w", pa.int64()).commit()
@@ -106,7 +106,7 @@ def test_a_task_runs_again_after_the_table_was_altered(quick, table):
     assert attempt(quick, table, name, BATCHES) == 6
 
 
-def test_as_long_as_a_task_is_recognised_each_row_is_written_once(quick, table):
+def test_recognised_task_writes_each_row_once(quick, table):
     name, before = os.urandom(8).hex(), table.scan().at
     attempt(quick, table, name, BATCHES[:2], "insert")
     attempt(quick, table, name, BATCHES, "insert")
@@ -114,7 +114,7 @@ def test_as_long_as_a_task_is_recognised_each_row_is_written_once(quick, table):
 
 
 @pytest.mark.parametrize("op", ["insert", "delete"])
-def test_what_cannot_be_repeated_is_refused_with_what_to_do(quick, table, op):
+def test_unrepeatable_task_is_refused_with_remedy(quick, table, op):
     table.upsert(rows(range(9)))
     name, other = os.urandom(8).hex(), os.urandom(8).hex()
     keys = [[100, 101], [102]] if op == "insert" else [[0, 1], [2]]
@@ -133,7 +133,7 @@ def test_what_cannot_be_repeated_is_refused_with_what_to_do(quick, table, op):
             task.write([op], lambda t: getattr(t, op)(rows([7])))
 
 
-def test_what_else_goes_wrong_is_not_written_again(quick, table):
+def test_other_errors_are_not_retried(quick, table):
     with TaskWrites(quick.masters, table.name, "x") as task:
         tries = []
 
@@ -146,7 +146,7 @@ def test_what_else_goes_wrong_is_not_written_again(quick, table):
         assert len(tries) == 1
 
 
-def test_a_long_task_has_many_sessions_and_each_try_the_same(quick, table, monkeypatch):
+def test_long_task_uses_equal_sessions_in_each_attempt(quick, table, monkeypatch):
     monkeypatch.setattr(task_module, "PER_SESSION", 2)
     ids = []
 
@@ -168,7 +168,7 @@ def test_a_long_task_has_many_sessions_and_each_try_the_same(quick, table, monke
 # ---- kinds -----------------------------------------------------------------------------------------
 
 
-def test_rows_of_a_kind_stand_together_where_keys_are_distinct():
+def test_rows_of_one_op_are_grouped_for_distinct_keys():
     kinds = ["a", "b"] * 500
     batch = pa.record_batch({"k": list(range(1000)), "kind": kinds})
     pieces = in_runs(batch, "kind", ["k"])
@@ -219,14 +219,14 @@ def check(quick, table, frame, **options):
     ],
     ids=str,
 )  # fmt: skip
-def test_a_frame_that_cannot_be_written_is_refused_before_any_task_runs(
+def test_invalid_frame_is_refused_before_any_task_runs(
     quick, table, frame, options, words
 ):
     with pytest.raises((InvalidArgument, SchemaMismatch), match=words):
         check(quick, table, frame, **options)
 
 
-def test_a_frame_whose_values_may_fit_is_let_through(quick, table):
+def test_frame_with_possibly_fitting_values_is_accepted(quick, table):
     frame = [("k", pa.int32()), ("v", pa.string()), ("What", pa.string())]
     made = check(quick, table, frame, kind_column="What", **{"kind.dep": "upsert: v"})
     assert set(made.kinds) == {"dep"}

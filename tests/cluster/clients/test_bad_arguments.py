@@ -22,7 +22,7 @@ client, table, direct = bad_input.client, bad_input.table, bad_input.direct
 nothing_changed = bad_input.nothing_changed
 
 
-def test_unknown_names(client, table):
+def test_unknown_names_are_refused(client, table):
     with pytest.raises(NotFound, match=r"no table 'nothing'; the tables are: .*bad"):
         client.table("nothing")
     with pytest.raises(NotFound, match="nothing"):
@@ -37,7 +37,7 @@ def test_unknown_names(client, table):
         client.sql("select * from nothing")
 
 
-def test_types_and_values_that_do_not_fit(table):
+def test_mismatched_types_and_values_are_refused(table):
     for wrong in (
         [{"k": "one", "v": "x"}],
         [{"k": 1.5, "v": "x"}],
@@ -54,7 +54,7 @@ def test_types_and_values_that_do_not_fit(table):
         assert refusal(table.upsert, wrong) in ("INVALID_ARGUMENT", "SCHEMA_MISMATCH"), wrong
 
 
-def test_rows_that_cannot_be_are_row_errors(table):
+def test_invalid_rows_are_row_errors(table):
     result = table.insert(pa.table({"k": [5, None, 5000, 6], "v": ["a", "b", "c", "d"]}))
     codes = dict(zip(*(result.errors.column(n).to_pylist() for n in ("row", "code")), strict=True))
     assert codes == {0: "already_present", 1: "null_key", 2: "no_partition", 3: "already_present"}
@@ -69,7 +69,7 @@ def test_rows_that_cannot_be_are_row_errors(table):
             table.write([{"k": 1, "_op": op}])
 
 
-def test_definitions_that_cannot_be(client):
+def test_invalid_definitions_are_refused(client):
     key = ["k"]
     cases = {
         "bad": ("ALREADY_PRESENT", (SCHEMA, key)),
@@ -107,13 +107,13 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("where", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_where_texts(table, where):
+def test_malformed_where_expressions_are_refused(table, where):
     """An error of the tree with a position, or rows; never anything else, and never after long."""
     answer = refusal(lambda: table.scan(["k"], where=where).to_arrow().num_rows)
     assert answer in ("INVALID_ARGUMENT", "NOT_FOUND", "TOO_LARGE") or answer.isdigit(), answer
 
 
-def test_other_arguments_that_cannot_be(client, table):
+def test_other_invalid_arguments_are_refused(client, table):
     calls: list[Callable[[], Any]] = [
         lambda: table.scan(limit=0),
         lambda: table.scan(mode="sometime"),

@@ -21,7 +21,7 @@ nothing_changed = bad_input.nothing_changed
 batches = bad_input.batches
 
 
-def test_headers_that_cannot_be(direct, batches):
+def test_invalid_headers_are_refused(direct, batches):
     mine = batches.mine
     ids = [c.id for c in batches.definition.columns]
     for wrong, expected in (
@@ -62,7 +62,7 @@ def test_unknown_op_codes_in_a_mixed_batch_are_refused(direct, batches):
         assert code == "INVALID_ARGUMENT", codes
 
 
-def test_streams_of_another_shape_are_refused(direct, batches):
+def test_streams_of_another_schema_are_refused(direct, batches):
     names = batches.mine.schema.names
     wide = pa.record_batch([[1], ["w"], [1]], names=names)
     assert put(direct, batches, batches.message(wide), wide.schema) == "SCHEMA_MISMATCH"
@@ -79,7 +79,7 @@ def test_streams_of_another_shape_are_refused(direct, batches):
     assert put(direct, batches, FlightData(b"", None, b"")) == "INVALID_ARGUMENT"
 
 
-def test_a_message_over_the_limit_is_refused_unread(direct, batches):
+def test_message_over_limit_is_refused_without_reading(direct, batches):
     big = pa.record_batch([[1], ["x" * (17 << 20)], [0.0]], schema=batches.schema)
     assert put(direct, batches, batches.message(big)) == "TOO_LARGE"
     near = pa.record_batch([[1], ["x" * (16 << 20)], [0.0]], schema=batches.schema)
@@ -87,7 +87,7 @@ def test_a_message_over_the_limit_is_refused_unread(direct, batches):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_damaged_arrow_bytes(direct, batches, seed):
+def test_damaged_arrow_bytes_are_refused(direct, batches, seed):
     """A hundred damaged batches a seed, in one stream each: refused, or read as rows that exist."""
     header, body = (bytes(p) for p in flight.batch_parts(batches.mine))
     whole = len(header)
@@ -110,7 +110,7 @@ def no_effect(message: FlightData, batches: Batches) -> FlightData:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_damaged_frames_past_all_codecs(batches, seed):
+def test_damaged_raw_frames_are_refused(batches, seed):
     """Whole FlightData messages, damaged: field numbers, lengths, metadata and all."""
     path = "/" + methods.DO_PUT.path
     schema = flight.encode(flight.schema_data(batches.schema))
@@ -121,7 +121,7 @@ def test_damaged_frames_past_all_codecs(batches, seed):
         raw_call(batches.address, path, [damaged, whole], streams=True)
 
 
-def test_a_used_sequence_is_never_another_operation(direct, batches):
+def test_used_sequence_with_other_operation_is_refused(direct, batches):
     """Same client, same number, other bytes; and a number below those that are outstanding."""
     who = uuid.uuid4().bytes
     first = batches.message(batches.mine, client_id=who, sequence=5, first_outstanding=5)

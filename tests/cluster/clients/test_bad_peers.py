@@ -118,7 +118,7 @@ def cases(t):
 
 
 @pytest.mark.parametrize("number", range(14))
-def test_bad_words_of_a_peer_change_nothing_and_are_counted(bad_peers, number):
+def test_invalid_peer_messages_change_nothing_and_are_counted(bad_peers, number):
     target, table = bad_peers
     why, frames = cases(target)[number]
     target.until_level()
@@ -130,7 +130,7 @@ def test_bad_words_of_a_peer_change_nothing_and_are_counted(bad_peers, number):
     assert table.get({"k": number}) == {"k": number, "v": number}
 
 
-def test_who_connects_and_says_nothing_is_let_go(bad_peers):
+def test_silent_peer_connection_is_closed(bad_peers):
     target, _ = bad_peers
     counted = target.counted("silent")
     host, _, port = target.peer_address.rpartition(":")

@@ -14,7 +14,7 @@ client, table, direct = bad_input.client, bad_input.table, bad_input.direct
 nothing_changed = bad_input.nothing_changed
 
 
-def test_hostile_tickets(direct, table):
+def test_malformed_tickets_are_refused(direct, table):
     path = "/" + methods.DO_GET.path
     token = bytes(table.scan(where="k < 50 and v like 'row%'").tokens()[0])
     good = pb.ScanToken.FromString(token)
@@ -37,7 +37,7 @@ def test_hostile_tickets(direct, table):
         good = pb.ScanToken.FromString(token)
 
 
-def test_hostile_predicates(direct, table):
+def test_malformed_predicates_are_refused(direct, table):
     token = pb.ScanToken.FromString(bytes(table.scan(where="k < 50").tokens()[0]))
     deep = pb.Predicate(kind=pb.Predicate.NOT)
     for _ in range(60):
@@ -65,7 +65,7 @@ CONTROL = [
 
 
 @pytest.mark.parametrize(("method", "role"), CONTROL, ids=[m.path for m, _ in CONTROL])
-def test_hostile_control_messages(cluster, table, method, role):
+def test_malformed_control_messages_are_refused(cluster, table, method, role):
     """Damaged protobuf and empty messages: an error or a harmless answer, never INTERNAL."""
     spec = pb.TableSpec(name="bad", replicas=3)
     spec.schema.version = 1
@@ -85,7 +85,7 @@ def test_hostile_control_messages(cluster, table, method, role):
         assert status not in ("INTERNAL", "UNKNOWN"), (status, raw)
 
 
-def test_orders_of_nobody_are_refused(cluster, direct, table):
+def test_orders_from_unknown_sender_are_refused(cluster, direct, table):
     """A tablet is not deleted by a request that is not from the leader master of this term."""
     place = table.tablets()[0]
     server = direct.ask(place.leader, methods.SERVER_INFO, pb.ServerInfoRequest())

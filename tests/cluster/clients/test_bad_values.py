@@ -107,13 +107,13 @@ CANNOT_BE: dict[str, Any] = {
 
 @pytest.mark.row("A1")
 @pytest.mark.parametrize("name", CANNOT_BE)
-def test_data_that_cannot_be_is_refused_and_writes_nothing(table, name):
+def test_invalid_data_is_refused_and_writes_nothing(table, name):
     data = CANNOT_BE[name]()
     assert refusal(table.upsert, data) in REFUSALS
     assert table.scan().count() == 0
 
 
-def test_keys_and_cells_too_long_are_errors_of_their_rows(table):
+def test_oversized_keys_and_cells_are_row_errors(table):
     rows = [
         {"d": CENT, "s": "k" * 20_000, "b": b""}, {"d": CENT, "s": "cell", "b": b"b" * 70_000},
         {"d": CENT, "s": "well", "b": b"b" * 60_000}, {"d": CENT, "s": "k" * 16_000, "b": b""},
@@ -128,7 +128,7 @@ def test_keys_and_cells_too_long_are_errors_of_their_rows(table):
     table.delete(rows[2:]).raise_for_errors()
 
 
-def test_what_looks_odd_and_is_well_is_taken(table):
+def test_unusual_valid_data_is_accepted(table):
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     cents = pa.array([CENT, CENT * 2, CENT * 3], pa.decimal128(5, 2))
     table.upsert(pa.table({"d": cents, "s": words})).raise_for_errors()

@@ -37,7 +37,7 @@ def there(client) -> TablesInMemory:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_servers_filters_change_no_answer(client, there, seed):
+def test_server_side_filters_do_not_change_results(client, there, seed):
     query = Queries(Random(seed), TABLES).one()
     try:
         expected = shown(plainly(there, query))

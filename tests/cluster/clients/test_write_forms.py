@@ -37,7 +37,7 @@ def codes(result):
 
 
 @pytest.mark.row("A3")
-def test_every_form_and_what_it_says_of_rows_that_fail(client):
+def test_every_write_form_reports_row_errors(client):
     table = create(client, "forms")
     present, absent = row(1, v=5), row(2, v=6)
     # form, rows, rows without an error, errors, what is there afterwards by key

@@ -44,7 +44,7 @@ def quiet(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str,
 
 
 @pytest.mark.row("A16")
-def test_what_flushes_and_merges_made_of_a_tablet_is_shown(cluster):
+def test_flush_and_compaction_metrics_are_shown(cluster):
     with cluster.connect() as client:
         table = client.create_table("figures <b>", SCHEMA, ["k"])
         (place,) = table.tablets()
@@ -77,7 +77,7 @@ def test_what_flushes_and_merges_made_of_a_tablet_is_shown(cluster):
         assert 'href="/tablets"' in fetch(cluster, leader, "/")
 
 
-def test_a_file_cut_short_under_a_server_fails_one_replica_and_kills_nobody(cluster):
+def test_truncated_file_fails_one_replica_and_no_process(cluster):
     with cluster.connect() as client:
         table = client.create_table("cut", SCHEMA, ["k"])
         rows = [{"k": n, "v": f"row {n}", "n": n} for n in range(5000)]
@@ -101,7 +101,7 @@ def test_a_file_cut_short_under_a_server_fails_one_replica_and_kills_nobody(clus
 
 
 @pytest.mark.parametrize("read", ["scan", "get", "write"])
-def test_damage_fails_one_replica_and_costs_nobody_a_row(cluster, read):
+def test_damage_fails_one_replica_without_losing_rows(cluster, read):
     with cluster.connect() as client:
         table = client.create_table(read, SCHEMA, ["k"])
         table.insert(ROWS).raise_for_errors()

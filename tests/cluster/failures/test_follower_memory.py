@@ -48,7 +48,7 @@ def figures(cluster: MiniCluster, name: str) -> dict[str, float]:
 
 
 @pytest.mark.timeout(300)
-def test_a_follower_that_cannot_flush_keeps_to_its_budget_and_catches_up(tmp_path):
+def test_follower_that_cannot_flush_stays_within_budget_and_catches_up(tmp_path):
     rng = np.random.default_rng(1)
     with (
         MiniCluster(masters=1, tservers=3, options=OPTIONS) as cluster,

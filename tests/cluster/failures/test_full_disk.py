@@ -48,7 +48,7 @@ def fill(disk: Path) -> Path:
 
 
 @pytest.mark.timeout(580)
-def test_a_full_disk_costs_nothing_but_that_server(cluster):
+def test_full_disk_affects_only_its_server(cluster):
     disk = Path(cluster.data_dir(FULL))
     with cluster.connect() as client:
         table = create(client, "t")

@@ -9,7 +9,7 @@ CYCLES = 14
 
 
 @pytest.mark.timeout(590)
-def test_kills_lose_nothing_and_duplicate_nothing():
+def test_kills_lose_and_duplicate_no_write():
     outcome = run(CYCLES, seed=2013, say=print)
     print(outcome)
     assert outcome.kills >= 20

@@ -67,7 +67,7 @@ def problems(cluster: MiniCluster, *words: str) -> list[str]:
     return [p for p in ksck(cluster).problems if all(w in p for w in words)]
 
 
-def test_a_tablet_whose_log_is_lost_on_all_servers_goes_on_from_the_files_of_one(cluster):
+def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(cluster):
     tablet = filled(cluster, "lost")
     for server in SERVERS:
         cluster.kill(server)
@@ -116,7 +116,7 @@ def test_a_tablet_whose_log_is_lost_on_all_servers_goes_on_from_the_files_of_one
     assert rows(cluster, "lost")[0]["v"] == "changed"
 
 
-def test_a_server_with_a_ceiling_of_a_wrong_clock_is_refused_by_name_until_it_is_lowered(cluster):
+def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(cluster):
     filled(cluster, "clocked")
     wait_ksck(cluster)
     wrong, directory = SERVERS[1], cluster.data_dir(SERVERS[1])

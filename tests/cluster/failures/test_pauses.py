@@ -35,7 +35,7 @@ def who_reads(cluster: MiniCluster, direct: Direct, request: pb.ScanToken, rows:
     return name if refusal(direct.read, cluster.address(name), request) == str(rows) else ""
 
 
-def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewhere(cluster):
+def test_resumed_leader_never_omits_writes_acknowledged_elsewhere(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("p", SCHEMA, ["k"])
         for round_ in range(3):
@@ -62,7 +62,7 @@ def test_a_resumed_leader_never_answers_with_less_than_was_acknowledged_elsewher
             assert table.get({"k": 1}) == {"k": 1, "v": 2 * round_ + 1}
 
 
-def test_a_follower_refuses_reads_and_writes_and_names_the_leader(cluster):
+def test_follower_refuses_reads_and_writes_with_leader_hint(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("f", SCHEMA, ["k"])
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()

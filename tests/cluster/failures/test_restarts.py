@@ -38,7 +38,7 @@ def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
     return path, scan(path.read_bytes(), str(path), int(path.stem)).end
 
 
-def test_kill_of_all_servers_under_load_keeps_what_was_acknowledged(cluster):
+def test_kill_of_all_servers_under_load_keeps_acknowledged_writes(cluster):
     """Three rounds; flushes run all the time (64 KiB), and what a torn write left follows each log."""
     with cluster.connect() as client:
         create(client, "load")
@@ -66,7 +66,7 @@ def test_kill_of_all_servers_under_load_keeps_what_was_acknowledged(cluster):
     wait_until(lambda: all_equal(cluster), "equal replicas")
 
 
-def test_a_torn_tail_on_one_server_costs_nothing(cluster):
+def test_torn_tail_on_one_server_loses_nothing(cluster):
     """The last bytes of a log are gone: the two others have the rows, and the third fetches them."""
     with cluster.connect() as client:
         table = create(client, "torn", buckets=1)
@@ -86,7 +86,7 @@ def test_a_torn_tail_on_one_server_costs_nothing(cluster):
     wait_until(lambda: all_equal(cluster), "equal replicas")
 
 
-def test_tables_and_their_ids_survive_and_sequences_go_on(cluster):
+def test_table_ids_and_sequences_survive_restart(cluster):
     """DDL before a kill of all is there after it; a client that lived through it goes on writing."""
     with cluster.connect() as client:
         table = create(client, "kept", buckets=2)

@@ -42,7 +42,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_every_server_says_that_it_is_well_and_what_it_counts(cluster):
+def test_health_and_metrics_are_served_by_every_server(cluster):
     for name in cluster.names:
         status, body = fetch(cluster.web_address(name), "/healthz")
         assert (status, body.strip()) == (200, "ok"), name
@@ -70,7 +70,7 @@ def test_one_master_address_is_enough_through_failover(cluster):
 
 
 @pytest.mark.row("S0.29")
-def test_with_all_masters_down_a_call_ends_with_a_clear_timeout(cluster):
+def test_call_times_out_with_clear_error_when_all_masters_are_down(cluster):
     with cluster.connect() as patient, cluster.connect(2_000) as client:
         there = patient.create_table("there", SCHEMA, ["k"])
         there.insert([{"k": 1, "v": "x"}]).raise_for_errors()
@@ -95,7 +95,7 @@ def test_known_tablets_are_written_and_read_without_any_master(cluster):
             assert table.scan(order=True).to_arrow().column("v").to_pylist() == ["x", "y"]
 
 
-def test_addresses_that_are_none_are_refused_before_anything_is_sent(cluster):
+def test_invalid_addresses_are_refused_before_sending(cluster):
     for wrong in ("", "localhost", "127.0.0.1:port", "127.0.0.1:99999"):
         with pytest.raises(InvalidArgument):
             nyala.connect(wrong, timeout_ms=1_000)
@@ -106,7 +106,7 @@ def test_addresses_that_are_none_are_refused_before_anything_is_sent(cluster):
         nyala.connect(cluster.address("tserver-0"), timeout_ms=1_000)
 
 
-def test_the_command_line_sees_the_cluster(cluster):
+def test_command_line_lists_the_cluster(cluster):
     with cluster.connect() as client:
         if "seen" not in client.tables():
             client.create_table("seen", SCHEMA, ["k"]).insert([{"k": 7, "v": "x"}])
@@ -129,7 +129,7 @@ def test_the_command_line_sees_the_cluster(cluster):
     assert cli("sql", "selec 1", *at).returncode == 2
 
 
-def test_ksck_names_what_is_wrong_and_fails(cluster):
+def test_ksck_names_problems_and_exits_with_error(cluster):
     with cluster.connect() as client:
         client.create_table("watched", SCHEMA, ["k"])
     with down(cluster, "tserver-1"):

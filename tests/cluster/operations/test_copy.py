@@ -141,7 +141,7 @@ def without(cluster, name, tablet):
 
 
 @pytest.mark.row("S1.37")
-def test_a_copy_made_while_the_tablet_is_written_to_has_it_all(four, servers, chains):
+def test_copy_under_writes_is_complete(four, servers, chains):
     client, table, tablet, leader = filled(four, "written")
     with client:
         target = without(four, "written", tablet)
@@ -170,7 +170,7 @@ def test_a_copy_made_while_the_tablet_is_written_to_has_it_all(four, servers, ch
 
 
 @pytest.mark.row("S1.37")
-def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_copied(
+def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(
     four, servers, chains
 ):
     client, _table, tablet, leader = filled(four, "killed")
@@ -199,7 +199,7 @@ def test_a_source_that_is_killed_in_the_middle_leaves_nothing_and_another_is_cop
     chains.verify()
 
 
-def test_a_disk_that_fills_in_the_middle_and_then_two_copies_at_once_to_one_server(
+def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(
     four, servers, chains
 ):
     leaders = leading.leaders(four, "chains")
@@ -228,7 +228,7 @@ def test_a_disk_that_fills_in_the_middle_and_then_two_copies_at_once_to_one_serv
     wait_equal(four)
 
 
-def test_a_replica_that_holds_other_rows_is_named_by_its_checksum(four, servers, tmp_path):
+def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_path):
     """Its files are whole and its log agrees: nothing but the rows themselves says that they differ."""
     client, _table, tablet, leader = filled(four, "differs")
     lacking = without(four, "differs", tablet)
@@ -280,7 +280,7 @@ def replace_rows(folder, scratch):
 
 
 @pytest.mark.row("S2.7", "S2.10")
-def test_a_masters_catalog_is_copied_into_the_directory_of_one_that_does_not_run(four, tmp_path):
+def test_master_catalog_is_copied_into_directory_of_stopped_master(four, tmp_path):
     directory = str(tmp_path / "replacement")
     master = four.leader_master()
     with four.connect() as client:

@@ -75,7 +75,7 @@ def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
         client.drop_table("ddl3")
 
 
-def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
+def test_invalid_create_or_replace_is_refused_without_changes(cluster):
     cluster.wait_healthy()  # whoever leads knows all three servers
     with cluster.connect() as client:
         with pytest.raises(
@@ -104,7 +104,7 @@ def test_what_cannot_be_made_or_replaced_is_refused_and_leaves_nothing(cluster):
 
 
 @pytest.mark.row("S0.10", "S0.13", "S0.15")
-def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
+def test_master_memory_maps_are_inspectable(cluster):
     with cluster.connect() as client:
         table = client.create_table("looked_at", SCHEMA, ["k"])
         client.drop_table("looked_at")
@@ -139,13 +139,13 @@ def test_what_a_master_holds_in_memory_can_be_looked_at(cluster):
 
 
 @pytest.mark.row("S0.30")
-def test_a_leader_killed_in_the_middle_of_definitions_loses_and_doubles_none(cluster):
+def test_leader_kills_during_definitions_lose_and_duplicate_none(cluster):
     """Ten of them; a hundred: ./run soak masters."""
     assert ddl_kills.run(cluster, 10, 77, prefix="storm") == 10
 
 
 @pytest.mark.row("S0.18", "S0.86")
-def test_a_leader_master_that_is_stopped_serves_nothing_of_the_past_when_it_wakes(cluster):
+def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
     """Calls wait in its sockets while others lead, define, and answer look-ups; then it goes on."""
     with cluster.connect() as client, Direct() as direct:
         old = client.create_table("stopped", SCHEMA, ["k"])
@@ -176,7 +176,7 @@ def test_a_leader_master_that_is_stopped_serves_nothing_of_the_past_when_it_wake
         cluster.wait_healthy()
 
 
-def test_definitions_wait_for_a_majority_of_masters_and_look_ups_do_not(cluster):
+def test_definitions_require_master_majority_and_lookups_do_not(cluster):
     """Of three, one goes on alone: it tells what there is, within the bound, and defines nothing."""
     with cluster.connect() as client, cluster.connect(2_000) as hasty:
         table = client.create_table("alone", SCHEMA, ["k"])

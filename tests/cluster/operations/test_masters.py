@@ -82,7 +82,7 @@ class Masters:
 
 
 @pytest.mark.row("S0.85", "S0.1")
-def test_one_three_five_three_masters_while_tables_are_defined_and_written(tmp_path):
+def test_master_group_grows_and_shrinks_while_tables_are_defined_and_written(tmp_path):
     options = {"tserver_unresponsive_ms": "3000"}
     with MiniCluster(1, 3, str(tmp_path), options) as cluster, ForkServer() as parent:
         masters = Masters(cluster, parent)

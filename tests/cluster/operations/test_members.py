@@ -178,7 +178,7 @@ def test_a_group_shrinks_to_one_and_grows_again_though_servers_are_killed(four):
 
 
 @pytest.mark.row("S1.9", "S1.28")
-def test_a_killed_command_and_a_killed_source_are_gone_on_from(four):
+def test_killed_command_and_killed_source_are_resumed(four):
     with operating(four, "cut", FILLED) as operator:
         old, new = operator.leader, operator.without()
         with operator.begin(

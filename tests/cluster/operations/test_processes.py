@@ -38,7 +38,7 @@ def nobody() -> str:
     return f"127.0.0.1:{layout.free_ports(1)[0]}"
 
 
-def test_a_data_directory_in_use_is_refused_and_its_owner_lives_on(cluster):
+def test_data_directory_in_use_is_refused_and_its_process_continues(cluster):
     instance = Path(cluster.data_dir("tserver-0"), "instance")
     wait_until(lambda: b'"cluster_id":""' not in instance.read_bytes(), "a known cluster")
     before = instance.read_bytes()
@@ -49,7 +49,7 @@ def test_a_data_directory_in_use_is_refused_and_its_owner_lives_on(cluster):
     assert instance.read_bytes() == before
 
 
-def test_a_directory_of_another_role_or_of_nothing_known_is_refused(tmp_path, nobody):
+def test_directory_of_another_or_unknown_role_is_refused(tmp_path, nobody):
     words = server("tserver", tmp_path / "data", nobody)
     process = subprocess.Popen(
         [sys.executable, "-m", "nyala.cli.main", *words], stderr=subprocess.PIPE, text=True
@@ -71,7 +71,7 @@ def test_a_directory_of_another_role_or_of_nothing_known_is_refused(tmp_path, no
     assert os.listdir(tmp_path / "mine") in (["thesis.txt"], ["lock", "thesis.txt"])
 
 
-def test_a_tablet_server_of_another_cluster_is_refused_and_ends(cluster, tmp_path):
+def test_tablet_server_of_another_cluster_is_refused_and_exits(cluster, tmp_path):
     """Its own masters are not those that it is started with: nothing of it is touched."""
     with_other = tmp_path / "other"
     try:

@@ -80,7 +80,7 @@ def leftovers(cluster, name):
 
 
 @pytest.mark.row("S1.1", "A9")
-def test_a_server_that_is_gone_for_good_is_replaced_under_writes_and_its_leftovers_deleted(four):
+def test_permanently_lost_server_is_replaced_under_writes_and_its_replicas_deleted(four):
     with four.connect() as client:
         table = create(client, "repaired", buckets=6)
         with Workload(four.connect, "repaired", seed=1) as workload:
@@ -113,7 +113,7 @@ def nyala(cluster, *words):
 
 
 @pytest.mark.row("A20", "S3.5")
-def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_its_will(four):
+def test_server_in_maintenance_keeps_replicas_and_standby_plan_applies_afterwards(four):
     with four.connect() as client:
         create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
     victim = sorted(leading.leaders(four, "maintained").values())[0]
@@ -141,7 +141,7 @@ def test_a_server_in_maintenance_keeps_its_replicas_and_leaves_them_to_those_in_
 
 
 @pytest.mark.row("S1.29", "S3.7")
-def test_a_server_is_emptied_by_the_masters_and_everybody_has_the_list_of_servers(four):
+def test_decommissioned_server_is_drained_and_all_masters_have_the_server_list(four):
     with four.connect() as client:
         create(client, "emptied", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
     name = sorted(leading.leaders(four, "emptied").values())[0]

@@ -66,7 +66,7 @@ def calls_of(count: int) -> tuple[int, int]:
     return run(main, max_time_s=120)
 
 
-def test_a_hundred_times_the_rows_cost_less_than_twice_the_calls():
+def test_call_count_less_than_doubles_for_hundredfold_rows():
     few, many = calls_of(1_000), calls_of(100_000)
     assert many[0] < 2 * few[0], f"write: {few[0]} and {many[0]} calls"
     assert many[1] < 2 * few[1], f"scan: {few[1]} and {many[1]} calls"

@@ -29,7 +29,7 @@ async def tools(cluster: SimCluster) -> SimProcess:
 
 
 @pytest.mark.row("S2.7", "S2.10", "S2.8")
-def test_a_masters_catalog_is_copied_and_what_a_crash_leaves_is_copied_again():
+def test_master_catalog_copy_is_repeatable_after_crash():
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 1)
         core = await cluster.start()

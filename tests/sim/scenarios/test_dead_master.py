@@ -79,7 +79,7 @@ async def works_without(cluster: SimCluster, dead: SimProcess, name: str) -> Non
 
 @pytest.mark.row("S2.3", "S2.9")
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
-def test_a_dead_master_is_replaced_whatever_it_was(leads: bool) -> None:
+def test_dead_master_is_replaced_in_any_role(leads: bool) -> None:
     async def work(cluster: SimCluster) -> None:
         dead = victim(cluster, leads)
         uuid = ServerUuid(dead.server.uuid)
@@ -108,7 +108,7 @@ def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> Non
 
 @pytest.mark.row("S2.5")
 @pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
-def test_a_replaced_master_that_comes_back_takes_part_no_more(leads: bool) -> None:
+def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
     async def work(cluster: SimCluster) -> None:
         old = victim(cluster, leads)
         uuid, others = ServerUuid(old.server.uuid), [m for m in cluster.masters if m is not old]

@@ -135,7 +135,7 @@ def bench(work: Any, seed: int) -> Bench:
 
 
 @pytest.mark.parametrize("kind", CALLS, ids=lambda k: k.__name__)
-def test_an_error_says_what_became_of_its_call_whatever_went_wrong_at_whichever_step(kind):
+def test_error_at_each_step_states_correct_outcome_of_call(kind):
     async def work(at: Bench) -> None:
         steps = await at.once(kind, None)
         assert steps > 0

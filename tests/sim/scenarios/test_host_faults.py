@@ -17,7 +17,7 @@ from tests.sim.world.tasks import SimClock
 
 
 @pytest.mark.row("S4.2")
-def test_what_a_failed_sync_left_in_the_page_cache_counts_only_when_it_is_written_again():
+def test_page_cache_data_of_failed_sync_is_durable_only_after_rewrite():
     """The kernel takes such bytes for clean; a restart reads them, and a later sync does not write them."""
 
     async def main(loop: SimLoop) -> None:
@@ -43,7 +43,7 @@ def test_what_a_failed_sync_left_in_the_page_cache_counts_only_when_it_is_writte
     run(main)
 
 
-def test_a_wrong_bit_anywhere_in_the_clock_s_ceiling_is_noticed():
+def test_flipped_bit_in_clock_ceiling_is_detected():
     """A ceiling that is too low would let a restart stamp again what was stamped or promised before."""
 
     async def main(loop: SimLoop) -> None:
@@ -89,11 +89,11 @@ async def elected_by_a_tombstone(loop: SimLoop) -> None:
     await cluster.progress()
 
 
-def test_a_deleted_replica_s_vote_is_in_its_superblock_before_it_is_told():
+def test_deleted_replica_vote_is_in_superblock_before_it_is_sent():
     run(elected_by_a_tombstone)
 
 
-def test_a_tombstone_that_votes_before_its_superblock_says_so_is_caught(
+def test_tombstone_vote_before_superblock_write_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async def perform(self: Tombstone, ready: Ready) -> None:

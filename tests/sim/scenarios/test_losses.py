@@ -17,11 +17,11 @@ def found(seed: int) -> Lost:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_server_that_lost_something_has_everything_again_or_is_failed(seed):
+def test_server_with_lost_data_recovers_or_is_failed(seed):
     assert found(seed).kinds
 
 
-def test_all_of_it_happens_and_ends_in_both_ways():
+def test_every_kind_of_loss_occurs_with_both_outcomes():
     kinds = Counter(kind for seed in SEEDS for kind in found(seed).kinds)
     assert set(kinds) == {IMAGE, *KINDS}
     assert any(found(seed).failed for seed in SEEDS)

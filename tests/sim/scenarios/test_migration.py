@@ -13,7 +13,7 @@ from tests.unit.cli.support.member_story import Killed, Wire, die
 
 
 @pytest.mark.row("S2.25", "S2.26", "S2.27")
-def test_one_master_becomes_three_though_the_command_dies_after_each_order() -> None:
+def test_single_master_migration_to_three_survives_command_crash_after_each_order() -> None:
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 3, masters=1)
         await cluster.create_table(await cluster.start(), "kept")

@@ -4,5 +4,5 @@ from tests.sim.runs.core_run import ask_outvoted_leaders
 from tests.sim.systems.core_cluster import host
 
 
-def test_a_leader_that_hears_nothing_of_its_successor_answers_no_read():
+def test_leader_unaware_of_successor_answers_no_read():
     ask_outvoted_leaders(1, host)

@@ -15,7 +15,7 @@ from tests.sim.runs.workload import Failed, Unknown
 from tests.sim.systems.table_client import TableClient, rows_of
 
 
-def test_leader_crash_in_mid_write():
+def test_leader_crash_during_write():
     async def story(stage: Stage) -> None:
         for _ in range(3):
             leader = await stage.leader()
@@ -32,7 +32,7 @@ def test_leader_crash_in_mid_write():
 
 
 @pytest.mark.row("S4.2")
-def test_restart_of_all_after_a_power_cut():
+def test_restart_of_all_servers_after_power_failure():
     async def story(stage: Stage) -> None:
         for _ in range(2):
             await stage.acknowledged(60)
@@ -47,7 +47,7 @@ def test_restart_of_all_after_a_power_cut():
     play(story)
 
 
-def test_partition_of_a_leader_with_clients_on_both_sides():
+def test_partition_of_leader_with_clients_on_both_sides():
     async def story(stage: Stage) -> None:
         leader = await stage.leader()
         left = [leader.name, "client-1"]
@@ -77,7 +77,7 @@ def test_one_way_partition_of_a_leader():
     play(story)
 
 
-def test_torn_log_tail_of_a_follower():
+def test_torn_log_tail_of_follower():
     async def story(stage: Stage) -> None:
         for n in range(6):
             follower = (await stage.followers())[n // 3]
@@ -149,7 +149,7 @@ def test_client_retry_across_failover_takes_effect_once(dies: bool):
     play(story)
 
 
-def test_clock_jumps_do_not_disturb_order():
+def test_clock_jumps_do_not_change_write_order():
     async def story(stage: Stage) -> None:
         for jump_s in (60, -120, 5, -3600):
             leader = await stage.leader()
@@ -168,7 +168,7 @@ def test_paused_leader_cannot_serve_stale_reads():
     play(reads_from_paused_leaders, workers=6)
 
 
-def test_minority_loses_what_it_had_not_synced():
+def test_minority_loses_only_unsynced_entries():
     async def story(stage: Stage) -> None:
         for n in range(6):
             follower = (await stage.followers())[n % 2]
@@ -182,7 +182,7 @@ def test_minority_loses_what_it_had_not_synced():
     play(story)
 
 
-def test_master_leader_crash_in_mid_create_table():
+def test_master_leader_crash_during_create_table():
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         for n in range(4):
@@ -209,7 +209,7 @@ def test_master_leader_crash_in_mid_create_table():
     play(story)
 
 
-def test_tablet_server_restart_reports_again():
+def test_restarted_tablet_server_reports_its_replicas():
     async def story(stage: Stage) -> None:
         for server in stage.cluster.tservers:
             server.kill(power_cut=True)
@@ -226,7 +226,7 @@ def test_tablet_server_restart_reports_again():
     play(story, workers=1)
 
 
-def test_a_snapshot_once_read_stays_true_across_failover():
+def test_snapshot_read_is_repeatable_across_failover():
     async def story(stage: Stage) -> None:
         await stage.acknowledged(50)
         at = await stage.do(stage.core.now)
@@ -243,7 +243,7 @@ def test_a_snapshot_once_read_stays_true_across_failover():
     play(story)
 
 
-def test_a_table_is_dropped_although_a_tablet_server_is_down():
+def test_table_drop_succeeds_while_tablet_server_is_down():
     async def story(stage: Stage) -> None:
         cluster = stage.cluster
         core = cluster.client()

@@ -19,7 +19,7 @@ def ahead_us(stage: Stage) -> int:
     return max(to_micros(s.server.info().hybrid_time) - now_us for s in alive)
 
 
-def test_one_clock_that_is_years_wrong_moves_no_other_and_stops_nothing():
+def test_single_clock_wrong_by_years_affects_no_other_server():
     async def story(stage: Stage) -> None:
         await stage.acknowledged(20)
         for number, years in enumerate((24, -40)):
@@ -55,7 +55,7 @@ async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, Si
     return cluster, ahead
 
 
-def test_clocks_that_stay_apart_as_far_as_faults_leave_them_stop_no_group_of_the_simulator():
+def test_clocks_within_simulated_offsets_stop_no_group():
     """The judge asks for progress with such clocks, so servers have to bear them by default."""
 
     async def main(loop: SimLoop) -> None:
@@ -65,7 +65,7 @@ def test_clocks_that_stay_apart_as_far_as_faults_leave_them_stop_no_group_of_the
     run(main)
 
 
-def test_two_that_refuse_each_other_s_times_serve_again_when_a_clock_is_set_right():
+def test_servers_refusing_each_others_times_resume_after_clock_correction():
     async def main(loop: SimLoop) -> None:
         cluster, ahead = await two_that_are_apart(loop, 6_500_000)
         await loop.delay(20_000_000)

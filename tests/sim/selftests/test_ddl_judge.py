@@ -178,7 +178,7 @@ async def an_orphan_deleted(scene: Scene) -> None:
         (an_orphan_deleted, "what is nobody's was deleted|of nobody"),
     ],
 )
-def test_a_rule_that_is_broken_at_any_moment_is_told(act, said):
+def test_ddl_checker_reports_rule_violation_at_any_time(act, said):
     async def broken(scene: Scene) -> None:
         await act(scene)
         with pytest.raises(AssertionError, match=said):
@@ -187,7 +187,7 @@ def test_a_rule_that_is_broken_at_any_moment_is_told(act, said):
     scene(broken)
 
 
-def test_what_is_in_flight_may_be_on_the_disk_before_it_is_shown():
+def test_pending_operation_may_be_durable_before_it_is_visible():
     async def right(scene: Scene) -> None:
         scene.begin()
         record = scene.term.catalog.require("t").edit()
@@ -200,7 +200,7 @@ def test_what_is_in_flight_may_be_on_the_disk_before_it_is_shown():
     scene(right)
 
 
-def test_what_a_started_watch_sees_ends_the_run():
+def test_invariant_violation_ends_the_run():
     async def broken(scene: Scene) -> None:
         scene.watch.start()
         await memory_alone(scene)
@@ -246,7 +246,7 @@ async def a_tablet_that_is_none(scene: Scene) -> None:
         (a_tablet_that_is_none, "which is no tablet"),
     ],
 )
-def test_what_is_not_whole_in_the_end_is_told(act, said):
+def test_incomplete_final_state_is_reported(act, said):
     async def broken(scene: Scene) -> None:
         await act(scene)
         why = scene.watch.unsettled()
@@ -255,7 +255,7 @@ def test_what_is_not_whole_in_the_end_is_told(act, said):
     scene(broken)
 
 
-def test_a_table_that_is_another_than_its_client_was_told_is_found():
+def test_table_differing_from_client_result_is_detected():
     async def compared(scene: Scene) -> None:
         process = scene.cluster.clients[0]
         right = Shape(PRESENT, "t", ("k", "v"), RANGES, 3)

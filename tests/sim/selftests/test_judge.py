@@ -62,7 +62,7 @@ def named() -> tuple[SimDisk, SimFiles, Any]:
     return disk, files, files.open_append("/data/wal/0000000001.wal", size)
 
 
-def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():
+def test_entry_is_durable_after_sync_of_data_and_file_name():
     disk, file = opened()
     kept = disk.durable.group(GROUP)
     file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])
@@ -79,7 +79,7 @@ def test_an_entry_is_durable_once_its_sync_and_the_name_of_its_file_are():
     assert not kept.holds(OpId(3, 2)), "an entry replaces those above it"
 
 
-def test_what_a_failed_sync_lost_is_not_durable_whatever_is_synced_later():
+def test_data_lost_by_failed_sync_is_not_durable_after_later_sync():
     disk, _, file = named()
     file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3)])
     disk.faults.sync_eio_rate = 1.0
@@ -90,7 +90,7 @@ def test_what_a_failed_sync_lost_is_not_durable_whatever_is_synced_later():
     assert not disk.durable.group(GROUP).holds(OpId(3, 1))
 
 
-def test_a_recovery_that_writes_a_damaged_segment_again_takes_nothing_from_what_is_durable():
+def test_rewriting_damaged_segment_keeps_durable_entries():
     disk, files, file = named()
     file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3, 3, 3)])
     file.sync(data_only=True)
@@ -125,12 +125,12 @@ def hunt(make: Make, seeds: Sequence[int]) -> str:
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_a_planted_mistake_is_found_by_the_swarm(what: str):
+def test_planted_bug_is_detected_by_random_runs(what: str):
     mistakes, seeds = PLANTED[what]
     assert hunt(core(mistakes), seeds)
 
 
-def test_a_deposed_leader_that_serves_latest_reads_is_found(monkeypatch: pytest.MonkeyPatch):
+def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPatch):
     """Drawn mixtures meet it seldom, and paused leaders hardly: their first turn ends their leadership."""
     seed = 1  # each of ten seeds finds it
 
@@ -147,14 +147,14 @@ def test_a_deposed_leader_that_serves_latest_reads_is_found(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("make", [core(), host], ids=["core", "host"])
-def test_a_majority_of_one_too_few_is_found_by_the_swarm(
+def test_too_small_majority_is_detected_by_random_runs(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
     assert "which is durable on" in hunt(make, range(5))
 
 
-def test_a_failure_tells_who_said_what_to_whom_and_how_to_repeat_it(
+def test_failure_report_has_message_trace_and_repeat_command(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
@@ -169,7 +169,7 @@ def test_a_failure_tells_who_said_what_to_whom_and_how_to_repeat_it(
 
 
 @pytest.mark.parametrize("level", ["host", "cluster"])
-def test_a_livelock_ends_as_a_failure_with_its_command(level: str, monkeypatch: pytest.MonkeyPatch):
+def test_livelock_is_reported_as_failure_with_command(level: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(core_run, "EVENTS_PER_S", 20)
     report = judge(level, 3, 5).report
     assert "BudgetSpent" in report
@@ -177,7 +177,7 @@ def test_a_livelock_ends_as_a_failure_with_its_command(level: str, monkeypatch: 
     assert "not deterministic" not in report
 
 
-def test_a_bad_answer_is_told_from_the_good_ones():
+def test_incorrect_answer_is_distinguished_from_correct_ones():
     ops = [
         Op(1, 2, Kind.WRITE, 7),
         Op(3, 4, Kind.READ, 7),
@@ -196,14 +196,14 @@ def test_a_bad_answer_is_told_from_the_good_ones():
         (5, 600, 0, "0 faults in 60 s"),
     ],
 )
-def test_time_counts_only_under_load(clients: int, writes: int, faults: int, why: str):
+def test_unavailability_counts_only_under_load(clients: int, writes: int, faults: int, why: str):
     trace = Trace()
     trace.counts["pause"] = faults
     outcome = Outcome(trace, History(writes=writes), 1, 60.0, 1, clients)
     assert outcome.invalid == why
 
 
-def test_a_batch_in_which_a_kind_of_fault_never_happened_fails(
+def test_batch_without_a_fault_kind_fails(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     batch = Batch()

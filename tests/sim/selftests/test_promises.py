@@ -18,13 +18,13 @@ def tell(*durable: tuple[int, str]) -> None:
     Promises("a group").said("core-0", VOTE, None, kept)
 
 
-def test_a_vote_is_told_when_it_is_durable_or_only_a_later_term_is():
+def test_vote_is_sent_when_it_or_a_later_term_is_durable():
     """Votes of two terms in one turn are one record, of the later; there is no second vote of the first."""
     tell((13, ONE))
     tell((15, OTHER))
 
 
-def test_a_vote_that_is_not_on_the_disk_or_another_one_there_is_no_vote_to_tell():
+def test_vote_missing_or_different_on_disk_is_detected_when_sent():
     for durable in ([], [(12, ONE)], [(13, "")], [(13, OTHER)], [(13, OTHER), (15, ONE)]):
         with pytest.raises(AssertionError, match="tells its vote"):
             tell(*durable)

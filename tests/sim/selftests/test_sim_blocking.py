@@ -71,7 +71,7 @@ async def played(loop: SimLoop, what: str, other: list[int] | None = None) -> in
     return found
 
 
-def test_what_blocks_the_loop_stops_the_process_for_as_long_as_the_disk_takes():
+def test_blocking_call_stops_process_for_disk_duration():
     others: list[int] = []
     assert run(lambda loop: played(loop, "on_loop", others)) > SECOND_US
     assert others[0] < 20_000, "another process has a loop of its own"
@@ -80,7 +80,7 @@ def test_what_blocks_the_loop_stops_the_process_for_as_long_as_the_disk_takes():
 
 
 @pytest.mark.parametrize("paused_first", [True, False])
-def test_a_pause_and_a_wait_for_the_disk_end_each_by_itself(paused_first):
+def test_pause_and_disk_wait_end_independently(paused_first):
     async def main(loop: SimLoop) -> None:
         network = SimNetwork(loop, seeded(1, "network"))
         process = SimProcess(loop, network, 1, "a", "a:1", "a:2", Ticker)
@@ -107,7 +107,7 @@ def test_a_pause_and_a_wait_for_the_disk_end_each_by_itself(paused_first):
     run(main)
 
 
-def test_a_run_in_which_a_running_server_waited_for_its_disk_fails_with_the_stack():
+def test_disk_wait_of_running_server_fails_run_with_stack():
     async def main(loop: SimLoop) -> None:
         network = SimNetwork(loop, seeded(1, "network"))
         process = SimProcess(loop, network, 1, "a", "a:1", "a:2", Ticker)

@@ -32,7 +32,7 @@ def after_crash(seed: int) -> tuple[bytes | None, list[str]]:
     return files.read(f"/d/{names[0]}"), names
 
 
-def test_synced_bytes_survive_and_unsynced_ones_are_lost_torn_or_kept():
+def test_synced_bytes_survive_and_unsynced_bytes_are_lost_torn_or_kept():
     outcomes = [after_crash(seed) for seed in range(60)]
     contents = {content for content, _ in outcomes}
     assert all(c is not None and c.startswith(b"aaaa") for c in contents)
@@ -79,7 +79,7 @@ def test_a_created_name_is_durable_only_after_its_directory_is_synced():
     assert made.mount().read("/d/new") == b"1"
 
 
-def test_a_directory_in_the_place_of_a_removed_one_keeps_what_is_synced_in_it():
+def test_recreated_directory_keeps_synced_content():
     for seed in range(40):
         made = disk(seed)
         files = made.mount()
@@ -93,7 +93,7 @@ def test_a_directory_in_the_place_of_a_removed_one_keeps_what_is_synced_in_it():
         assert made.mount().list("/d/x") == ["new"]
 
 
-def test_a_directory_that_was_moved_is_there_once_its_new_parent_is_synced():
+def test_moved_directory_is_durable_after_sync_of_new_parent():
     def places(seed: int, *, sync: bool) -> list[str]:
         made = disk(seed)
         files = made.mount()
@@ -114,7 +114,7 @@ def test_a_directory_that_was_moved_is_there_once_its_new_parent_is_synced():
     assert {tuple(places(seed, sync=True)) for seed in range(40)} == {("/d/to/x/f",)}
 
 
-def test_an_unsynced_removal_may_be_undone_with_the_whole_content():
+def test_unsynced_removal_may_be_undone_with_complete_content():
     seen = set()
     for seed in range(40):
         made = disk(seed)
@@ -127,7 +127,7 @@ def test_an_unsynced_removal_may_be_undone_with_the_whole_content():
     assert seen == {None, b"content"}
 
 
-def test_write_atomic_shows_the_old_or_the_new_content_whenever_it_dies():
+def test_write_atomic_leaves_old_or_new_content_after_crash():
     seen = set()
     for seed in range(80):
         made = disk(seed)
@@ -141,7 +141,7 @@ def test_write_atomic_shows_the_old_or_the_new_content_whenever_it_dies():
     assert seen == {b"old", b"new!"}
 
 
-def test_kill_without_power_cut_keeps_what_was_written():
+def test_kill_without_power_failure_keeps_written_data():
     made = disk()
     files = made.mount()
     files.open_append("/d/log").append([b"unsynced"])
@@ -151,7 +151,7 @@ def test_kill_without_power_cut_keeps_what_was_written():
     assert made.mount().read("/d/log") == b"unsynced"
 
 
-def test_dying_in_an_append_leaves_a_part_of_it():
+def test_crash_during_append_leaves_a_prefix():
     lengths = set()
     for seed in range(60):
         made = disk(seed)
@@ -165,7 +165,7 @@ def test_dying_in_an_append_leaves_a_part_of_it():
     assert {0, 8} < lengths
 
 
-def test_a_failed_sync_is_never_made_good_by_a_later_one():
+def test_failed_sync_is_not_repaired_by_later_sync():
     lost = 0
     for seed in range(40):
         made = disk(seed)
@@ -215,7 +215,7 @@ def test_flipped_bits_are_injected_and_counted():
     assert made.trace.counts["read_flip"] == 1
 
 
-def test_a_map_is_a_snapshot_that_outlives_the_file():
+def test_memory_map_is_a_snapshot_that_outlives_the_file():
     made = disk()
     files = made.mount()
     files.write_new("/d/a", [b"abc"])
@@ -225,7 +225,7 @@ def test_a_map_is_a_snapshot_that_outlives_the_file():
     assert view.readonly
 
 
-def test_a_lock_is_held_until_its_life_ends():
+def test_file_lock_is_released_when_process_ends():
     made = disk()
     first = made.mount()
     assert first.lock("/d/lock")

@@ -23,7 +23,7 @@ def test_time_jumps_to_the_next_timer_and_callbacks_keep_their_order():
     assert seen[2] == ("late", 3_600_000_000)
 
 
-def test_waiting_for_what_never_comes_is_told_as_stuck():
+def test_deadlocked_run_is_reported_as_stuck():
     async def main(loop: SimLoop) -> None:
         await loop.create_future()
 
@@ -48,7 +48,7 @@ def test_threads_are_refused():
         run(main)
 
 
-def test_a_dead_life_runs_nothing_more_and_its_finally_blocks_cannot_act():
+def test_stopped_process_runs_no_callbacks_or_effective_finally_blocks():
     async def main(loop: SimLoop) -> list[str]:
         seen: list[str] = []
         life = Life("a")
@@ -72,7 +72,7 @@ def test_a_dead_life_runs_nothing_more_and_its_finally_blocks_cannot_act():
     assert run(main) == ["step", "step", "step", "finally"]
 
 
-def test_a_paused_life_catches_up_in_order():
+def test_paused_process_runs_missed_callbacks_in_order():
     async def main(loop: SimLoop) -> list[int]:
         seen: list[int] = []
         life = Life("a")
@@ -101,7 +101,7 @@ def test_disk_and_apply_lanes_keep_call_order_whatever_the_delays():
     assert slow > 0
 
 
-def test_a_lane_hands_its_error_to_the_caller_and_goes_on():
+def test_lane_raises_error_to_caller_and_continues():
     async def main(loop: SimLoop) -> int:
         tasks = SimTasks(loop, random.Random(1))
         with pytest.raises(OSError, match="no"):
@@ -111,7 +111,7 @@ def test_a_lane_hands_its_error_to_the_caller_and_goes_on():
     assert run(main) == 7
 
 
-def test_a_background_task_that_fails_is_a_failure_of_the_run():
+def test_failing_background_task_fails_the_run():
     async def main(loop: SimLoop) -> None:
         async def work() -> None:
             raise AssertionError("broken")

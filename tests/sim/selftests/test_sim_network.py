@@ -77,7 +77,7 @@ def on_network(body: Body, seed: int = 1) -> Any:
     return run(main)
 
 
-def test_a_call_carries_its_answer_or_its_error():
+def test_call_returns_response_or_error():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         assert await rpc.call("a:1", ECHO, {"x": 1}, timeout_ms=1000) == {"x": 1}
         with pytest.raises(NotFound, match="no such thing") as raised:
@@ -87,7 +87,7 @@ def test_a_call_carries_its_answer_or_its_error():
     on_network(body)
 
 
-def test_nobody_there_is_unavailable_and_no_answer_times_out():
+def test_missing_server_is_unavailable_and_lost_response_times_out():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         with pytest.raises(Unavailable):
             await rpc.call("b:1", ECHO, 1, timeout_ms=1000)
@@ -99,7 +99,7 @@ def test_nobody_there_is_unavailable_and_no_answer_times_out():
     on_network(body)
 
 
-def test_a_cut_in_either_direction_times_out_but_only_one_reaches_the_handler():
+def test_link_failure_in_either_direction_times_out_and_only_one_reaches_handler():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         network.cut(["client"], ["server"])
         with pytest.raises(TimedOut):
@@ -116,7 +116,7 @@ def test_a_cut_in_either_direction_times_out_but_only_one_reaches_the_handler():
     on_network(body)
 
 
-def test_a_dying_server_is_noticed_by_its_callers():
+def test_callers_detect_server_exit():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         def die() -> None:
             life.end()
@@ -130,7 +130,7 @@ def test_a_dying_server_is_noticed_by_its_callers():
     on_network(body)
 
 
-def test_loss_and_doubling_happen_at_their_rates():
+def test_messages_are_lost_and_duplicated_at_configured_rates():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> int:
         network.faults.loss_rate = 0.2
         network.faults.duplicate_rate = 0.2
@@ -167,7 +167,7 @@ def test_streams_keep_their_order_through_loss():
     on_network(body)
 
 
-def test_a_reader_that_leaves_ends_the_handler_and_a_window_bounds_it():
+def test_leaving_reader_ends_handler_and_window_bounds_stream():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         stream = rpc.stream("a:1", COUNT, 1_000_000)
         assert await anext(stream) == 0
@@ -180,7 +180,7 @@ def test_a_reader_that_leaves_ends_the_handler_and_a_window_bounds_it():
     on_network(body)
 
 
-def test_a_stream_breaks_when_its_server_dies_or_the_link_stays_cut():
+def test_stream_fails_when_server_exits_or_link_stays_down():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         stream = rpc.stream("a:1", COUNT, 1_000_000)
         await anext(stream)

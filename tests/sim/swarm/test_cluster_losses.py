@@ -29,7 +29,7 @@ WANTED = (
 )  # fmt: skip
 
 
-def test_servers_that_lose_something_are_whole_again_and_the_others_go_on():
+def test_servers_with_lost_data_recover_and_others_continue():
     faults: Counter[str] = Counter()
     for seed in range(200, 208):
         faults += count(run_cluster(seed, LOSING, seconds=8).trace)
@@ -39,12 +39,12 @@ def test_servers_that_lose_something_are_whole_again_and_the_others_go_on():
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_disks_that_refuse_room_now_and_then_end_no_replica(seed: int):
+def test_intermittently_full_disks_fail_no_replica(seed: int):
     outcome = run_core(seed, CRAMPED, seconds=10, make=host)
     assert count(outcome.trace)["write without room"] >= 10
 
 
-def test_a_hybrid_clock_that_is_far_ahead_and_a_server_that_is_away_are_seen():
+def test_hybrid_clock_far_ahead_and_absent_server_are_detected():
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 1)
         await cluster.start()

@@ -36,7 +36,7 @@ def test_histories_are_linearizable_and_invariants_hold_under_drawn_mixtures_of_
     assert acknowledged > 100 * len(SEEDS)
 
 
-def test_the_log_recovers_from_every_crash_with_what_was_acknowledged():
+def test_log_recovers_acknowledged_records_from_every_crash():
     faults: Counter[str] = Counter()
     for seed in range(3, 12):
         swarm = CRASHES if seed % 2 else draw(seeded(seed, "swarm"))
@@ -72,17 +72,17 @@ def _python(code: str, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_planted_stale_read_is_caught():
+def test_planted_stale_read_is_detected():
     with pytest.raises(AssertionError, match="not linearizable"):
         ask_paused_leaders(1, core(Mistakes(stale_reads=True)))
 
 
 @pytest.mark.parametrize("make", [core(), host], ids=["core", "replica"])
-def test_a_leader_that_was_paused_answers_nothing_stale(make: Make):
+def test_paused_leader_answers_no_stale_read(make: Make):
     ask_paused_leaders(1, make)
 
 
-def test_a_planted_acknowledgement_before_the_sync_is_caught():
+def test_planted_acknowledgement_before_sync_is_detected():
     swarm = Swarm(crash_s=1.5, down_s=0.2, everyone_rate=0.7, slow_rate=0.5, slow_ms=100)
     for seed in range(30):
         try:

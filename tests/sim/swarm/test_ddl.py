@@ -7,7 +7,7 @@ from tests.sim.runs.ddl_run import run_ddl
 
 @pytest.mark.row("S0.46", "S0.50")
 @pytest.mark.parametrize("seed", [4, 10])
-def test_tables_are_what_their_clients_were_told(seed):
+def test_tables_equal_results_given_to_clients(seed):
     found = run_ddl(seed, seconds=12, pause_us=250_000)
     assert found.counted_s, "busy enough to count"
     assert found.faults > 2

@@ -35,7 +35,7 @@ def caught(swarm: Swarm, match: str) -> str:
 
 
 @pytest.mark.row("S1.7")
-def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.MonkeyPatch):
+def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
     """It takes part, and acknowledges, with entries that a power cut would take away: caught by safety."""
 
     kept: dict[tuple[str, str], list[Entry]] = {}
@@ -67,7 +67,7 @@ def test_a_copy_whose_log_is_in_memory_only_is_caught(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.row("S1.7")
-def test_sessions_that_never_end_are_caught(monkeypatch: pytest.MonkeyPatch):
+def test_sessions_without_end_are_detected(monkeypatch: pytest.MonkeyPatch):
     """A source keeps for ever what a dead target had held: found by the check of progress."""
 
     async def watch(self: SourceHolds) -> None:

@@ -6,7 +6,7 @@ from tests.sim.runs.ranges_run import run_ranges
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_reads_are_complete_and_repeatable_whatever_happens_to_the_ranges(seed):
+def test_reads_are_complete_and_repeatable_under_range_changes(seed):
     """D1, D2."""
     done = run_ranges(seed, seconds=15).seen.done
     assert sum(done[what] for what in ("add", "drop", "again", "all")) >= 5

@@ -14,7 +14,7 @@ ROUGH = Swarm(
 
 @pytest.mark.row("S1.1", "A9", "S3.7")
 @pytest.mark.parametrize(("seed", "swarm"), [(1, CALM), (3, ROUGH)])
-def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm):
+def test_permanently_dead_servers_are_replaced_without_loss(seed, swarm):
     rebuilt, _ = run_repair(seed, swarm)
     assert rebuilt >= 2
 
@@ -27,17 +27,17 @@ def test_servers_that_die_for_good_are_replaced_and_nothing_is_lost(seed, swarm)
         (4, ["file gone", "log gone"]),
     ],
 )
-def test_servers_whose_disks_lose_something_are_given_whole_replicas_again(seed, kinds):
+def test_servers_with_lost_disk_data_get_complete_replicas(seed, kinds):
     assert run_losing(seed, kinds)
 
 
 @pytest.mark.row("S1.49", "S1.51")
-def test_witnesses_stand_in_for_servers_that_die_for_good_and_get_the_data():
+def test_witnesses_replace_permanently_dead_servers_and_receive_data():
     rebuilt, stood_in = run_repair(3, ROUGH, options={"witness_first": "on"})
     assert rebuilt >= 2
     assert stood_in
 
 
 @pytest.mark.row("S1.3", "S1.29")
-def test_tables_get_more_and_fewer_replicas_while_they_are_written():
+def test_replication_factor_changes_while_tables_are_written():
     assert run_resizing(2, ROUGH) == [SIZES[-1]] * TABLETS
