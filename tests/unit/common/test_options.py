@@ -14,7 +14,7 @@ def toml(tmp_path, text):
     return str(path)
 
 
-def test_flags_beat_the_environment_beats_the_file_beats_the_default(tmp_path):
+def test_precedence_is_flags_environment_file_default(tmp_path):
     path = toml(tmp_path, "flush_bytes = 1\nscanners_max = 2\nwrite_max_bytes = 4096\n")
     environ = {"NYALA_SCANNERS_MAX": "3", "NYALA_WRITE_MAX_BYTES": "8192", "HOME": "/root"}
     options = Options.load(path, environ, {"write_max_bytes": 16384, "flush_bytes": None})
@@ -24,7 +24,7 @@ def test_flags_beat_the_environment_beats_the_file_beats_the_default(tmp_path):
     assert options.wal_segment_mb == Options().wal_segment_mb
 
 
-def test_the_documented_defaults():
+def test_defaults_equal_documentation():
     options = Options()
     assert (options.raft_heartbeat_ms, options.election_timeout_ms) == (100, 500)
     assert (options.wal_segment_mb, options.wal_sync) == (8, "always")
@@ -46,7 +46,7 @@ def test_the_documented_defaults():
         ({}, {"raft_heartbeat_ms": 600}, "must be below election_timeout_ms"),
     ],
 )
-def test_a_bad_option_is_refused_with_where_and_what(environ, flags, says):
+def test_invalid_option_is_refused_with_source_and_name(environ, flags, says):
     with pytest.raises(InvalidArgument) as caught:
         Options.load(None, environ, flags)
     assert says in str(caught.value)
@@ -61,7 +61,7 @@ def test_a_bad_option_is_refused_with_where_and_what(environ, flags, says):
         ("[storage]\nflush_bytes = 1", "unknown option 'storage'"),
     ],
 )
-def test_a_bad_file_is_refused_by_its_name(tmp_path, text, says):
+def test_invalid_file_is_refused_by_name(tmp_path, text, says):
     path = toml(tmp_path, text)
     with pytest.raises(InvalidArgument) as caught:
         Options.load(path)
@@ -74,11 +74,11 @@ def test_a_missing_file_is_refused(tmp_path):
         Options.load(str(tmp_path / "none.toml"))
 
 
-def test_the_masters_of_the_client_are_no_option():
+def test_client_masters_are_not_an_option():
     assert Options.load(None, {"NYALA_MASTERS": "host:7051"}) == Options()
 
 
-def test_every_option_says_what_it_is_for_and_its_default_is_within_its_limits():
+def test_every_option_has_description_and_valid_default():
     units = ("_ms", "_s", "_bytes", "_mb", "_ops", "_rows", "_rowsets", "_tablets", "_max")
     words = (
         "wal_sync repair replicas orders_per_server repairs_per_server compute_threads scanners_max "
@@ -92,13 +92,13 @@ def test_every_option_says_what_it_is_for_and_its_default_is_within_its_limits()
         assert Options.load(None, {}, {option.name: option.default}) == Options()
 
 
-def test_options_do_not_change():
+def test_options_are_immutable():
     with pytest.raises(AttributeError):
         Options().replicas = 5  # type: ignore[misc]
     assert msgspec.structs.replace(Options(), replicas=5).replicas == 5
 
 
-def test_two_servers_in_one_process_count_for_themselves():
+def test_two_servers_in_one_process_have_separate_metrics():
     one, two = Metrics(), Metrics()
     one.counter("replica_applied_entries", "Entries applied.").inc(3)
     two.counter("replica_applied_entries", "Entries applied.").inc(4)
@@ -107,7 +107,7 @@ def test_two_servers_in_one_process_count_for_themselves():
     assert two.registry.get_sample_value("nyala_replica_applied_entries_total") == 4 + 0
 
 
-def test_gauges_are_read_when_they_are_shown():
+def test_gauges_are_evaluated_when_rendered():
     metrics = Metrics()
     level = [1.0]
     metrics.gauge("wal_queue_bytes", "Waiting.", read=lambda: level[0])
@@ -116,12 +116,12 @@ def test_gauges_are_read_when_they_are_shown():
 
 
 @pytest.mark.parametrize("name", ["Applied", "applied", "replica-applied", "replica_"])
-def test_a_metric_is_named_component_what_unit(name):
+def test_metric_names_have_component_name_and_unit(name):
     with pytest.raises(AssertionError, match="component"):
         Metrics().counter(name, "Whatever.")
 
 
-def test_a_name_is_one_kind_of_metric():
+def test_metric_name_has_one_kind():
     metrics = Metrics()
     metrics.gauge("a_b_bytes", "One.")
     with pytest.raises(AssertionError, match="is a Gauge"):

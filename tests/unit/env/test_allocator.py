@@ -49,12 +49,12 @@ def returned(most_bytes: int) -> int:
     return int(done.stdout)
 
 
-def test_what_is_freed_beyond_the_bound_is_returned():
+def test_freed_memory_beyond_bound_is_returned_to_system():
     assert returned(0) < 50_000_000, "the allocator keeps it, or this test says nothing"
     assert returned(50_000_000) > 150_000_000
 
 
-def test_below_the_bound_nothing_is_returned():
+def test_freed_memory_below_bound_is_kept():
     looked = """
 import asyncio
 from nyala.env import allocator

@@ -31,7 +31,7 @@ class Full:
 
 
 @pytest.mark.parametrize("sizes", [(), (0, 1), (5000, 3), (4096, 4096), (4095, 4098, 1), (20000,)])
-def test_what_is_appended_is_there_when_it_is_synced(tmp_path, monkeypatch, sizes):
+def test_written_data_is_complete_after_sync(tmp_path, monkeypatch, sizes):
     monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
     files, path, whole = SystemFiles(), str(tmp_path / "file"), b""
     file = files.open_new(path)
@@ -48,7 +48,7 @@ def test_what_is_appended_is_there_when_it_is_synced(tmp_path, monkeypatch, size
 
 
 @pytest.mark.parametrize("room", [0, 1, 2])
-def test_a_disk_that_is_full_says_so_at_the_latest_when_the_file_is_synced(monkeypatch, room):
+def test_full_disk_is_reported_at_sync_at_the_latest(monkeypatch, room):
     monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
     full = Full(room)
     file = WriteBehindFile(full)

@@ -28,7 +28,7 @@ def pages(count, fill=7):
         (0, PAGE),
     ],
 )
-def test_what_is_appended_is_there_whatever_its_sizes(tmp_path, sizes):
+def test_appended_data_of_any_size_is_complete(tmp_path, sizes):
     files, path = SystemFiles(), str(tmp_path / "file")
     file, whole = files.open_append(path, direct=True), b""
     for number, size in enumerate(sizes, 1):
@@ -45,7 +45,7 @@ def test_what_is_appended_is_there_whatever_its_sizes(tmp_path, sizes):
     assert files.read(path) == whole + b"unaligned" + bytes(pages(1))
 
 
-def test_whole_pages_go_past_the_systems_memory_where_it_can_be(tmp_path):
+def test_whole_pages_bypass_page_cache_where_supported(tmp_path):
     path = tmp_path / "file"
     path.touch()
     writer = DirectWriter(str(path))
@@ -58,7 +58,7 @@ def test_whole_pages_go_past_the_systems_memory_where_it_can_be(tmp_path):
     assert writer.write(pages(1), 0) == 0
 
 
-def test_a_disk_that_wants_none_is_written_as_usual_and_a_full_one_says_so(tmp_path, monkeypatch):
+def test_direct_io_falls_back_to_buffered_and_full_disk_is_reported(tmp_path, monkeypatch):
     files = SystemFiles()
     (tmp_path / "probe").touch()
     able = DirectWriter(str(tmp_path / "probe")).write(pages(1), 0)

@@ -16,7 +16,7 @@ async def proven(made: LoopTasks) -> None:
         await made.run_brief(Lane.APPLY, SHORT)
 
 
-def test_a_lane_keeps_the_order_of_calls_and_gives_results_and_errors():
+def test_executor_lane_keeps_call_order_and_returns_results_and_errors():
     async def main() -> None:
         made = LoopTasks()
         seen: list[int] = []
@@ -31,7 +31,7 @@ def test_a_lane_keeps_the_order_of_calls_and_gives_results_and_errors():
     asyncio.run(main())
 
 
-def test_what_was_cancelled_before_it_began_is_not_done():
+def test_call_cancelled_before_start_is_not_executed():
     async def main() -> None:
         made, go = LoopTasks(), threading.Event()
         seen: list[int] = []
@@ -49,7 +49,7 @@ def test_what_was_cancelled_before_it_began_is_not_done():
     asyncio.run(main())
 
 
-def test_brief_calls_stay_here_once_they_have_proved_short():
+def test_short_calls_run_inline_after_measurement():
     async def main() -> None:
         made = LoopTasks()
         assert await made.run_brief(Lane.APPLY, SHORT) != SHORT()
@@ -63,7 +63,7 @@ def test_brief_calls_stay_here_once_they_have_proved_short():
     asyncio.run(main())
 
 
-def test_a_brief_call_never_runs_beside_another_of_its_lane():
+def test_inline_call_never_overlaps_another_call_of_its_lane():
     async def main() -> None:
         made, go = LoopTasks(), threading.Event()
         seen: list[int] = []
@@ -85,7 +85,7 @@ def test_a_brief_call_never_runs_beside_another_of_its_lane():
     asyncio.run(main())
 
 
-def test_calls_that_are_not_short_stay_in_their_lane(monkeypatch):
+def test_long_calls_stay_in_their_lane(monkeypatch):
     monkeypatch.setattr(tasks, "BRIEF_S", 0.0)
 
     async def main() -> None:

@@ -37,7 +37,7 @@ def make():
     return "one was made"
 
 
-def test_a_child_of_a_process_that_had_a_client_is_told_so_and_what_to_do():
+def test_forked_child_of_process_with_client_gets_error_with_remedy():
     loop = LoopThread("test")
     try:
         assert use(loop) == "it ran"
@@ -49,6 +49,6 @@ def test_a_child_of_a_process_that_had_a_client_is_told_so_and_what_to_do():
         assert "get_context('spawn')" in words
 
 
-def test_a_child_of_a_process_that_had_none_may_connect(monkeypatch):
+def test_forked_child_of_process_without_client_may_connect(monkeypatch):
     monkeypatch.setattr(loop_thread, "_first_pid", [])
     assert in_child(make) == "one was made"

@@ -9,7 +9,7 @@ from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.loop_thread import LoopThread
 
 
-def test_what_many_threads_hand_over_arrives_once_and_each_threads_in_its_order():
+def test_hand_over_delivers_once_in_order_per_thread():
     loop = LoopThread("test")
     arrived: list[tuple[int, int]] = []
 
@@ -33,14 +33,14 @@ def test_what_many_threads_hand_over_arrives_once_and_each_threads_in_its_order(
         assert [turn for n, turn in arrived if n == number] == list(range(200))
 
 
-def test_after_the_end_nothing_is_taken():
+def test_hand_over_accepts_nothing_after_close():
     loop = LoopThread("test")
     loop.close()
     with pytest.raises(InvalidArgument, match="closed"):
         loop.hand_over(print, "x")
 
 
-def test_who_waits_for_a_loop_that_ended_is_told():
+def test_waiting_caller_gets_error_when_loop_ends():
     loop = LoopThread("test")
     loop.close()
     with pytest.raises(Unavailable, match="closed"):

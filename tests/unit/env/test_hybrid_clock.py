@@ -68,7 +68,7 @@ def told(fn):
 
 
 @told
-async def test_the_ceiling_is_moved_when_half_of_its_reach_is_used(server):
+async def test_ceiling_advances_when_half_of_its_range_is_used(server):
     before = server.durable()
     await server.live(2)
     assert server.durable() == before
@@ -81,7 +81,7 @@ async def test_the_ceiling_is_moved_when_half_of_its_reach_is_used(server):
 
 
 @told
-async def test_a_disk_slower_than_the_reach_makes_the_clock_lag_and_nothing_wait(server):
+async def test_slow_disk_makes_clock_lag_without_waits(server):
     server.tasks.seconds = 8.0
     last = 0
     for _ in range(400):
@@ -110,7 +110,7 @@ async def test_only_a_stamp_above_the_ceiling_waits_for_the_disk(server):
 
 
 @told
-async def test_a_ceiling_that_could_not_be_written_moves_nothing(server):
+async def test_failed_ceiling_write_changes_nothing(server):
     far, before = server.clock.seen + from_micros(60 * SECOND_US), server.durable()
     server.disk.faults.capacity_bytes = server.disk.used_bytes()
     for _ in range(2):
@@ -125,7 +125,7 @@ async def test_a_ceiling_that_could_not_be_written_moves_nothing(server):
 
 
 @told
-async def test_when_no_stamp_is_left_below_the_ceiling_none_is_given(server):
+async def test_exhausted_ceiling_gives_no_timestamp(server):
     server.tasks.seconds = 3600.0
     with mock.patch("nyala.env.clock.MARGIN", 2):
         assert server.clock.merge(server.durable() - 3)
@@ -136,7 +136,7 @@ async def test_when_no_stamp_is_left_below_the_ceiling_none_is_given(server):
 
 
 @told
-async def test_a_restart_begins_above_all_that_was_shown(server):
+async def test_restart_gives_timestamps_above_all_published(server):
     server.wall.jump(3 * SECOND_US)
     await server.live(1)
     shown = server.clock.peek()
@@ -146,7 +146,7 @@ async def test_a_restart_begins_above_all_that_was_shown(server):
     assert to_micros(again.now() - shown) <= 2 * CEILING_STEP_US
 
 
-def test_whoever_waits_for_the_ceiling_and_leaves_does_not_stop_it():
+def test_cancelled_waiter_does_not_cancel_ceiling_write():
     async def main(loop: SimLoop) -> None:
         server = Server(loop)
         server.tasks.seconds = 1.0

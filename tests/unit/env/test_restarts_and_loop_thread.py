@@ -27,7 +27,7 @@ class Wall:
         return self.us
 
 
-def test_many_restarts_in_a_row_do_not_drive_the_clock_away(tmp_path):
+def test_repeated_restarts_do_not_advance_clock(tmp_path):
     wall, files, path, last = Wall(), SystemFiles(), str(tmp_path / "clock"), 0
     for _ in range(20):
         clock = HybridClock(wall, files, path)
@@ -49,14 +49,14 @@ def thread():
     made.close()
 
 
-def test_a_forked_child_is_told_so_when_it_iterates(thread, monkeypatch):
+def test_forked_child_gets_error_on_iteration(thread, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(InvalidArgument, match="fork"):
         next(thread.iterate(numbers()))
     monkeypatch.undo()
 
 
-def test_an_iterator_that_ends_on_the_loops_own_thread_does_not_stop_it(thread):
+def test_iterator_finalised_on_loop_thread_does_not_block_it(thread):
     iterator = thread.iterate(numbers())
     assert next(iterator) == 0
 
@@ -67,7 +67,7 @@ def test_an_iterator_that_ends_on_the_loops_own_thread_does_not_stop_it(thread):
     assert list(thread.iterate(numbers())) == list(range(10))
 
 
-def test_who_waits_while_the_client_is_closed_is_told():
+def test_waiting_caller_gets_error_when_client_closes():
     thread = LoopThread("test")
     begun, told = threading.Event(), []
 
@@ -89,7 +89,7 @@ def test_who_waits_while_the_client_is_closed_is_told():
     assert told
 
 
-def test_what_is_released_reads_as_before_durable_or_not(tmp_path):
+def test_released_file_range_reads_unchanged_before_and_after_sync(tmp_path):
     file = SystemFiles().open_append(str(tmp_path / "f"))
     data = bytes(range(256)) * 1024
     file.append([data])

@@ -44,7 +44,7 @@ def machine(others=0, up_us=2 * ISOLATION_US):
     return found, clock
 
 
-def test_small_steps_are_followed_both_ways():
+def test_small_clock_steps_are_followed_in_both_directions():
     found, clock = machine(others=2)
     for by_us in (9 * SECOND_US, -9 * SECOND_US, SECOND_US):
         found.skew_us += by_us
@@ -53,7 +53,7 @@ def test_small_steps_are_followed_both_ways():
 
 @pytest.mark.parametrize("by_us", [HOUR_US, -HOUR_US])
 @pytest.mark.parametrize("others", [1, 2, 4])
-def test_a_jump_that_no_majority_shares_is_not_followed(by_us, others):
+def test_clock_jump_without_majority_is_not_followed(by_us, others):
     found, clock = machine(others)
     found.skew_us += by_us
     found.up_us += SECOND_US
@@ -65,14 +65,14 @@ def test_a_jump_that_no_majority_shares_is_not_followed(by_us, others):
     assert clock.verdict()[0] is ClockVerdict.AGREED
 
 
-def test_a_jump_forward_that_a_majority_shares_is_followed_at_once():
+def test_clock_jump_forward_of_majority_is_followed_at_once():
     found, clock = machine(others=2)
     found.skew_us += HOUR_US
     found.others_us[0] += HOUR_US
     assert clock.wall_us() == found.wall_us()
 
 
-def test_a_jump_back_that_a_majority_shares_is_followed_at_half_the_pace():
+def test_clock_jump_back_of_majority_is_followed_at_half_rate():
     found, clock = machine(others=2)
     before = clock.wall_us()
     found.skew_us -= HOUR_US
@@ -87,7 +87,7 @@ def test_a_jump_back_that_a_majority_shares_is_followed_at_half_the_pace():
     assert clock.wall_us() == found.wall_us()
 
 
-def test_clocks_that_all_disagree_move_none():
+def test_disagreeing_clocks_move_no_clock():
     found, clock = machine(others=2)
     found.skew_us += HOUR_US
     found.others_us[0] -= HOUR_US
@@ -95,7 +95,7 @@ def test_clocks_that_all_disagree_move_none():
     assert clock.wall_us() == START_US + found.up_us
 
 
-def test_who_never_had_company_follows_its_own_clock_and_who_lost_it_does_not():
+def test_clock_without_peers_follows_itself_and_clock_that_lost_peers_does_not():
     found, clock = machine()
     found.skew_us += HOUR_US
     assert clock.wall_us() == found.wall_us()
@@ -105,7 +105,7 @@ def test_who_never_had_company_follows_its_own_clock_and_who_lost_it_does_not():
     assert clock.wall_us() == START_US + found.up_us
 
 
-def test_after_a_start_others_are_waited_for_for_a_while():
+def test_start_waits_for_peers_for_limited_time():
     found = Machine()
     clock = found.clock()
     clock.resume_from(START_US - HOUR_US)
@@ -115,7 +115,7 @@ def test_after_a_start_others_are_waited_for_for_a_while():
     assert clock.wall_us() == found.wall_us()
 
 
-def test_after_a_start_with_a_wrong_clock_a_majoritys_time_is_followed():
+def test_start_with_wrong_clock_follows_majority_time():
     found = Machine()
     found.others_us = [START_US] * 2
     found.skew_us += 100_000 * HOUR_US
@@ -146,7 +146,7 @@ def test_a_time_within_the_bound_is_merged_and_one_beyond_it_moves_nothing(tmp_p
     assert clock.merge(last), "what it has passed is no news"
 
 
-def test_the_bound_is_against_time_that_goes_on_and_not_against_a_wrong_wall(tmp_path):
+def test_bound_is_relative_to_monotonic_time_not_wall_clock(tmp_path):
     found = Machine()
     found.others_us = [START_US] * 2
     clock = server_clock(tmp_path, found)
@@ -169,7 +169,7 @@ def test_a_restart_in_a_wrong_year_writes_no_ceiling_there(tmp_path):
     assert to_micros(clock.now()) == START_US + HOUR_US
 
 
-def test_durations_are_said_as_people_say_them():
+def test_durations_are_formatted_readably():
     assert duration(-1_500_000) == "1.5 s"
     assert duration(2 * HOUR_US) == "2.0 hours"
     assert duration(50 * HOUR_US) == "2.1 days"

@@ -21,7 +21,7 @@ def listening(port: int, *, reuse: bool = True) -> socket.socket:
     return sock
 
 
-def test_a_held_port_is_its_servers_again_and_again_and_nobody_elses():
+def test_reserved_port_is_reusable_by_its_server_only():
     (port,) = layout.free_ports(1)
     address = f"{HOST}:{port}"
     with layout.reserve([address]):
@@ -35,7 +35,7 @@ def test_a_held_port_is_its_servers_again_and_again_and_nobody_elses():
         pass
 
 
-def test_what_cannot_be_held_leaves_nothing_held():
+def test_failed_port_reservation_holds_nothing():
     free, taken = layout.free_ports(2)
     with listening(taken), pytest.raises(OSError, match="in use"):
         layout.reserve([f"{HOST}:{free}", f"{HOST}:{taken}"])

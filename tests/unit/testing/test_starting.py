@@ -23,7 +23,7 @@ def ended(server: ServerSpec) -> bool:
     return processes.running_pid(server) is None
 
 
-def test_each_server_has_its_own_log_and_what_it_said_last_is_found(tmp_path):
+def test_each_server_has_a_log_and_its_last_message_is_found(tmp_path):
     servers = (spec(tmp_path, "tserver-0"), spec(tmp_path, "tserver-1"))
     layout = Layout(str(tmp_path), servers, {})
     with ForkServer() as parent:
@@ -36,7 +36,7 @@ def test_each_server_has_its_own_log_and_what_it_said_last_is_found(tmp_path):
         processes.require_running(layout, ["tserver-0"])
 
 
-def test_a_pid_that_another_process_has_by_now_is_nobody(tmp_path):
+def test_reused_pid_is_not_taken_for_the_server(tmp_path):
     server = spec(tmp_path, "tserver-0")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         processes.write_pid_file(server.dir + ".pid", other.pid)
@@ -46,7 +46,7 @@ def test_a_pid_that_another_process_has_by_now_is_nobody(tmp_path):
         other.communicate(b"\n", timeout=30)
 
 
-def test_an_installation_that_cannot_run_servers_says_so(tmp_path, monkeypatch):
+def test_installation_unable_to_run_servers_is_reported(tmp_path, monkeypatch):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no module named nyala >&2\nexit 1\n")
     broken.chmod(0o755)

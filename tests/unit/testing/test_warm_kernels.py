@@ -15,7 +15,7 @@ def compilations(monkeypatch, tmp_path):
     return ran
 
 
-def test_once_per_cache(compilations, monkeypatch, tmp_path):
+def test_kernels_are_compiled_once_per_cache(compilations, monkeypatch, tmp_path):
     told: list[str] = []
     assert warm.warm_kernels(told.append)
     assert not warm.warm_kernels(told.append)
@@ -25,7 +25,7 @@ def test_once_per_cache(compilations, monkeypatch, tmp_path):
     assert len(compilations) == 2
 
 
-def test_again_when_a_kernel_has_changed(compilations, monkeypatch, tmp_path):
+def test_kernels_are_recompiled_after_change(compilations, monkeypatch, tmp_path):
     package = tmp_path / "nyala"
     (package / "tablet").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -39,7 +39,7 @@ def test_again_when_a_kernel_has_changed(compilations, monkeypatch, tmp_path):
     assert warm.warm_kernels()
 
 
-def test_a_compilation_that_fails_is_tried_again(monkeypatch, tmp_path):
+def test_failed_compilation_is_retried(monkeypatch, tmp_path):
     def broken(words, check):
         raise OSError("no compiler")
 

@@ -71,7 +71,7 @@ def test_metrics_are_those_of_the_registry_passed_in():
     uvloop.run(story())
 
 
-def test_the_page_shows_facts_and_escapes_them():
+def test_status_page_shows_and_escapes_values():
     async def story():
         async with served(Process()) as address:
             status, head, body = await fetch(address, "/")
@@ -120,7 +120,7 @@ def test_only_loopback_can_be_bound_and_a_port_in_use_is_named():
     uvloop.run(story())
 
 
-def test_a_listing_aligns_numbers_escapes_texts_and_says_that_it_is_empty():
+def test_listing_page_aligns_numbers_escapes_texts_and_marks_empty():
     shown = listing("x", Listing("tables", ("name", "rows"), [("<b>", "7"), ("c", "1,234")]))
     assert '<table class="number-2">' in shown
     assert "<td>1,234</td>" in shown

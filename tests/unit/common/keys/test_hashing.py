@@ -24,7 +24,7 @@ def test_golden_hashes():
         assert hashing.buckets_of(np.array([found], np.uint64), 7)[0] == case["bucket_of_7"], case
 
 
-def test_rows_hash_by_their_own_bytes_wherever_they_lie():
+def test_row_hash_depends_only_on_row_bytes():
     texts = [b"x" * n for n in range(40)]
     encoded = keys.from_bytes(texts)
     found = hashing.hash_bytes(encoded.offsets, encoded.data, 5)

@@ -53,7 +53,7 @@ def test_golden_keys_of_one_type_stand_in_order():
     ],
     ids=lambda a: str(a.type),
 )
-def test_slices_and_chunks_encode_as_their_rows(array):
+def test_slices_and_chunks_encode_equal_to_their_rows(array):
     kinds = [array.type, pa.int8()]
     second = pa.array([4, 3, 2, 1], pa.int8())
     for first in (array, pa.chunked_array([array.slice(0, 1), array.slice(1)])):
@@ -84,7 +84,7 @@ def test_no_rows_and_empty_strings():
     assert keys.decode_keys(encoded, [pa.string()])[0].to_pylist() == ["", ""]
 
 
-def test_nulls_lengths_and_types_are_the_callers_business():
+def test_nulls_lengths_and_types_are_not_checked_by_encoder():
     with pytest.raises(AssertionError, match="1 nulls in a key"):
         keys.encode_keys([pa.array([1, None])], [pa.int64()])
     with pytest.raises(AssertionError, match="1 rows, not 2"):
@@ -122,7 +122,7 @@ def test_damaged_keys_are_refused(kinds, key):
     assert len(keys.decode_keys(good, kinds)) == len(kinds)
 
 
-def test_take_concat_and_arrow_keep_the_keys():
+def test_take_concat_and_arrow_preserve_keys():
     encoded = keys.from_bytes([b"b", b"", b"aa", b"c\0"])
     assert [encoded.take([2, 0, 0]).key_at(i) for i in range(3)] == [b"aa", b"b", b"b"]
     assert len(encoded.take([])) == 0
@@ -135,7 +135,7 @@ def test_take_concat_and_arrow_keep_the_keys():
     assert [again.key_at(i) for i in range(2)] == [b"aa", b"c\0"]
 
 
-def test_prefix_and_successor_bound_what_begins_so():
+def test_prefix_and_successor_bound_keys_with_prefix():
     kinds = [pa.string(), pa.int8()]
     prefix = keys.encode_prefix([pa.scalar("a")], kinds)
     whole = keys.encode_key([pa.scalar("a"), pa.scalar(127, pa.int8())], kinds)

@@ -61,7 +61,7 @@ def naive(ps, row):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_locate_equals_the_naive_twin_and_servers_agree(name):
+def test_locate_equals_reference_and_server_partitioning(name):
     ps = resolve(SPECS[name], SCHEMA)
     rows = batch()
     for data in (rows, rows.slice(100, 77), rows.slice(0, 0)):
@@ -75,7 +75,7 @@ def test_locate_equals_the_naive_twin_and_servers_agree(name):
     assert (located < 0).any() == (name in ("ranges", "closed ranges", "all"))
 
 
-def test_one_tablet_takes_everything():
+def test_unpartitioned_table_has_one_tablet():
     ps = resolve(None, SCHEMA)
     assert set(parts.locate(SCHEMA, ps, batch()).tolist()) == {0}
     assert parts.contains(SCHEMA, ps, parts.TabletPartition(), batch()).all()
@@ -127,7 +127,7 @@ def count(name, text):
     return len(parts.prune(SCHEMA, ps, parts.partitions(SCHEMA, ps), parse(text, SCHEMA)))
 
 
-def test_pruning_prunes():
+def test_pruning_excludes_tablets_without_matching_rows():
     assert count("hash", "host = 'a'") == 1
     assert count("hash", "host in ('a', 'b', 'c') and host = 'b'") == 1
     assert count("hash", "host > 'a'") == 5
@@ -146,7 +146,7 @@ def test_pruning_prunes():
     assert count("all", "host = 'a' and m = 1 and n = 7") == 1
 
 
-def test_no_predicate_and_very_long_lists_prune_nothing():
+def test_missing_predicate_and_long_lists_prune_nothing():
     ps = resolve(SPECS["hash"], SCHEMA)
     everything = parts.partitions(SCHEMA, ps)
     assert parts.prune(SCHEMA, ps, everything, None) == everything

@@ -18,13 +18,13 @@ SCHEMA = schemas.from_arrow(
 ONE = schemas.from_arrow(pa.schema([("n", pa.int8()), ("v", pa.int64())]), ["n"])
 
 
-def test_no_spec_is_one_tablet():
+def test_missing_partition_spec_gives_one_tablet():
     for spec in (None, Partition()):
         assert resolve(spec, SCHEMA) == PartitionSchema()
         assert len(partitions(SCHEMA, resolve(spec, SCHEMA))) == 1
 
 
-def test_levels_have_seeds_of_their_own_and_ranges_are_sorted():
+def test_hash_levels_have_separate_seeds_and_ranges_are_sorted():
     spec = Partition(
         hash=[Hash(["host"], 3), Hash(["n", "day"], 2)],
         range=Range(["day"], [(date(2024, 2, 1), None), (None, date(2024, 1, 1))]),
@@ -40,7 +40,7 @@ def test_levels_have_seeds_of_their_own_and_ranges_are_sorted():
     )
 
 
-def test_ends_are_scalars_or_tuples_and_may_touch():
+def test_range_bounds_are_scalars_or_tuples_and_may_touch():
     made = resolve(Partition(range=Range(["n"], [(0, 10), (10, (20,))])), ONE)
     assert made.ranges == (KeyRange(b"\x80", b"\x8a"), KeyRange(b"\x8a", b"\x94"))
     two = resolve(
@@ -94,13 +94,13 @@ def test_ends_are_scalars_or_tuples_and_may_touch():
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_refused(spec, words):
+def test_invalid_partition_specs_are_refused(spec, words):
     with pytest.raises(InvalidArgument) as caught:
         resolve(spec, SCHEMA)
     assert words in caught.value.message
 
 
-def test_ends_convert_exactly():
+def test_range_bounds_are_converted_exactly():
     table = schemas.from_arrow(
         pa.schema([("t", pa.timestamp("us", "UTC")), ("d", pa.decimal128(5, 2))]), ["t", "d"]
     )

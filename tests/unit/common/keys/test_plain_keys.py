@@ -31,7 +31,7 @@ def table(kinds: list[pa.DataType]) -> Schema:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_plain_key_has_the_bytes_and_the_partition_of_the_general_way(data):
+def test_fast_path_keys_equal_general_encoding_and_partition(data):
     kinds = data.draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3))
     schema = table(kinds)
     rows = data.draw(st.lists(st.tuples(*(KINDS[k] for k in kinds)), min_size=1, max_size=8))
@@ -67,7 +67,7 @@ def test_a_plain_key_has_the_bytes_and_the_partition_of_the_general_way(data):
         assert plain.find(key) == (int(numbers[n]), encoded.key_at(n))
 
 
-def test_what_is_out_of_the_ordinary_is_left_to_the_general_way():
+def test_unusual_keys_use_general_path():
     plain = PlainKeys(table([pa.int8(), pa.string()]), PartitionSchema())
     assert plain.find({"k0": 1, "k1": "a"}) is not None
     for key in (
@@ -79,7 +79,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_general_way():
     assert PlainKeys(table([pa.date32()]), PartitionSchema()).find({"k0": date(2020, 1, 1)}) is None
 
 
-def test_values_of_every_type_arrive_as_arrow_gives_them():
+def test_fast_path_values_equal_arrow_values():
     kinds = {
         pa.bool_(): True, pa.int8(): -5, pa.int64(): -(1 << 63), pa.float32(): 0.25,
         pa.float64(): -1.5e300, pa.string(): "ä\0", pa.binary(): b"\xff\0",

@@ -34,7 +34,7 @@ def names(schema: Schema) -> list[tuple[int, str]]:
     return [(c.id, c.name) for c in schema.columns]
 
 
-def test_steps_build_on_each_other_and_make_one_version():
+def test_alteration_steps_are_cumulative_and_make_one_version():
     made = alter(
         SCHEMA,
         [
@@ -60,7 +60,7 @@ def test_steps_build_on_each_other_and_make_one_version():
     assert (b.nullable, b.read_default) == (False, pa.scalar(Decimal("1.50"), pa.decimal128(5, 2)))
 
 
-def test_an_id_is_never_used_again():
+def test_column_id_is_not_reused():
     made = SCHEMA
     for _ in range(5):
         made = alter(made, [AddColumn("n", pa.int8())])
@@ -71,7 +71,7 @@ def test_an_id_is_never_used_again():
         check_successor(made, replace(made, version=11, columns=(*made.columns, n)))
 
 
-def test_older_rows_hold_what_a_column_was_added_with_whatever_its_default_becomes():
+def test_older_rows_have_default_at_column_addition():
     made = alter(SCHEMA, [AddColumn("n", pa.int8(), default=7), AddColumn("o", pa.int8())])
     made = alter(made, [SetDefault("n", None), SetDefault("o", 3), SetDefault("a", None)])
     n, o = made.column("n"), made.column("o")
@@ -113,7 +113,7 @@ def test_older_rows_hold_what_a_column_was_added_with_whatever_its_default_becom
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )  # fmt: skip
-def test_alterations_that_there_cannot_be(steps, error, words):
+def test_invalid_alterations_are_refused(steps, error, words):
     with pytest.raises(error) as caught:
         alter(SCHEMA, steps)
     assert words in caught.value.message
@@ -153,13 +153,13 @@ def edited(column: int = 1, **changes) -> Schema:
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )  # fmt: skip
-def test_schemas_that_cannot_follow(wrong, words):
+def test_incompatible_schemas_are_refused(wrong, words):
     with pytest.raises(InvalidArgument) as caught:
         check_successor(LATER, wrong)
     assert words in caught.value.message
 
 
-def test_versions_may_be_skipped_and_a_nan_is_the_same_nan():
+def test_schema_versions_may_be_skipped_and_nan_equals_nan():
     later = LATER
     for steps in ([SetDefault("n", 1.0)], [AddColumn("o", pa.int8())], [DropColumn("s")]):
         later = alter(later, steps)

@@ -88,7 +88,7 @@ def truth(tree):
         ("true", [T, T, T, T, T]),
     ],
 )
-def test_three_values(text, expected):
+def test_predicates_use_three_valued_logic(text, expected):
     tree = parse(text, SCHEMA)
     assert truth(tree) == expected
     assert truth(negate(tree)) == [None if e is None else not e for e in expected]
@@ -106,12 +106,12 @@ def test_chunked_columns_and_nan_literals():
     assert bounds(In(Id(2), pa.array([NAN])), Id(2)).values == ()
 
 
-def test_a_column_of_another_length_is_noticed():
+def test_column_of_another_length_is_refused():
     with pytest.raises(AssertionError, match="5 truth values for 6 rows"):
         evaluate(parse("n = 1", SCHEMA), COLUMNS.__getitem__, 6)
 
 
-def test_null_literals_are_a_programming_error():
+def test_null_literals_raise_programming_error():
     with pytest.raises(AssertionError, match="null"):
         Compare(Id(1), CompareOp.EQ, pa.scalar(None, pa.int8()))
     with pytest.raises(AssertionError, match="null"):
@@ -190,7 +190,7 @@ def test_bounds(text, column, expected):
     assert plain(bounds(parse(text, SCHEMA), column)) == expected
 
 
-def test_bounds_of_negations_that_nobody_pushed_down():
+def test_bounds_of_unnormalised_negations():
     tree = Not(And((Compare(Id(1), CompareOp.LE, pa.scalar(3, pa.int8())), TRUE)))
     assert plain(bounds(tree, Id(1))) == (3, None, F, T, None, F)
 
@@ -219,7 +219,7 @@ def test_statistics_prune_blocks():
     assert not bounds(IsNull(Id(1)), Id(1)).empty
 
 
-def test_prefix_end_is_above_all_that_begin_so():
+def test_prefix_end_is_above_all_values_with_prefix():
     assert prefix_end("ab") == "ac"
     assert prefix_end("a\U0010ffff") == "b"
     assert prefix_end("\ud7ff") == "\ue000"

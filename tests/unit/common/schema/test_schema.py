@@ -49,13 +49,13 @@ def test_unknown_type_names(name):
      pa.map_(pa.int8(), pa.int8()), pa.decimal256(5, 2), pa.decimal128(5, -1), pa.null(), pa.date64()],
     ids=str,
 )  # fmt: skip
-def test_types_that_are_not_stored_are_named(kind):
+def test_unsupported_types_are_named(kind):
     with pytest.raises(InvalidArgument) as caught:
         from_arrow(pa.schema([("k", pa.int8()), ("v", kind)]), ["k"])
     assert str(kind) in caught.value.message
 
 
-def test_variants_store_as_their_plain_type():
+def test_type_variants_are_stored_as_plain_type():
     for variant in (
         pa.large_string(),
         pa.string_view(),
@@ -94,7 +94,7 @@ FIELDS = [("k", pa.int8()), ("f", pa.float64()), ("v", pa.int8())]
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_definitions_that_no_table_can_have(fields, key, more, words):
+def test_invalid_table_definitions_are_refused(fields, key, more, words):
     with pytest.raises(InvalidArgument) as caught:
         from_arrow(pa.schema(fields), key, **more)
     assert words in caught.value.message

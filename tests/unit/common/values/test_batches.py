@@ -25,14 +25,14 @@ from tests.unit.common.support.batch_shapes import (
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_shape_gives_the_stored_types(shape):
+def test_every_input_shape_gives_stored_types(shape):
     (batch,) = to_batches(SHAPES[shape], SCHEMA)
     assert batch.schema == schemas.arrow_schema([SCHEMA.column(n) for n in ("k", "s", "v")])
     assert batch.to_pylist() == ROWS
     batch.validate(full=True)
 
 
-def test_no_rows_give_no_batch_but_columns_are_checked():
+def test_empty_input_gives_no_batch_but_checks_columns():
     assert to_batches([], SCHEMA) == []
     assert to_batches(TABLE.slice(0, 0), SCHEMA) == []
     with pytest.raises(SchemaMismatch):
@@ -92,7 +92,7 @@ def test_extra_columns_come_last_as_they_are():
     ],
     ids=str,
 )
-def test_what_converts(name, array, expected):
+def test_convertible_values(name, array, expected):
     if name == "s":
         (batch,) = to_batches(pa.table({"k": [0], "s": array}), SCHEMA)
         assert batch.column("s").to_pylist() == expected
@@ -124,23 +124,23 @@ ENCODED = {
 
 
 @pytest.mark.parametrize("how", ENCODED)
-def test_encoded_chunked_and_sliced_columns_are_their_values(how):
+def test_encoded_chunked_and_sliced_columns_are_decoded(how):
     name, array = ENCODED[how]
     fill = {"k": np.arange(len(array)), "s": ["a"] * len(array)}
     batches = to_batches(pa.table({**fill, name: array}), SCHEMA)
     assert [v for b in batches for v in b.column(name).to_pylist()] == array.to_pylist()
 
 
-def test_nan_survives():
+def test_nan_is_preserved():
     assert np.isnan(column(pa.array([1.5, float("nan")]), "f")[1].as_py())
 
 
-def test_python_floats_become_the_nearest_32_bit_ones():
+def test_python_floats_are_rounded_to_nearest_float32():
     (batch,) = to_batches([KEY | {"f": 0.1}, KEY | {"f": float("inf")}, KEY | {"f": None}], SCHEMA)
     assert batch.column("f").to_pylist() == [float(np.float32(0.1)), float("inf"), None]
 
 
-def test_nulls_in_keys_are_not_judged_here():
+def test_null_keys_are_not_checked_here():
     (batch,) = to_batches([{"k": None, "s": "a"}], SCHEMA)
     assert batch.column("k").null_count == 1
 

@@ -82,7 +82,7 @@ def test_lossy_values_are_refused_with_their_row(name, array, row, words):
     ],
     ids=str,
 )
-def test_types_that_never_convert(name, array, words):
+def test_inconvertible_types_are_refused(name, array, words):
     with pytest.raises(SchemaMismatch) as caught:
         column(array, name)
     assert caught.value.message.startswith(f"column {name!r} has type ")
@@ -109,7 +109,7 @@ def test_types_that_never_convert(name, array, words):
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_dicts_that_do_not_fit(rows, words):
+def test_mismatched_dicts_are_refused(rows, words):
     with pytest.raises(SchemaMismatch) as caught:
         to_batches(rows, SCHEMA)
     assert words in caught.value.message
@@ -131,7 +131,7 @@ def test_dicts_that_do_not_fit(rows, words):
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_what_is_no_table(data, words):
+def test_non_tabular_input_is_refused(data, words):
     with pytest.raises(InvalidArgument) as caught:
         to_batches(data, SCHEMA)
     assert words in caught.value.message
@@ -177,7 +177,7 @@ def test_malformed_arrow_data_is_refused_before_it_is_used(what):
             to_batches(shape, SCHEMA)
 
 
-def test_no_columns_and_columns_twice():
+def test_missing_and_duplicate_columns_are_refused():
     for nothing in (pa.table({}), TABLE.to_batches()[0].select([]), pd.DataFrame(index=[1, 2])):
         with pytest.raises(SchemaMismatch, match="has no key column 'k'"):
             to_batches(nothing, SCHEMA)
@@ -189,7 +189,7 @@ def test_no_columns_and_columns_twice():
             to_batches(data, SCHEMA)
 
 
-def test_a_piece_of_longer_data_counts_its_rows_from_the_first_of_all():
+def test_row_positions_count_from_start_of_whole_input():
     values = pa.chunked_array([[1, 2**40]])
     with pytest.raises(SchemaMismatch, match="column 'v', row 1001: 1099511627776") as caught:
         exact_cast(values, pa.int32(), "column 'v'", first_row=1000)

@@ -132,17 +132,17 @@ def check_back(value: pa.Scalar) -> None:
 
 
 @every_value
-def test_a_row_that_was_read_prints_and_is_written_back_exactly(value):
+def test_row_prints_and_is_rewritten_exactly(value):
     check_back(value)
 
 
 @given(far_times)
-def test_any_time_is_read_and_written_back_exactly(value):
+def test_any_time_round_trips_exactly(value):
     check_back(value)
 
 
 @given(st.integers(FIRST_US, LAST_US), st.integers(FIRST_DAY, LAST_DAY))
-def test_times_that_python_has_are_pythons(micros, days):
+def test_times_within_python_range_are_python_times(micros, days):
     assert type(python_of(scalar(micros, NAIVE))) is datetime
     assert type(python_of(scalar(days, pa.date32()))) is date
     zoned = python_of(scalar(micros, ZONED))
@@ -184,7 +184,7 @@ def test_a_range_may_begin_or_end_at_any_value_and_is_described(value):
 
 
 @pytest.mark.parametrize("value", [s for s in KEYS if pa.types.is_temporal(s.type)])
-def test_a_time_that_does_not_fit_is_refused_in_words(value):
+def test_unrepresentable_time_is_refused_with_message(value):
     for kind, other in ((pa.int64(), 5), (pa.string(), "x")):
         rows = [{"k": 1, "v": other}, {"k": 2, "v": value}]
         with pytest.raises(
@@ -213,12 +213,12 @@ def test_a_time_that_does_not_fit_is_refused_in_words(value):
         ),
     ],
 )
-def test_the_text_of_a_time_is_iso_8601(value, text):
+def test_time_text_is_iso_8601(value, text):
     assert str_of(value) == text
 
 
 @given(st.integers(LEAST + 1, MOST), st.integers(-(1 << 31), (1 << 31) - 1))
-def test_far_times_read_as_numpys(micros, days):
+def test_far_times_equal_numpy_times(micros, days):
     text = str(FarTime(micros, NAIVE)).replace(" ", "T")
     assert np.datetime64(text, "us").astype(np.int64) == micros
     day = np.datetime64(str(FarTime(days, pa.date32())), "D")
@@ -263,7 +263,7 @@ def test_a_default_given_to_the_command_line_may_have_any_year_of_four_digits(
     assert "1" + text in capsys.readouterr().err
 
 
-def test_a_far_time_is_a_value():
+def test_far_time_is_a_value_type():
     far = FarTime(MOST, ZONED)
     assert nyala.FarTime is FarTime
     assert far == FarTime(MOST, ZONED) != FarTime(MOST, NAIVE)

@@ -54,7 +54,7 @@ def test_a_look_up_and_a_listing_give_a_far_time(value):
 
 
 @pytest.mark.parametrize("value", EVERY, ids=lambda v: f"{v.type} {v.value}")
-def test_errors_name_it(value):
+def test_errors_show_far_time(value):
     keyed = from_arrow(pa.schema([("at", value.type)]), ["at"])
     told = str(python_of(value))
     numbered = from_arrow(pa.schema([("at", pa.int64())]), ["at"])
@@ -68,14 +68,14 @@ def test_errors_name_it(value):
         to_batches([{"k": 1}, {"k": value}], TABLE)
 
 
-def test_a_far_day_among_moments_is_refused_by_row():
+def test_far_date_among_timestamps_is_refused_by_row():
     days = pa.table({"k": [1, 2], "moment": pa.array([None, FAR["day"][0]], pa.date32())})
     with pytest.raises(SchemaMismatch, match=f"row 1: {2**31 - 1} does not convert"):
         to_batches(days, TABLE)
 
 
 @pytest.mark.parametrize("value", EVERY, ids=lambda v: f"{v.type} {v.value}")
-def test_ends_of_ranges_are_described(value):
+def test_range_bounds_with_far_times_are_described(value):
     keyed = from_arrow(pa.schema([("at", value.type)]), ["at"])
     made = resolve(Spec(range=Range(["at"], [(value, None)])), keyed)
     (one,) = made.ranges
@@ -84,7 +84,7 @@ def test_ends_of_ranges_are_described(value):
     assert describe(keyed, made, TabletPartition((), one)) == f"{python_of(value)} <= at"
 
 
-def test_masters_take_them_as_defaults():
+def test_masters_accept_far_times_as_defaults():
     async def work(ddl):
         table = await ddl.create()
         added = [(name, values[0]) for name, values in FAR.items()]
@@ -109,7 +109,7 @@ def test_masters_take_them_as_defaults():
         [pd.Timestamp("2020-01-01"), pd.NaT],
     ],
 )
-def test_a_missing_time_of_pandas_is_a_null_among_times(values):
+def test_missing_pandas_time_is_null(values):
     zoned = [v if v is None or v is pd.NaT else v.tz_localize("UTC") for v in values]
     days = [v if v is None or v is pd.NaT else v.date() for v in values]
     for name, given in (("moment", values), ("zoned", zoned), ("day", days)):
@@ -122,7 +122,7 @@ def test_a_missing_time_of_pandas_is_a_null_among_times(values):
 @pytest.mark.parametrize(
     "null", [pd.NaT, pd.NA, np.datetime64("NaT", "us"), pa.scalar(None, MOMENT)]
 )
-def test_a_null_is_no_end_of_a_range_and_no_default(null):
+def test_null_is_refused_as_range_bound_and_default(null):
     keyed = from_arrow(pa.schema([("at", MOMENT)]), ["at"])
     with pytest.raises(InvalidArgument, match="is null; give a value"):
         resolve(Spec(range=Range(["at"], [(null, None)])), keyed)

@@ -36,11 +36,11 @@ def outcome(rows: list[dict[str, object]], few: int) -> object:
 
 
 @given(ROWS)
-def test_both_ways_come_to_the_same(rows):
+def test_fast_and_general_paths_give_equal_batches(rows):
     assert repr(outcome(rows, 64)) == repr(outcome(rows, 0))
 
 
-def test_rows_of_the_columns_own_types_take_the_short_way(monkeypatch):
+def test_rows_of_exact_types_use_fast_path(monkeypatch):
     row = {"s": "x", "k": 1, "i": -128, "f": 0.5, "b": b"", "t": None}
     (long,) = to_batches([row] * 100, SCHEMA)
 
@@ -55,5 +55,5 @@ def test_rows_of_the_columns_own_types_take_the_short_way(monkeypatch):
 
 @pytest.mark.parametrize("row", [{"k": True}, {"k": 1.0}, {"k": 1, "i": 300}, {"k": 1, "s": b"x"}, {"s": "x"},
                                  {"k": 1, "x": 1}, {"k": 1, "n": 1}, {}])  # fmt: skip
-def test_everything_else_comes_to_what_the_long_way_does(row):
+def test_other_rows_equal_general_path(row):
     assert repr(outcome([row], 64)) == repr(outcome([row], 0))

@@ -41,7 +41,7 @@ def stored(name, values):
         ("s", ["a", np.nan, None], ["a", None, None]),
     ],
 )
-def test_what_fits_is_stored_exactly(name, values, expected):
+def test_representable_objects_are_stored_exactly(name, values, expected):
     assert stored(name, values) == expected
 
 
@@ -56,19 +56,19 @@ def test_what_fits_is_stored_exactly(name, values, expected):
         ("x", [b"a", "b"], 1),
     ],
 )
-def test_what_would_be_cut_off_is_refused_with_its_row(name, values, row):
+def test_lossy_object_values_are_refused_with_row(name, values, row):
     with pytest.raises(SchemaMismatch, match=f"column '{name}', row {row}"):
         stored(name, values)
 
 
-def test_an_index_of_objects_is_no_exception():
+def test_object_index_is_checked_as_well():
     table = from_arrow(pa.schema([("t", pa.timestamp("us")), ("v", pa.int64())]), ["t"])
     index = pd.Index([DAY, MOMENT], dtype=object, name="t")
     (batch,) = to_batches(pd.DataFrame({"v": [1, 2]}, index=index), table)
     assert batch.column("t").to_pylist() == [dt.datetime(2020, 1, 1), MOMENT]
 
 
-def test_a_frame_of_days_and_moments_makes_no_table_of_days():
+def test_frame_mixing_dates_and_timestamps_is_not_a_date_column():
     frame = pd.DataFrame({"k": [1, 2], "d": pd.Series([DAY, MOMENT], dtype=object)})
     with pytest.raises(SchemaMismatch, match="column 'd', row 1"):
         definition_of(frame, ["k"])

@@ -53,7 +53,7 @@ def naive(config, changes):
 
 
 @given(configurations, edits)
-def test_a_change_makes_what_the_edits_say_or_nothing(config, changes):
+def test_configuration_change_applies_all_edits_or_none(config, changes):
     expected = naive(config, changes)
     if expected is None:
         with pytest.raises(InvalidArgument):
@@ -66,7 +66,7 @@ def test_a_change_makes_what_the_edits_say_or_nothing(config, changes):
     assert meet > together, "any two majorities, of before and after, share a server"
 
 
-def test_what_is_refused_says_why_and_changes_nothing():
+def test_refused_change_states_reason_and_changes_nothing():
     cluster = cluster_with_leader()
     with pytest.raises(NotLeader) as not_leader:
         cluster.change("2", Change(ADD, member("4")))
@@ -82,7 +82,7 @@ def test_what_is_refused_says_why_and_changes_nothing():
         cluster.change("1", Change(ADD, member("5")))
 
 
-def test_a_promised_time_is_not_stamped_on_a_configuration():
+def test_promised_time_is_not_used_for_a_configuration():
     cluster = cluster_with_leader()
     cluster["1"].publish_closed(10_000)
     with pytest.raises(AssertionError, match="promised"):
@@ -90,7 +90,7 @@ def test_a_promised_time_is_not_stamped_on_a_configuration():
 
 
 @pytest.mark.row("S1.11", "S1.12")
-def test_a_non_voter_joins_by_an_entry_and_changes_no_majority():
+def test_non_voter_is_added_by_an_entry_without_changing_majority():
     cluster = cluster_with_leader()
     op = cluster.change("1", Change(ADD, member("4", voter=False)))
     cluster.crash("3")
@@ -110,7 +110,7 @@ def test_a_non_voter_joins_by_an_entry_and_changes_no_majority():
     assert cluster["4"].term == 1, "and it never stands"
 
 
-def test_the_log_is_kept_for_who_comes_and_not_for_who_goes():
+def test_log_is_kept_for_added_members_and_not_for_removed_ones():
     cluster = cluster_with_leader()
     for text in "abc":
         cluster.propose("1", text)
@@ -135,7 +135,7 @@ def test_the_log_is_kept_for_who_comes_and_not_for_who_goes():
 
 
 @pytest.mark.row("S1.21")
-def test_the_successor_is_one_that_answers_and_has_most_of_the_log():
+def test_successor_is_responsive_and_has_longest_log():
     cluster = Cluster("12345")
     cluster.elect("1")
     cluster.crash("5")
@@ -154,7 +154,7 @@ def test_the_successor_is_one_that_answers_and_has_most_of_the_log():
 
 
 @pytest.mark.parametrize("after", [{"voter": False}, {"electable": False}], ids=str)
-def test_a_leader_that_may_not_lead_afterwards_hands_over_too(after):
+def test_leader_ineligible_after_change_transfers_leadership(after):
     cluster = cluster_with_leader()
     with pytest.raises(NotLeader) as going:
         cluster.change("1", Change(MODIFY, member("1", **after)))
@@ -169,7 +169,7 @@ def test_a_leader_that_may_not_lead_afterwards_hands_over_too(after):
 
 @pytest.mark.row("S1.25", "S1.26")
 @pytest.mark.parametrize("removed", [True, False])
-def test_a_server_that_comes_back_disturbs_neither_term_nor_leader_nor_writes(removed):
+def test_returning_server_disrupts_neither_term_nor_leader_nor_writes(removed):
     cluster = Cluster("12345")
     cluster.elect("1")
     cut = {"5"}
@@ -195,7 +195,7 @@ def test_a_server_that_comes_back_disturbs_neither_term_nor_leader_nor_writes(re
 
 
 @pytest.mark.row("S1.15")
-def test_adding_a_server_may_be_tried_again_whatever_became_of_it():
+def test_add_server_is_repeatable_after_any_outcome():
     cluster = cluster_with_leader()
     wanted = Change(ADD, member("4", voter=False))
     cluster.change("1", wanted, expected=NO_OP)  # and its leader is gone before anybody hears of it

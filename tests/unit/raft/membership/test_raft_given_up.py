@@ -76,7 +76,7 @@ def add(cluster: Cluster) -> None:
 @pytest.mark.parametrize("how", [FLUSHED, CUT_OFF])
 @pytest.mark.parametrize("more", [1, 3, 9])
 @pytest.mark.parametrize("followed", [0, 2, 20])
-def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, followed):
+def test_former_committer_of_lost_entries_fails_instead_of_following(how, more, followed):
     cluster = surviving_config(more, how, followed)
     held = cluster["1"].last
     with pytest.raises(Forbidden, match="delete it and let the group copy it again"):
@@ -86,7 +86,7 @@ def test_who_had_committed_what_is_lost_ends_instead_of_following(how, more, fol
 
 
 @pytest.mark.parametrize(("how", "more"), [(FLUSHED, 0), (CUT_OFF, 0), (CRASHED, 3)])
-def test_who_holds_nothing_for_committed_that_is_lost_is_a_member_as_any_other(how, more):
+def test_member_without_lost_committed_entries_continues(how, more):
     cluster = surviving_config(more, how, 5)
     add(cluster)
     assert log_of(cluster["3"])[-8:] == log_of(cluster["1"])[-8:]
@@ -94,7 +94,7 @@ def test_who_holds_nothing_for_committed_that_is_lost_is_a_member_as_any_other(h
 
 
 @pytest.mark.parametrize("how", [FLUSHED, CUT_OFF])
-def test_what_parts_from_what_is_committed_is_never_taken(how):
+def test_log_conflicting_with_committed_entries_is_refused(how):
     node = surviving_config(3, how, 0)["1"]
     for index in (2, 3, 4, 5, 6):
         message = AppendEntries(

@@ -31,7 +31,7 @@ def cluster_with(*members):
 
 @pytest.mark.row("S1.13")
 @pytest.mark.parametrize("delay", [TICKS - 3, TICKS + 3])
-def test_who_lags_by_an_election_timeout_under_load_is_not_promoted(delay):
+def test_non_voter_lagging_by_election_timeout_under_load_is_not_promoted(delay):
     """4 answers `delay` ticks late, for ever; writes never stop."""
     cluster = cluster_with(learner("4"))
     late = []
@@ -52,7 +52,7 @@ def test_who_lags_by_an_election_timeout_under_load_is_not_promoted(delay):
     assert voters(cluster) == ("1234" if delay <= TICKS else "123")
 
 
-def test_who_has_everything_and_is_silent_is_not_promoted():
+def test_silent_non_voter_with_complete_log_is_not_promoted():
     cluster = cluster_with(learner("4"))
     cluster.servers["4"].alive = False
     cluster.tick("1", 1)
@@ -68,14 +68,14 @@ def test_who_has_everything_and_is_silent_is_not_promoted():
 
 
 @pytest.mark.row("S1.12")
-def test_a_non_voter_that_is_not_to_be_promoted_stays_one():
+def test_non_voter_without_promote_flag_is_not_promoted():
     cluster = cluster_with(Member(ServerUuid("4"), "4:1", voter=False))
     for _ in range(3 * TICKS):
         cluster.heartbeat("1")
     assert voters(cluster) == "123"
 
 
-def test_the_attributes_of_who_is_promoted_are_kept_but_promote():
+def test_promotion_keeps_all_attributes_except_promote():
     cluster = cluster_with(learner("4", electable=False, address="public"))
     for _ in range(3):
         cluster.heartbeat("1")
@@ -84,7 +84,7 @@ def test_the_attributes_of_who_is_promoted_are_kept_but_promote():
     assert cluster["4"].status().role is Role.FOLLOWER
 
 
-def test_no_promotion_before_the_leader_has_committed_in_its_term():
+def test_promotion_waits_for_leader_commit_in_its_term():
     cluster = cluster_with(learner("4"))
     cluster.crash("1")
     cluster["3"].core.silent = TICKS
@@ -102,7 +102,7 @@ def test_no_promotion_before_the_leader_has_committed_in_its_term():
     assert cluster["2"].status().config.voters == ("1", "2", "3", "4")
 
 
-def test_a_promotion_is_stamped_above_everything_promised():
+def test_promotion_timestamp_is_above_all_promised_times():
     cluster = cluster_with(learner("4"))
     cluster["1"].publish_closed(50_000)
     for _ in range(3):

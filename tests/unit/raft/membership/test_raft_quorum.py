@@ -16,13 +16,13 @@ def more_than_half(count, of):
 
 
 @given(st.lists(st.integers(0, 9), max_size=7))
-def test_reached_is_the_highest_number_that_more_than_half_are_at(values):
+def test_reached_is_highest_value_of_a_majority(values):
     good = [n for n in range(10) if more_than_half(sum(v >= n for v in values), len(values))]
     assert quorum.reached(values) == max(good, default=0)
 
 
 @given(voters, st.dictionaries(st.sampled_from(UUIDS), st.booleans()))
-def test_tally_is_decided_when_no_further_vote_can_change_it(names, votes):
+def test_vote_tally_is_decided_when_no_vote_can_change_it(names, votes):
     def won(with_votes):
         return more_than_half(sum(with_votes.get(n) is True for n in names), len(names))
 
@@ -41,7 +41,7 @@ def test_contains_counts_voters_only(names, present):
 
 
 @given(st.integers(1, 99))
-def test_two_majorities_of_one_group_share_a_member(size):
+def test_two_majorities_of_a_group_intersect(size):
     assert 2 * quorum.majority(size) > size
     assert 2 * (quorum.majority(size) - 1) <= size
 

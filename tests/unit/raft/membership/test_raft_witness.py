@@ -70,7 +70,7 @@ def sent(n, kind):
     ids=["terms fall", "gap", "beyond its end", "more than there is", "another end", "newer than its term",
          "starts beyond its end", "no configuration"],
 )  # fmt: skip
-def test_a_suffix_that_contradicts_itself_changes_nothing(message):
+def test_inconsistent_fetched_suffix_changes_nothing(message):
     n = node(A, 1)
     with pytest.raises(Corrupt, match=r"dropped|cannot be read"):
         n.step(message, 1)
@@ -87,14 +87,14 @@ def test_a_suffix_that_contradicts_itself_changes_nothing(message):
     ],
     ids=["the same log", "a shorter one", "an older one"],
 )
-def test_nothing_is_taken_from_a_log_that_is_not_newer(own, message):
+def test_suffix_of_log_that_is_not_newer_is_ignored(own, message):
     n = node(A, *own)
     n.step(message, 1)
     assert log_of(n) == log_of(node(A, *own))
     assert n.ready().empty
 
 
-def test_what_is_committed_here_is_never_replaced():
+def test_committed_entries_are_not_replaced_by_fetched_suffix():
     n = node(A, 1, 1, commit_index=2)
     n.ready()
     n.step(suffix(OpId(1, 1), (2, 2)), 1)
@@ -102,7 +102,7 @@ def test_what_is_committed_here_is_never_replaced():
     assert not sent(n, FetchSuffix), "nor is an earlier place looked for"
 
 
-def test_nothing_is_taken_while_a_leader_is_known_or_by_who_cannot_stand():
+def test_suffix_is_ignored_with_known_leader_or_when_unelectable():
     led = node(A, 1)
     led.step(AppendEntries(sender=B, to=A, term=1, previous=OpId(1, 1)), 1)
     led.ready()
@@ -115,7 +115,7 @@ def test_nothing_is_taken_while_a_leader_is_known_or_by_who_cannot_stand():
     assert log_of(other) == ["1.1"]
 
 
-def test_a_refusal_by_who_hears_a_leader_lends_nothing():
+def test_vote_refusal_of_member_with_leader_contains_no_suffix():
     n = node(W, 1, 1)
     n.step(AppendEntries(sender=B, to=W, term=1, previous=OpId(1, 2)), 1)
     n.ready()
@@ -124,14 +124,14 @@ def test_a_refusal_by_who_hears_a_leader_lends_nothing():
     assert [m.offers_suffix for m in sent(n, VoteReply | Suffix)] == [False]
 
 
-def test_a_request_of_a_higher_term_moves_no_term():
+def test_suffix_request_of_higher_term_changes_no_term():
     n = node(W, 1, 1)
     n.step(FetchSuffix(sender=A, to=W, term=9, last=OpId(1, 1)), 1)
     assert n.term == 1
     assert [m.entries for m in sent(n, Suffix)] == [entries(1, first=2)]
 
 
-def test_who_can_stand_lends_nothing():
+def test_electable_member_sends_no_suffix():
     n = node(B, 1, 1)
     n.core.silent = TICKS
     n.step(RequestVote(sender=A, to=B, term=2, last=OpId(1, 1), pre=True), 1)
@@ -140,7 +140,7 @@ def test_who_can_stand_lends_nothing():
 
 
 @pytest.mark.parametrize("last", [NO_OP, OpId(1, 3)], ids=str)
-def test_what_begins_after_the_borrowers_end_cannot_be_lent(last):
+def test_suffix_starting_beyond_requester_log_is_not_sent(last):
     n = RaftNode(
         W, CONFIG, HardState(2), entries(2, 2, first=6), base=OpId(2, 5), base_stamp=1,
         commit_index=5, applied_index=5, random=lambda n: 0,
@@ -151,7 +151,7 @@ def test_what_begins_after_the_borrowers_end_cannot_be_lent(last):
     assert [m.previous for m in sent(n, Suffix)] == [OpId(2, 5)]
 
 
-def test_a_configuration_that_is_fetched_may_end_the_candidacy():
+def test_fetched_configuration_may_end_candidacy():
     n = node(A, 1)
     n.core.silent = TICKS
     for _ in range(TICKS):
@@ -167,7 +167,7 @@ def test_a_configuration_that_is_fetched_may_end_the_candidacy():
 
 
 @pytest.mark.row("S1.45")
-def test_a_witness_votes_and_counts_and_never_stands_even_when_told():
+def test_witness_votes_and_counts_but_never_campaigns():
     cluster = Cluster("123", witnesses="3")
     cluster.elect("1")
     cluster.crash("2")
@@ -183,7 +183,7 @@ def test_a_witness_votes_and_counts_and_never_stands_even_when_told():
 
 
 @pytest.mark.row("S1.53")
-def test_a_witness_keeps_all_of_its_log_until_it_has_the_data():
+def test_witness_keeps_complete_log_until_it_has_data():
     cluster = Cluster("123", witnesses="3")
     cluster.elect("1")
     cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1", electable=False, promote=True)))
@@ -199,7 +199,7 @@ def test_a_witness_keeps_all_of_its_log_until_it_has_the_data():
     assert cluster["3"].view.needed == cluster["3"].last.index + 1
 
 
-def test_a_witness_for_good_lets_go_of_what_everybody_has_and_of_nothing_else():
+def test_permanent_witness_discards_only_entries_that_all_members_have():
     cluster = Cluster("123", witnesses="3")
     cluster.elect("1")
     cluster.propose("1", "a")
@@ -217,7 +217,7 @@ def test_a_witness_for_good_lets_go_of_what_everybody_has_and_of_nothing_else():
 
 @pytest.mark.row("S1.46", "S1.49")
 @pytest.mark.parametrize("seed", range(40))
-def test_any_one_of_three_may_die_at_any_time(seed):
+def test_group_of_three_survives_failure_of_any_member_at_any_time(seed):
     """Loss, delay and a few writes; then one dies for good, and the other two must lead and commit."""
     rng = random.Random(seed)
     cluster = Cluster("123", witnesses="3", random=lambda _: rng.randrange)

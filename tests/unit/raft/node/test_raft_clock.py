@@ -9,7 +9,7 @@ FAR = 1 << 62
 """A reading of a clock that is decades ahead."""
 
 
-def test_a_round_that_two_reads_share_is_confirmed_at_the_later_of_their_times():
+def test_shared_read_round_is_confirmed_at_later_time():
     n = cluster_with_leader()["1"]
     number = n.read_index(9_000)
     assert n.read_index(9_500) == number
@@ -23,7 +23,7 @@ def test_a_round_that_two_reads_share_is_confirmed_at_the_later_of_their_times()
     assert n.ready().confirmed.round == number
 
 
-def test_a_core_forgets_what_a_clock_said_that_was_wrong():
+def test_core_discards_time_of_wrong_clock():
     n = node(HardState(1))
     while not any(isinstance(o.message, RequestVote) for o in n.ready().send):
         n.tick(FAR)
@@ -35,7 +35,7 @@ def test_a_core_forgets_what_a_clock_said_that_was_wrong():
     assert first.stamp == 5_001, "the leader's first entry is stamped by the clock as it is now"
 
 
-def test_a_core_asks_for_votes_at_the_time_that_it_is_now():
+def test_core_requests_votes_with_current_time():
     n = node(HardState(1))
     n.tick(FAR)
     sent = n.ready().send

@@ -27,7 +27,7 @@ GOOD = membership.encode(initial([Member(A, "a:1", "a:2"), Member(B, "b:1", elec
 )
 @example(GOOD.replace(b"a:1", b"a\xff1"))
 @example(b'[{"uuid":"a","peer_address":"b","x":' + b"[" * 2000)
-def test_bytes_that_are_no_configuration_are_damage_whatever_they_are(payload):
+def test_malformed_configuration_bytes_are_damage(payload):
     try:
         assert membership.decode(payload, OpId(3, 4)).id == OpId(3, 4)
     except Corrupt:

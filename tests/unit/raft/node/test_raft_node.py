@@ -32,7 +32,7 @@ def entry(term, index, payload=b"", stamp=None):
 
 
 @pytest.mark.row("S4.30")
-def test_the_leader_orders_and_only_a_majority_acknowledges():
+def test_leader_orders_entries_and_majority_commits():
     cluster = cluster_with_leader()
     assert cluster.propose("2", "no") is None, "a follower takes nothing"
     ops = [cluster.propose("1", text) for text in ("a", "b", "c")]
@@ -57,7 +57,7 @@ def test_the_leader_orders_and_only_a_majority_acknowledges():
 
 
 @pytest.mark.row("S4.31")
-def test_followers_only_answer_until_the_leader_falls_silent():
+def test_followers_are_passive_until_leader_is_silent():
     cluster = cluster_with_leader()
     said: list[object] = []
     for _ in range(200):  # twenty seconds
@@ -74,7 +74,7 @@ def test_followers_only_answer_until_the_leader_falls_silent():
     assert any(isinstance(m, RequestVote) for m in cluster.network)
 
 
-def test_proposals_made_together_are_one_batch_and_one_message_a_peer():
+def test_batched_proposals_form_one_message_per_peer():
     cluster = cluster_with_leader()
     for number in range(50):
         cluster.propose("1", str(number))
@@ -83,13 +83,13 @@ def test_proposals_made_together_are_one_batch_and_one_message_a_peer():
     assert [len(o.message.entries) for o in ready.send] == [50, 50]
 
 
-def test_a_stamp_that_does_not_grow_is_a_broken_invariant():
+def test_non_increasing_timestamp_raises_invariant_error():
     cluster = cluster_with_leader()
     with pytest.raises(AssertionError, match="stamps fall"):
         cluster["1"].propose(b"x", cluster["1"].last_stamp)
 
 
-def test_a_promised_time_is_never_stamped_again():
+def test_promised_time_is_not_used_again():
     cluster = cluster_with_leader()
     cluster["1"].publish_closed(10_000)
     with pytest.raises(AssertionError, match="promised"):
@@ -100,7 +100,7 @@ def test_a_promised_time_is_never_stamped_again():
     assert cluster["2"].status().closed == 10_000
 
 
-def test_the_noop_of_a_new_leader_is_stamped_above_its_log_and_its_clock():
+def test_new_leader_noop_timestamp_is_above_log_and_clock():
     cluster = cluster_with_leader()
     cluster.propose("1", "x")
     cluster.settle()
@@ -112,7 +112,7 @@ def test_the_noop_of_a_new_leader_is_stamped_above_its_log_and_its_clock():
     assert noop.stamp > 1_000_000
 
 
-def test_what_became_of_a_proposal_shows_at_its_index():
+def test_proposal_outcome_is_known_at_its_index():
     cluster = cluster_with_leader()
     op = cluster.propose("1", "in flight")
     cluster.work(cluster.servers["1"])
@@ -142,7 +142,7 @@ def test_only_a_leader_reads():
     assert cluster["1"].read_index(7) == 2
 
 
-def test_an_echo_counts_when_its_hybrid_time_reaches_the_read():
+def test_echo_counts_when_its_hybrid_time_reaches_read_time():
     cluster = cluster_with_leader()
     n = cluster["1"]
     number = n.read_index(9_000)
@@ -159,7 +159,7 @@ def test_an_echo_counts_when_its_hybrid_time_reaches_the_read():
 # ---- durability --------------------------------------------------------------------------------------
 
 
-def test_a_point_from_before_a_truncation_says_nothing_of_the_new_log():
+def test_durable_point_before_truncation_does_not_cover_new_log():
     n = node(HardState(1))
     n.step(
         AppendEntries(sender=B, to=A, term=1, entries=(entry(1, 1), entry(1, 2), entry(1, 3))), 1
@@ -188,11 +188,11 @@ def test_a_point_from_before_a_truncation_says_nothing_of_the_new_log():
         (DurablePoint(2, OpId(2, 3)), DurablePoint(1, OpId(1, 5)), True),
     ],
 )
-def test_a_durable_point_covers_what_was_made_before_it(have, need, covers):
+def test_durable_point_covers_earlier_entries(have, need, covers):
     assert have.covers(need) == covers
 
 
-def test_nothing_is_applied_before_it_is_durable_here():
+def test_entries_are_applied_only_when_locally_durable():
     n = node(HardState(1))
     n.step(AppendEntries(sender=B, to=A, term=1, entries=(entry(1, 1),), commit=1), 1)
     ready = n.ready()
@@ -202,7 +202,7 @@ def test_nothing_is_applied_before_it_is_durable_here():
     assert [e.id for e in n.ready().apply] == [OpId(1, 1)]
 
 
-def test_a_node_that_owes_nothing_says_so():
+def test_node_without_pending_output_reports_none():
     assert node().ready() is NOTHING
     assert Ready().empty
     cluster = cluster_with_leader()
@@ -212,7 +212,7 @@ def test_a_node_that_owes_nothing_says_so():
 # ---- starting ----------------------------------------------------------------------------------------
 
 
-def test_a_restart_resumes_after_what_the_files_hold():
+def test_restart_resumes_after_applied_index_of_files():
     log = [entry(1, i) for i in range(11, 21)]
     n = node(
         HardState(3, B), log, base=OpId(1, 10), base_stamp=100, commit_index=15, applied_index=12
@@ -236,12 +236,12 @@ def test_a_restart_resumes_after_what_the_files_hold():
     ],
     ids=["gap", "shorter than what is committed", "newer than the term"],
 )
-def test_a_node_does_not_start_on_a_damaged_past(hard, log, commit, error):
+def test_node_refuses_damaged_initial_state(hard, log, commit, error):
     with pytest.raises(error):
         node(hard, log, commit_index=commit)
 
 
-def test_who_is_in_no_configuration_takes_no_part():
+def test_member_outside_configuration_is_passive():
     config = initial([Member(B, "b"), Member(C, "c")])
     n = RaftNode(A, config, HardState(), random=lambda n: 0)
     for _ in range(99):
@@ -272,14 +272,14 @@ def test_who_is_in_no_configuration_takes_no_part():
         "no configuration",
     ],
 )
-def test_a_message_that_contradicts_itself_changes_nothing(previous, entries):
+def test_inconsistent_message_changes_nothing(previous, entries):
     n = node(HardState(1), [entry(1, 1)])
     with pytest.raises(Corrupt, match=r"dropped|cannot be read"):
         n.step(AppendEntries(sender=B, to=A, term=1, previous=previous, entries=entries), 1)
     assert log_of(n) == ["1.1"]
 
 
-def test_an_acknowledgement_of_nothing_that_exists_is_dropped():
+def test_acknowledgement_of_unknown_entry_is_dropped():
     cluster = cluster_with_leader()
     with pytest.raises(Corrupt, match="dropped"):
         cluster["1"].step(
@@ -288,7 +288,7 @@ def test_an_acknowledgement_of_nothing_that_exists_is_dropped():
     assert cluster["1"].commit_index == 1
 
 
-def test_messages_for_others_and_from_strangers_are_nothing():
+def test_misaddressed_and_foreign_messages_are_ignored():
     cluster = cluster_with_leader()
     n = cluster["1"]
     n.step(AppendEntries(sender=B, to=C, term=9), 1)
@@ -298,7 +298,7 @@ def test_messages_for_others_and_from_strangers_are_nothing():
     assert n.ready().empty
 
 
-def test_entries_that_were_read_too_late_are_not_sent():
+def test_late_log_reads_are_not_sent():
     cluster = Cluster("123", options=RaftOptions(cache_bytes=0))
     cluster.elect("1")
     n = cluster["1"]
@@ -308,7 +308,7 @@ def test_entries_that_were_read_too_late_are_not_sent():
     assert not any(p.needs_copy for p in n.status().peers)
 
 
-def test_leadership_goes_only_from_a_leader_to_another_voter():
+def test_leadership_transfer_requires_leader_and_another_voter():
     cluster = Cluster("123", nonvoters="4", witnesses="3")
     with pytest.raises(NotLeader):
         cluster["1"].transfer(B)
@@ -322,7 +322,7 @@ def test_leadership_goes_only_from_a_leader_to_another_voter():
 # ---- membership --------------------------------------------------------------------------------------
 
 
-def test_a_configuration_is_written_whole_and_read_back():
+def test_configuration_round_trips_completely():
     config = initial(
         [Member(B, "b:1", voter=False, promote=True), Member(A, "a:1", electable=False)]
     )
@@ -334,6 +334,6 @@ def test_a_configuration_is_written_whole_and_read_back():
 @pytest.mark.parametrize(
     "members", [[], [Member(A, "a", voter=False)], [Member(A, "a"), Member(A, "b")]]
 )
-def test_a_configuration_needs_a_voter_and_names_nobody_twice(members):
+def test_configuration_requires_voter_and_unique_members(members):
     with pytest.raises(InvalidArgument):
         initial(members)

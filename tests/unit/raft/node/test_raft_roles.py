@@ -38,13 +38,13 @@ def node():
 
 
 @pytest.mark.row("S4.33")
-def test_the_transitions_are_those_of_the_seed_and_the_named_departures():
+def test_role_transitions_equal_design_and_documented_exceptions():
     ours = {f"{a} {b}" for a, b in ROLE_TRANSITIONS}
     assert ours == (SEED_004 - BY_WAY_OF_FOLLOWER) | DEMOTION
 
 
 @pytest.mark.row("S4.32", "S4.33")
-def test_every_transition_happens_and_no_other(monkeypatch):
+def test_every_listed_transition_occurs_and_no_other(monkeypatch):
     """Groups under loss, crashes, membership changes: each change of a role is recorded."""
     seen, assigned = set(), Counter[RaftCore]()
     slot: Any = vars(RaftCore)["role"]
@@ -93,7 +93,7 @@ def _roll_back_an_addition(*, voter):
     [p for p in itertools.product(Role, Role) if p[0] is not p[1] and p not in ROLE_TRANSITIONS],
     ids=str,
 )
-def test_any_other_transition_is_a_broken_invariant(before, after, monkeypatch):
+def test_other_role_transitions_raise_invariant_error(before, after, monkeypatch):
     core = node().core
     core.role = before
     monkeypatch.setattr(state.RaftCore, "role_now", lambda _: after)
@@ -106,7 +106,7 @@ def test_any_other_transition_is_a_broken_invariant(before, after, monkeypatch):
     [p for p in itertools.product(RaftState, RaftState) if p not in state.TRANSITIONS],
     ids=str,
 )
-def test_so_is_any_other_change_of_stand(before, after):
+def test_other_state_transitions_raise_invariant_error(before, after):
     core = node().core
     core.state = before
     with pytest.raises(AssertionError, match=f"{before} -> {after}"):
@@ -135,7 +135,7 @@ def test_two_f_plus_one_members_tolerate_f_faults_and_not_one_more(size, faults)
 
 
 @pytest.mark.row("S4.28")
-def test_a_server_is_in_many_groups_at_once_with_a_role_in_each():
+def test_server_has_separate_role_in_each_group():
     groups = [
         Cluster("123"),
         Cluster("124"),
@@ -152,7 +152,7 @@ def test_a_server_is_in_many_groups_at_once_with_a_role_in_each():
 
 
 @pytest.mark.row("S4.39")
-def test_a_leader_that_fails_before_its_entry_is_replicated_is_replaced_by_one_that_does():
+def test_leader_failing_before_replication_is_replaced_by_one_that_replicates():
     cluster = Cluster("123")
     cluster["2"].core.silent = cluster["3"].core.silent = 99
     while not cluster["1"].is_leader:

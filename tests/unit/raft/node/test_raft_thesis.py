@@ -97,7 +97,7 @@ def test_thesis_3_3_a_message_of_an_old_term_is_refused():
 # ---- 3.4 election ------------------------------------------------------------------------------------
 
 
-def test_thesis_3_4_timeouts_are_spread_over_one_to_two_minimums():
+def test_thesis_3_4_timeouts_are_random_between_one_and_two_minimums():
     seen = set()
     for draw in range(TICKS):
         n = node(random=lambda n, draw=draw: draw % n)
@@ -117,7 +117,7 @@ def test_thesis_3_4_one_vote_a_term_first_come_first_served():
     assert [(m.to, m.granted) for m in sent(n, VoteReply)] == [(B, True), (C, False), (B, True)]
 
 
-def test_thesis_3_4_a_candidate_follows_the_leader_of_its_term():
+def test_thesis_3_4_candidate_follows_leader_of_its_term():
     n = node()
     while n.core.state.value != "candidate":
         n.tick(1)
@@ -183,7 +183,7 @@ FIGURE_3_6 = {
 
 
 @pytest.mark.parametrize("name", FIGURE_3_6)
-def test_thesis_3_5_each_log_of_figure_3_6_is_brought_into_line(name):
+def test_thesis_3_5_each_log_of_figure_3_6_is_repaired(name):
     cluster = Cluster("123")
     logs = {"1": (1, 1, 1, 4, 4, 5, 5, 6, 6, 6), "2": FIGURE_3_6[name], "3": ()}
     for uuid, terms in logs.items():
@@ -259,7 +259,7 @@ def test_thesis_3_8_a_vote_in_a_term_entered_before_is_persisted_too():
 # ---- 3.10, 4 and 6 -----------------------------------------------------------------------------------
 
 
-def test_thesis_3_10_the_successor_is_ordered_once_it_holds_everything():
+def test_thesis_3_10_successor_is_told_to_campaign_when_up_to_date():
     n = lead(node())
     n.propose(b"x", 5000)
     n.transfer(B)
@@ -271,13 +271,13 @@ def test_thesis_3_10_the_successor_is_ordered_once_it_holds_everything():
 
 
 @pytest.mark.parametrize("uuid", ["9", "4"])
-def test_thesis_4_1_a_candidate_outside_our_configuration_may_have_our_vote(uuid):
+def test_thesis_4_1_candidate_outside_configuration_may_get_vote(uuid):
     n = node()
     n.step(request(sender=ServerUuid(uuid)), 1)
     assert [m.granted for m in sent(n, VoteReply)] == [True]
 
 
-def test_thesis_4_1_who_does_not_know_of_its_promotion_answers_those_who_do():
+def test_thesis_4_1_member_unaware_of_its_promotion_votes():
     config = initial([Member(A, "a", voter=False), Member(B, "b"), Member(C, "c")])
     n = RaftNode(A, config, HardState(), random=lambda n: 0)
     n.step(request(sender=B), 1)
@@ -287,7 +287,7 @@ def test_thesis_4_1_who_does_not_know_of_its_promotion_answers_those_who_do():
 @pytest.mark.row("S1.23")
 @pytest.mark.parametrize("pre", [False, True])
 @pytest.mark.parametrize("silent", [0, TICKS - 1, TICKS])
-def test_thesis_4_2_3_who_hears_a_leader_votes_for_nobody(pre, silent):
+def test_thesis_4_2_3_member_hearing_leader_grants_no_vote(pre, silent):
     n = node(random=lambda n: n - 1)
     n.step(append(term=1, entries=tuple(entries(1))), 1)
     sent(n, AppendReply)
@@ -299,7 +299,7 @@ def test_thesis_4_2_3_who_hears_a_leader_votes_for_nobody(pre, silent):
     assert n.term == (2 if silent == TICKS and not pre else 1)
 
 
-def test_thesis_4_2_3_a_leader_that_is_heard_refuses_too():
+def test_thesis_4_2_3_active_leader_grants_no_vote():
     n = lead(node())
     n.step(request(OpId(9, 9), term=9, sender=C), 1)
     n.step(request(OpId(9, 9), term=9, sender=C, pre=True), 1)
@@ -325,7 +325,7 @@ def test_thesis_6_2_a_leader_without_a_majority_steps_down_within_an_election_ti
 
 
 @pytest.mark.row("S1.24")
-def test_thesis_9_6_an_isolated_server_keeps_its_term_and_returns_unnoticed():
+def test_thesis_9_6_isolated_server_keeps_term_and_rejoins_without_election():
     cluster = Cluster("123")
     cluster.elect("1")
     for _ in range(6000 // TICKS):  # five minutes
@@ -340,7 +340,7 @@ def test_thesis_9_6_an_isolated_server_keeps_its_term_and_returns_unnoticed():
     assert {cluster[u].term for u in "123"} == {1}
 
 
-def test_thesis_10_2_1_a_leader_counts_itself_only_when_durable():
+def test_thesis_10_2_1_leader_counts_itself_only_when_durable():
     n = lead(node())
     n.step(AppendReply(sender=B, to=A, term=1, success=True, match=1, hint=OpId(1, 1)), 1)
     op = n.propose(b"x", 5000)

@@ -18,7 +18,7 @@ from tests.unit.raft.support.raft_sleepers import (
 )
 
 
-def test_an_idle_group_falls_asleep_and_then_time_means_nothing_to_it():
+def test_idle_group_quiesces_and_ignores_ticks():
     group = asleep_group()
     group.everyone_ticks(12_000)  # ten minutes
     assert group.network == []
@@ -28,14 +28,14 @@ def test_an_idle_group_falls_asleep_and_then_time_means_nothing_to_it():
     group.check_all()
 
 
-def test_a_group_whose_options_do_not_say_so_never_sleeps():
+def test_group_with_quiescence_disabled_never_quiesces():
     group = Group(options=RaftOptions())
     group.elect("1")
     group.beat(times=50)
     assert group.asleep() == []
 
 
-def test_a_group_that_is_asked_something_now_and_then_stays_up():
+def test_occasional_requests_keep_group_active():
     group = Group()
     group.elect("1")
     for n in range(10):
@@ -53,7 +53,7 @@ def test_a_group_that_is_asked_something_now_and_then_stays_up():
 
 
 @pytest.mark.parametrize("doing", ["write", "read", "transfer", "close"])
-def test_whatever_a_leader_is_asked_for_wakes_its_group(doing):
+def test_every_request_wakes_its_group(doing):
     group = asleep_group()
     if doing == "write":
         group.propose("1", "y")
@@ -77,7 +77,7 @@ def test_whatever_a_leader_is_asked_for_wakes_its_group(doing):
     assert group.asleep() == ["1", "2", "3"]
 
 
-def test_a_follower_with_a_shorter_log_does_not_take_the_offer():
+def test_follower_with_shorter_log_refuses_quiescence():
     group = Group()
     group.elect("1")
     offer = AppendEntries(
@@ -94,7 +94,7 @@ def test_a_follower_with_a_shorter_log_does_not_take_the_offer():
     assert offered(group.network[-1])
 
 
-def test_a_follower_with_a_longer_log_does_not_take_a_late_offer():
+def test_follower_with_longer_log_refuses_late_quiescence_offer():
     group = Group()
     group.elect("1")
     late = AppendEntries(
@@ -108,7 +108,7 @@ def test_a_follower_with_a_longer_log_does_not_take_a_late_offer():
     assert not group["2"].quiesced
 
 
-def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
+def test_follower_with_unapplied_or_unwritten_entries_stays_active():
     group = Group()
     group.elect("1")
     group.servers["2"].disk.held = True
@@ -129,7 +129,7 @@ def test_a_follower_that_has_not_applied_or_written_everything_stays_up():
 
 
 @pytest.mark.parametrize("lagging", [True, False])
-def test_a_leader_with_an_entry_in_flight_or_unwritten_stays_up(lagging):
+def test_leader_with_pending_or_unwritten_entry_stays_active(lagging):
     group = Group()
     group.elect("1")
     if lagging:
@@ -147,7 +147,7 @@ def test_a_leader_with_an_entry_in_flight_or_unwritten_stays_up(lagging):
     assert group.asleep() == []
 
 
-def test_a_leader_that_hands_over_stays_up():
+def test_leader_in_transfer_stays_active():
     group = Group()
     group.elect("1")
     group["1"].transfer(TWO)
@@ -159,7 +159,7 @@ def test_a_leader_that_hands_over_stays_up():
     assert group.asleep() == []
 
 
-def test_a_leader_falls_asleep_only_when_every_follower_has_said_that_it_sleeps():
+def test_leader_quiesces_only_after_every_follower_confirmed():
     group = Group()
     group.elect("1")
     group.beat(times=IDLE - 1)
@@ -172,7 +172,7 @@ def test_a_leader_falls_asleep_only_when_every_follower_has_said_that_it_sleeps(
     assert group.asleep() == ["1", "2", "3"]
 
 
-def test_answers_to_offers_that_come_late_do_not_wake_the_leader():
+def test_late_quiescence_answers_do_not_wake_leader():
     group = Group()
     group.elect("1")
     group.beat(times=IDLE)
@@ -190,7 +190,7 @@ def test_answers_to_offers_that_come_late_do_not_wake_the_leader():
     assert group.asleep() == ["1", "2", "3"]
 
 
-def test_an_answer_to_an_offer_of_before_the_last_write_does_not_count():
+def test_quiescence_answer_before_last_write_is_ignored():
     group = Group()
     group.elect("1")
     group.beat(times=IDLE + 1)
@@ -210,7 +210,7 @@ def test_an_answer_to_an_offer_of_before_the_last_write_does_not_count():
     assert not group["1"].quiesced
 
 
-def test_a_follower_that_is_up_is_seen_before_the_leader_sleeps():
+def test_active_follower_is_detected_before_leader_quiesces():
     group = Group()
     group.elect("1")
     group.beat(times=IDLE)

@@ -21,7 +21,7 @@ from tests.unit.raft.support.raft_sleepers import (
 )
 
 
-def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused():
+def test_group_quiesces_without_absent_member_and_catches_it_up_when_woken():
     group = Group()
     group.elect("1")
     group.crash("3")
@@ -40,7 +40,7 @@ def test_a_group_sleeps_without_an_absent_member_and_catches_it_up_when_roused()
     assert group.asleep() == ["1", "2", "3"]
 
 
-def test_a_group_sleeps_without_a_voter_that_is_silent_for_long_and_is_woken_by_it():
+def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
     """Its replica has FAILED, and its server lives."""
     group = Group()
     group.elect("1")
@@ -65,7 +65,7 @@ def test_a_group_sleeps_without_a_voter_that_is_silent_for_long_and_is_woken_by_
 @pytest.mark.parametrize(
     "more", [{"nonvoters": "4"}, {"witnesses": "3"}], ids=["non-voter", "witness"]
 )
-def test_who_cannot_ask_for_votes_is_waited_for_while_its_server_lives(more):
+def test_unelectable_member_delays_quiescence_while_its_server_lives(more):
     group = Group("123", **more)
     group.elect("1")
     gone = "4" if "4" in group.servers else "3"
@@ -76,7 +76,7 @@ def test_who_cannot_ask_for_votes_is_waited_for_while_its_server_lives(more):
     assert group.asleep() == []
 
 
-def test_a_leader_stays_up_until_who_was_removed_is_told_or_given_up():
+def test_leader_stays_active_until_removed_member_is_notified_or_abandoned():
     group = asleep_group()
     group.crash("3")
     group.change("1", Change(ChangeKind.REMOVE, Member(THREE, "3:1")))
@@ -87,7 +87,7 @@ def test_a_leader_stays_up_until_who_was_removed_is_told_or_given_up():
     assert group.asleep() == ["1", "2"]
 
 
-def test_a_minority_does_not_sleep():
+def test_minority_does_not_quiesce():
     group = Group()
     group.elect("1")
     group.absent = (TWO, THREE)
@@ -95,7 +95,7 @@ def test_a_minority_does_not_sleep():
     assert group.asleep() == []
 
 
-def test_a_nonvoter_that_is_to_be_promoted_keeps_its_group_up():
+def test_non_voter_to_be_promoted_keeps_group_active():
     group = Group("123", nonvoters="4")
     group.elect("1")
     group.rest()
@@ -119,7 +119,7 @@ def test_a_nonvoter_that_is_to_be_promoted_keeps_its_group_up():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_promise(seed):
+def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(seed):
     rng = random.Random(seed)
     group = Group("123", random=lambda _: rng.randrange)
     slept = 0
@@ -167,7 +167,7 @@ def test_groups_that_sleep_and_wake_under_loss_doubling_and_crashes_keep_every_p
     assert slept
 
 
-def test_a_new_eager_group_stands_at_once_and_sleeps_at_once_and_an_old_one_does_neither():
+def test_new_eager_group_campaigns_and_quiesces_at_once_and_old_group_does_not():
     least = OPTIONS.election_ticks
     group = Group(options=replace(OPTIONS, eager=True))
     waited = 0

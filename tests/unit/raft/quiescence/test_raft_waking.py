@@ -17,7 +17,7 @@ from tests.unit.raft.support.raft_sleepers import (
 )
 
 
-def test_a_follower_refuses_a_candidate_in_its_sleep_and_a_leader_speaks_up():
+def test_quiescent_follower_refuses_candidate_and_wakes_leader():
     group = asleep_group()
     for pre in (True, False):
         group.deliver(candidate(group, "2", pre=pre))
@@ -31,14 +31,14 @@ def test_a_follower_refuses_a_candidate_in_its_sleep_and_a_leader_speaks_up():
     assert {m.to for m in group.network if isinstance(m, AppendEntries)} == {"2", "3"}
 
 
-def test_a_leader_that_stands_for_election_leads_no_more():
+def test_leader_that_campaigns_is_no_longer_leader():
     group = asleep_group()
     group.deliver(altered(candidate(group, "2"), sender=ONE))
     assert group.asleep() == ["1", "3"]
     assert not group.network[-1].granted, "it was heard of a moment ago"
 
 
-def test_an_election_that_the_leader_ordered_is_not_slept_through():
+def test_election_ordered_by_leader_wakes_quiescent_follower():
     group = asleep_group()
     group.deliver(candidate(group, "2", pre=False, override=True))
     assert not group["2"].quiesced
@@ -46,14 +46,14 @@ def test_an_election_that_the_leader_ordered_is_not_slept_through():
     assert group.network[-1].granted
 
 
-def test_a_message_of_an_earlier_term_wakes_nobody():
+def test_message_of_earlier_term_wakes_no_member():
     group = asleep_group()
     group.deliver(AppendEntries(sender=THREE, to=TWO, term=0, previous=OpId(0, 0)))
     assert group["2"].quiesced
     assert [(m.term, m.success) for m in group.network] == [(1, False)]
 
 
-def test_a_roused_follower_asks_its_leader_and_is_content_with_an_answer():
+def test_woken_follower_queries_leader_and_accepts_its_answer():
     group = asleep_group()
     group["2"].wake()
     group.settle()
@@ -66,7 +66,7 @@ def test_a_roused_follower_asks_its_leader_and_is_content_with_an_answer():
     assert group["1"].term == 1
 
 
-def test_roused_followers_of_a_dead_leader_elect_one_within_an_election_timeout():
+def test_woken_followers_of_dead_leader_elect_new_one_within_election_timeout():
     group = asleep_group()
     group.crash("1")
     for u in "23":
@@ -76,7 +76,7 @@ def test_roused_followers_of_a_dead_leader_elect_one_within_an_election_timeout(
     assert [u for u in "23" if group[u].is_leader]
 
 
-def test_the_elections_of_roused_groups_are_spread():
+def test_elections_of_woken_groups_are_spread_over_time():
     draw = random.Random(1)
     groups = [asleep_group(random=lambda _: draw.randrange) for _ in range(30)]
     for group in groups:
@@ -87,7 +87,7 @@ def test_the_elections_of_roused_groups_are_spread():
     assert len(timeouts) > OPTIONS.election_ticks // 2
 
 
-def test_a_roused_leader_that_reaches_nobody_steps_down():
+def test_woken_leader_without_contact_steps_down():
     group = asleep_group()
     group.crash("2")
     group.crash("3")
@@ -96,7 +96,7 @@ def test_a_roused_leader_that_reaches_nobody_steps_down():
     assert group["1"].core.state is not RaftState.LEADER
 
 
-def test_rousing_who_is_up_does_nothing():
+def test_waking_active_member_does_nothing():
     group = Group()
     group.elect("1")
     for u in "123":
@@ -106,7 +106,7 @@ def test_rousing_who_is_up_does_nothing():
     assert group.network == []
 
 
-def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_an_election_timeout():
+def test_followers_notified_of_leader_exit_elect_another_within_election_timeout():
     group = Group()
     group.elect("1")
     group.crash("1")
@@ -118,7 +118,7 @@ def test_followers_who_are_told_that_their_leader_is_gone_elect_another_within_a
     assert [u for u in "23" if group[u].is_leader]
 
 
-def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
+def test_wrong_exit_notice_is_cancelled_by_leader_message():
     group = Group()
     group.elect("1")
     assert group["2"].peer_exited(ONE)
@@ -128,7 +128,7 @@ def test_a_follower_told_wrongly_is_content_when_its_leader_speaks():
     assert group["2"].core.hears_leader
 
 
-def test_a_follower_who_alone_takes_the_leader_for_gone_is_refused():
+def test_single_follower_that_assumes_leader_exit_is_refused():
     group = Group()
     group.elect("1")
     assert group["2"].peer_exited(ONE)
@@ -138,7 +138,7 @@ def test_a_follower_who_alone_takes_the_leader_for_gone_is_refused():
     assert (group["1"].is_leader, group["1"].term, group["3"].term) == (True, 1, 1)
 
 
-def test_the_end_of_another_than_the_leader_changes_nothing():
+def test_exit_of_non_leader_changes_nothing():
     group = Group()
     group.elect("1")
     before = [(group[u].core.silent, group[u].core.timeout) for u in "123"]

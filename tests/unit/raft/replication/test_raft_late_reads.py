@@ -8,7 +8,7 @@ from tests.unit.raft.support.raft_harness import Cluster
 ONE, TWO, THREE = map(ServerUuid, "123")
 
 
-def test_entries_that_a_peer_got_otherwise_while_they_were_read_are_not_sent():
+def test_entries_acknowledged_during_log_read_are_not_sent():
     group = Cluster((ONE, TWO, THREE), options=RaftOptions(cache_bytes=0))
     group.elect(ONE)
     for _ in range(4):
@@ -34,7 +34,7 @@ def test_entries_that_a_peer_got_otherwise_while_they_were_read_are_not_sent():
     assert not any(m.to == THREE for m in sent)
 
 
-def test_what_a_peer_has_received_and_not_made_durable_may_have_to_be_sent_again():
+def test_received_but_not_durable_entries_may_be_resent():
     """A power cut there takes it away: until it is durable, all members keep it."""
     group = Cluster((ONE, TWO, THREE))
     group.elect(ONE)

@@ -42,7 +42,7 @@ def led_anew(options: RaftOptions | None = None) -> Cluster:
     return group
 
 
-def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_call():
+def test_furthest_lagging_peers_are_abandoned_first():
     group = Cluster((ONE, TWO, THREE, FOUR, FIVE))
     group.elect(ONE)
     write(group, ONE, 2, without=(FOUR, FIVE))
@@ -63,7 +63,7 @@ def test_those_furthest_behind_are_given_up_first_and_the_others_with_the_next_c
     assert needing_copies(group) == [FOUR, FIVE], "the others are level"
 
 
-def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
+def test_new_leader_abandons_no_peer_before_hearing_from_it():
     group = led_anew()
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
@@ -81,7 +81,7 @@ def test_a_new_leader_gives_up_nobody_that_it_has_not_heard_from():
     assert needing_copies(group) == [THREE], "it has been silent for long"
 
 
-def test_a_new_leader_gives_up_at_once_whom_it_has_heard_to_be_behind():
+def test_new_leader_abandons_known_lagging_peer_at_once():
     group = led_anew()
     end = group[ONE].last.index + 1
     group.tick(ONE, group.options.heartbeat_ticks)
@@ -104,7 +104,7 @@ def _resent(message: AnyMessage) -> bool:
     return isinstance(message, AppendEntries) and message.previous.index < 2
 
 
-def test_who_is_absent_while_the_group_sleeps_is_given_up_though_no_tick_passes():
+def test_peer_absent_during_quiescence_is_abandoned_without_ticks():
     group = led_anew(RaftOptions(quiesce_heartbeats=2))
     group.crash(THREE)
     server = group.servers[ONE]

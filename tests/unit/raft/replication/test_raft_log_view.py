@@ -25,7 +25,7 @@ actions = st.lists(
 
 
 @given(actions, st.integers(0, 3))
-def test_terms_and_searches_agree_with_a_plain_list(steps, base_index):
+def test_log_view_terms_and_searches_equal_reference_list(steps, base_index):
     base = OpId(1, base_index) if base_index else NO_OP
     log = LogView(base, 10 * base_index, [], cache_bytes=2 * ENTRY_OVERHEAD_BYTES)
     model = [base]
@@ -77,7 +77,7 @@ def test_memory_is_bounded_by_what_is_applied_and_the_limit():
     assert log.first_cached == 91
 
 
-def test_a_slice_holds_one_entry_at_least_and_no_more_than_its_limit():
+def test_slice_has_at_least_one_entry_within_limit():
     log = LogView(NO_OP, 0, [entry(1, i, payload=b"x" * 36) for i in range(1, 10)], 1000)
     assert len(log.slice(1, 1) or ()) == 1
     assert len(log.slice(1, 200) or ()) == 2
@@ -99,7 +99,7 @@ def test_a_damaged_log_is_refused(bad):
         LogView(NO_OP, 0, bad, 1000)
 
 
-def test_what_is_committed_is_never_cut():
+def test_committed_entries_are_never_truncated():
     log = LogView(NO_OP, 0, [entry(1, 1), entry(1, 2)], 1000)
     log.commit(1)
     with pytest.raises(AssertionError):

@@ -37,7 +37,7 @@ def heartbeats(
         group.network.clear()
 
 
-def test_a_follower_that_lost_its_tail_is_caught_up_by_the_leader_of_that_term():
+def test_follower_with_lost_tail_is_caught_up_by_leader_of_same_term():
     group = led()
     write(group, "a", "b", "c")
     last = group[ONE].last
@@ -50,7 +50,7 @@ def test_a_follower_that_lost_its_tail_is_caught_up_by_the_leader_of_that_term()
     assert group[ONE].status().commit == last.index + 1
 
 
-def test_what_was_on_its_way_does_not_hide_that_a_tail_is_lost():
+def test_entries_in_flight_do_not_hide_lost_tail():
     """More was sent and not yet answered when the follower went: heartbeats build on that."""
     group = led()
     write(group, "a", "b")
@@ -64,7 +64,7 @@ def test_what_was_on_its_way_does_not_hide_that_a_tail_is_lost():
     assert match(group, TWO) == group[ONE].last.index == 4
 
 
-def test_what_a_follower_lost_counts_for_no_commit():
+def test_entries_lost_by_follower_count_for_no_commit():
     group = led()
     write(group, "a", "b", wants=without(THREE))
     lose_tail(group, TWO, 1)
@@ -72,7 +72,7 @@ def test_what_a_follower_lost_counts_for_no_commit():
     assert match(group, TWO) == 1
 
 
-def test_who_lost_a_tail_votes_for_nobody_who_lacks_it_until_it_is_back():
+def test_member_with_lost_tail_votes_only_for_candidates_that_have_it():
     """On 1 and 2 alone an entry is committed; 2 loses it, is told so, and 1 dies before it is sent again."""
     group = led()
     write(group, "a", wants=without(THREE))
@@ -99,7 +99,7 @@ def test_who_lost_a_tail_votes_for_nobody_who_lacks_it_until_it_is_back():
     assert not group[TWO].core.incomplete
 
 
-def test_who_lost_a_tail_does_not_stand_though_others_know_even_less():
+def test_member_with_lost_tail_does_not_campaign():
     group = led()
     write(group, "a", wants=without(THREE))
     group[TWO].core.lost_last = OpId(1, 3)
@@ -111,7 +111,7 @@ def test_who_lost_a_tail_does_not_stand_though_others_know_even_less():
     assert group[TWO].term == 1
 
 
-def test_who_was_told_of_a_commit_that_it_lacks_is_not_elected_with_the_vote_of_who_lost_it():
+def test_member_lacking_known_commit_is_not_elected_by_vote_of_member_with_lost_tail():
     """1 leads, and commits with 2 what 3 only hears of; 1 comes back with an older disk, and 2 is slow."""
     group = led()
     write(group, "a", wants=without(THREE))
@@ -132,7 +132,7 @@ def test_who_was_told_of_a_commit_that_it_lacks_is_not_elected_with_the_vote_of_
     assert group.committed[2].payload == b"a"
 
 
-def test_who_lost_a_tail_borrows_it_from_a_witness():
+def test_member_with_lost_tail_fetches_it_from_witness():
     group = Cluster((ONE, TWO, THREE), witnesses=THREE)
     group.elect(ONE)
     write(group, "a", "b")
@@ -147,7 +147,7 @@ def test_who_lost_a_tail_borrows_it_from_a_witness():
     assert group[TWO].core.log.holds(OpId(1, 3))
 
 
-def test_an_answer_of_the_life_before_does_not_bring_back_what_was_lost():
+def test_answer_of_earlier_incarnation_does_not_restore_lost_entries():
     group = led()
     write(group, "a", "b")
     before = AppendReply(
@@ -161,7 +161,7 @@ def test_an_answer_of_the_life_before_does_not_bring_back_what_was_lost():
     assert match(group, TWO) == 0
 
 
-def test_a_late_refusal_costs_one_heartbeat_and_forgets_nothing():
+def test_late_refusal_costs_one_heartbeat_and_resets_nothing():
     group = led()
     write(group, "a", "b", "c")
     group.deliver(
@@ -179,7 +179,7 @@ def test_a_late_refusal_costs_one_heartbeat_and_forgets_nothing():
     assert not leadership.peers[ServerUuid(TWO)].probe_match
 
 
-def test_leadership_that_is_handed_over_is_not_taken_by_who_lost_a_tail():
+def test_leadership_transfer_to_member_with_lost_tail_is_refused():
     group = led()
     write(group, "a", "b")
     group[TWO].core.lost_last = OpId(1, 9)

@@ -49,7 +49,7 @@ def told_and_not_sent(group: Cluster) -> None:
 
 
 @pytest.mark.parametrize("kept", [(1, 1, 1), (4, 2, 3), (2, 2, 1), (1, 3, 4), (3, 1, 2)])
-def test_a_group_that_loses_power_at_once_leads_again_with_what_a_majority_kept(kept):
+def test_group_elects_leader_with_majority_log_after_common_power_failure(kept):
     group = led()
     write(group, "a", "b", "c")
     for uuid in (ONE, TWO, THREE):
@@ -63,7 +63,7 @@ def test_a_group_that_loses_power_at_once_leads_again_with_what_a_majority_kept(
     assert group[leader(group)[0]].last.index > sorted(kept)[1]
 
 
-def test_two_that_live_on_without_what_one_was_told_of_lead_when_that_one_starts_again():
+def test_remaining_two_members_elect_leader_when_informed_member_restarts():
     """1 comes back with an older disk, 2 is dead for good: 3 keeps to what it was told while it runs."""
     group = led()
     told_and_not_sent(group)
@@ -78,7 +78,7 @@ def test_two_that_live_on_without_what_one_was_told_of_lead_when_that_one_starts
     assert len(leader(group)) == 1
 
 
-def test_who_was_told_of_a_commit_that_it_lacks_leads_when_a_person_gives_the_others_up():
+def test_member_lacking_known_commit_leads_after_unsafe_recovery():
     group = led()
     told_and_not_sent(group)
     group.crash(TWO)
@@ -90,7 +90,7 @@ def test_who_was_told_of_a_commit_that_it_lacks_leads_when_a_person_gives_the_ot
     assert not group[THREE].core.incomplete
 
 
-def test_a_hand_over_to_who_has_just_lost_its_tail_loses_nothing():
+def test_leadership_transfer_to_member_that_just_lost_tail_loses_nothing():
     group = led()
     write(group, "a", "b")
     lose_tail(group, TWO, 1)
@@ -103,7 +103,7 @@ def test_a_hand_over_to_who_has_just_lost_its_tail_loses_nothing():
     assert group[TWO].core.log.holds(group.committed[3].id)
 
 
-def test_who_lost_its_tail_may_be_removed_and_added_again():
+def test_member_with_lost_tail_may_be_removed_and_readded():
     group = led()
     write(group, "a", "b")
     lose_tail(group, TWO, 1)
@@ -126,7 +126,7 @@ def test_who_lost_its_tail_may_be_removed_and_added_again():
     assert leader(group) == [TWO]
 
 
-def test_a_non_voter_that_lost_its_tail_becomes_a_voter_when_it_has_it_again():
+def test_non_voter_with_lost_tail_is_promoted_after_recovery():
     group = Cluster((ONE, TWO), nonvoters=(THREE,))
     group.elect(ONE)
     write(group, "a", "b", "c")
@@ -150,7 +150,7 @@ def older(message: AnyMessage) -> AnyMessage:
 
 
 @pytest.mark.parametrize("old", [ONE, TWO])
-def test_beside_an_older_build_a_lost_tail_blocks_nobody_and_comes_back_with_the_next_leader(old):
+def test_lost_tail_beside_older_release_blocks_no_member_and_is_recovered_by_next_leader(old):
     """The leader or the follower is old: nobody says that something is lost."""
     group = led()
     write(group, "a", "b")
@@ -178,7 +178,7 @@ def test_beside_an_older_build_a_lost_tail_blocks_nobody_and_comes_back_with_the
     assert group[TWO].last == group[THREE].last
 
 
-def test_a_refusal_that_says_lost_and_comes_twice_or_late_begins_anew_once():
+def test_duplicate_or_late_lost_refusal_restarts_replication_once():
     group = led()
     write(group, "a", "b")
     lose_tail(group, TWO, 1)
@@ -196,7 +196,7 @@ def test_a_refusal_that_says_lost_and_comes_twice_or_late_begins_anew_once():
     assert match_of(group, TWO) == match
 
 
-def test_a_group_of_one_that_lost_its_tail_leads():
+def test_single_member_group_with_lost_tail_leads():
     group = Cluster((ONE,))
     group.elect(ONE)
     write(group, "a", "b")
@@ -207,7 +207,7 @@ def test_a_group_of_one_that_lost_its_tail_leads():
     assert leader(group) == [ONE]
 
 
-def test_who_lacks_what_it_was_told_of_lets_others_be_elected_who_have_it():
+def test_member_lacking_known_entries_grants_votes_to_members_that_have_them():
     group = led()
     told_and_not_sent(group)
     group.crash(ONE)
@@ -217,7 +217,7 @@ def test_who_lacks_what_it_was_told_of_lets_others_be_elected_who_have_it():
     assert group[THREE].last == group[TWO].last
 
 
-def test_of_two_losses_the_greater_is_kept_in_mind_whichever_is_told_first():
+def test_larger_of_two_reported_losses_is_kept():
     group = led()
     write(group, "a", "b", "c")
     lose_tail(group, TWO, 1)
@@ -229,7 +229,7 @@ def test_of_two_losses_the_greater_is_kept_in_mind_whichever_is_told_first():
     assert group[TWO].core.lost_last == OpId(1, 4)
 
 
-def test_what_a_leader_of_an_earlier_term_asks_for_is_not_called_lost():
+def test_entries_requested_by_leader_of_earlier_term_are_not_lost():
     """The same server leads again: the answer must not make it forget what was acknowledged in this term."""
     group = led()
     write(group, "a", "b")

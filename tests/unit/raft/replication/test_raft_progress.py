@@ -15,7 +15,7 @@ def streaming(received: int, *sent: int) -> Progress:
     return peer
 
 
-def test_what_was_on_its_way_to_a_full_peer_is_sent_again_from_what_it_has():
+def test_in_flight_entries_to_full_peer_are_resent_from_its_match():
     peer = streaming(4, 6, 9)
     peer.reading = True
     peer.mark_full()
@@ -23,7 +23,7 @@ def test_what_was_on_its_way_to_a_full_peer_is_sent_again_from_what_it_has():
     assert not peer.reading, "what is being read for it is not sent to it"
 
 
-def test_of_a_peer_that_lost_its_log_nothing_that_it_said_before_counts():
+def test_earlier_acknowledgements_of_peer_with_lost_log_are_discarded():
     peer = streaming(4)
     peer.round, peer.hlc, peer.needs_copy, peer.probe_match = 7, 900, True, True
     peer.reset(8)
@@ -32,7 +32,7 @@ def test_of_a_peer_that_lost_its_log_nothing_that_it_said_before_counts():
     assert not peer.probe_match
 
 
-def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
+def test_peer_with_all_entries_before_index_needs_no_copy():
     group = Cluster((ONE, TWO, THREE))
     group.elect(ONE)
     for payload in ("a", "b", "c"):
@@ -46,7 +46,7 @@ def test_a_peer_that_lacks_nothing_before_an_index_needs_no_copy_for_its_sake():
     assert [p.uuid for p in group[ONE].status().peers if p.needs_copy] == [THREE]
 
 
-def test_a_member_that_is_always_behind_and_acknowledges_more_and_more_is_not_stuck():
+def test_constantly_lagging_member_with_progress_is_not_stuck():
     group = Cluster((ONE, TWO, THREE))
     group.elect(ONE)
     for _ in range(100):

@@ -21,7 +21,7 @@ def behind():
     return log
 
 
-def test_the_next_entries_are_read_when_those_before_are_applied():
+def test_next_entries_are_read_when_earlier_ones_are_applied():
     log = behind()
     assert log.take_missing() == 6
     assert log.take_missing() == 0, "a reading is under way"
@@ -36,7 +36,7 @@ def test_the_next_entries_are_read_when_those_before_are_applied():
     assert log.take_missing() == 0
 
 
-def test_committed_entries_that_are_gone_end_the_replica():
+def test_missing_committed_entries_fail_the_replica():
     log = behind()
     log.take_missing()
     with pytest.raises(AssertionError, match="not in the log any more"):
@@ -45,7 +45,7 @@ def test_committed_entries_that_are_gone_end_the_replica():
         log.load(entries(8, 12))
 
 
-def test_what_was_read_is_applied_before_what_is_in_memory():
+def test_entries_read_from_log_are_applied_before_cached_ones():
     one = ServerUuid("1")
     node = RaftNode(
         one, initial([Member(one, "1:1")]), HardState(1), entries(16, 20), base_stamp=150,

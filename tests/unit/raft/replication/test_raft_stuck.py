@@ -34,7 +34,7 @@ def pass_ticks(group: Cluster, ticks: int, *, empty_for: str = "") -> None:
                 group.deliver(emptied(message))
 
 
-def test_a_member_that_answers_and_takes_nothing_is_stuck_from_its_last_progress_on():
+def test_member_that_answers_without_progress_is_stuck_since_last_progress():
     group = led()
     pass_ticks(group, 100)
     assert stuck(group, TWO) == stuck(group, THREE) == 0
@@ -50,14 +50,14 @@ def test_a_member_that_answers_and_takes_nothing_is_stuck_from_its_last_progress
     assert stuck(group, TWO) == 0
 
 
-def test_a_level_member_is_not_stuck_between_two_heartbeats_either():
+def test_up_to_date_member_is_not_stuck_between_heartbeats():
     group = led()
     for _ in range(4 * group.options.heartbeat_ticks):
         pass_ticks(group, 1)
         assert stuck(group, TWO) == stuck(group, THREE) == 0
 
 
-def test_a_member_that_is_never_level_and_goes_on_is_not_stuck():
+def test_lagging_member_with_progress_is_not_stuck():
     group = led()
     for _ in range(50):
         group.propose(ONE, "x")

@@ -13,7 +13,7 @@ def heartbeat(sender: ServerUuid, term: int, commit: int) -> AppendEntries:
     )
 
 
-def test_an_older_word_about_commits_does_not_replace_a_newer_one():
+def test_older_commit_information_does_not_replace_newer():
     node = Cluster((ONE, TWO, THREE))[ONE]
     node.step(heartbeat(TWO, 2, 9), 1)
     assert node.status().known_commit == 9
@@ -27,7 +27,7 @@ def test_an_older_word_about_commits_does_not_replace_a_newer_one():
     assert node.core.complete(OpId(3, 5)), "a leader of the later term had what was committed"
 
 
-def test_a_closed_time_is_believed_once_all_that_it_speaks_of_is_applied_and_not_when_it_is_committed():
+def test_closed_time_is_used_after_its_entries_are_applied_not_committed():
     """A read at it would leave rows out."""
     node = Cluster((ONE, TWO, THREE))[ONE]
     entries = tuple(

@@ -119,17 +119,17 @@ def lives(seed, *, cut, sync=True):
 
 
 @pytest.mark.row("S4.2")
-def test_a_power_cut_loses_nothing_acknowledged():
+def test_power_failure_loses_nothing_acknowledged():
     assert sum(lives(seed, cut=True) for seed in range(12)) > 500
 
 
 @pytest.mark.row("S4.3")
-def test_without_sync_a_killed_process_loses_nothing():
+def test_without_sync_process_kill_loses_nothing():
     assert sum(lives(seed, cut=False, sync=False) for seed in range(10)) > 200
 
 
 @pytest.mark.row("S4.3")
-def test_without_sync_a_power_cut_loses_a_tail_and_never_leaves_a_hole():
+def test_without_sync_power_failure_loses_a_tail_without_hole():
     lost = 0
 
     async def main(loop):
@@ -196,7 +196,7 @@ def crash_at_each_step(work, check, prepare=None):
 
 
 @pytest.mark.row("S4.17", "S4.18")
-def test_a_crash_in_any_step_of_open_roll_and_close_loses_nothing():
+def test_crash_in_any_step_of_open_roll_and_close_loses_nothing():
     acked: list[int] = []
 
     async def work(files, tasks):
@@ -217,7 +217,7 @@ def test_a_crash_in_any_step_of_open_roll_and_close_loses_nothing():
 
 
 @pytest.mark.row("S4.24")
-def test_a_crash_in_any_step_of_a_collection_leaves_all_that_is_needed():
+def test_crash_in_any_step_of_collection_keeps_needed_entries():
     async def prepare(files, tasks):
         wal, _ = await open_wal(files, tasks, segment_bytes=1000)
         await durable(wal, B, [], vote(7))
@@ -241,7 +241,7 @@ def test_a_crash_in_any_step_of_a_collection_leaves_all_that_is_needed():
 
 
 @pytest.mark.row("S4.21")
-def test_a_crash_in_any_step_of_recovery_changes_nothing_about_what_is_found():
+def test_crash_in_any_step_of_recovery_does_not_change_its_result():
     async def prepare(files, tasks):
         wal, _ = await open_wal(files, tasks, segment_bytes=1000)
         await durable(wal, A, [entry(i, bytes(100)) for i in range(1, 9)])

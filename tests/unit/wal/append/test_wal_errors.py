@@ -117,7 +117,7 @@ def lasts(recovered):
 @pytest.mark.row("S4.14", "S4.19")
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("always", [False, True])
-def test_each_operation_that_fails_loses_nothing_acknowledged(code, always):
+def test_each_failing_file_operation_loses_nothing_acknowledged(code, always):
     seen = set()
 
     async def main(loop):
@@ -155,7 +155,7 @@ def test_each_operation_that_fails_loses_nothing_acknowledged(code, always):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
-def test_each_operation_of_a_recovery_that_fails_changes_nothing_about_what_is_found(code):
+def test_failing_file_operation_during_recovery_does_not_change_its_result(code):
     async def main(loop):
         at = 0
         while True:
@@ -180,7 +180,7 @@ def test_each_operation_of_a_recovery_that_fails_changes_nothing_about_what_is_f
     assert run(main) > 8
 
 
-def test_each_operation_of_a_save_of_metadata_that_fails_leaves_the_old_or_the_new():
+def test_failing_metadata_save_leaves_old_or_new_content():
     async def main(loop):
         at = 0
         while True:

@@ -19,7 +19,7 @@ from tests.unit.wal.support.wal_harness import (
 
 
 @pytest.mark.row("S4.25")
-def test_the_log_stops_growing_before_its_disk_is_full_and_goes_on_by_itself():
+def test_log_stops_growing_before_disk_is_full_and_resumes():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=SEGMENT, reserve_bytes=RESERVE)
@@ -45,7 +45,7 @@ def test_the_log_stops_growing_before_its_disk_is_full_and_goes_on_by_itself():
 
 
 @pytest.mark.row("S4.25")
-def test_a_collected_log_has_room_again():
+def test_log_has_space_after_collection():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=SEGMENT, reserve_bytes=RESERVE)
@@ -60,7 +60,7 @@ def test_a_collected_log_has_room_again():
 
 
 @pytest.mark.row("S4.25")
-def test_a_server_starts_on_a_disk_that_is_below_the_reserve():
+def test_server_starts_on_disk_below_reserve():
     """Only a running server can make room."""
 
     async def main(loop):
@@ -79,7 +79,7 @@ def test_a_server_starts_on_a_disk_that_is_below_the_reserve():
 
 @pytest.mark.row("S4.19", "S4.25")
 @pytest.mark.parametrize("reserve_bytes", [0, RESERVE])
-def test_a_round_beyond_the_preallocated_length_waits_for_space_and_is_not_lost(reserve_bytes):
+def test_append_round_beyond_preallocation_waits_for_space_without_loss(reserve_bytes):
     """A round may be longer than what is left of its segment, and the disk full at that moment."""
 
     async def main(loop):
@@ -106,7 +106,7 @@ def test_a_round_beyond_the_preallocated_length_waits_for_space_and_is_not_lost(
 
 
 @pytest.mark.row("S4.19")
-def test_closing_gives_up_on_a_round_for_which_there_is_no_space():
+def test_close_abandons_round_without_space():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=SEGMENT)

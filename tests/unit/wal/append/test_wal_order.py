@@ -44,7 +44,7 @@ def on_disk(machine, name=FIRST):
 
 
 @pytest.mark.row("S4.1", "S4.6", "S4.7")
-def test_what_is_reserved_first_is_first_on_disk_however_late_it_is_handed_in():
+def test_reserved_slots_are_written_in_reservation_order():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -69,7 +69,7 @@ def test_what_is_reserved_first_is_first_on_disk_however_late_it_is_handed_in():
 
 @pytest.mark.row("S4.13")
 @pytest.mark.parametrize("most", [1 << 30, 1000], ids=["whole", "short"])
-def test_the_buffers_of_a_round_go_to_the_disk_in_one_vectored_write(tmp_path, monkeypatch, most):
+def test_round_is_written_with_one_vectored_write(tmp_path, monkeypatch, most):
     """Nothing is joined first; what a short write leaves goes with the next."""
     written = []
 
@@ -89,7 +89,7 @@ def test_the_buffers_of_a_round_go_to_the_disk_in_one_vectored_write(tmp_path, m
 
 
 @pytest.mark.row("S4.9")
-def test_a_round_takes_the_whole_queue_with_one_write_and_one_sync_then_calls_back_in_order():
+def test_round_writes_and_syncs_whole_queue_once_then_calls_back_in_order():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -129,7 +129,7 @@ def test_many_writers_share_syncs():
     run(main)
 
 
-def test_a_lone_append_is_not_kept_waiting_for_company():
+def test_single_append_is_written_without_delay():
     async def main(loop):
         wal, _ = await Machine(loop).open()
         await durable(wal, A, [entry(1)])
@@ -140,7 +140,7 @@ def test_a_lone_append_is_not_kept_waiting_for_company():
 
 
 @pytest.mark.row("S4.8")
-def test_an_entrys_payload_is_written_from_its_own_buffer():
+def test_entry_payload_is_written_without_copy():
     async def main(loop):
         machine, seen = Machine(loop), list[object]()
         files = machine.files()
@@ -169,7 +169,7 @@ def test_an_entrys_payload_is_written_from_its_own_buffer():
 
 
 @pytest.mark.row("S4.11")
-def test_a_full_queue_refuses_until_the_disk_has_caught_up():
+def test_full_queue_refuses_appends_until_drained():
     async def main(loop):
         wal, _ = await Machine(loop).open(queue_bytes=3000)
         first = append(wal, A, [entry(1, bytes(2000))])
@@ -186,7 +186,7 @@ def test_a_full_queue_refuses_until_the_disk_has_caught_up():
 
 
 @pytest.mark.row("S4.10")
-def test_closing_flushes_what_is_pending_and_refuses_what_comes_later():
+def test_close_flushes_pending_appends_and_refuses_later_ones():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -228,7 +228,7 @@ def test_an_idle_appender_does_nothing_at_all():
 
 @pytest.mark.row("S4.14")
 @pytest.mark.parametrize("call", ["append", "sync"])
-def test_an_io_error_fails_the_round_and_everything_later_for_good(call):
+def test_io_error_fails_round_and_all_later_appends(call):
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -268,7 +268,7 @@ def test_a_broken_invariant_in_the_appender_reaches_every_waiter():
     run(main)
 
 
-def test_a_callback_that_raises_harms_nobody_else():
+def test_failing_callback_does_not_affect_others():
     async def main(loop):
         wal, _ = await Machine(loop).open()
 
@@ -297,7 +297,7 @@ def test_a_group_may_replace_its_tail_but_leave_no_gap():
     run(main)
 
 
-def test_a_slot_is_handed_in_once():
+def test_slot_is_submitted_once():
     async def main(loop):
         wal, _ = await Machine(loop).open()
         slot = wal.reserve(A, [entry(1)], None)

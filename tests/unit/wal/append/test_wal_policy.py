@@ -29,7 +29,7 @@ def syncs(spy):
 
 
 @pytest.mark.row("S4.4")
-def test_each_policy_syncs_when_it_says():
+def test_each_sync_policy_syncs_as_documented():
     """always: with each round; interval: within that time after a round; never: with the segment."""
 
     async def main(loop):
@@ -51,7 +51,7 @@ def test_each_policy_syncs_when_it_says():
 
 
 @pytest.mark.row("S4.4")
-def test_interval_syncs_while_writes_go_on_and_a_power_cut_loses_no_more_than_that():
+def test_interval_policy_bounds_loss_of_power_failure_during_writes():
     async def main(loop):
         for seed in range(10):
             machine = Machine(loop, seed)
@@ -106,7 +106,7 @@ def test_a_background_sync_that_fails_ends_the_log():
     run(main)
 
 
-def test_what_is_proven_durable_is_never_ahead_of_the_last_sync():
+def test_proven_durable_index_is_never_beyond_last_sync():
     """Otherwise the tail that a power cut takes would look like damage."""
 
     async def main(loop):
@@ -127,7 +127,7 @@ def test_what_is_proven_durable_is_never_ahead_of_the_last_sync():
     run(main)
 
 
-def test_what_is_synced_leaves_the_memory_of_the_system_a_good_piece_at_a_time():
+def test_synced_pages_are_evicted_from_page_cache_in_large_steps():
     """Never what is not durable yet; and the log reads as before."""
 
     async def main(loop):

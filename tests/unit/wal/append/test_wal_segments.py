@@ -35,7 +35,7 @@ from tests.waiting import eventually
 
 
 @pytest.mark.row("S4.15")
-def test_inside_the_preallocated_length_only_the_data_is_synced_beyond_it_the_length_too():
+def test_sync_within_preallocation_is_data_only_and_beyond_it_includes_length():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -87,7 +87,7 @@ def test_the_next_segment_is_made_in_the_background_while_appends_go_on(tmp_path
 
 
 @pytest.mark.row("S4.18", "S4.20")
-def test_a_closed_segment_ends_with_its_footer_which_tells_what_is_in_it():
+def test_closed_segment_has_footer_with_index():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(clock=machine.clock)
@@ -132,7 +132,7 @@ def test_a_segment_that_a_crash_left_open_is_sealed_by_the_next_open():
 
 
 @pytest.mark.row("S4.19", "S4.25")
-def test_a_full_disk_refuses_what_does_not_fit_loses_nothing_and_heals():
+def test_full_disk_refuses_appends_without_loss_and_recovers():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -169,7 +169,7 @@ def test_a_full_disk_refuses_what_does_not_fit_loses_nothing_and_heals():
 
 
 @pytest.mark.row("S4.19")
-def test_closing_does_not_wait_for_a_disk_that_stays_full():
+def test_close_does_not_wait_for_full_disk():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -184,7 +184,7 @@ def test_closing_does_not_wait_for_a_disk_that_stays_full():
     run(main)
 
 
-def test_closing_removes_a_segment_that_was_never_swapped_in():
+def test_close_removes_unused_next_segment():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)

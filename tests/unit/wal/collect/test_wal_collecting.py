@@ -124,7 +124,7 @@ def test_a_segment_stays_while_any_group_needs_an_entry_of_it():
 
 
 @pytest.mark.row("S4.24")
-def test_a_reader_holds_a_segment_until_it_is_done():
+def test_reader_anchors_its_segment():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)
@@ -139,7 +139,7 @@ def test_a_reader_holds_a_segment_until_it_is_done():
     run(main)
 
 
-def test_a_collection_leaves_as_many_segments_as_it_is_told():
+def test_collection_keeps_requested_number_of_segments():
     async def main(loop):
         wal, _ = await Machine(loop).open(segment_bytes=1000)
         await fill(wal, A, 1, 30)
@@ -153,7 +153,7 @@ def test_a_collection_leaves_as_many_segments_as_it_is_told():
     run(main)
 
 
-def test_a_last_vote_is_written_anew_before_its_segment_goes():
+def test_last_vote_is_rewritten_before_its_segment_is_removed():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)
@@ -172,7 +172,7 @@ def test_a_last_vote_is_written_anew_before_its_segment_goes():
     run(main)
 
 
-def test_a_forgotten_group_pins_nothing_and_does_not_come_back():
+def test_forgotten_group_anchors_nothing_and_does_not_reappear():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)
@@ -198,7 +198,7 @@ def test_a_forgotten_group_pins_nothing_and_does_not_come_back():
     run(main)
 
 
-def test_a_removal_that_fails_is_tried_again_by_the_next_collection():
+def test_failed_segment_removal_is_retried_by_next_collection():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -219,7 +219,7 @@ def test_a_removal_that_fails_is_tried_again_by_the_next_collection():
     run(main)
 
 
-def test_collections_do_not_run_into_each_other_or_into_the_end():
+def test_collections_do_not_overlap_each_other_or_close():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)
@@ -234,7 +234,7 @@ def test_collections_do_not_run_into_each_other_or_into_the_end():
     run(main)
 
 
-def test_one_marker_proves_the_tail_of_an_idle_log():
+def test_one_marker_proves_tail_of_idle_log():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -252,7 +252,7 @@ def test_one_marker_proves_the_tail_of_an_idle_log():
     run(main)
 
 
-def test_restarts_without_writes_do_not_pile_up_segments():
+def test_restarts_without_writes_do_not_accumulate_segments():
     async def main(loop):
         machine = Machine(loop)
         for _ in range(5):

@@ -40,7 +40,7 @@ async def full(loop, groups, spare=48):
 
 
 @pytest.mark.parametrize("groups", [1, 20])
-def test_a_full_disk_lets_hard_states_be_written_anew_so_that_old_segments_go(groups):
+def test_hard_states_are_rewritten_on_full_disk_so_that_segments_are_collected(groups):
     async def main(loop):
         machine, wal, last = await full(loop, groups)
         wal.set_anchor(A, last + 1)
@@ -57,7 +57,7 @@ def test_a_full_disk_lets_hard_states_be_written_anew_so_that_old_segments_go(gr
     run(main)
 
 
-def test_a_full_disk_lets_a_deleted_replica_be_forgotten_behind_a_round_that_waits_for_space():
+def test_deleted_replica_is_forgotten_on_full_disk_behind_waiting_round():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(
@@ -77,7 +77,7 @@ def test_a_full_disk_lets_a_deleted_replica_be_forgotten_behind_a_round_that_wai
     run(main)
 
 
-def test_a_full_queue_refuses_neither_a_marker_nor_what_frees_the_log(tmp_path, caplog):
+def test_full_queue_accepts_markers_and_records_that_free_segments(tmp_path, caplog):
     async def main():
         tasks = HeldTasks()
         wal, _ = await open_wal(
@@ -103,7 +103,7 @@ def test_a_full_queue_refuses_neither_a_marker_nor_what_frees_the_log(tmp_path, 
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-def test_a_segment_stops_growing_when_the_next_one_is_late(tmp_path):
+def test_segment_stops_growing_when_next_one_is_late(tmp_path):
     """Lane COMPUTE is busy with a long merge: nobody makes the next segment meanwhile."""
 
     async def main():

@@ -69,21 +69,21 @@ class Log:
         return [(p.term, p.index, p.sequence) for p in places]
 
 
-def test_a_run_whose_originals_are_there_only_tells_another_place():
+def test_moved_run_with_existing_originals_only_adds_location():
     log = Log()
     log.entries(3, 5)
     log.moved(3, 5)
     assert log.held() == [(1, 3, 9), (1, 4, 9), (1, 5, 9)]
 
 
-def test_a_run_is_where_a_group_begins_once_the_originals_are_collected():
+def test_moved_run_is_start_of_group_after_originals_are_collected():
     log = Log()
     log.moved(3, 5)
     log.entries(6, 7, segment=9)
     assert log.held() == [(1, n, 9) for n in range(3, 8)]
 
 
-def test_a_run_joins_what_was_appended_while_it_was_written():
+def test_moved_run_is_joined_with_entries_appended_meanwhile():
     log = Log()
     log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
     log.entries(5, 6, segment=8)
@@ -92,7 +92,7 @@ def test_a_run_joins_what_was_appended_while_it_was_written():
 
 
 @pytest.mark.parametrize("cut", [1, -1])
-def test_a_run_without_its_beginning_or_its_end_says_nothing(cut):
+def test_moved_run_without_start_or_end_is_ignored(cut):
     log = Log()
     log.moved(3, 5, cut=cut)
     assert log.held() == []
@@ -100,35 +100,35 @@ def test_a_run_without_its_beginning_or_its_end_says_nothing(cut):
     assert log.held() == [(1, 9, 9)]
 
 
-def test_a_run_without_its_beginning_is_not_joined_to_what_follows_it():
+def test_moved_run_without_start_is_not_joined_to_later_entries():
     log = Log()
     log.entries(6, 7)
     log.moved(3, 5, cut=1)
     assert log.held() == [(1, 6, 1), (1, 7, 1)]
 
 
-def test_a_run_that_ends_before_what_is_there_is_not_joined_to_it():
+def test_moved_run_ending_before_existing_entries_is_not_joined():
     log = Log()
     log.entries(8, 9)
     log.moved(3, 5)
     assert log.held() == [(1, 8, 1), (1, 9, 1)]
 
 
-def test_a_run_with_a_hole_says_nothing():
+def test_moved_run_with_gap_is_ignored():
     log = Log()
     log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
     log.put(RecordKind.MOVED, 5, segment=8)
     assert log.held() == []
 
 
-def test_a_run_that_others_followed_says_nothing_alone():
+def test_moved_run_followed_by_others_is_ignored_alone():
     """The entries after it were collected, and are needed no more; nor is the run."""
     log = Log()
     log.moved(3, 5, tail=False)
     assert log.held() == []
 
 
-def test_a_moved_entry_neither_cuts_nor_replaces():
+def test_moved_entry_neither_truncates_nor_replaces():
     log = Log()
     log.entries(3, 6)
     log.entries(5, 5, term=2)
@@ -136,7 +136,7 @@ def test_a_moved_entry_neither_cuts_nor_replaces():
     assert log.held() == [(1, 3, 9), (1, 4, 9), (2, 5, 1)]
 
 
-def test_a_run_of_which_a_part_was_replaced_meanwhile_counts_up_to_there():
+def test_partly_replaced_moved_run_is_valid_up_to_replacement():
     log = Log()
     log.put(RecordKind.MOVED, 3, segment=8, rest=2, flags=BEGINS | TAIL)
     log.put(RecordKind.ENTRY, 5, term=2, segment=8)
@@ -145,7 +145,7 @@ def test_a_run_of_which_a_part_was_replaced_meanwhile_counts_up_to_there():
     assert log.held() == [(1, 3, 8), (1, 4, 9), (2, 5, 8)]
 
 
-def test_what_is_forgotten_in_the_middle_of_a_run_stays_so():
+def test_forgotten_entries_within_moved_run_stay_forgotten():
     log = Log()
     log.put(RecordKind.MOVED, 3, segment=8, rest=1, flags=BEGINS | TAIL)
     log.put(RecordKind.FORGET, 0, segment=8)
@@ -167,7 +167,7 @@ async def idle_and_busy(machine, **options):
     return wal
 
 
-def test_an_idle_groups_entries_move_on_and_the_log_goes():
+def test_entries_of_idle_group_are_moved_and_segments_collected():
     async def main(loop):
         machine = Machine(loop)
         wal = await idle_and_busy(machine)
@@ -191,7 +191,7 @@ def test_an_idle_groups_entries_move_on_and_the_log_goes():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_power_cut_at_any_write_of_a_collection_loses_nothing(seed, monkeypatch):
+def test_power_failure_at_any_write_of_collection_loses_nothing(seed, monkeypatch):
     """A run is torn anywhere; old segments are there or not; the group goes on."""
     monkeypatch.setattr(collect, "MOVE_BYTES", 1 + 1000 * (seed % 2))
 
@@ -213,7 +213,7 @@ def test_a_power_cut_at_any_write_of_a_collection_loses_nothing(seed, monkeypatc
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["reserved", "durable"])
-def test_what_is_being_replaced_is_not_moved(at_once):
+def test_entries_being_replaced_are_not_moved(at_once):
     """A new leader's entry comes while those that it replaces are read."""
 
     async def main(loop):
@@ -244,7 +244,7 @@ def test_what_is_being_replaced_is_not_moved(at_once):
     run(main)
 
 
-def test_much_that_is_needed_is_not_moved_over_and_over():
+def test_large_needed_entries_are_not_moved_repeatedly():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=SEGMENT)
@@ -271,7 +271,7 @@ async def with_unreadable_entries(machine):
     return wal
 
 
-def test_entries_that_cannot_be_read_are_named_and_stay():
+def test_unreadable_entries_are_named_and_kept():
     async def main(loop):
         machine = Machine(loop)
         wal = await with_unreadable_entries(machine)
@@ -282,7 +282,7 @@ def test_entries_that_cannot_be_read_are_named_and_stay():
     run(main)
 
 
-def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
+def test_forgotten_group_has_no_unreadable_entries():
     """Its next replica on this server would be ended for what the one before had."""
 
     async def main(loop):
@@ -301,7 +301,7 @@ def test_of_a_group_that_is_forgotten_nothing_is_unreadable():
     run(main)
 
 
-def test_memory_at_recovery_does_not_grow_with_the_log():
+def test_recovery_memory_is_independent_of_log_size():
     def peak(count):
         async def main(loop):
             machine = Machine(loop)
@@ -323,7 +323,7 @@ def test_memory_at_recovery_does_not_grow_with_the_log():
     assert large < small + 600_000
 
 
-def test_places_of_moved_entries_are_exact():
+def test_locations_of_moved_entries_are_exact():
     index = LogIndex()
     for n in range(1, 7):
         assert index.put(A, EntryLocation(n, 1, 1 if n < 4 else 2, 100 * n, 50))

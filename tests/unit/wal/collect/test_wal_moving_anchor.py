@@ -18,7 +18,7 @@ async def beside_a_busy_group(machine, count, busy=100):
     return wal
 
 
-def test_entries_that_are_needed_again_while_others_are_moved_keep_their_segment():
+def test_entries_anchored_during_move_keep_their_segment():
     """A new leader is elected, and does not know any more what its members have."""
 
     async def main(loop):
@@ -46,7 +46,7 @@ def test_entries_that_are_needed_again_while_others_are_moved_keep_their_segment
     run(main)
 
 
-def test_a_collection_ends_with_the_segments_that_there_were_when_it_began(monkeypatch):
+def test_collection_examines_only_segments_present_at_start(monkeypatch):
     """Moved entries fill segments of their own: to collect those it would move the same again and again."""
     monkeypatch.setattr(collect, "MOVE_SHARE", 1)
 
@@ -62,7 +62,7 @@ def test_a_collection_ends_with_the_segments_that_there_were_when_it_began(monke
     run(main)
 
 
-def test_what_comes_after_a_replica_is_forgotten_is_kept_though_nothing_of_that_one_was():
+def test_records_after_forgotten_empty_replica_are_kept():
     """A replica that was given up is deleted, and copied anew: its entries come before its first anchor."""
 
     async def main(loop):

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parents[3] / "golden" / "wal"
 
 
 @given(st.integers(0, 2**63), st.one_of(st.none(), st.text(max_size=40)))
-def test_what_is_encoded_is_decoded(term, uuid):
+def test_cmeta_round_trips(term, uuid):
     state = HardState(term, uuid)
     assert decode(A, encode(A, state, CONFIG), "p") == (state, CONFIG)
 
@@ -47,7 +47,7 @@ def test_save_load_delete_and_list():
     run(main)
 
 
-def test_a_crash_at_any_step_of_a_save_leaves_the_old_or_the_new_vote():
+def test_crash_during_save_leaves_old_or_new_vote():
     seen = set()
 
     async def main(loop):
@@ -72,7 +72,7 @@ def test_a_crash_at_any_step_of_a_save_leaves_the_old_or_the_new_vote():
     assert seen == {1, 2}
 
 
-def test_every_flipped_byte_and_every_cut_is_seen():
+def test_every_flipped_byte_and_truncation_is_detected():
     data = encode(A, vote(2, UUID), CONFIG)
     for at in range(len(data)):
         with pytest.raises(BadChecksum) as caught:
@@ -86,7 +86,7 @@ small = st.integers(0, 1 << 16)
 
 
 @given(st.lists(st.tuples(st.sampled_from(DISK), *[small] * 4), min_size=1, max_size=3))
-def test_whatever_a_disk_does_a_file_says_what_was_saved_or_is_refused(damage):
+def test_disk_faults_leave_saved_content_or_refused_file(damage):
     whole = encode(A, vote(2, UUID), CONFIG)
     data = mutated(
         {"0000000001.wal": whole}, [m for m in damage if m[0] not in ("splice", "field")]
@@ -98,7 +98,7 @@ def test_whatever_a_disk_does_a_file_says_what_was_saved_or_is_refused(damage):
 
 @given(st.integers(0, 2000), st.integers(0, 255))
 @example(30, 255)
-def test_bytes_that_no_disk_makes_are_refused_by_an_error_of_the_tree(at, byte):
+def test_arbitrary_bytes_are_refused_with_nyala_error(at, byte):
     """The checksum holds, the content does not: of a broken build, or of somebody's editor."""
     data = bytearray(encode(A, vote(2, UUID), CONFIG))
     data[20 + at % (len(data) - 20)] = byte
@@ -109,12 +109,12 @@ def test_bytes_that_no_disk_makes_are_refused_by_an_error_of_the_tree(at, byte):
         assert all(m.uuid for m in config.members)
 
 
-def test_another_groups_file_is_refused():
+def test_file_of_another_group_is_refused():
     with pytest.raises(Corrupt, match=f"belongs to group {A}"):
         decode(B, encode(A, vote(1), CONFIG), "p")
 
 
-def test_a_later_format_is_refused_by_name(monkeypatch):
+def test_newer_cmeta_format_is_refused_by_name(monkeypatch):
     monkeypatch.setattr("nyala.wal.cmeta.VERSION", 2)
     data = encode(A, vote(1), CONFIG)
     monkeypatch.undo()
@@ -122,7 +122,7 @@ def test_a_later_format_is_refused_by_name(monkeypatch):
         decode(A, data, "p")
 
 
-def test_the_golden_file_is_read_as_ever():
+def test_golden_cmeta_file_is_readable():
     data = (GOLDEN / "v1-cmeta").read_bytes()
     assert decode(A, data, "golden") == (HardState(3, UUID), CONFIG)
     assert data == encode(A, HardState(3, UUID), CONFIG)

@@ -74,7 +74,7 @@ def segment(drafts: list[RecordDraft], sequence: int = 7, close_time_us: int | N
 
 
 @given(some_entries, u32, u32, u32)
-def test_an_entry_comes_back_as_it_was(one, sequence, before, synced):
+def test_entry_round_trips(one, sequence, before, synced):
     at = LogPosition(sequence, before % 100)
     header = pack_record_header_of(one, at, LogPosition(synced, synced))
     record = unpack_record(bytes(at.offset) + header + one.payload, at.offset, sequence)
@@ -91,7 +91,7 @@ def pack_record_header_of(one: Entry, at: LogPosition, synced: LogPosition) -> b
 
 
 @given(u64, st.one_of(st.none(), st.just(UUID), st.text(min_size=1, max_size=20)))
-def test_a_hard_state_comes_back_as_it_was(term, uuid):
+def test_hard_state_round_trips(term, uuid):
     state = HardState(term, uuid)
     found = scan(segment([draft_hard_state(group_bytes(B), state)]), "p", 7)
     assert [to_hard_state(r) for r in found.records] == [state]
@@ -99,7 +99,7 @@ def test_a_hard_state_comes_back_as_it_was(term, uuid):
 
 
 @given(st.lists(some_entries, max_size=20))
-def test_a_segment_comes_back_record_by_record_and_row_by_row(many):
+def test_segment_round_trips_record_by_record(many):
     drafts = [draft_entry(group_bytes(A), e) for e in many]
     found = scan(segment(drafts), "p", 7)
     assert [to_entry(r) for r in found.records] == many
@@ -110,7 +110,7 @@ def test_a_segment_comes_back_record_by_record_and_row_by_row(many):
     ]
 
 
-def test_large_payloads_are_buffers_of_their_own_and_small_ones_are_joined():
+def test_large_payloads_have_separate_buffers_and_small_ones_are_joined():
     big = bytes(JOIN_BYTES)
     one = [
         draft_entry(group_bytes(A), entry(i, p)) for i, p in enumerate((b"a", b"b", big, b"c"), 1)
@@ -122,7 +122,7 @@ def test_large_payloads_are_buffers_of_their_own_and_small_ones_are_joined():
 
 
 @pytest.mark.row("S4.20")
-def test_header_and_footer_tell_whose_segment_it_is_what_is_in_it_and_when_it_closed():
+def test_header_and_footer_hold_owner_content_and_close_time():
     entries = [entry(3), entry(4), entry(3, term=2)]  # the lowest index is neither first nor last
     data = segment([draft_entry(group_bytes(A), e) for e in entries], 9, close_time_us=1234)
     assert unpack_segment_header(data, "p") == (UUID, 9)
@@ -141,7 +141,7 @@ def test_header_and_footer_tell_whose_segment_it_is_what_is_in_it_and_when_it_cl
         assert row.length == record.length
 
 
-def test_a_flipped_bit_in_any_byte_of_a_record_is_seen():
+def test_flipped_bit_in_any_byte_of_record_is_detected():
     whole = segment([draft_entry(group_bytes(A), entry(1, b"payload"))], close_time_us=None)
     for at in range(SEGMENT_HEADER_BYTES, len(whole)):
         for bit in range(8):
@@ -152,7 +152,7 @@ def test_a_flipped_bit_in_any_byte_of_a_record_is_seen():
             assert [g.start for g in found.gaps] == [SEGMENT_HEADER_BYTES]
 
 
-def test_a_damaged_segment_header_is_no_header():
+def test_damaged_segment_header_is_refused():
     data = pack_segment_header(UUID, 3)
     for at in range(len(data)):
         damaged = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
@@ -163,14 +163,14 @@ def test_a_damaged_segment_header_is_no_header():
             unpack_segment_header(data[:at], "p")
 
 
-def test_a_segment_of_a_later_format_is_refused_by_name():
+def test_newer_segment_format_is_refused_by_name():
     head = bytearray(pack_segment_header(UUID, 3)[:-4])
     head[8] = 3
     with pytest.raises(BadVersion, match="some/path has log format 3, this build reads up to 2"):
         unpack_segment_header(bytes(head) + crc32c(bytes(head)).to_bytes(4, "little"), "some/path")
 
 
-def test_a_segments_bytes_inside_a_payload_never_pass_for_records_or_a_footer():
+def test_segment_bytes_inside_payload_are_not_parsed_as_records():
     """Users may store anything, also logs: the record around them is torn, they stay payload."""
     inner = segment([draft_entry(group_bytes(B), entry(1))], sequence=3)
     whole = segment([draft_entry(group_bytes(A), entry(1, inner))], close_time_us=None)
@@ -183,7 +183,7 @@ def test_a_segments_bytes_inside_a_payload_never_pass_for_records_or_a_footer():
     ]
 
 
-def test_bytes_behind_a_footer_do_not_count():
+def test_bytes_after_footer_are_ignored():
     """A crash may undo the cut of a torn tail, but not the footer that was written over it."""
     data = segment([draft_entry(group_bytes(A), entry(1))])
     rest = segment([draft_entry(group_bytes(A), entry(i)) for i in range(1, 9)], close_time_us=None)
@@ -202,7 +202,7 @@ def test_bytes_behind_a_footer_do_not_count():
         draft(RecordKind.FOOTER, NO_GROUP, bytes(8) + b"\x02" + bytes(7 + ROW_BYTES)),
     ],
 )
-def test_a_record_that_makes_no_sense_is_damage_though_its_checksums_hold(bad):
+def test_invalid_record_with_valid_checksum_is_damage(bad):
     found = scan(segment([bad], close_time_us=None), "p", 7)
     assert not found.records
     assert found.rows is None
@@ -210,19 +210,19 @@ def test_a_record_that_makes_no_sense_is_damage_though_its_checksums_hold(bad):
 
 
 @pytest.mark.parametrize("bad", ["", "1", "zz" * 16, "AB" * 16, "ab" * 15, "ab cd" * 8, "ab" * 17])
-def test_an_id_that_is_no_id_is_refused(bad):
+def test_invalid_id_is_refused(bad):
     with pytest.raises(InvalidArgument, match="32 lower-case hex digits"):
         group_bytes(bad)
 
 
-def test_a_file_that_is_named_like_no_segment_is_none():
+def test_file_with_invalid_segment_name_is_ignored():
     assert sequence_of("0000000007.wal") == 7
     for name in ("7.wal", "0000000000.wal", "9999999999.wal", "000000000\N{SUPERSCRIPT TWO}.wal",
                  "0000000007.wal.new", "0000000007.wal\n", "notes.txt"):  # fmt: skip
         assert sequence_of(name) is None
 
 
-def test_an_entry_that_no_record_can_hold_is_refused():
+def test_oversized_entry_is_refused():
     class Huge(bytes):
         def __len__(self) -> int:
             return MAX_PAYLOAD_BYTES + 1
@@ -254,7 +254,7 @@ def golden_moved() -> list[RecordDraft]:
 
 
 @pytest.mark.parametrize("name", ["v1-sealed", "v1-open", "v2-sealed"])
-def test_golden_segments_are_read_and_written_as_ever(name):
+def test_golden_segments_are_read_and_written_identically(name):
     """Written by the first build of each format; never regenerated: a new one gets files of its own."""
     data = (GOLDEN / f"{name}.wal").read_bytes()
     drafts = [*golden_drafts(), *(golden_moved() if "v2" in name else [])]

@@ -47,7 +47,7 @@ def test_a_blank_or_headerless_last_segment_is_ignored_and_removed(size):
     run(main)
 
 
-def test_a_missing_segment_in_the_middle_is_damage_for_everybody():
+def test_missing_middle_segment_is_damage_for_every_group():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=600)
@@ -72,7 +72,7 @@ def test_a_missing_segment_in_the_middle_is_damage_for_everybody():
     run(main)
 
 
-def test_a_segment_cut_off_before_its_footer_is_damage_when_another_follows():
+def test_segment_truncated_before_footer_is_damage_when_followed_by_another():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=600)
@@ -93,7 +93,7 @@ def test_a_segment_cut_off_before_its_footer_is_damage_when_another_follows():
     run(main)
 
 
-def test_an_entry_that_leaves_a_gap_makes_its_group_corrupt():
+def test_entry_after_gap_makes_its_group_corrupt():
     """Whatever the cause: no replica goes on with a hole in its log."""
 
     async def main(loop):
@@ -115,7 +115,7 @@ def test_an_entry_that_leaves_a_gap_makes_its_group_corrupt():
     run(main)
 
 
-def test_another_servers_log_is_refused_and_left_alone():
+def test_log_of_another_server_is_refused_unchanged():
     async def main(loop):
         machine = await crashed(loop, [(A, [entry(1)])])
         before = content(machine)
@@ -127,7 +127,7 @@ def test_another_servers_log_is_refused_and_left_alone():
     run(main)
 
 
-def test_a_log_of_a_later_format_is_refused_and_left_alone():
+def test_newer_log_format_is_refused_unchanged():
     async def main(loop):
         machine = await crashed(loop, [(A, [entry(1)])])
         head = bytearray(content(machine)[: SEGMENT_HEADER_BYTES - 4])

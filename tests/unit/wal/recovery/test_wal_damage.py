@@ -104,7 +104,7 @@ def test_a_flipped_byte_anywhere_in_a_closed_segment_is_reported_with_file_and_o
 
 
 @pytest.mark.row("S4.21")
-def test_a_damaged_payload_in_the_open_segment_makes_only_its_group_corrupt():
+def test_damaged_payload_in_open_segment_corrupts_only_its_group():
     async def main(loop):
         machine = await crashed(
             loop, [(A, [entry(1)])], [(B, [entry(1, b"to be damaged")])], [(B, [entry(2)])],
@@ -129,7 +129,7 @@ def test_a_damaged_payload_in_the_open_segment_makes_only_its_group_corrupt():
     run(main)
 
 
-def test_a_damaged_header_in_the_open_segment_may_be_anybodys():
+def test_damaged_header_in_open_segment_may_belong_to_any_group():
     """Without an index array nobody can tell whose record it was; the verdict is kept."""
 
     async def main(loop):
@@ -156,7 +156,7 @@ def test_a_damaged_header_in_the_open_segment_may_be_anybodys():
     run(main)
 
 
-def test_damage_is_known_as_damage_once_a_later_record_or_the_idle_marker_proves_it():
+def test_damage_is_recognised_once_later_record_or_marker_proves_it():
     async def main(loop):
         for marker in (False, True):
             machine = await crashed(loop, [(A, [entry(1)])], [(B, [entry(1)])], marker=marker)
@@ -171,7 +171,7 @@ def test_damage_is_known_as_damage_once_a_later_record_or_the_idle_marker_proves
     run(main)
 
 
-def test_the_first_damage_and_the_torn_tail_behind_it_are_told_apart():
+def test_first_damage_and_torn_tail_are_distinguished():
     async def main(loop):
         machine = await crashed(
             loop, [(A, [entry(1, b"old")])], [(B, [entry(1)])], [(C, [entry(1, b"torn")])]
@@ -191,7 +191,7 @@ def test_the_first_damage_and_the_torn_tail_behind_it_are_told_apart():
     run(main)
 
 
-def test_valid_records_behind_a_torn_one_are_not_taken():
+def test_valid_records_after_torn_record_are_ignored():
     """A power cut may keep the end of an unsynced round and lose its middle."""
 
     async def main(loop):
@@ -215,7 +215,7 @@ def test_valid_records_behind_a_torn_one_are_not_taken():
 
 
 @pytest.mark.parametrize("at", [20, 300])
-def test_a_read_that_errs_costs_neither_the_tail_nor_a_verdict(at):
+def test_read_error_changes_neither_tail_nor_verdict(at):
     async def main(loop):
         machine = await crashed(loop, [(A, entries(1, 3))])
         files = machine.files()

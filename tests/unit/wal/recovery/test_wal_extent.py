@@ -62,7 +62,7 @@ async def some_segments(loop, *, closed: bool):
 
 @pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("gone", ["all", "first", "last but one on"])
-def test_a_log_without_its_first_or_last_segments_is_missed_until_that_is_accepted(gone, closed):
+def test_missing_first_or_last_segments_are_reported_until_accepted(gone, closed):
     async def main(loop):
         machine = await some_segments(loop, closed=closed)
         there = names(machine)
@@ -87,7 +87,7 @@ def test_a_log_without_its_first_or_last_segments_is_missed_until_that_is_accept
 
 
 @pytest.mark.parametrize("kept", [0, 48, 700])
-def test_a_last_segment_that_is_shorter_than_when_it_was_closed_is_damaged(kept):
+def test_last_segment_shorter_than_at_close_is_damaged(kept):
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -104,7 +104,7 @@ def test_a_last_segment_that_is_shorter_than_when_it_was_closed_is_damaged(kept)
     run(main)
 
 
-def test_what_was_collected_is_not_missed():
+def test_collected_segments_are_not_reported_missing():
     async def main(loop):
         machine = await some_segments(loop, closed=True)
         wal, _ = await machine.open(segment_bytes=900)
@@ -122,7 +122,7 @@ def test_what_was_collected_is_not_missed():
 
 
 @pytest.mark.parametrize("how", ["none", "damaged"])
-def test_without_its_note_a_log_is_taken_as_it_is_found_and_noted(how):
+def test_log_without_extent_record_is_accepted_and_recorded(how):
     """A directory of an older build has none; one that cannot be read says nothing."""
 
     async def main(loop):
@@ -143,7 +143,7 @@ def test_without_its_note_a_log_is_taken_as_it_is_found_and_noted(how):
     run(main)
 
 
-def test_each_crash_of_a_new_directory_and_of_empty_starts_leaves_a_log_that_opens():
+def test_crash_during_first_starts_leaves_log_that_opens():
     """Segments in which nothing is are removed by the next start: they are never missed."""
 
     async def main(loop):
@@ -197,7 +197,7 @@ def test_the_footer_proves_the_last_record_of_a_closed_log():
     run(main)
 
 
-def test_a_full_disk_does_not_keep_the_note_from_letting_segments_go():
+def test_extent_record_is_updated_on_full_disk_so_that_segments_are_removed():
     """There is no room for a new note: none is better than one that misses what was collected."""
 
     async def main(loop):
@@ -218,7 +218,7 @@ def test_a_full_disk_does_not_keep_the_note_from_letting_segments_go():
     run(main)
 
 
-def test_a_note_that_was_changed_in_any_bit_says_nothing():
+def test_extent_record_with_any_flipped_bit_is_ignored():
     raw = encode(Extent(3, LogPosition(7, 1234)))
     assert decode(raw) == Extent(3, LogPosition(7, 1234))
     rng = random.Random(1)

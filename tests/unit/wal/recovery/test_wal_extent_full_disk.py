@@ -41,7 +41,7 @@ async def some_segments(loop):
 
 
 @pytest.mark.parametrize("how", [full, full_for_the_note])
-def test_a_loss_that_a_start_on_a_full_disk_finds_is_found_by_the_next_start_too(how):
+def test_loss_detected_by_start_on_full_disk_is_detected_again(how):
     async def main(loop):
         machine = await some_segments(loop)
         machine.files().remove("/d/wal/0000000001.wal")
@@ -57,7 +57,7 @@ def test_a_loss_that_a_start_on_a_full_disk_finds_is_found_by_the_next_start_too
     run(main)
 
 
-def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
+def test_loss_not_yet_accepted_stays_recorded_on_full_disk():
     async def main(loop):
         machine = await some_segments(loop)
         machine.files().remove("/d/wal/0000000001.wal")
@@ -77,7 +77,7 @@ def test_a_loss_that_is_not_accepted_yet_stays_noted_when_the_disk_is_full():
     run(main)
 
 
-def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
+def test_new_extent_record_omits_segment_being_removed():
     """The disk was full as the segment's turn came; a roll, with room again, is noted before it is gone."""
 
     async def main(loop):
@@ -95,7 +95,7 @@ def test_a_note_made_anew_does_not_miss_a_segment_that_is_being_removed():
     run(main)
 
 
-def test_a_log_that_is_closed_while_its_oldest_segment_goes_misses_nothing_at_the_next_start(
+def test_log_closed_during_segment_removal_opens_without_reported_loss(
     tmp_path,
 ):
     directory = str(tmp_path)

@@ -180,14 +180,14 @@ def check(end, damaged, results):
 @given(damage=mutations(DISK))
 @example(damage=[("flip", 0, 0, 0, 0)])
 @example(damage=[("cut", 2, 0, 0, 0)])
-def test_whatever_a_disk_does_the_log_is_right_up_to_what_was_proven_or_says_so(end, damage):
+def test_disk_faults_leave_log_correct_up_to_proven_point_or_report_damage(end, damage):
     damaged = mutated(base(end), damage)
     check(end, damaged, run(lambda loop: opened(loop, damaged)))
 
 
 @pytest.mark.parametrize("end", ENDS)
 @given(damage=mutations(FORGERIES))
-def test_bytes_that_no_disk_makes_are_an_error_of_the_tree_and_not_a_crash(end, damage):
+def test_arbitrary_log_bytes_raise_nyala_error(end, damage):
     with contextlib.suppress(NyalaError):
         run(lambda loop: opened(loop, forged(base(end), damage)))
 

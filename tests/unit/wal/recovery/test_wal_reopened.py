@@ -27,7 +27,7 @@ def config(index: int, term: int) -> Entry:
     return Entry(one.id, one.stamp, EntryKind.CONFIG, b"members")
 
 
-def test_a_configuration_that_another_entry_replaced_is_none_of_the_log_any_more():
+def test_replaced_configuration_entry_is_no_longer_in_log():
     """Its index lies below the files' cut at the next start: taken up, it would be active again."""
 
     async def main(loop):
@@ -42,7 +42,7 @@ def test_a_configuration_that_another_entry_replaced_is_none_of_the_log_any_more
     run(main)
 
 
-def test_the_note_that_was_read_is_durable_and_never_falls_back():
+def test_extent_record_read_at_start_is_durable_and_never_decreases():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())
@@ -58,7 +58,7 @@ def test_the_note_that_was_read_is_durable_and_never_falls_back():
     run(main)
 
 
-def test_the_number_of_a_segment_that_is_gone_is_not_used_again():
+def test_number_of_removed_segment_is_not_reused():
     """Records tell positions: one that names a new segment would prove what the old one had."""
 
     async def main(loop):
@@ -73,7 +73,7 @@ def test_the_number_of_a_segment_that_is_gone_is_not_used_again():
     run(main)
 
 
-def test_a_segment_that_reads_differently_each_time_is_neither_torn_nor_damaged():
+def test_segment_with_inconsistent_reads_is_neither_torn_nor_damaged():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -96,7 +96,7 @@ def test_a_segment_that_reads_differently_each_time_is_neither_torn_nor_damaged(
     run(main)
 
 
-def test_what_was_taken_from_the_queue_frees_nothing_any_more():
+def test_records_taken_from_queue_free_no_space_later():
     queue = SlotQueue(1000)
 
     async def main(loop):
@@ -127,7 +127,7 @@ async def until_refused(wal, loop, disk):
 
 
 @pytest.mark.parametrize(("size", "moved"), [(400, 1), (450, 0)])
-def test_on_a_full_disk_only_a_part_of_the_reserve_is_for_what_is_written_again(size, moved):
+def test_rewrites_on_full_disk_use_only_part_of_reserve(size, moved):
     """A quarter of 2000 bytes, less the header of a record."""
 
     async def main(loop):
