@@ -82,7 +82,7 @@ def faults(minutes: float, seed: int) -> list[str]:
 
 def pins(minutes: float, seed: int) -> list[str]:
     """One simulated hour with a server dead for good, 50 groups and steady writes; no seed, no choice."""
-    return [PY, "-m", "tests.unit.replica.pins_soak", "--seconds", "3600"]
+    return [PY, "-m", "tests.unit.replica.anchors_soak", "--seconds", "3600"]
 
 
 NAMES: dict[str, Callable[[float, int], list[str]]] = {

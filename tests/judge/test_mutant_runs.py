@@ -184,9 +184,7 @@ def test_tree_copy_is_restored(root, tmp_path):
     assert (copy / "src/nyala/sums.py").read_text() == (root / "src/nyala/sums.py").read_text()
 
 
-def test_killing_tests_must_pass_in_unchanged_tree(
-    trial, tree, tmp_path, capsys, monkeypatch
-):
+def test_killing_tests_must_pass_in_unchanged_tree(trial, tree, tmp_path, capsys, monkeypatch):
     (tree.root / "loaded").touch()
     edits = [mutant("a - b"), mutant("a * b", "tests/test_sums.py -k late"), mutant("b + a")]
     asked = argparse.Namespace(only="", minutes=1)

@@ -219,9 +219,7 @@ def check(quick, table, frame, **options):
     ],
     ids=str,
 )  # fmt: skip
-def test_invalid_frame_is_refused_before_any_task_runs(
-    quick, table, frame, options, words
-):
+def test_invalid_frame_is_refused_before_any_task_runs(quick, table, frame, options, words):
     with pytest.raises((InvalidArgument, SchemaMismatch), match=words):
         check(quick, table, frame, **options)
 

@@ -1,7 +1,7 @@
-"""Replicas copied between real servers: while they are written to, with the source killed, and by hand.
+"""Tablet copies between server processes: under writes, with a killed source, and by command.
 
-Chains of rows (linked_list.py) grow all the time, and are verified after each story, also in tablets that
-were copied; at the end all replicas are compared by their checksums.
+Chains of rows (linked_list.py) grow all the time, and are verified after each scenario, also in copied
+tablets; at the end the checksums of all replicas are compared.
 """
 
 import json
@@ -36,10 +36,10 @@ from tests.cluster.support.workload import create, rows
 from tests.waiting import wait_until
 
 ROWS = 100_000
-"""Of a tablet that is copied alone: some six seconds."""
+"""Rows of the single tablet that is copied; the copy takes about six seconds."""
 CHAIN_ROWS = 200_000
 TABLETS = 5
-"""Of four servers, one lacks two of five."""
+"""Number of tablets; with four servers, one server has three of five."""
 RATE_BYTES = 1_500_000
 OVER = ("WAITING", "DONE", "FAILED", "CANCELLED")
 
@@ -170,9 +170,7 @@ def test_copy_under_writes_is_complete(four, servers, chains):
 
 
 @pytest.mark.row("S1.37")
-def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(
-    four, servers, chains
-):
+def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(four, servers, chains):
     client, _table, tablet, leader = filled(four, "killed")
     with client:
         target = without(four, "killed", tablet)
@@ -199,9 +197,7 @@ def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(
     chains.verify()
 
 
-def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(
-    four, servers, chains
-):
+def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(four, servers, chains):
     leaders = leading.leaders(four, "chains")
     lacking = {tablet: without(four, "chains", tablet) for tablet in leaders}
     target, _ = Counter(lacking.values()).most_common(1)[0]

@@ -1,4 +1,4 @@
-"""One master becomes three by one command, which is killed after each of its orders and begun again."""
+"""Migration from one master to three by one command that is killed after each order and repeated."""
 
 import pytest
 

@@ -147,9 +147,7 @@ def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("make", [core(), host], ids=["core", "host"])
-def test_too_small_majority_is_detected_by_random_runs(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-):
+def test_too_small_majority_is_detected_by_random_runs(make: Make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
     assert "which is durable on" in hunt(make, range(5))
 

@@ -8,7 +8,7 @@ import pytest
 from nyala.env import tasks
 from nyala.env.tasks import BRIEF_CALLS, Lane, LoopTasks
 
-SHORT = threading.get_ident  # a call that tells where it ran
+SHORT = threading.get_ident  # returns the thread that ran it
 
 
 async def proven(made: LoopTasks) -> None:

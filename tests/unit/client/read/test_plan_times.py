@@ -1,4 +1,4 @@
-"""At which time a plan that was refused for newer ranges is made anew: its own, or a later one."""
+"""Snapshot time of a read plan that is repeated because ranges were added: the same, or a later one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -55,7 +55,7 @@ def times(work: Callable[[ReadPlan], Awaitable[object]], refusals: int, **spec: 
     """Return the times of each run of a plan."""
     servers = Servers(refusals)
 
-    async def story() -> None:
+    async def scenario() -> None:
         env = system_env(None)  # type: ignore[arg-type]
         plan = ReadPlan(env, servers, servers, opened(), ReadSpec(**spec), 60_000)  # type: ignore[arg-type]
         try:
@@ -66,7 +66,7 @@ def times(work: Callable[[ReadPlan], Awaitable[object]], refusals: int, **spec: 
         assert plan.at == servers.ran_at[-1]
         assert plan.is_fixed
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     return servers.ran_at
 
 

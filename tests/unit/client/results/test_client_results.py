@@ -25,7 +25,7 @@ def batch(rows):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_ordered_merge_returns_one_sorted_stream(seed):
-    """Against the naive twin: put all together and sort. Empty batches and streams are among them."""
+    """The reference concatenates all streams and sorts; there are empty batches and streams."""
     rng = random.Random(seed)
     everything, streams = [], []
     for _ in range(rng.randrange(1, 6)):

@@ -93,9 +93,7 @@ async def test_write_above_server_limit_is_split_and_complete(core, table, write
 
 
 @story
-async def test_row_above_server_limit_is_refused_before_writing(
-    core, table, write, count
-):
+async def test_row_above_server_limit_is_refused_before_writing(core, table, write, count):
     """A thousand rows were written, and then the one that was too large said TooLarge."""
     with pytest.raises(
         TooLarge, match=r"row 1000 has \d+ bytes.*write_max_bytes \(8192\)"

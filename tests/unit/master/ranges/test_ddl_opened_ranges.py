@@ -1,4 +1,4 @@
-"""Tablets of added ranges are made after all others follow, and their stamps lie above that."""
+"""Order of adding a range: its tablets are created after all others have the new version; timestamps."""
 
 from nyala.client.alter import AlterSteps
 from nyala.common.ids import ServerUuid, TabletId

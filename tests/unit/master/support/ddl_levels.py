@@ -6,7 +6,7 @@ from tests.unit.master.support.master_helpers import report, server_info
 
 
 def heard(**versions):
-    """Servers a, b, c that have told of some tablets: name={tablet: schema version}."""
+    """Return servers a, b, c with reports of some tablets: name={tablet: schema version}."""
     servers = TServers(10**9)
     for name in "abc":
         beat = pb.HeartbeatRequest(server=server_info(name), full=True, report_sequence=1)

@@ -1,4 +1,4 @@
-"""A process keeps to its memory budget: followers take no more than fits, idle groups' caches go first."""
+"""Memory budget of a process: followers accept no more than fits; caches of idle groups are evicted first."""
 
 import random
 
@@ -58,7 +58,7 @@ async def test_a_follower_whose_flushes_stall_stays_within_the_budget_and_catche
     most = watch(fleet, {slow: BUDGET + SLACK})
     for n in range(1, 301):
         await fleet.write(PADDED, sequence=n, first=n)
-    assert most[slow] > BUDGET, "it was put to the test"
+    assert most[slow] > BUDGET, "the follower exceeded its budget"
     term = fleet.replica(leader).status().term
     heard: list[PeerBatch] = []
     overhear(fleet.processes[leader], heard)
@@ -233,7 +233,7 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
         fleet.network.heal()
         for process in fleet.processes:
             process.delays.compute_us, process.delays.apply_us = 500, 50
-        await fleet.pass_ms(60_000)  # what began slowly ends slowly
+        await fleet.pass_ms(60_000)  # pending work keeps its slow delays
         for group in expected:
             await fleet.settled(group)
             for number in range(3):

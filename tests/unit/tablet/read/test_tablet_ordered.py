@@ -1,4 +1,4 @@
-"""Scans in key order: windows of keys, whatever the rowsets; what is held at a time; how limits end them."""
+"""Ordered scans: merge of key windows of any rowsets, bounded memory, and limits."""
 
 import random
 

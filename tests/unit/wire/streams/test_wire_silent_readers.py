@@ -1,4 +1,4 @@
-"""A reader that takes nothing more loses its stream, and what its scan holds is let go; others go on."""
+"""Streams to clients that stop reading are closed and their scans released; others continue."""
 
 import asyncio
 from typing import Any

@@ -1,6 +1,6 @@
 """One server of three is dead for good, 50 groups, steady writes to five: log and memory stay flat.
 
-`python -m tests.unit.replica.pins_soak --seconds 3600` runs the full size; `./run soak pins` does.
+`python -m tests.unit.replica.anchors_soak --seconds 3600` runs the full size; `./run soak pins` does.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""A tablet that lost its majority goes on by a person's order, through real servers in virtual time.
+"""Unsafe recovery of a tablet without a majority, with the server code on virtual time.
 
-The judge of the simulator looks on: nothing that was committed goes, where the survivor had it all.
+The checkers of the simulator run as well: no committed entry is lost if the survivor had all of them.
 """
 
 import pytest

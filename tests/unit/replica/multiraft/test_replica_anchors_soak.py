@@ -1,7 +1,7 @@
 """Two minutes of what `./run soak pins` does for an hour: one server is dead for good."""
 
 from tests.sim.world.loop import run
-from tests.unit.replica.pins_soak import check, story
+from tests.unit.replica.anchors_soak import check, story
 
 
 def test_permanently_dead_server_anchors_neither_log_nor_memory():
