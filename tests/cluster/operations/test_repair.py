@@ -113,7 +113,7 @@ def nyala(cluster, *words):
 
 
 @pytest.mark.row("A20", "S3.5")
-def test_server_in_maintenance_keeps_replicas_and_standby_plan_applies_afterwards(four):
+def test_server_in_maintenance_keeps_replicas_and_its_standby_plan_is_followed_when_lost(four):
     with four.connect() as client:
         create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
     victim = sorted(leading.leaders(four, "maintained").values())[0]

@@ -88,7 +88,7 @@ def test_paused_process_runs_missed_callbacks_in_order():
     assert run(main) == [1, 2, 3]
 
 
-def test_disk_and_apply_lanes_keep_call_order_whatever_the_delays():
+def test_disk_and_apply_lanes_keep_call_order_under_any_delays():
     async def main(loop: SimLoop) -> tuple[list[int], int]:
         tasks = SimTasks(loop, random.Random(1), LaneDelays(slow_rate=0.3))
         seen: list[int] = []

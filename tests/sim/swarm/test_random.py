@@ -63,7 +63,7 @@ def test_every_kind_of_fault_together_violates_no_guarantee():
     assert acknowledged > 100
 
 
-def test_one_seed_gives_one_trace_whatever_the_hash_seed_of_the_process():
+def test_same_seed_gives_same_trace_with_any_hash_seed():
     code = (
         "from tests.sim.runs.cluster_run import run_cluster\n"
         "from tests.sim.swarm.test_random import EVERYTHING\n"

@@ -84,7 +84,7 @@ def test_a_golden_segment_is_printed_record_by_record():
     assert (status, text) == (0, SEALED.format(path=GOLDEN / "v1-sealed.wal"))
 
 
-def test_json_carries_what_the_text_shows():
+def test_json_output_equals_text_output():
     status, text = dump(GOLDEN / "v1-open.wal", "--format", "json", "--payloads")
     found = json.loads(text)
     (segment,) = found["segments"]

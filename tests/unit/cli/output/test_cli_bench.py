@@ -44,7 +44,7 @@ def test_unknown_benchmark_lists_names_and_runs_nothing(words):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_what_a_benchmark_started(number):
+def test_signal_stops_processes_started_by_benchmark(number):
     running = subprocess.Popen(
         [sys.executable, "-c", BENCHMARK], stdout=subprocess.PIPE, text=True, bufsize=1
     )

@@ -56,7 +56,7 @@ def test_log_view_terms_and_searches_equal_reference_list(steps, base_index):
                 assert log.at_or_below(index, term) == (found[-1] if found else base)
 
 
-def test_memory_is_bounded_by_what_is_applied_and_the_limit():
+def test_cached_entries_are_bounded_by_applied_index_and_limit():
     log = LogView(NO_OP, 0, [], cache_bytes=1000)
     for index in range(1, 101):
         log.append(entry(1, index, payload=b"x" * 36))

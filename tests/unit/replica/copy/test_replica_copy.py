@@ -219,7 +219,7 @@ async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
 
 
 @story(servers=3, members=3)
-async def test_a_copy_that_lacks_what_a_tombstone_acknowledged_is_refused(fleet):
+async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     gone, behind = [n for n in range(3) if n != leader]

@@ -38,7 +38,7 @@ async def test_reopened_replica_loads_its_log_before_sending(fleet):
 
 
 @pytest.mark.parametrize("step", range(1, 40, 2))
-def test_a_crash_at_any_file_operation_keeps_what_was_acknowledged(step):
+def test_crash_at_any_file_operation_keeps_acknowledged_writes(step):
     @story(servers=1, options=Options(wal_segment_mb=1, flush_bytes=12), start=False)
     async def tell(fleet):
         await fleet.boot(0)

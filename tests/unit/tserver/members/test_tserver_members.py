@@ -132,7 +132,7 @@ def test_change_without_reachable_majority_is_refused_before_logging():
 
 
 @pytest.mark.parametrize("after_ms", [0, 40, 150, 700])
-def test_voter_removal_is_refused_while_peer_that_just_died_is_counted(after_ms):
+def test_removal_of_live_voter_is_refused_when_remaining_voters_lack_a_majority(after_ms):
     async def work(group):
         live, dead = group.having()[1:]
         at = group.status().config

@@ -74,7 +74,7 @@ def test_interval_policy_bounds_loss_of_power_failure_during_writes():
 
 @pytest.mark.row("S4.4")
 @pytest.mark.parametrize("options", [NEVER, INTERVAL])
-def test_terms_and_votes_are_synced_whatever_the_policy(options):
+def test_terms_and_votes_are_synced_under_every_policy(options):
     """A server that votes twice in a term harms what others acknowledged, not only its own."""
 
     async def main(loop):

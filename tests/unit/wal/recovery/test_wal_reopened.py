@@ -96,7 +96,7 @@ def test_segment_with_inconsistent_reads_is_neither_torn_nor_damaged():
     run(main)
 
 
-def test_records_taken_from_queue_free_no_space_later():
+def test_slots_taken_from_queue_no_longer_count_as_freeing_space():
     queue = SlotQueue(1000)
 
     async def main(loop):
