@@ -141,10 +141,12 @@ class Flusher:
     def applied(self, entries: Sequence[Entry]) -> None:
         """Count applied entries, and flush in the background if that is due."""
         self._log_bytes += sum(len(e.payload) + ENTRY_OVERHEAD_BYTES for e in entries)
-        options = self._context.options
-        rows = self.count()
-        if self._log_bytes >= options.flush_log_bytes or rows >= options.flush_bytes:
+        if self._is_due():
             self.flush_soon()
+
+    def _is_due(self) -> bool:
+        options, rows = self._context.options, self.count()
+        return self._log_bytes >= options.flush_log_bytes or rows >= options.flush_bytes
 
     def count(self) -> int:
         """Account for the unflushed rows in the memory tracker; return their bytes."""
@@ -159,8 +161,9 @@ class Flusher:
             self._context.env.tasks.spawn(self._flush(), f"flush {self._group}")
 
     async def _flush(self) -> None:
+        again = False
         try:
-            await self.flush()
+            again = await self.flush() and self._is_due()  # rows were applied meanwhile
         except OSError as err:  # a full disk may have room later; the log retains unflushed entries
             log.warning("%s was not flushed, the next flush retries: %s", self._group, err)
             await self._context.env.tasks.sleep_ms(RETRY_MS)
@@ -168,6 +171,8 @@ class Flusher:
             self._fail(err)
         finally:
             self._flushing = False
+        if again:
+            self.flush_soon()
 
     def anchor(self) -> None:
         """Set the anchor: the first entry that this replica or another member of its group needs.
