@@ -85,7 +85,7 @@ def test_refused_change_states_reason_and_changes_nothing():
 def test_promised_time_is_not_used_for_a_configuration():
     cluster = cluster_with_leader()
     cluster["1"].publish_closed(10_000)
-    with pytest.raises(AssertionError, match="promised"):
+    with pytest.raises(AssertionError, match="closed time"):
         cluster["1"].change_config([Change(ADD, member("4"))], 10_000)
 
 
