@@ -243,7 +243,7 @@ def test_unreadable_input_gives_clear_error(spark, cluster, load):
     where = {"table": "everything", "masters": masters}
     other = spark.read.format("nyala").schema("k int").options(**where).load()
     with pytest.raises(
-        Exception, match=r"column 'k' of table 'everything' has type int64, and .schema"
+        Exception, match=r"column 'k' of table 'everything' has type int64, but .schema"
     ):
         other.count()
     assert load().count() == len(ROWS)
