@@ -25,7 +25,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl import create_table, tablet_report
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import LeaderMemory, run
 from nyala.master.tservers import TServers
 from nyala.tablet.tablet import Tablet
@@ -97,7 +97,7 @@ class Large:
 
     async def create(self, name: str, tablets: int) -> int:
         """Create a table; return the bytes of its batch."""
-        around = Circumstances(self.infos, self.rng, 1, max(tablets, 1000), 3)
+        around = PlanInputs(self.infos, self.rng, 1, max(tablets, 1000), 3)
         await run(create_table.operation(request(name, tablets), around), self.memory)
         return self.group.payloads[-1]
 
@@ -118,11 +118,11 @@ class Large:
 
     async def take(self, request: pb.HeartbeatRequest) -> None:
         """Take in a report as the leader's heartbeat service does."""
-        server = self.servers.heard(request, self.now_us)
+        server = self.servers.record_heartbeat(request, self.now_us)
         news = tablet_report.operations(self.catalog, server.uuid, request.tablets, REPORT_BATCH)
         for wanted in news:
             await run(wanted, self.memory)
-        self.servers.take(server, request, TERM)
+        self.servers.record_report(server, request, TERM)
 
     async def rebuilt(self) -> Catalog:
         """Return what a new leader reads from the rows."""

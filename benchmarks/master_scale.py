@@ -9,7 +9,7 @@ from benchmarks.report import Report
 from nyala.common.options import Options
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.orders import reconcile
-from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
+from nyala.master.orders.dispatcher import MAX_REPLICAS_CHECKED
 from nyala.master.repair.repairer import Repairer
 from nyala.master.repair.round_robin import ReplicaRoundRobin
 
@@ -102,7 +102,7 @@ async def _unchanged(report: Report, many: Large, small_us: float) -> None:
 def _looks(report: Report, many: Large) -> None:
     servers = many.servers
     known = servers.known_in(TERM, servers.alive(0))
-    turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
     repairs = Repairer(many.catalog, servers, TERM, Options(), lambda: 0)
     repairs.needed()
     for what, work in (

@@ -214,7 +214,7 @@ def server_facts(
         if server.failure:
             return server.failure.message
         try:
-            return (server.host and server.host.sick) or None
+            return (server.host and server.host.unavailable_reason) or None
         except NyalaError:  # not open yet
             return None
 

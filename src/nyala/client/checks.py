@@ -5,7 +5,7 @@ from typing import Any
 from nyala.common.errors import InvalidArgument
 
 
-def whole(value: object) -> bool:
+def is_int(value: object) -> bool:
     """Return whether a value is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -16,7 +16,7 @@ def check_replicas(replicas: Any) -> None:
     Raises:
         InvalidArgument: it is not a positive int of 32 bits.
     """
-    if not whole(replicas) or not 0 < replicas < 1 << 31:
+    if not is_int(replicas) or not 0 < replicas < 1 << 31:
         raise InvalidArgument(
             f"replicas={replicas!r}; a table has an odd number of them, from 1 on; give a whole number"
         )

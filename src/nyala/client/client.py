@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.checks import check_replicas, whole
+from nyala.client.checks import check_replicas, is_int
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
@@ -177,7 +177,7 @@ class Client:
         Raises:
             NotFound: no such table.
         """
-        if not whole(reserve_seconds) or reserve_seconds < 0:
+        if not is_int(reserve_seconds) or reserve_seconds < 0:
             raise InvalidArgument(
                 f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
             )

@@ -15,7 +15,7 @@ from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.point_reads import PointRead, is_retryable
 from nyala.client.results import PartlyWritten
-from nyala.client.write.pending_call import Bell, Written
+from nyala.client.write.pending_call import Signal, Written
 from nyala.client.write.upload import Upload
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, RangesChanged
@@ -80,9 +80,9 @@ class Connection:
             all_or_nothing: one failing row voids the others of its request.
         """
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
-        bell = Bell()
+        bell = Signal()
         call = session.small(
-            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, tell=bell.ring
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, tell=bell.set
         )
         if call is None:
             return self.change(
@@ -133,7 +133,7 @@ class Connection:
                 self.change(upload.take(batch))
         except (InvalidArgument, OutcomeUnknown) as err:
             if self.closed and not isinstance(err, PartlyWritten):
-                raise upload.left() from err
+                raise upload.closed_error() from err
             raise
         finally:  # also when interrupted
             if not self.closed:
@@ -153,8 +153,8 @@ class Connection:
             batch: makes the same key as a batch, for a read by scan token.
         """
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
-        bell = Bell()
-        wanted = PointRead(table, tablet, [key], columns, bell.ring)
+        bell = Signal()
+        wanted = PointRead(table, tablet, [key], columns, bell.set)
         self._loop.hand_over(partial(getter.try_leader, timeout_ms=timeout_ms), wanted)
         self._loop.wait(bell.wait)
         if wanted.error is None:

@@ -19,7 +19,7 @@ from nyala.wire import methods, status
 from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_S = 7 * 86_400
-NAME_AGAIN_MS = 10_000
+RENEW_MS = 10_000
 ASK_TIMEOUT_MS = 5_000
 
 
@@ -84,7 +84,7 @@ class Holding:
             except NyalaError:
                 await self.release()
                 raise
-        self._task = self._env.tasks.spawn(self._again(), f"hold of {self._table.name}")
+        self._task = self._env.tasks.spawn(self._renew(), f"hold of {self._table.name}")
 
     async def release(self) -> None:
         """Release the hold; on servers that do not answer it expires."""
@@ -95,9 +95,9 @@ class Holding:
             self._task = None
         await self._send(0)
 
-    async def _again(self) -> None:
-        while self.left_ms() > NAME_AGAIN_MS:
-            await self._env.tasks.sleep_ms(NAME_AGAIN_MS)
+    async def _renew(self) -> None:
+        while self.left_ms() > RENEW_MS:
+            await self._env.tasks.sleep_ms(RENEW_MS)
             try:
                 await self._ask(self.left_ms())
             except NyalaError:
@@ -128,7 +128,7 @@ class Holding:
         kept: dict[str, int] = {}
         errors: dict[str, list[NyalaError]] = {}
 
-        async def tell(address: str, tablets: list[str]) -> None:
+        async def send(address: str, tablets: list[str]) -> None:
             request = pb.HoldHistoryRequest(
                 tablet_ids=tablets, name=self.name, at=self.at, ttl_ms=ttl_ms
             )
@@ -146,7 +146,7 @@ class Holding:
                 else:
                     kept[result.tablet_id] = kept.get(result.tablet_id, 0) + 1
 
-        await asyncio.gather(*(tell(a, t) for a, t in by_address.items()))
+        await asyncio.gather(*(send(a, t) for a, t in by_address.items()))
         return kept, errors
 
 

@@ -39,7 +39,7 @@ class RowGetter:
         if isinstance(key, Mapping):
             ps = self._table.partition_schema
             number, encoded = self._plain(ps).find(key) or (-1, b"")
-            tablet = self._table.place(ps, number)
+            tablet = self._table.tablet_at(ps, number)
         if isinstance(key, Mapping) and tablet is not None:
 
             def as_batch() -> pa.RecordBatch:

@@ -73,7 +73,7 @@ class Scan:
         """Age of the oldest tablet's rows when the last run began to read them, with mode "stale"."""
         return max(self._ages.values(), default=0)
 
-    def _heard(self, header: pb.ScanHeader) -> None:
+    def _on_header(self, header: pb.ScanHeader) -> None:
         self._ages[header.tablet_id] = header.age_ms
 
     def tokens(self, split_bytes: int | None = None) -> list[ScanToken]:
@@ -117,7 +117,7 @@ class Scan:
         run, plan = self._connection.run, self._plan
         attempts = plan.attempts()
         while True:
-            streams = [self._stream(t) for t in run(plan.made())]
+            streams = [self._stream(t) for t in run(plan.make_tokens())]
             try:
                 for batch in merge(self._table.schema, streams) if streams else ():
                     plan.fix()
@@ -133,7 +133,7 @@ class Scan:
         read: dict[str, None] = {}
         while True:
             try:
-                for token in run(plan.made()):
+                for token in run(plan.make_tokens()):
                     if token.tablet_id not in read:
                         for batch in self._stream(token):
                             plan.fix()
@@ -146,11 +146,13 @@ class Scan:
                     read.clear()  # empty so far, and read at another time
 
     def _stream(self, token: pb.ScanToken) -> Iterator[pa.RecordBatch]:
-        return self._connection.iterate(self._connection.core.reader.run(token, heard=self._heard))
+        return self._connection.iterate(
+            self._connection.core.reader.run(token, on_header=self._on_header)
+        )
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table."""
-        parts = self._connection.run(self._plan.collect(self._heard))
+        parts = self._connection.run(self._plan.collect(self._on_header))
         batches = [b for part in parts for b in part]
         if not batches:
             return self.schema.empty_table()
@@ -173,7 +175,7 @@ class Scan:
         """Return the number of rows, counted at the servers (change feeds, and limits: here)."""
         if self._spec.changes or self._spec.limit:
             return len(self.to_arrow())
-        parts = self._connection.run(self._plan.collect(self._heard, counting=True))
+        parts = self._connection.run(self._plan.collect(self._on_header, counting=True))
         counts = [n for part in parts for b in part for n in b.column(COUNT_COLUMN).to_pylist()]
         return int(sum(counts))
 

@@ -77,7 +77,9 @@ class ScanToken:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Run the token and yield its batches as they come; see `Scan.to_batches`."""
         runner = self._runner()
-        return runner.iterate(runner.core.reader.run(self._message, heard=self._header.CopyFrom))
+        return runner.iterate(
+            runner.core.reader.run(self._message, on_header=self._header.CopyFrom)
+        )
 
     def to_arrow_batches(self) -> list[pa.RecordBatch]:
         """Run the token to its end, starting over if a server fails in between."""

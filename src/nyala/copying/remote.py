@@ -55,12 +55,12 @@ class RemoteSource:
         """Public address of the source server."""
         return self._address
 
-    async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
+    async def begin(self, group: TabletId, *, min_index: int, force: bool) -> CopyOffer:
         """See `CopySource.begin`.
 
         Args:
             group: id of the replica's group.
-            least: lowest index that the cut of the files may have.
+            min_index: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
         """
         request = pb.BeginCopyRequest(
@@ -69,7 +69,7 @@ class RemoteSource:
             tablet_id=group,
             target_uuid=self._own_uuid,
             force=force,
-            least_index=least,
+            least_index=min_index,
         )
         answer = await self._call(methods.BEGIN_COPY, request, BEGIN_MS)
         return CopyOffer(

@@ -70,7 +70,7 @@ class CopySourceService:
         offer = await copies.sessions.begin(
             TabletId(request.tablet_id),
             ServerUuid(request.target_uuid),
-            least=request.least_index,
+            min_index=request.least_index,
             force=request.force,
         )
         return pb.BeginCopyResponse(
@@ -87,7 +87,7 @@ class CopySourceService:
     async def fetch_file(self, request: pb.FetchFileRequest) -> AsyncIterator[FlightData]:
         """Stream a file from an offset to its end, without copying its bytes in memory."""
         copies = self._copies()
-        with copies.passing():
+        with copies.chunk_memory():
             async for data in self._pieces(copies, request):
                 yield data
 

@@ -267,7 +267,7 @@ async def build(
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
     background = BackgroundOperations(env, servers, options)
-    dispatcher = Dispatcher(env, catalog, servers, number, options, background.look)
+    dispatcher = Dispatcher(env, catalog, servers, number, options, background.wake)
 
     def stop() -> None:
         dispatcher.stop()

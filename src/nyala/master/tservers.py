@@ -39,7 +39,7 @@ class TServer:
 
     Attributes:
         registration: its last registration.
-        heard_us: time of its last heartbeat to this master.
+        last_heartbeat_us: time of its last heartbeat to this master.
         sequence: number of its last report that this master has recorded.
         full_in_term: term of this leader in which it recorded the last full report; 0: none.
         replicas: states of its replicas, by tablet, as of its reports; valid when `full_in_term` is
@@ -56,7 +56,7 @@ class TServer:
     """
 
     registration: pb.ServerInfoResponse
-    heard_us: int
+    last_heartbeat_us: int
     sequence: int = 0
     full_in_term: int = 0
     replicas: dict[TabletId, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class TServer:
         """Its permanent id."""
         return ServerUuid(self.registration.uuid)
 
-    def showed(self, tablet: TabletId, version: int) -> None:
+    def note_version(self, tablet: TabletId, version: int) -> None:
         """Note the schema version of a replica."""
         self.versions[tablet] = max(version, self.versions.get(tablet, 0))
 
@@ -92,21 +92,21 @@ class TServers:
         self._ahead_us = ahead_us
         self._servers: dict[ServerUuid, TServer] = {}
 
-    def heard(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
+    def record_heartbeat(self, request: pb.HeartbeatRequest, now_us: int) -> TServer:
         """Record liveness and registration. A new incarnation of a server starts with an empty record."""
         uuid = ServerUuid(request.server.uuid)
         known = self._servers.get(uuid)
         if known is None or known.registration.incarnation != request.server.incarnation:
             known = self._servers[uuid] = TServer(request.server, now_us)
         known.registration = request.server
-        known.heard_us = now_us
+        known.last_heartbeat_us = now_us
         known.time = request.server.hybrid_time
         known.list_version = request.server_list.version
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us
         return known
 
-    def take(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
+    def record_report(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
         """Record the replicas in a report, after the catalog has recorded it.
 
         Args:
@@ -127,9 +127,9 @@ class TServers:
                 server.versions.pop(TabletId(report.tablet_id), None)
                 server.held_us.pop(TabletId(report.tablet_id), None)
             else:
-                server.showed(TabletId(report.tablet_id), report.schema_version)
+                server.note_version(TabletId(report.tablet_id), report.schema_version)
                 if report.retired_at:
-                    until_us = server.heard_us + report.held_ms * 1000
+                    until_us = server.last_heartbeat_us + report.held_ms * 1000
                     server.held_us[TabletId(report.tablet_id)] = until_us
                 witness = report.witness and report.state == "RUNNING"
                 server.replicas[TabletId(report.tablet_id)] = WITNESS if witness else report.state
@@ -163,7 +163,7 @@ class TServers:
 
     def is_alive(self, server: TServer, now_us: int) -> bool:
         """Return whether a server reported to this master within `unresponsive_us`."""
-        return now_us - server.heard_us < self.unresponsive_us
+        return now_us - server.last_heartbeat_us < self.unresponsive_us
 
     def known_in(self, term: int, servers: Iterable[TServer]) -> list[TServer]:
         """Return the servers with a full report in this term."""

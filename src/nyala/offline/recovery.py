@@ -150,7 +150,7 @@ def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> Reco
     """Return a group's content of the log if it is intact and continues the files; otherwise an empty one."""
     try:
         found = inspection.logged(files, directory, group)
-        bootstrap.fit(found, cut)
+        bootstrap.choose_base(found, cut)
     except Corrupt:
         return RecoveredGroup()
     return found

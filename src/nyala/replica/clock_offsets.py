@@ -28,11 +28,11 @@ KEPT_SPANS = 3
 """Number of spans without a new offset after which an offset is dropped."""
 
 
-REMEMBERED_US = 60_000_000
+LATEST_TTL_US = 60_000_000
 """Lifetime of an offset in `latest_us`, in microseconds; it only decides which clock is wrong."""
 
 
-class _Heard:
+class _OffsetSpan:
     """Offsets of one server: the largest of the current span, and that of the last complete span."""
 
     __slots__ = ("at_us", "began_us", "best_us", "offset_us")
@@ -64,8 +64,8 @@ class ClockOffsets:
         self._transport = transport
         self._clock = clock
         self._limit_us = limit_ms * 1000
-        self._heard: dict[ServerUuid, _Heard] = {}
-        self._far = False  # some clock is beyond the limit, as of the last `look`
+        self._servers: dict[ServerUuid, _OffsetSpan] = {}
+        self._any_far = False  # some clock is beyond the limit, as of the last `update`
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """See `Transport.send`."""
@@ -86,17 +86,17 @@ class ClockOffsets:
         if not batch.wall_us:
             return
         now_us = self._clock.monotonic_us()
-        heard = self._heard.get(batch.sender)
-        if heard is None:
-            self._heard[batch.sender] = _Heard(now_us, batch.wall_us - now_us)
+        known = self._servers.get(batch.sender)
+        if known is None:
+            self._servers[batch.sender] = _OffsetSpan(now_us, batch.wall_us - now_us)
         else:
-            heard.note(now_us, batch.wall_us - now_us)
+            known.note(now_us, batch.wall_us - now_us)
 
     def known_us(self) -> dict[ServerUuid, int]:
         """Return the current offsets in microseconds, by server; positive: that server's clock is ahead."""
         now_us = self._clock.monotonic_us()
-        since_us, ours_us = now_us - KEPT_SPANS * SPAN_US, self._clock.wall_us() - now_us
-        return {u: h.offset_us - ours_us for u, h in self._heard.items() if h.at_us > since_us}
+        since_us, own_us = now_us - KEPT_SPANS * SPAN_US, self._clock.wall_us() - now_us
+        return {u: h.offset_us - own_us for u, h in self._servers.items() if h.at_us > since_us}
 
     def latest_us(self) -> dict[ServerUuid, int]:
         """Return the offsets in microseconds by each server's last span, complete or not.
@@ -104,35 +104,37 @@ class ClockOffsets:
         They are kept for long, since followers receive each other's batches in elections only.
         """
         now_us = self._clock.monotonic_us()
-        since_us, ours_us = now_us - REMEMBERED_US, self._clock.wall_us() - now_us
-        return {u: h.best_us - ours_us for u, h in self._heard.items() if h.began_us > since_us}
+        since_us, own_us = now_us - LATEST_TTL_US, self._clock.wall_us() - now_us
+        return {u: h.best_us - own_us for u, h in self._servers.items() if h.began_us > since_us}
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Compare the clocks with the limit. Called once a tick, for the leaders of all groups."""
-        self._far = any(abs(o) > self._limit_us for o in self.known_us().values())
+        self._any_far = any(abs(o) > self._limit_us for o in self.known_us().values())
 
     def worst_ms(self) -> float:
         """Return the largest absolute offset, in milliseconds."""
         return max((abs(o) for o in self.known_us().values()), default=0) / 1000
 
-    def hand_over(self, node: RaftNode) -> None:
+    def transfer_leadership(self, node: RaftNode) -> None:
         """Transfer leadership if the local clock is far from a majority's, and some voter's is not."""
-        if not self._far or not node.is_leader or node.view.transferring:
+        if not self._any_far or not node.is_leader or node.view.transferring:
             return
         known = self.known_us()
         config, matches = node.config, node.view.matches()
         clocks = {node.uuid: 0} | {u: known[u] for u in config.voters if u in known}
         needed = majority(len(config.voters))
 
-        def agreeing(uuid: ServerUuid) -> int:
+        def count_near(uuid: ServerUuid) -> int:
             return sum(abs(clocks[uuid] - o) <= self._limit_us for o in clocks.values())
 
-        if len(clocks) - agreeing(node.uuid) < needed:
+        if len(clocks) - count_near(node.uuid) < needed:
             return
-        able = [m.uuid for m in config.members if m.uuid in clocks and m.voter and m.electable]
-        good = [u for u in able if agreeing(u) >= needed and u in matches]
-        if good:
-            to = max(good, key=lambda u: matches[u])
+        candidates = [
+            m.uuid for m in config.members if m.uuid in clocks and m.voter and m.electable
+        ]
+        near = [u for u in candidates if count_near(u) >= needed and u in matches]
+        if near:
+            to = max(near, key=lambda u: matches[u])
             log.warning(
                 "this server's clock is %.1f s from those of a majority: %s leads next",
                 abs(clocks[to]) / 1e6, to,

@@ -15,7 +15,7 @@ from nyala.replica.clock_offsets import ClockOffsets
 
 log = logging.getLogger(__name__)
 
-TOLD_US = 10_000_000
+REFUSED_TTL_US = 10_000_000
 """Time for which a sender is reported after its last refused batch, in microseconds."""
 PAGE = "docs/operate/clocks.md"
 
@@ -74,48 +74,48 @@ class Clocks:
             self._refused[batch.sender] = now_us, self._clock.ahead_us(batch.hlc)
             return None
 
-    def far(self, stamp: int) -> bool:
+    def cannot_pass(self, stamp: int) -> bool:
         """Return whether an entry's stamp is too far ahead of the clock, or above its durable ceiling."""
         try:
             return not self._clock.merge(stamp)
         except FarAhead:
             return True
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Compare the clocks, once a tick; the start and the end of each problem are logged."""
-        self._offsets.look()
-        since_us = self._clock.physical.monotonic_us() - TOLD_US
+        self._offsets.update()
+        since_us = self._clock.physical.monotonic_us() - REFUSED_TTL_US
         if self._refused:
             self._refused = {u: r for u, r in self._refused.items() if r[0] > since_us}
-        found = self._found()
+        found = self._find_problems()
         if found or self._problems:
-            for what, text in found.items():
-                if what not in self._problems:
+            for key, text in found.items():
+                if key not in self._problems:
                     log.warning("%s", text)
-            for what in self._problems:
-                if what not in found:
-                    log.warning("%s: it is right again", what)
+            for key in self._problems:
+                if key not in found:
+                    log.warning("%s: it is right again", key)
         self._problems = found
 
     def problems(self) -> list[str]:
         """Return the problems of clocks, as sentences for operators."""
         return list(self._problems.values())
 
-    def _found(self) -> dict[str, str]:
+    def _find_problems(self) -> dict[str, str]:
         """Return the present problems, by a key that is the same for as long as a problem lasts."""
         clock, found = self._clock, {}
         verdict, offset_us = clock.physical.verdict()
         if verdict is ClockVerdict.WRONG:
             found["this machine's wall clock"] = (
-                f"this machine's wall clock is {_apart(-offset_us)} those of most servers that it hears of; "
-                "it goes by theirs until a time daemon (NTP) has set it right"
+                f"this machine's wall clock is {_offset_text(-offset_us)} those of most servers that it "
+                "hears of; it goes by theirs until a time daemon (NTP) has set it right"
             )
         else:
             for server, far_us in self._offsets.latest_us().items():
                 if abs(far_us) > clock.limit_us:
                     found[f"the wall clock of {server}"] = (
-                        f"the wall clock of {self._name(server)} is {_apart(far_us)} this machine's: let a "
-                        "time daemon (NTP) set the one right that is wrong"
+                        f"the wall clock of {self._name(server)} is {_offset_text(far_us)} this machine's: "
+                        "let a time daemon (NTP) set the one right that is wrong"
                     )
         ahead_us = clock.ahead_us(clock.seen) + clock.physical.ahead_us()
         if ahead_us > clock.limit_us:
@@ -136,5 +136,5 @@ class Clocks:
         return f"{server} at {address}" if address else str(server)
 
 
-def _apart(ahead_us: int) -> str:
+def _offset_text(ahead_us: int) -> str:
     return f"{duration(ahead_us)} {'ahead of' if ahead_us > 0 else 'behind'}"

@@ -54,7 +54,7 @@ class Counters:
         self.stalled_ms = counter("loop_stalled_ms", "Milliseconds by which it was, in all.")
         self.throttled = counter("replica_throttled_writes", "Writes that met a full queue.")
 
-    def late(self, by_us: int) -> None:
+    def note_late_tick(self, by_us: int) -> None:
         """Count a tick that came `by_us` microseconds late, if that is a stall."""
         if by_us >= STALL_MS * 1000:
             self.stalls.inc()
@@ -104,7 +104,7 @@ class ReplicaContext:
     slow_log: SlowLog
 
     @property
-    def sick(self) -> str:
+    def unavailable_reason(self) -> str:
         """Reason why this process can neither vote nor acknowledge now; empty: it can."""
         failure = self.clock.failure
         return "" if failure is None else f"clock ceiling cannot be saved: {failure}"

@@ -41,7 +41,7 @@ STUCK_MS = 10_000
 """Time without an acknowledgement after which a member that lacks entries counts as stuck, in milliseconds.
 """
 
-_BEGINNING = Cut()
+_LOG_START = Cut()
 
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
@@ -121,13 +121,13 @@ class ReplicaHost:
             env, options, uuid, directory, clock, wal,
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
             Counters(metrics, wal, failure_detector),
-            outbox.add, event_loop.schedule, on_change or _nobody, event_loop.disk_failed, offsets,
+            outbox.add, event_loop.schedule, on_change or _ignore, event_loop.disk_failed, offsets,
             Clocks(clock, offsets, outbox.address, metrics), memory, slow_log,
         )  # fmt: skip
-        await lifecycle.note_lost(context, recovered)
+        await lifecycle.mark_lost_records(context, recovered)
         await lifecycle.open_all(context, recovered, replicas, open_machine)
         event_loop.start(context, transport)
-        _count(metrics, replicas, options.raft_tick_ms)
+        _expose_counts(metrics, replicas, options.raft_tick_ms)
         host = cls(context, event_loop, replicas, open_machine)
         limits_reached.expose(metrics, host.copies)
         return host
@@ -149,9 +149,9 @@ class ReplicaHost:
         replicas = self._registry.replicas
         return [replicas[group] for group in sorted(replicas)]
 
-    def up(self) -> list[Replica]:
+    def active_replicas(self) -> list[Replica]:
         """Return the replicas whose groups are not quiesced: the others have no writes or reads."""
-        return [self._registry.replicas[group] for group in self._event_loop.up()]
+        return [self._registry.replicas[group] for group in self._event_loop.active_groups()]
 
     async def create_replica(
         self, group: TabletId, config: Configuration, create_machine: CreateMachine
@@ -177,7 +177,7 @@ class ReplicaHost:
         return await self._create(group, config, create_machine)
 
     async def create_witness(
-        self, group: TabletId, config: Configuration, start: Cut = _BEGINNING
+        self, group: TabletId, config: Configuration, start: Cut = _LOG_START
     ) -> Replica:
         """Create a new witness: a replica with a log and without data; otherwise as `create_replica`.
 
@@ -246,9 +246,9 @@ class ReplicaHost:
             ) from err
 
     @property
-    def sick(self) -> str:
+    def unavailable_reason(self) -> str:
         """Reason why this server can neither vote nor acknowledge now; empty: it can."""
-        return self._context.sick
+        return self._context.unavailable_reason
 
     def problems(self) -> list[str]:
         """Return the problems of clocks and the limits that are reached, as sentences for operators."""
@@ -299,7 +299,7 @@ def _stuck(replicas: Mapping[TabletId, Replica], tick_ms: int) -> int:
     return sum(p.ticks_stuck > longest for node in led for p in node.status().peers)
 
 
-def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int) -> None:
+def _expose_counts(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int) -> None:
     """Register metrics with the number of replicas of each state and role (S4.40)."""
     states = metrics.gauge("replica_state_count", "Replicas by state.", ["state"])
     roles = metrics.gauge("replica_role_count", "Replicas by role.", ["role"])
@@ -318,5 +318,5 @@ def _count(metrics: Metrics, replicas: Mapping[TabletId, Replica], tick_ms: int)
         roles.labels(role.value).set_function(partial(of_role, role))
 
 
-def _nobody(_group: TabletId) -> None:
+def _ignore(_group: TabletId) -> None:
     """Ignore a change: no callback was given."""

@@ -29,7 +29,7 @@ from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.witness import Witness
 from nyala.wal.recovered import RecoveredGroup
 
-IF_NONE = (
+RECOVERY_HINT = (
     "Where no replica of it works any more: nyala local_replica unsafe_recover, "
     "docs/operate/lost-majority.md"
 )
@@ -64,7 +64,7 @@ async def create(
         await tasks.run(
             Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.CREATING)
         )
-        machine = await tasks.run(Lane.COMPUTE, _make, context, group, create_machine)
+        machine = await tasks.run(Lane.COMPUTE, _create_machine, context, group, create_machine)
         hard_state = HardState(machine.cut.op.term)  # no vote was cast in it
         await tasks.run(Lane.DISK, _ready, context, group, hard_state, config)
     except (OSError, NyalaError):
@@ -80,7 +80,9 @@ def _ready(
     context.superblocks.save(Superblock(group, ReplicaStage.READY))
 
 
-def _make(context: ReplicaContext, group: TabletId, create_machine: CreateMachine) -> StateMachine:
+def _create_machine(
+    context: ReplicaContext, group: TabletId, create_machine: CreateMachine
+) -> StateMachine:
     directory = context.machine_directory(group)
     context.env.files.remove_tree(directory)
     context.env.files.make_dir(directory)
@@ -101,7 +103,9 @@ def _remove_new(context: ReplicaContext, group: TabletId) -> None:
     context.superblocks.delete(group)
 
 
-async def note_lost(context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]) -> None:
+async def mark_lost_records(
+    context: ReplicaContext, recovered: Mapping[TabletId, RecoveredGroup]
+) -> None:
     """Mark the replicas that lost records with missing parts of the log; accept the log afterwards.
 
     Raises:
@@ -140,7 +144,7 @@ async def open_all(
         replicas: filled with an entry for each group that has, or should have, a superblock.
         open_machine: see `OpenMachine`.
     """
-    groups, saved = await context.env.tasks.run(Lane.DISK, _listed, context)
+    groups, saved = await context.env.tasks.run(Lane.DISK, _list_groups, context)
     for group in sorted({*groups, *saved, *recovered}):
         replicas[group] = Replica(context, group)
     for group, replica in list(replicas.items()):
@@ -159,7 +163,7 @@ async def _release_lost(context: ReplicaContext, replica: Replica, own: Recovere
     """Release the log of a replica that can never run from it again, by its superblock."""
     try:
         if own.corrupt is not None or await _is_lost(context, replica.group):
-            await give_up(context, replica)
+            await release_log(context, replica)
     except (OSError, NyalaError) as err:
         log.warning("the log keeps what it has of %s: %s", replica.group, err)
 
@@ -169,7 +173,7 @@ async def _is_lost(context: ReplicaContext, group: TabletId) -> bool:
     return superblock is not None and superblock.stage is ReplicaStage.LOST
 
 
-def _listed(context: ReplicaContext) -> tuple[list[TabletId], list[TabletId]]:
+def _list_groups(context: ReplicaContext) -> tuple[list[TabletId], list[TabletId]]:
     """Return the groups that have a superblock, and those with consensus metadata; remove staged copies."""
     context.env.files.remove_tree(f"{context.directory}/copy")
     return context.superblocks.groups(), context.cmeta.groups()
@@ -201,7 +205,7 @@ async def _open(
         return True
     if superblock.stage is ReplicaStage.LOST:
         lost = _lost(context, superblock, recovered)
-        raise type(lost)(f"{lost.message}. {IF_NONE}", lost.details)
+        raise type(lost)(f"{lost.message}. {RECOVERY_HINT}", lost.details)
     if superblock.stage is ReplicaStage.CREATING:
         await tasks.run(Lane.DISK, _remove_new, context, group)
         return False
@@ -247,7 +251,7 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
     await replica.stop()
     if replica.tombstone is None:
         try:
-            tombstone = await _promises(context, replica)
+            tombstone = await _tombstone_of(context, replica)
             await tasks.run(Lane.DISK, context.superblocks.save, tombstone)
         except OSError as err:  # it has stopped; its status shows the error
             replica.fail(Unavailable(f"its deletion failed on the disk: {err}; delete it again"))
@@ -257,7 +261,7 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
     await tasks.run(Lane.DISK, _remove_old, context, group)
 
 
-async def _promises(context: ReplicaContext, replica: Replica) -> Superblock:
+async def _tombstone_of(context: ReplicaContext, replica: Replica) -> Superblock:
     """Return the tombstone; that of a replica that could not be opened has no vote."""
     tombstone = replica.tombstone_record()
     if not tombstone.votes:
@@ -270,7 +274,7 @@ async def _promises(context: ReplicaContext, replica: Replica) -> Superblock:
     return tombstone
 
 
-async def give_up(context: ReplicaContext, replica: Replica) -> None:
+async def release_log(context: ReplicaContext, replica: Replica) -> None:
     """Release the log of a FAILED replica, which is then FAILED for good. Durable on return.
 
     Raises:
@@ -280,18 +284,18 @@ async def give_up(context: ReplicaContext, replica: Replica) -> None:
     group, tasks = replica.group, context.env.tasks
     try:
         before = await tasks.run(Lane.DISK, context.superblocks.load, group)
-        goes_on = before is not None and before.stage is ReplicaStage.READY
+        usable = before is not None and before.stage is ReplicaStage.READY
     except BadVersion:  # a newer build may be able to run from the log
         raise
     except Corrupt:  # damaged: nothing can go on from it, and the next superblock says why
-        goes_on = True
-    if goes_on:
-        why = (
+        usable = True
+    if usable:
+        reason = (
             "this replica failed, and the log has released entries that it needed; replace it. It had "
             f"failed since: {replica.error}"
         )
         await tasks.run(
-            Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.LOST, lost=why)
+            Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.LOST, lost=reason)
         )
     if replica.error is not None:
         context.wal.release(group)

@@ -14,8 +14,8 @@ from nyala.replica.memory import SESSIONS_SHARE
 
 def reached(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
     """Yield a sentence for each limit that is exceeded: the limit, what waits for it, and what to do."""
-    if context.memory.strained:
-        yield context.memory.strained
+    if context.memory.over_budget_reason:
+        yield context.memory.over_budget_reason
     excess = context.memory.sessions_excess_bytes
     if excess > context.memory.budget_bytes // SESSIONS_SHARE:
         yield (
@@ -44,34 +44,34 @@ def _log(context: ReplicaContext) -> Iterator[str]:
             "will need a copy"
         )
     size_mb = stats.segments * options.wal_segment_mb
-    most_mb = options.wal_retain_mb + options.wal_retain_for_peers_mb
-    if size_mb > most_mb:
-        by = f" for {stats.pinned_by[0]}" if stats.pinned_by else ""
+    max_mb = options.wal_retain_mb + options.wal_retain_for_peers_mb
+    if size_mb > max_mb:
+        pinned_by = f" for {stats.pinned_by[0]}" if stats.pinned_by else ""
         yield (
-            f"the log has {size_mb} MiB, more than wal_retain_mb and wal_retain_for_peers_mb ({most_mb} "
-            f"together), and its oldest segment stays{by}: flushes are behind; look at that tablet and at "
-            "the disk"
+            f"the log has {size_mb} MiB, more than wal_retain_mb and wal_retain_for_peers_mb ({max_mb} "
+            f"together), and its oldest segment stays{pinned_by}: flushes are behind; look at that tablet "
+            "and at the disk"
         )
 
 
 def _copies(context: ReplicaContext, copies: CopyManager) -> Iterator[str]:
     limit = context.options.copy_staged_bytes
-    if copies.room.waiting:
+    if copies.quota.waiting:
         yield (
-            f"{copies.room.waiting} copies to this server wait: the files of others take "
-            f"{copies.room.used_bytes} bytes, and copy_staged_bytes is {limit}"
+            f"{copies.quota.waiting} copies to this server wait: the files of others take "
+            f"{copies.quota.used_bytes} bytes, and copy_staged_bytes is {limit}"
         )
-    if copies.sessions.room.refusing:
+    if copies.sessions.quota.refusing:
         yield (
             f"copies that are asked of this server have to wait: the files of others take "
-            f"{copies.sessions.room.used_bytes} bytes, and copy_staged_bytes is {limit}"
+            f"{copies.sessions.quota.used_bytes} bytes, and copy_staged_bytes is {limit}"
         )
 
 
 def expose(metrics: Metrics, copies: CopyManager) -> None:
     """Register metrics of the disk space that copies use."""
     gauge = metrics.gauge
-    staged, held = copies.room, copies.sessions.room
+    staged, held = copies.quota, copies.sessions.quota
     gauge("copy_staged_bytes", "Files of copies to here.", read=lambda: staged.used_bytes)
     gauge("copy_held_bytes", "Files kept for copies from here.", read=lambda: held.used_bytes)
     gauge("copy_waiting_count", "Copies to here that wait.", read=lambda: staged.waiting)

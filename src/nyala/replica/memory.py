@@ -26,11 +26,11 @@ from nyala.common.options import Options
 RETRY_AFTER_MS = 100
 SESSIONS_SHARE = 8
 """Share of sessions: 1/8 of the budget; beyond it, each table shrinks when it is written to."""
-LEAST_TABLE_BYTES = 64 << 10
+MIN_TABLE_BYTES = 64 << 10
 """Minimum size to which a session table shrinks, in bytes."""
-TIGHT = 0.75
+PRESSURE_SHARE = 0.75
 """Share of the budget from which on caches are freed and rows flushed, before writes have to wait."""
-LEADER = 1.25
+LEADER_ROWS_SHARE = 1.25
 """Share of the budget: a leader whose rows exceed it stops applying."""
 
 
@@ -63,13 +63,13 @@ class MemoryTracker:
         self._table_bytes = options.client_results_bytes
         self._writes_bytes = min(options.write_queue_total_bytes, self.budget_bytes // 4)
         self._parts = dict.fromkeys(MemoryPart, 0)
-        self._of: dict[MemoryPart, OrderedDict[TabletId, int]] = {
+        self._sizes: dict[MemoryPart, OrderedDict[TabletId, int]] = {
             p: OrderedDict() for p in MemoryPart
         }
 
     # ---- counting ----------------------------------------------------------------------------------
 
-    def note(self, part: MemoryPart, group: TabletId, size_bytes: int) -> None:
+    def set_size(self, part: MemoryPart, group: TabletId, size_bytes: int) -> None:
         """Set the memory of a part that a group uses.
 
         Args:
@@ -77,7 +77,7 @@ class MemoryTracker:
             group: id of the tablet.
             size_bytes: all memory of the group in this part.
         """
-        sizes = self._of[part]
+        sizes = self._sizes[part]
         before = sizes.get(group, -1)
         if size_bytes != before:
             self._add(part, size_bytes - max(before, 0))
@@ -87,7 +87,7 @@ class MemoryTracker:
 
     def forget(self, group: TabletId) -> None:
         """Remove a group whose state machine is closed."""
-        for part, sizes in self._of.items():
+        for part, sizes in self._sizes.items():
             self._add(part, -sizes.pop(group, 0))
 
     @contextmanager
@@ -115,9 +115,9 @@ class MemoryTracker:
         return self._urgent_bytes > self.budget_bytes
 
     @property
-    def tight(self) -> bool:
+    def under_pressure(self) -> bool:
         """True if rows should be flushed and caches freed."""
-        return self._urgent_bytes > TIGHT * self.budget_bytes
+        return self._urgent_bytes > PRESSURE_SHARE * self.budget_bytes
 
     @property
     def _urgent_bytes(self) -> int:
@@ -133,35 +133,35 @@ class MemoryTracker:
         """Return the size limit of a tablet's session table, for its next entry."""
         if not self.sessions_excess_bytes:
             return self._table_bytes
-        tables = sum(1 for size in self._of[MemoryPart.SESSIONS].values() if size)
-        fair = self.budget_bytes // SESSIONS_SHARE // max(1, tables)
-        return min(self._table_bytes, max(LEAST_TABLE_BYTES, fair))
+        tables = sum(1 for size in self._sizes[MemoryPart.SESSIONS].values() if size)
+        share_bytes = self.budget_bytes // SESSIONS_SHARE // max(1, tables)
+        return min(self._table_bytes, max(MIN_TABLE_BYTES, share_bytes))
 
     @property
     def excess_bytes(self) -> int:
         """Bytes of cached entries to free."""
         entries = self._parts[MemoryPart.ENTRIES]
-        return entries if self.tight else max(0, entries - self._cache_bytes)
+        return entries if self.under_pressure else max(0, entries - self._cache_bytes)
 
     def may_apply(self, *, leads: bool) -> bool:
         """Return whether there is memory for the rows of more entries."""
         rows = self._parts[MemoryPart.ROWS]
-        return rows <= self.budget_bytes * (LEADER if leads else 1)
+        return rows <= self.budget_bytes * (LEADER_ROWS_SHARE if leads else 1)
 
     def sizes(self, part: MemoryPart) -> Mapping[TabletId, int]:
         """Return the bytes of each group in a part; read only."""
-        return self._of[part]
+        return self._sizes[part]
 
-    def idle(self, most: int) -> list[TabletId]:
+    def idle(self, limit: int) -> list[TabletId]:
         """Return the groups with cached entries that used them longest ago; the next call returns others."""
-        sizes = self._of[MemoryPart.ENTRIES]
-        found = [g for g, _ in zip(sizes, range(most), strict=False)]
+        sizes = self._sizes[MemoryPart.ENTRIES]
+        found = [g for g, _ in zip(sizes, range(limit), strict=False)]
         for group in found:
             sizes.move_to_end(group)
         return found
 
     @property
-    def strained(self) -> str:
+    def over_budget_reason(self) -> str:
         """Reason why writes and entries have to wait; empty: they need not."""
         if not self.full:
             return ""
@@ -181,14 +181,16 @@ class MemoryTracker:
             Throttled: there is not; retry after `retry_after_ms`.
         """
         writes = self._parts[MemoryPart.WRITES]
-        why = self.strained
-        if not why and size_bytes and writes and writes + size_bytes > self._writes_bytes:
-            why = (
+        reason = self.over_budget_reason
+        if not reason and size_bytes and writes and writes + size_bytes > self._writes_bytes:
+            reason = (
                 f"{writes >> 10} KiB of writes are in flight on this server, as many as "
                 "write_queue_total_bytes and a quarter of memory_budget_bytes allow"
             )
-        if why:
-            raise Throttled(f"{why}; wait and send again", {"retry_after_ms": str(RETRY_AFTER_MS)})
+        if reason:
+            raise Throttled(
+                f"{reason}; wait and send again", {"retry_after_ms": str(RETRY_AFTER_MS)}
+            )
 
     def expose(self, metrics: Metrics) -> None:
         """Register metrics of all parts."""

@@ -161,16 +161,16 @@ class Replica:
         if at is not None:
             clock = self.context.env.clock
             deadline_us = clock.monotonic_us() + timeout_ms * 1000
-            await self.running_member().requests.reach(at, deadline_us)
+            await self.running_member().requests.wait_readable(at, deadline_us)
             timeout_ms = -(-max(0, deadline_us - clock.monotonic_us()) // 1000)
-        return await self.read_soon(at, timeout_ms)
+        return await self.start_read(at, timeout_ms)
 
-    def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
+    def start_read(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """As `read_point`, without a task; errors that are known at once are raised directly."""
-        return self.running_member().requests.read_soon(at, timeout_ms)
+        return self.running_member().requests.start_read(at, timeout_ms)
 
     async def stale_point(
-        self, max_age_ms: int, timeout_ms: int, *, least: int = 0
+        self, max_age_ms: int, timeout_ms: int, *, min_time: int = 0
     ) -> tuple[int, int]:
         """Return a time at which this replica can be read, leader or not, and its age in milliseconds.
 
@@ -180,7 +180,7 @@ class Replica:
         Args:
             max_age_ms: largest age.
             timeout_ms: deadline of a leader whose closed time is older and that has to confirm a new one.
-            least: lowest time, below which history is gone.
+            min_time: lowest time, below which history is gone.
 
         Raises:
             NotLeader: this replica's closed time is too old (details: `reason` TOO_OLD); the leader can
@@ -188,7 +188,7 @@ class Replica:
             Unavailable: FAILED. NotFound: deleted. TimedOut: no majority answered in time.
         """
         member, clock = self.running_member(), self.context.env.clock
-        found = member.closed_time.stale(max_age_ms, least)
+        found = member.closed_time.read_time(max_age_ms, min_time)
         if found is not None:
             return found
         if not self.is_leader:
@@ -196,7 +196,7 @@ class Replica:
             why = f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}"
             raise NotLeader(why, err.details | {"reason": "TOO_OLD"})
         began_us = clock.monotonic_us()
-        at = await member.requests.read_soon(None, timeout_ms)
+        at = await member.requests.start_read(None, timeout_ms)
         return at, -(-(clock.monotonic_us() - began_us) // 1000)
 
     async def maintain(self, prepare: Maintenance) -> bool:
@@ -205,7 +205,7 @@ class Replica:
         Raises:
             Unavailable, NotFound: it does not take part. OSError: nothing changed.
         """
-        return await self.running_member().flusher.merge(prepare)
+        return await self.running_member().flusher.compact(prepare)
 
     def maintenance_stats(self) -> MaintenanceStats:
         """Return the cost of flushes and compactions. Raises as `machine`."""
@@ -369,6 +369,6 @@ def _describe(replica: Replica) -> ReplicaStatus:
         unflushed_bytes=applier.machine.unflushed_bytes(),
         peers=raft.peers,
         quiesced=raft.quiesced,
-        error=replica.context.sick or replica.context.memory.strained,
+        error=replica.context.unavailable_reason or replica.context.memory.over_budget_reason,
         warning=replica.context.slow_log.warning,
     )

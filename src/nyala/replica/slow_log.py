@@ -18,10 +18,10 @@ from nyala.wal.latency import Latency
 
 log = logging.getLogger(__name__)
 
-MOST_MS = 0xFFFF
+MAX_LATENCY_MS = 0xFFFF
 """Largest latency that a batch can carry, in milliseconds."""
-BUSY = 0.75
-LOOK_US = 100_000
+BUSY_SHARE = 0.75
+SAMPLE_US = 100_000
 """Minimum interval between two samples of the latency, in microseconds."""
 
 
@@ -38,33 +38,33 @@ class SlowLog:
         self._clock = clock
         self._options = options
         self._latency = latency
-        self._told: dict[
+        self._peers: dict[
             ServerUuid, tuple[int, int]
         ] = {}  # by server: monotonic time, milliseconds
         self._not_before_us: dict[TabletId, int] = {}
-        self._looked_us = -LOOK_US
+        self._sampled_us = -SAMPLE_US
         self._slow = False
         self.own_ms = 0
 
     def note(self, batch: PeerBatch) -> None:
         """Note the latency that another server's batch reports."""
         if batch.log_ms:
-            self._told[batch.sender] = self._clock.monotonic_us(), batch.log_ms
+            self._peers[batch.sender] = self._clock.monotonic_us(), batch.log_ms
 
-    def told(self) -> dict[ServerUuid, int]:
+    def peer_latencies_ms(self) -> dict[ServerUuid, int]:
         """Return the recent latencies of other servers' logs, in milliseconds."""
         since_us = self._clock.monotonic_us() - 2 * self._options.slow_log_after_ms * 1000
-        return {u: ms for u, (at_us, ms) in self._told.items() if at_us > since_us}
+        return {u: ms for u, (at_us, ms) in self._peers.items() if at_us > since_us}
 
     def mean_ms(self) -> int:
         """Return the mean latency of this server's log in milliseconds, rounded up; 0: no recent round."""
-        self._look()
+        self._sample()
         return self.own_ms
 
     @property
     def slow(self) -> bool:
         """True if this server's log is far slower than that of a peer."""
-        self._look()
+        self._sample()
         return self._slow
 
     @property
@@ -72,22 +72,22 @@ class SlowLog:
         """Warning for operators; empty: none."""
         if not self.slow:
             return ""
-        best = min(self.told().values(), default=0)
+        best = min(self.peer_latencies_ms().values(), default=0)
         return (
             f"the log's disk is slow: a round of writes takes {self.own_ms} ms here and {best} ms at the "
             "fastest peer; leaders on this server hand over. Look after the disk, or move the replicas away"
         )
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         now_us = self._clock.monotonic_us()
-        if now_us - self._looked_us < LOOK_US:
+        if now_us - self._sampled_us < SAMPLE_US:
             return
-        self._looked_us = now_us
+        self._sampled_us = now_us
         options = self._options
         load = self._latency.load(options.slow_log_after_ms * 1000)
-        self.own_ms = min(MOST_MS, -(-load.mean_us // 1000))
-        best = min(self.told().values(), default=MOST_MS)
-        slow = load.busy >= BUSY and self.own_ms >= self._limit_ms(best)
+        self.own_ms = min(MAX_LATENCY_MS, -(-load.mean_us // 1000))
+        best = min(self.peer_latencies_ms().values(), default=MAX_LATENCY_MS)
+        slow = load.busy >= BUSY_SHARE and self.own_ms >= self._limit_ms(best)
         if slow != self._slow:
             self._slow = slow
             log.warning(
@@ -100,22 +100,22 @@ class SlowLog:
         options = self._options
         return max(options.slow_log_least_ms, options.slow_log_factor * other_ms)
 
-    def hand_over(self, group: TabletId, node: RaftNode) -> None:
+    def transfer_leadership(self, group: TabletId, node: RaftNode) -> None:
         """Transfer leadership if the log here is slow, and that of an up-to-date voter is not."""
         if not self.slow or not node.is_leader or node.view.transferring:
             return
         now_us = self._clock.monotonic_us()
         if now_us < self._not_before_us.get(group, 0):
             return
-        told, able = self.told(), node.view.successors()
-        fast = [u for u in able if u in told and self.own_ms >= self._limit_ms(told[u])]
+        peers, successors = self.peer_latencies_ms(), node.view.successors()
+        fast = [u for u in successors if u in peers and self.own_ms >= self._limit_ms(peers[u])]
         if not fast:
             return
-        to = max(fast, key=lambda u: (able[u], -told[u]))
+        to = max(fast, key=lambda u: (successors[u], -peers[u]))
         self._not_before_us = {g: t for g, t in self._not_before_us.items() if t > now_us}
         self._not_before_us[group] = now_us + self._options.slow_log_backoff_ms * 1000
         log.warning(
             "a round of this server's log takes %d ms, one of %s %d ms: it leads %s next",
-            self.own_ms, to, told[to], group,
+            self.own_ms, to, peers[to], group,
         )  # fmt: skip
         node.transfer(to)

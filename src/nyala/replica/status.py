@@ -101,13 +101,13 @@ class MaintenanceStats:
         log_bytes: payload in the log that is not flushed to files yet.
         flushes: number of flushes.
         flush_us: total time of flushes.
-        merges: number of compactions.
-        merge_us: total time of compactions.
+        compactions: number of compactions.
+        compaction_us: total time of compactions.
     """
 
     busy: bool
     log_bytes: int
     flushes: int
     flush_us: int
-    merges: int
-    merge_us: int
+    compactions: int
+    compaction_us: int

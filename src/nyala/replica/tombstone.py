@@ -39,7 +39,7 @@ class Tombstone:
         self._node = self._core()
         self._answering = False
         self._answer_task: asyncio.Task[object] | None = None
-        self._silent = False
+        self._votes_suspended = False
 
     def _core(self) -> RaftNode:
         """Return a Raft node whose log ends where the deleted one did, which decides on votes."""
@@ -53,7 +53,11 @@ class Tombstone:
 
     def step(self, message: AnyMessage, hlc: int) -> bool:
         """Answer a vote request, once the vote is durable; return False for any other message."""
-        if self._silent or not self.superblock.votes or not isinstance(message, RequestVote):
+        if (
+            self._votes_suspended
+            or not self.superblock.votes
+            or not isinstance(message, RequestVote)
+        ):
             return False
         self._node.step(message, hlc)
         if not self._answering:
@@ -64,14 +68,14 @@ class Tombstone:
 
     async def suspend_votes(self) -> Superblock:
         """Stop voting while a copy replaces this tombstone; return its durable superblock."""
-        self._silent = True
+        self._votes_suspended = True
         if self._answer_task is not None:
             await asyncio.gather(self._answer_task, return_exceptions=True)
         return self.superblock
 
     def resume_votes(self) -> None:
         """Vote again, since the copy failed."""
-        self._silent = False
+        self._votes_suspended = False
 
     async def _answer(self) -> None:
         try:

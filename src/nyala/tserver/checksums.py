@@ -86,7 +86,7 @@ class Checksums:
             return await replica.read_point(None, timeout_ms)
         while True:
             try:
-                reached, _ = await replica.stale_point(ANY_AGE_MS, timeout_ms, least=at)
+                reached, _ = await replica.stale_point(ANY_AGE_MS, timeout_ms, min_time=at)
             except NotLeader:  # its closed time is still older
                 reached = 0
             if reached >= at:

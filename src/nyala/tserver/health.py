@@ -27,7 +27,7 @@ class ReplicaSource(Protocol):
         """Return a replica; None: there is none."""
         ...
 
-    def up(self) -> list[Replica]:
+    def active_replicas(self) -> list[Replica]:
         """Return the replicas of groups that are not quiesced."""
         ...
 
@@ -65,7 +65,7 @@ class PeerHealth:
 
         A quiesced group with healthy members has no changes: if a member falls silent, the group wakes.
         """
-        up = {r.group: r for r in self._host.up()}
+        up = {r.group: r for r in self._host.active_replicas()}
         doubtful = {g: self._host.find(g) for g in self._since_us if g not in up}
         for group, replica in [*up.items(), *doubtful.items()]:
             if replica is None or not replica.is_leader:

@@ -74,7 +74,7 @@ class Compactor:
 
     async def _choose(self) -> TabletId | None:
         """Score the tablets that may need a compaction; return the one to compact now."""
-        for replica in self._tablets.host.up():
+        for replica in self._tablets.host.active_replicas():
             self._idle.pop(replica.group, None)
         candidates: list[Candidate] = []
         for replica in self._tablets.host.all():

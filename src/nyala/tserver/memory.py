@@ -67,7 +67,10 @@ class MemoryBudget:
     def due(self) -> bool:
         """Return whether rows should be flushed to free memory."""
         memory = self._memory
-        return memory.tight and memory.of(MemoryPart.ROWS) > MIN_ROWS_SHARE * memory.budget_bytes
+        return (
+            memory.under_pressure
+            and memory.of(MemoryPart.ROWS) > MIN_ROWS_SHARE * memory.budget_bytes
+        )
 
     def best_candidate(self) -> Replica | None:
         """Return the replica with the best flush score, of those without running maintenance."""

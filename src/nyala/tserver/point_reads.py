@@ -124,7 +124,7 @@ class _PendingGet:
             self.keys += len(wanted.keys)
             try:
                 hosted = part.check(tablets)
-                point = hosted.replica.read_soon(None, timeout_ms)
+                point = hosted.replica.start_read(None, timeout_ms)
             except NyalaError as err:
                 part.error = err
             except Exception as err:  # an error of one part: the others, and the stream, continue

@@ -77,4 +77,4 @@ class ScanMemory:
         held = {
             (s.tablet.info.tablet_id, s.cut): s.rows_bytes for s in self._scans.values() if s.holds
         }
-        self._memory.note(MemoryPart.SCANS, HELD, sum(held.values()))
+        self._memory.set_size(MemoryPart.SCANS, HELD, sum(held.values()))

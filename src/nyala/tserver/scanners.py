@@ -90,7 +90,7 @@ class Scanners:
         age_ms = 0
         if token.mode == pb.STALE:
             at, age_ms = await hosted.replica.stale_point(
-                token.max_age_ms, timeout_ms, least=hosted.tablet.horizon
+                token.max_age_ms, timeout_ms, min_time=hosted.tablet.horizon
             )
         else:
             at = await hosted.replica.read_point(token.at or None, timeout_ms)

@@ -134,14 +134,14 @@ def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPa
     """Drawn mixtures meet it seldom, and paused leaders hardly: their first turn ends their leadership."""
     seed = 1  # each of ten seeds finds it
 
-    def settle(self: PendingReads, applied: int, applied_stamp: int) -> int:
+    def complete(self: PendingReads, applied: int, applied_stamp: int) -> int:
         self.confirmed(1 << 62)
         return answered(self, applied, applied_stamp)
 
     with pytest.raises(NotLinearizable):
         ask_outvoted_leaders(seed, core(Mistakes(stale_reads=True)))
-    answered = PendingReads.settle
-    monkeypatch.setattr(PendingReads, "settle", settle)
+    answered = PendingReads.complete
+    monkeypatch.setattr(PendingReads, "complete", complete)
     with pytest.raises(NotLinearizable):
         ask_outvoted_leaders(seed, host)
 

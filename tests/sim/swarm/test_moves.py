@@ -61,7 +61,7 @@ def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
         )  # fmt: skip
         return Opened(node, machine, ClientSessions.load(cut.extra))
 
-    monkeypatch.setattr(fetcher, "write", write)
+    monkeypatch.setattr(fetcher, "append_to_log", write)
     monkeypatch.setattr(copy_target, "assemble", assemble)
     print(caught(BUSY, "its disk holds"))
 

@@ -84,14 +84,14 @@ def _python(code: str, hash_seed: str) -> str:
 def test_deposed_leader_without_read_round_is_detected(monkeypatch: pytest.MonkeyPatch):
     """The planted stale read: a leader that answers at once, without asking whether it still leads."""
 
-    def read_soon(self: Replica, at: int | None, timeout_ms: int) -> asyncio.Future[int]:
+    def start_read(self: Replica, at: int | None, timeout_ms: int) -> asyncio.Future[int]:
         if not self.is_leader:
             raise NotLeader("this replica does not lead")
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         done.set_result(self.status().applied_stamp if at is None else at)
         return done
 
-    monkeypatch.setattr(Replica, "read_soon", read_soon)
+    monkeypatch.setattr(Replica, "start_read", start_read)
     with pytest.raises(AssertionError, match="not linearizable"):
         play(reads_from_paused_leaders, workers=6)
 

@@ -155,5 +155,5 @@ class HostServer:
         return at, self.machine.at(at)
 
     async def _stale(self, request: list[int]) -> tuple[int, list[tuple[int, int]]]:
-        at, _ = await self._replica().stale_point(STALE_MS, 1000, least=request[0])
+        at, _ = await self._replica().stale_point(STALE_MS, 1000, min_time=request[0])
         return at, self.machine.at(at)

@@ -27,7 +27,7 @@ def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId
     """
     found: list[tuple[TabletId, RaftNode]] = []
     for host in hosts_of(process):
-        for replica in host.all() if asleep else host.up():
+        for replica in host.all() if asleep else host.active_replicas():
             error = replica.error
             whole = error is None or isinstance(error, Unavailable)  # half a copy
             if not whole and not process.disk.harmed:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from nyala.client.write.pending_call import Bell
+from nyala.client.write.pending_call import Signal
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.loop_thread import LoopThread
 
@@ -13,13 +13,13 @@ def test_hand_over_delivers_once_in_order_per_thread():
     loop = LoopThread("test")
     arrived: list[tuple[int, int]] = []
 
-    def take(item: tuple[int, int, Bell]) -> None:
+    def take(item: tuple[int, int, Signal]) -> None:
         arrived.append(item[:2])
-        item[2].ring()
+        item[2].set()
 
     def work(number: int) -> None:
         for turn in range(200):
-            bell = Bell()
+            bell = Signal()
             loop.hand_over(take, (number, turn, bell))
             loop.wait(bell.wait)
 

@@ -31,13 +31,13 @@ class MasterAddresses:
         """Append addresses that are not listed yet."""
         self._list += [a for a in dict.fromkeys(addresses) if a and a not in self._list]
 
-    def silent(self, address: str) -> None:
+    def move_to_end(self, address: str) -> None:
         """Move an address that did not answer to the end."""
         if address in self._list:
             self._list.remove(address)
             self._list.append(address)
 
-    def told(self, consensus: pb.ConsensusState) -> None:
+    def apply_config(self, consensus: pb.ConsensusState) -> None:
         """Apply a Raft configuration of the masters; one newer than any before replaces the list."""
         addresses = [m.address for m in consensus.members]
         at = consensus.config_term, consensus.config_index

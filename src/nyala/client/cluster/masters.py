@@ -29,9 +29,9 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 CALL_TIMEOUT_MS = 5_000
 """Timeout of one attempt; the caller's deadline covers all of them."""
-LEARN_MS = 10_000
+REFRESH_MS = 10_000
 """Minimum interval between two background refreshes of the masters' configuration, in milliseconds."""
-SOON_MS = 250
+FIRST_TRY_MS = 250
 """Timeout of the first attempt of a look-up that any master can answer; doubled with each round."""
 MAX_HOPS = 3
 """Leader hints followed without a pause, so that two masters that name each other cause no busy loop."""
@@ -70,7 +70,7 @@ class Masters:
         self.addresses = MasterAddresses(given)
         self._learned_us = 0
         self._leader: str | None = None
-        self._unheard = ""  # the address that failed to answer last
+        self._unresponsive = ""  # the address that failed to answer last
         self._defined = 0
 
     @property
@@ -82,11 +82,11 @@ class Masters:
         """Return the monotonic time in microseconds, for the age of the masters' answers."""
         return self._env.clock.monotonic_us()
 
-    def _keep_learning(self) -> None:
-        """Refresh the masters' configuration in the background when it is `LEARN_MS` old."""
-        if self.now_us() - self._learned_us >= LEARN_MS * 1000:
+    def _refresh_in_background(self) -> None:
+        """Refresh the masters' configuration in the background when it is `REFRESH_MS` old."""
+        if self.now_us() - self._learned_us >= REFRESH_MS * 1000:
             self._learned_us = self.now_us()
-            learn = self._learn(Attempts(self._env, CALL_TIMEOUT_MS))
+            learn = self._fetch_config(Attempts(self._env, CALL_TIMEOUT_MS))
             self._env.tasks.spawn(learn, "learn who the masters are")
 
     async def reach(self, timeout_ms: int) -> None:
@@ -100,24 +100,24 @@ class Masters:
         """
         attempts = Attempts(self._env, timeout_ms)
         while True:
-            said = await self._learn(attempts)
-            if not said:
+            errors = await self._fetch_config(attempts)
+            if not errors:
                 return
             if not await attempts.pause():
-                heard = "; ".join(f"{a}: {s}" for a, s in said.items())
+                heard = "; ".join(f"{a}: {s}" for a, s in errors.items())
                 raise Unavailable(
                     f"no nyala master answers ({heard}). Check that the cluster runs: nyala status; and the "
                     "addresses: masters may have been added and removed since, and one that is still a "
                     "master's is enough (nyala master list names all)"
                 )
 
-    async def _learn(self, attempts: Attempts) -> dict[str, str]:
+    async def _fetch_config(self, attempts: Attempts) -> dict[str, str]:
         """Get the masters' configuration from one of them, so that one given address is enough.
 
         Returns:
             Empty when one answered; else the error text of each address.
         """
-        said: dict[str, str] = {}
+        errors: dict[str, str] = {}
         for address in self.addresses:
             try:
                 status: pb.MasterStatusResponse = await self._env.rpc.call(
@@ -125,14 +125,14 @@ class Masters:
                     timeout_ms=max(1, min(1_000, attempts.left_ms())),
                 )  # fmt: skip
             except NyalaError as err:
-                said[address] = err.message
+                errors[address] = err.message
                 continue
             self._learned_us = self.now_us()
-            self.addresses.told(status.consensus)
+            self.addresses.apply_config(status.consensus)
             if status.leader_address in self.addresses:
                 self._leader = status.leader_address
             return {}
-        return {} if await self._ask_tservers(attempts) else said
+        return {} if await self._ask_tservers(attempts) else errors
 
     async def _ask_tservers(self, attempts: Attempts) -> bool:
         """Get masters' addresses from tablet servers; return whether a new one was found."""
@@ -177,7 +177,7 @@ class Masters:
         if max_age_ms:
             request.staleness.max_age_ms = max_age_ms
             request.staleness.not_before = self._defined
-        try_ms = SOON_MS if max_age_ms else CALL_TIMEOUT_MS
+        try_ms = FIRST_TRY_MS if max_age_ms else CALL_TIMEOUT_MS
         return await self._call(method, request, timeout_ms, try_ms)
 
     async def define(self, method: Method, request: Any, *, timeout_ms: int) -> Any:
@@ -242,7 +242,7 @@ class Masters:
         changes: bool = False,
     ) -> Any:
         attempts = Attempts(self._env, timeout_ms)
-        said: dict[str, str] = {}
+        errors: dict[str, str] = {}
         hops = 0
         unknown = False
         while True:
@@ -250,34 +250,34 @@ class Masters:
             for address in self._order():
                 left_ms = attempts.left_ms()
                 if left_ms <= 0:
-                    raise _timed_out(method, timeout_ms, said, unknown=unknown)
+                    raise _timed_out(method, timeout_ms, errors, unknown=unknown)
                 try:
                     answer = await self._env.rpc.call(
                         address, method, request, timeout_ms=min(left_ms, try_ms)
                     )
                 except NotLeader as err:
-                    said[address] = "does not lead"
+                    errors[address] = "does not lead"
                     if err.details.get("reason"):  # why it could not answer all the same
-                        said[address] = err.message
+                        errors[address] = err.message
                     hinted = self._follow(address, err.address)
                     if hinted:
                         break  # the hint is a new first choice
                 except (Retryable, OutcomeUnknown) as err:
                     # A definition carries its number: sent again, it takes effect once.
-                    said[address] = err.message
+                    errors[address] = err.message
                     unknown |= changes and may_have_arrived(err)
-                    self._silent(address)
+                    self._mark_unresponsive(address)
                 else:
-                    self._heard(address, answer)
-                    self._keep_learning()
+                    self._mark_responsive(address, answer)
+                    self._refresh_in_background()
                     return answer
             try_ms = min(2 * try_ms, CALL_TIMEOUT_MS)
             hops += hinted
             if hinted and hops <= MAX_HOPS:
                 continue
-            await self._learn(attempts)
+            await self._fetch_config(attempts)
             if not await attempts.pause():
-                raise _timed_out(method, timeout_ms, said, unknown=unknown)
+                raise _timed_out(method, timeout_ms, errors, unknown=unknown)
 
     def _follow(self, told_by: str, hint: str | None) -> bool:
         """Take a leader hint; return whether to try it before the other masters."""
@@ -289,28 +289,28 @@ class Masters:
         self._leader = hint
         return True
 
-    def _silent(self, address: str) -> None:
+    def _mark_unresponsive(self, address: str) -> None:
         """Move an address that did not answer to the end of the order."""
-        self._unheard = address
+        self._unresponsive = address
         if self._leader == address:
             self._leader = None
-        self.addresses.silent(address)
+        self.addresses.move_to_end(address)
 
-    def _heard(self, address: str, answer: Any) -> None:
+    def _mark_responsive(self, address: str, answer: Any) -> None:
         """Record the leader: the master that answered, unless its response is a follower's."""
-        if self._unheard == address:
-            self._unheard = ""
+        if self._unresponsive == address:
+            self._unresponsive = ""
         as_of = getattr(answer, "as_of", None)
         if as_of is None or not as_of.follower:
             self._leader = address
-        elif as_of.leader_address != self._unheard:
+        elif as_of.leader_address != self._unresponsive:
             self._leader = as_of.leader_address or None
 
 
 def _timed_out(
-    method: Method, timeout_ms: int, said: dict[str, str], *, unknown: bool
+    method: Method, timeout_ms: int, errors: dict[str, str], *, unknown: bool
 ) -> TimedOut | OutcomeUnknown:
-    heard = "; ".join(f"{a}: {s}" for a, s in said.items()) or "none was asked"
+    heard = "; ".join(f"{a}: {s}" for a, s in errors.items()) or "none was asked"
     what = method.path.rpartition("/")[2]
     text = (
         f"no leader master answered {what} within {timeout_ms} ms ({heard}). "

@@ -79,7 +79,7 @@ class OpenTable:
         ended.sort(key=lambda t: (not t.dropped_at, t.dropped_at))
         return [*ended, *self.tablets]
 
-    def place(self, ps: PartitionSchema, number: int) -> TabletLocation | None:
+    def tablet_at(self, ps: PartitionSchema, number: int) -> TabletLocation | None:
         """Return the tablet with a number in a partition schema; None if there is none. Any thread.
 
         Also None if another thread has changed the ranges since the number was computed.
@@ -95,11 +95,11 @@ class OpenTable:
         """Take over definition, ranges and tablets of a newly opened table."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
-        self.take(fresh)
+        self.update_ranges(fresh)
         self.options, self.until_us = fresh.options, fresh.until_us
         self.write_max_bytes = fresh.write_max_bytes
 
-    def take(self, fresh: "OpenTable") -> None:
+    def update_ranges(self, fresh: "OpenTable") -> None:
         """Take over ranges and tablets of a newly opened table."""
         self.partition_schema, self.tablets = fresh.partition_schema, fresh.tablets
         self.ranges_version, self.dropped = fresh.ranges_version, fresh.dropped
@@ -170,7 +170,7 @@ class TabletCache:
         if answer.ranges_version < table.ranges_version:
             return  # another master's, of a moment before those that are known here
         found = {convert.partition_from_proto(t.partition): t for t in answer.tablets}
-        places = []
+        locations = []
         ps = convert.partition_schema_from_proto(answer.partition)
         for partition in partitions(table.schema, ps):
             tablet = found.get(partition)
@@ -178,10 +178,10 @@ class TabletCache:
                 raise Unavailable(
                     f"table {table.name!r} has no tablet for {partition} yet; its creation is under way"
                 )
-            places.append(_place(tablet, partition))
-        table.partition_schema, table.tablets = ps, places
+            locations.append(_location(tablet, partition))
+        table.partition_schema, table.tablets = ps, locations
         table.dropped = [
-            _place(t, convert.partition_from_proto(t.partition)) for t in answer.dropped
+            _location(t, convert.partition_from_proto(t.partition)) for t in answer.dropped
         ]
         table.ranges_version, table.history_from = answer.ranges_version, answer.history_from
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
@@ -214,14 +214,14 @@ class TabletCache:
             leader: uuid of the leader in the response, if any.
             address: public address of the leader in the response, if any.
         """
-        told = address or next((a for u, a in tablet.replicas if u == leader), None)
-        if told and told != asked:
-            tablet.leader = told
+        known = address or next((a for u, a in tablet.replicas if u == leader), None)
+        if known and known != asked:
+            tablet.leader = known
         elif tablet.leader == asked:
             tablet.leader = None
 
 
-def _place(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocation:
+def _location(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocation:
     if tablet.state not in HAS_LEADER:
         # It may still be replaced, and writes to it would be lost: it has no address yet.
         return TabletLocation(TabletId(tablet.id), partition)
@@ -230,7 +230,7 @@ def _place(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLocat
     return TabletLocation(TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at)
 
 
-def follow(tablet: TabletLocation, table: OpenTable) -> bool:
+def update_location(tablet: TabletLocation, table: OpenTable) -> bool:
     """Update a tablet's id and replicas from a refreshed table; a replaced tablet becomes its successor.
 
     Returns:
@@ -244,7 +244,7 @@ def follow(tablet: TabletLocation, table: OpenTable) -> bool:
     return True
 
 
-def gone(tablet: TabletLocation, table: OpenTable) -> RangesChanged:
+def range_dropped(tablet: TabletLocation, table: OpenTable) -> RangesChanged:
     """Return the error of a tablet whose range was dropped."""
     return RangesChanged(
         f"tablet {tablet.id} is not one of table {table.name!r} any more: its range was dropped, with all "

@@ -36,10 +36,10 @@ class _GetStream:
         self._requests = 0
         self._due = False
         self._silent_ms = SILENT_MS
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.broken = False
-        self._asking = env.rpc.asking(address, methods.GET, self._hear)
+        self._asking = env.rpc.asking(address, methods.GET, self._on_answer)
 
     def enqueue(self, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
         """Take a caller; callers of the same loop iteration share a request.
@@ -60,38 +60,38 @@ class _GetStream:
         self._send_ready()
 
     def _send_ready(self) -> None:
-        while not self.broken and (together := self._queue.take_batch(_first)):
+        while not self.broken and (callers := self._queue.take_batch(_first)):
             self._requests += 1
-            self._sent[self._requests] = together
-            parts = [part for part, _ in together]
+            self._sent[self._requests] = callers
+            parts = [part for part, _ in callers]
             self._asking.ask(
                 pb.GetRequest(request=self._requests, timeout_ms=self._silent_ms, parts=parts)
             )
-            if self._alarm is None:
-                self._alarm = self._loop.call_later(self._silent_ms / 1000, self._late)
+            if self._timer is None:
+                self._timer = self._loop.call_later(self._silent_ms / 1000, self._on_timeout)
 
-    def _hear(self, answer: Any) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _on_answer(self, answer: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if isinstance(answer, NyalaError):
             self._end(Unavailable(f"{self._address}: {answer.message}"))
             return
-        together = self._sent.pop(answer.request, [])
-        if together:
-            self._queue.finished(together)
-        for (_, tell), found in zip(together, answer.answers, strict=False):
+        callers = self._sent.pop(answer.request, [])
+        if callers:
+            self._queue.finished(callers)
+        for (_, tell), found in zip(callers, answer.answers, strict=False):
             tell(found)
-        for _, tell in together[len(answer.answers) :]:
+        for _, tell in callers[len(answer.answers) :]:
             tell(Unavailable(f"{self._address} answered fewer reads than the request had"))
         if self._sent:
-            self._alarm = self._loop.call_later(self._silent_ms / 1000, self._late)
+            self._timer = self._loop.call_later(self._silent_ms / 1000, self._on_timeout)
         else:
             self._silent_ms = SILENT_MS
         self._send_ready()
 
-    def _late(self) -> None:
-        self._alarm = None
+    def _on_timeout(self) -> None:
+        self._timer = None
         self._end(Unavailable(f"{self._address} did not answer a point read in time"))
         self._asking.abandon()
 
@@ -109,9 +109,9 @@ class _GetStream:
 
     def abandon(self) -> None:
         """Cancel the stream; pending callers get an error."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._late()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_timeout()
 
 
 def _first(waiting: deque[_Waiting]) -> list[_Waiting]:
@@ -141,7 +141,7 @@ class GetStreams:
         stream = self._streams.get(address)
         if stream is None or stream.broken:
             stream = self._streams[address] = _GetStream(self._env, address)
-        stream.enqueue(part, lambda found: tell(_judged(found)), timeout_ms)
+        stream.enqueue(part, lambda found: tell(_answer_or_error(found)), timeout_ms)
 
     def close(self) -> None:
         """End all streams."""
@@ -150,7 +150,7 @@ class GetStreams:
         self._streams.clear()
 
 
-def _judged(found: pb.GetAnswer | NyalaError) -> pb.GetAnswer | NyalaError:
+def _answer_or_error(found: pb.GetAnswer | NyalaError) -> pb.GetAnswer | NyalaError:
     if isinstance(found, NyalaError) or not found.HasField("error"):
         return found
     return status.from_proto(found.error)

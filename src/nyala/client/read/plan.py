@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
-from nyala.client.read.progress import Heard
+from nyala.client.read.progress import OnHeader
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.token_reader import Reader
 from nyala.common.errors import HistoryGone, RangesChanged
@@ -59,7 +59,7 @@ class ReadPlan:
         """Fix the time of the read: the caller has it, or rows read at it."""
         self.is_fixed = True
 
-    async def made(self) -> list[pb.ScanToken]:
+    async def make_tokens(self) -> list[pb.ScanToken]:
         """Return the tokens, making them if needed; empty if no range of the table matches."""
         return await self._while_ranges_change(self._make)
 
@@ -77,12 +77,12 @@ class ReadPlan:
         return tokens
 
     async def collect(
-        self, heard: Heard | None = None, *, counting: bool = False
+        self, on_header: OnHeader | None = None, *, counting: bool = False
     ) -> list[list[pa.RecordBatch]]:
         """Run the read to its end, and fix its time.
 
         Args:
-            heard: called with the header of each server's response.
+            on_header: called with the header of each server's response.
             counting: read the number of rows only.
 
         Returns:
@@ -93,7 +93,7 @@ class ReadPlan:
             tokens = await self._make()
             if counting:
                 tokens = [_counting(t) for t in tokens]
-            return await self._reader.collect_all(tokens, heard)
+            return await self._reader.collect_all(tokens, on_header)
 
         found = await self._while_ranges_change(run)
         self.fix()

@@ -16,8 +16,8 @@ from nyala.client.cluster.tablet_cache import (
     OpenTable,
     TabletCache,
     TabletLocation,
-    follow,
-    gone,
+    range_dropped,
+    update_location,
 )
 from nyala.client.read.get_streams import MAX_KEYS, GetStreams
 from nyala.client.read.read_spec import ReadSpec
@@ -176,8 +176,8 @@ class PointGetter:
         if tablet.leader is None:
             with contextlib.suppress(Retryable):
                 await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
-                if not follow(tablet, table):
-                    raise gone(tablet, table)
+                if not update_location(tablet, table):
+                    raise range_dropped(tablet, table)
         spec = ReadSpec(columns=columns, latest=True)
         token = self._reader.token(table, tablet, spec, 0, timeout_ms)
         token.keys_ipc = flight.batch_message(keys)

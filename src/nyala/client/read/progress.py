@@ -13,7 +13,7 @@ from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
 from nyala.wire.proto import nyala_pb2 as pb
 
-Heard = Callable[[pb.ScanHeader], None]
+OnHeader = Callable[[pb.ScanHeader], None]
 """Called with the header of a server's response, before its rows: the time of the read, and its age."""
 
 
@@ -22,22 +22,22 @@ class ScanProgress:
 
     Args:
         token: of the scan.
-        heard: called with the header of each response.
+        on_header: called with the header of each response.
 
     Attributes:
-        token: for the remaining rows, as of the last `go_on_from_here`.
+        token: for the remaining rows, as of the last `resume`.
         delivered: number of rows so far.
     """
 
-    def __init__(self, token: pb.ScanToken, heard: Heard | None) -> None:
+    def __init__(self, token: pb.ScanToken, on_header: OnHeader | None) -> None:
         self.token = token
         self.delivered = 0
         self._limit = token.limit
-        self._heard = heard
+        self._on_header = on_header
         self._header = pb.ScanHeader()
         self._last: pa.RecordBatch | None = None
 
-    def goes_to(self, tablet: TabletId) -> None:
+    def move_to(self, tablet: TabletId) -> None:
         """Continue with the tablet that replaced the token's.
 
         Raises:
@@ -54,18 +54,18 @@ class ScanProgress:
         self.token = _copy(self.token)
         self.token.tablet_id = tablet
 
-    def began(self, header: pb.ScanHeader) -> None:
+    def set_header(self, header: pb.ScanHeader) -> None:
         """Store the header of a response."""
         self._header = header
-        if self._heard is not None:
-            self._heard(header)
+        if self._on_header is not None:
+            self._on_header(header)
 
-    def took(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Count rows that are delivered."""
         self.delivered += batch.num_rows
         self._last = batch
 
-    def go_on_from_here(self, why: str) -> bool:
+    def resume(self, why: str) -> bool:
         """Make `token` ask for the rows after those delivered; return whether there are none.
 
         Args:

@@ -13,7 +13,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 ASK_TIMEOUT_MS = 2_000
-APART_US = 1_000_000
+MAX_SPREAD_US = 1_000_000
 """Largest plausible difference of times of one group, in microseconds; beyond it all its servers are awaited.
 """
 
@@ -116,7 +116,7 @@ class Times:
 
 def near(times: Collection[int]) -> bool:
     """Return whether hybrid times differ so little that no clock is suspect."""
-    return to_micros(max(times)) - to_micros(min(times)) <= APART_US
+    return to_micros(max(times)) - to_micros(min(times)) <= MAX_SPREAD_US
 
 
 def _reached(group: list[str], heard: dict[str, int]) -> int | None:
@@ -132,4 +132,4 @@ def _settled(group: list[str], heard: dict[str, int]) -> bool:
     if reached is None:
         return False
     times = [heard[a] for a in group if a in heard]
-    return len(times) == len(group) or to_micros(reached) - to_micros(min(times)) <= APART_US
+    return len(times) == len(group) or to_micros(reached) - to_micros(min(times)) <= MAX_SPREAD_US

@@ -5,7 +5,7 @@ import itertools
 
 from nyala.client.deadline import Attempts
 from nyala.client.read.read_spec import ReadSpec
-from nyala.client.read.token_reader import PARALLEL_TOKENS, Reader, place_of
+from nyala.client.read.token_reader import PARALLEL_TOKENS, Reader, location_of
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, Retryable, TimedOut
 from nyala.env.env import Env
 from nyala.wire import methods
@@ -57,10 +57,10 @@ async def split_all(
         InvalidArgument: the pieces would be too many.
         TimedOut: no replica of some tablet answered.
     """
-    room = asyncio.Semaphore(PARALLEL_TOKENS)
+    slots = asyncio.Semaphore(PARALLEL_TOKENS)
 
     async def one(token: pb.ScanToken) -> list[pb.ScanToken]:
-        async with room:
+        async with slots:
             keys = await _split_keys(env, reader, token, split_bytes)
         ends = itertools.pairwise([token.key_lower, *keys, token.key_upper])
         return [_piece(token, lower, upper) for lower, upper in ends]
@@ -73,11 +73,11 @@ async def _split_keys(
 ) -> list[bytes]:
     """Return the split keys of a tablet, from the first replica that answers, the leader first."""
     attempts = Attempts(env, token.timeout_ms or 60_000)
-    place, last = place_of(token), "no replica of the tablet is known"
+    location, last = location_of(token), "no replica of the tablet is known"
     request = reads_pb2.SplitKeyRangeRequest(token=token, split_bytes=split_bytes)
     while True:
-        request.token.tablet_id = place.id
-        for address in place.addresses():
+        request.token.tablet_id = location.id
+        for address in location.addresses():
             timeout_ms = max(1, min(ASK_TIMEOUT_MS, attempts.left_ms()))
             try:
                 answer: reads_pb2.SplitKeyRangeResponse = await env.rpc.call(
@@ -92,7 +92,7 @@ async def _split_keys(
                 f"no replica of tablet {token.tablet_id} said in time how to split it; at last: {last}. "
                 "Check: nyala cluster ksck"
             )
-        await reader.find_again(token, place, attempts)
+        await reader.relocate(token, location, attempts)
 
 
 def _piece(token: pb.ScanToken, lower: bytes, upper: bytes) -> pb.ScanToken:

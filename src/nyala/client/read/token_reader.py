@@ -13,7 +13,7 @@ import pyarrow as pa
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
-from nyala.client.read.progress import Heard, ScanProgress
+from nyala.client.read.progress import OnHeader, ScanProgress
 from nyala.client.read.read_spec import ReadSpec, make_probe, make_token
 from nyala.client.read.snapshot_time import Times
 from nyala.common.errors import (
@@ -152,26 +152,26 @@ class Reader:
         return token
 
     async def collect(
-        self, token: pb.ScanToken, heard: Heard | None = None
+        self, token: pb.ScanToken, on_header: OnHeader | None = None
     ) -> list[pa.RecordBatch]:
         """Run a token to its end, repeating it after failures until its deadline."""
         attempts = Attempts(self._env, token.timeout_ms or 60_000)
         while True:
             try:
-                return [b async for b in self.run(token, attempts, heard)]
+                return [b async for b in self.run(token, attempts, on_header)]
             except Retryable as err:
                 if isinstance(err, TimedOut | RangesChanged) or not await attempts.pause():
                     raise
 
     async def collect_all(
-        self, tokens: list[pb.ScanToken], heard: Heard | None = None
+        self, tokens: list[pb.ScanToken], on_header: OnHeader | None = None
     ) -> list[list[pa.RecordBatch]]:
         """Run tokens concurrently, a few at a time; return the batches of each, in token order."""
-        room = asyncio.Semaphore(PARALLEL_TOKENS)
+        slots = asyncio.Semaphore(PARALLEL_TOKENS)
 
         async def one(token: pb.ScanToken) -> list[pa.RecordBatch]:
-            async with room:
-                return await self.collect(token, heard)
+            async with slots:
+                return await self.collect(token, on_header)
 
         runs = [asyncio.ensure_future(one(t)) for t in tokens]
         try:
@@ -184,7 +184,7 @@ class Reader:
         self,
         token: pb.ScanToken,
         attempts: Attempts | None = None,
-        heard: Heard | None = None,
+        on_header: OnHeader | None = None,
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run a token and yield its batches.
 
@@ -194,7 +194,7 @@ class Reader:
         Args:
             token: of one tablet, or a piece of it.
             attempts: deadline and pauses; None: from the token's `timeout_ms`.
-            heard: called when a server answers; None: no call.
+            on_header: called when a server answers; None: no call.
 
         Raises:
             Unavailable: a stream without order broke after rows were delivered that cannot be told from
@@ -204,11 +204,13 @@ class Reader:
         """
         budget_ms = token.timeout_ms or 60_000
         attempts = attempts or Attempts(self._env, budget_ms)
-        place = place_of(token)
-        read, last = ScanProgress(token, heard), "no replica of the tablet is known"
+        location = location_of(token)
+        read, last = ScanProgress(token, on_header), "no replica of the tablet is known"
         while True:
             stale = read.token.mode == pb.STALE
-            for address in _spread(place, self._env) if stale else place.addresses():
+            for address in (
+                _stale_read_order(location, self._env) if stale else location.addresses()
+            ):
                 before = read.delivered
                 try:
                     async for batch in _once(self._env, self._clock, address, read):
@@ -218,14 +220,14 @@ class Reader:
                     raise
                 except NotLeader as err:
                     last = f"{address}: {err.message}"
-                    self._locations.learn(place, asked=address, leader=None, address=err.address)
-                    if place.leader and not stale:
+                    self._locations.learn(location, asked=address, leader=None, address=err.address)
+                    if location.leader and not stale:
                         break
                 except (Retryable, OutcomeUnknown) as err:
                     last = f"{address}: {err.message}"
-                    self._locations.learn(place, asked=address, leader=None, address=None)
+                    self._locations.learn(location, asked=address, leader=None, address=None)
                     if read.delivered > before:
-                        if read.go_on_from_here(last):
+                        if read.resume(last):
                             return
                         attempts = Attempts(self._env, budget_ms)
             if not await attempts.pause():
@@ -233,18 +235,18 @@ class Reader:
                     f"no leader of tablet {token.tablet_id} served a read in time; at last: {last}. "
                     "Check: nyala cluster ksck"
                 )
-            if not place.leader:
-                await self.find_again(token, place, attempts)
-                read.goes_to(place.id)
+            if not location.leader:
+                await self.relocate(token, location, attempts)
+                read.move_to(location.id)
 
-    async def find_again(
-        self, token: pb.ScanToken, place: TabletLocation, attempts: Attempts
+    async def relocate(
+        self, token: pb.ScanToken, location: TabletLocation, attempts: Attempts
     ) -> None:
         """Look up a token's tablet at the masters; a failure is ignored, as the caller retries.
 
         Args:
             token: of one tablet.
-            place: known location of the tablet; updated.
+            location: known location of the tablet; updated.
             attempts: the deadline and the pauses between tries.
 
         Raises:
@@ -263,23 +265,23 @@ class Reader:
                 f"{err.message}: plan the read anew: scan the table, or make the tokens, again"
             ) from err
         for tablet in answer.tablets:
-            place.id = TabletId(tablet.id)
-            place.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
-            place.leader = next((r.address for r in tablet.replicas if r.leader), None)
+            location.id = TabletId(tablet.id)
+            location.replicas = tuple((_NO_UUID, r.address) for r in tablet.replicas)
+            location.leader = next((r.address for r in tablet.replicas if r.leader), None)
 
 
-def place_of(token: pb.ScanToken) -> TabletLocation:
+def location_of(token: pb.ScanToken) -> TabletLocation:
     """Return the location of a token's tablet, as stored in the token."""
-    place = TabletLocation(TabletId(token.tablet_id), _NO_PARTITION)
-    place.replicas = tuple((_NO_UUID, a) for a in token.replicas)
-    place.leader = token.replicas[0] if token.replicas else None
-    return place
+    location = TabletLocation(TabletId(token.tablet_id), _NO_PARTITION)
+    location.replicas = tuple((_NO_UUID, a) for a in token.replicas)
+    location.leader = token.replicas[0] if token.replicas else None
+    return location
 
 
-def _spread(place: TabletLocation, env: Env) -> list[str]:
+def _stale_read_order(location: TabletLocation, env: Env) -> list[str]:
     """Return the addresses for a stale read: a random follower, then the leader, then the others."""
-    addresses = place.addresses()
-    followers = [a for a in addresses if a != place.leader]
+    addresses = location.addresses()
+    followers = [a for a in addresses if a != location.leader]
     if not followers:
         return addresses
     first = followers[env.random.randrange(len(followers))]
@@ -308,11 +310,11 @@ async def _once(
                 schema = flight.read_schema(data.header)
                 header = pb.ScanHeader.FromString(bytes(data.app_metadata))
                 clock.merge(header.at)
-                read.began(header)
+                read.set_header(header)
                 continue
             batch = flight.read_batch(schema, data.header, data.body, trusted=True)
             if batch.num_rows:  # an empty one is a keepalive
-                read.took(batch)
+                read.add(batch)
                 yield batch
     finally:
         await _close(stream)

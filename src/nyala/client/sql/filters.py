@@ -34,7 +34,7 @@ _SIGNS: dict[str, tuple[CompareOp, Callable[[pc.Expression, pc.Expression], pc.E
 }
 
 
-class _Unread(Exception):
+class _Unsupported(Exception):
     """The text of a filter cannot be translated."""
 
 
@@ -56,9 +56,9 @@ def as_predicate(expression: pc.Expression, schema: Schema) -> Predicate | None:
     text = str(expression)
     try:
         reader = _Reader(text, schema, _lists(expression))
-        read = reader.whole()
+        read = reader.parse()
         same = read.expression.equals(expression)
-    except (_Unread, ValueError, pa.ArrowException):
+    except (_Unsupported, ValueError, pa.ArrowException):
         return None
     return read.predicate if same else None
 
@@ -87,10 +87,10 @@ class _Reader:
         self._at = 0
         self._columns = sorted(schema.columns, key=lambda c: -len(c.name))
 
-    def whole(self) -> _Read:
+    def parse(self) -> _Read:
         read = self._one(0)
         if self._at != len(self._text):
-            raise _Unread
+            raise _Unsupported
         return read
 
     def _take(self, text: str) -> bool:
@@ -101,11 +101,11 @@ class _Reader:
 
     def _expect(self, text: str) -> None:
         if not self._take(text):
-            raise _Unread
+            raise _Unsupported
 
     def _one(self, depth: int) -> _Read:
         if depth > MAX_DEPTH:
-            raise _Unread
+            raise _Unsupported
         if self._take("is_valid("):
             column = self._column(")")
             return _Read(pc.field(column.name).is_valid(), Not(IsNull(column.id)))
@@ -157,7 +157,7 @@ class _Reader:
         end = self._text.find(_END_OF_LIST, self._at)
         made = next(self._lists, None)
         if end < 0 or made is None:
-            raise _Unread
+            raise _Unsupported
         self._at = end + len(_END_OF_LIST)
         field, unknown = pc.field(column.name), pc.scalar(pa.scalar(None, pa.bool_()))
         expression = pc.if_else(field.is_valid(), field.isin(made), unknown)
@@ -168,13 +168,13 @@ class _Reader:
         for column in self._columns:
             if self._take(column.name + after):
                 return column
-        raise _Unread
+        raise _Unsupported
 
     def _literal(self) -> str:
         string = _STRING.match(self._text, self._at)
         found = string or _PLAIN.match(self._text, self._at)
         if found is None:
-            raise _Unread
+            raise _Unsupported
         self._at = found.end()
         return str(json.loads(found[0], strict=False)) if string else found[0]
 

@@ -92,14 +92,15 @@ class Batcher:
 
     def pieces(self, table: OpenTable, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         """Split the rows of one tablet into requests; return (first row, piece)."""
-        most = request_size.room(table, batch.num_columns, 2 * self._limits.batch_bytes)
+        most = request_size.max_row_bytes(table, batch.num_columns, 2 * self._limits.batch_bytes)
         return cut_batch(batch, self._within(table, batch), most)
 
     def _within(self, table: OpenTable, batch: pa.RecordBatch) -> BatchLimits:
         """Return the limits of a request to a table: the client's, or the servers' if that is smaller."""
         limits = self._limits
         return replace(
-            limits, batch_bytes=request_size.room(table, batch.num_columns, limits.batch_bytes)
+            limits,
+            batch_bytes=request_size.max_row_bytes(table, batch.num_columns, limits.batch_bytes),
         )
 
     async def group(

@@ -17,7 +17,7 @@ from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Call, Written
 from nyala.client.write.queue import CallKind, CallQueue, Key
-from nyala.client.write.waiting import Waiting, closed_meanwhile
+from nyala.client.write.waiting import CallDeadlines, closed_meanwhile
 from nyala.common.errors import RangesChanged, Rejected, SessionExpired
 from nyala.common.partition import locate
 from nyala.env.env import Env
@@ -56,7 +56,7 @@ class Coalescer:
         self._queues: dict[Key, CallQueue] = {}
         self._unplaced: dict[CallKind, list[Call]] = {}
         self._touched: dict[Key, CallQueue] = {}
-        self._waiting = Waiting(env.clock)
+        self._waiting = CallDeadlines(env.clock)
         self._turn_is_due = False
 
     def take(self, call: Call) -> None:
@@ -65,7 +65,7 @@ class Coalescer:
         table = call.table
         kind = CallKind(table.id, table.schema.version, call.op, tuple(call.batch.schema.names))
         if any(call.batch.column(c.name).null_count for c in table.schema.key_columns):
-            self._by_itself(call)
+            self._write_alone(call)
         elif table.partition_schema.count == 1 and table.partition_schema.ranges == ():
             self._enqueue(call, kind, table.tablets[0])
         else:
@@ -102,7 +102,7 @@ class Coalescer:
             if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
                 self._enqueue(call, kind, table.tablets[mine[0]])
             else:
-                self._by_itself(call)
+                self._write_alone(call)
 
     def _enqueue(self, call: Call, kind: CallKind, tablet: TabletLocation) -> None:
         key = tablet.id, kind
@@ -119,7 +119,7 @@ class Coalescer:
         most = self._max_bytes
         if queue.requests.waiting:
             head = queue.requests.waiting[0]
-            most = request_size.room(head.table, head.batch.num_columns, most)
+            most = request_size.max_row_bytes(head.table, head.batch.num_columns, most)
         while calls := queue.take_batch(self._max_rows, most, now_us):
             self._env.tasks.spawn(self._request(key, queue, calls), "small writes")
         if queue.requests.idle:
@@ -129,7 +129,7 @@ class Coalescer:
 
     async def _request(self, key: Key, queue: CallQueue, calls: list[Call]) -> None:
         try:
-            await self._together(queue.tablet, calls)
+            await self._send_request(queue.tablet, calls)
         finally:
             for call in calls:  # over already, unless this task was cancelled
                 self._waiting.drop(call)
@@ -137,7 +137,7 @@ class Coalescer:
             queue.requests.finished(calls)
             self._send_ready(key, queue)
 
-    async def _together(self, tablet: TabletLocation, calls: list[Call]) -> None:
+    async def _send_request(self, tablet: TabletLocation, calls: list[Call]) -> None:
         """Send one request for some calls; each gets the outcome of its own rows."""
         batch = calls[0].batch
         if len(calls) > 1:
@@ -155,13 +155,13 @@ class Coalescer:
                 _fail(calls, err)
                 return
             # Nothing took effect: sending each call alone finds the one that is refused.
-            await asyncio.gather(*(self._together(tablet, [c]) for c in calls))
+            await asyncio.gather(*(self._send_request(tablet, [c]) for c in calls))
         except Exception as err:  # any error ends the calls
             _fail(calls, err)
         else:
             _share(result, calls)
 
-    def _by_itself(self, call: Call) -> None:
+    def _write_alone(self, call: Call) -> None:
         self._waiting.drop(call)  # it has its own deadline
         self._env.tasks.spawn(self._run_alone(call), "write")
 

@@ -2,7 +2,13 @@
 
 import pyarrow as pa
 
-from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation, follow, gone
+from nyala.client.cluster.tablet_cache import (
+    OpenTable,
+    TabletCache,
+    TabletLocation,
+    range_dropped,
+    update_location,
+)
 from nyala.client.deadline import Attempts
 from nyala.client.write.put_streams import PutStreams
 from nyala.common.errors import (
@@ -50,7 +56,7 @@ class Delivery:
 
     async def send(
         self, table: OpenTable, tablet: TabletLocation, header: pb.WriteHeader, piece: pa.RecordBatch,
-        attempts: Attempts, *, alone: bool = True,
+        attempts: Attempts, *, exclusive: bool = True,
     ) -> pb.WriteResult:  # fmt: skip
         """Send one batch to the leader of its tablet until it is answered.
 
@@ -60,7 +66,7 @@ class Delivery:
             header: operation and sequence number.
             piece: the rows.
             attempts: the deadline and the pauses between tries.
-            alone: no other process sends the same operation.
+            exclusive: no other process sends the same operation.
 
         Raises:
             RangesChanged: the range of `tablet` was dropped, and nothing was written.
@@ -101,7 +107,7 @@ class Delivery:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
                 except SessionExpired as err:
-                    if unknown or not alone or not _begin_later(header, err):
+                    if unknown or not exclusive or not _restart_later(header, err):
                         raise
                     last = err.message
                     break
@@ -112,16 +118,16 @@ class Delivery:
                         f"{err.message}; an earlier try of the same rows may yet take effect"
                     ) from err
             if not await attempts.pause(wait_ms):
-                raise _gave_up(tablet, unknown, last)
-            if not await self._look_again(table, tablet):
-                dropped = gone(tablet, table)
+                raise _timed_out(tablet, unknown, last)
+            if not await self._relocate(table, tablet):
+                dropped = range_dropped(tablet, table)
                 if not unknown:
                     raise dropped
                 raise OutcomeUnknown(f"{dropped.message}. An earlier try was not answered")
             if tablet.id != header.tablet_id:
                 raise TabletReplaced
 
-    async def _look_again(self, table: OpenTable, tablet: TabletLocation) -> bool:
+    async def _relocate(self, table: OpenTable, tablet: TabletLocation) -> bool:
         """Look up the tablet again if its leader is not known; a failure is ignored, as the caller retries.
 
         Returns:
@@ -133,10 +139,10 @@ class Delivery:
             await self._locations.refresh(table)
         except Retryable:
             return True
-        return follow(tablet, table)
+        return update_location(tablet, table)
 
 
-def _begin_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
+def _restart_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
     """Advance an operation's `since`; return whether it may be sent again.
 
     A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that
@@ -149,7 +155,7 @@ def _begin_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
     return True
 
 
-def _gave_up(tablet: TabletLocation, unknown: bool, last: str) -> NyalaError:
+def _timed_out(tablet: TabletLocation, unknown: bool, last: str) -> NyalaError:
     said = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
     if unknown:
         return OutcomeUnknown(

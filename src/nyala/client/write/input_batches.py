@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from nyala.common.errors import InvalidArgument
 
-DICTS = 1_000
+DICTS_PER_BATCH = 1_000
 """Number of dicts from an iterable that are collected into one batch."""
 
 
@@ -41,7 +41,7 @@ def pieces(data: Any) -> Iterator[Any]:
     for item in data:
         if isinstance(item, Mapping):
             dicts.append(item)
-            if len(dicts) == DICTS:
+            if len(dicts) == DICTS_PER_BATCH:
                 yield dicts
                 dicts = []
             continue

@@ -76,7 +76,7 @@ class Call:
         return self.result
 
 
-class Bell:
+class Signal:
     """An event that one thread waits for, cheaper than a future and its condition."""
 
     __slots__ = ("_lock",)
@@ -85,7 +85,7 @@ class Bell:
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Set the event. Called once, from any thread."""
         self._lock.release()
 

@@ -72,10 +72,10 @@ class PutStream:
             self.broken = True
             for request, waiting in self._waiting.items():
                 if not waiting.done():
-                    waiting.set_exception(self._fate(error, self._sizes[request]))
+                    waiting.set_exception(self._error_for(error, self._sizes[request]))
             self._waiting.clear()
 
-    def _fate(self, error: NyalaError, size: int) -> NyalaError:
+    def _error_for(self, error: NyalaError, size: int) -> NyalaError:
         """Return the error of one batch of so many bytes when its stream has ended.
 
         If the batch itself exceeds a limit, the error is its own. Otherwise it may have been executed, and is
@@ -83,10 +83,10 @@ class PutStream:
         """
         if isinstance(error, TooLarge):
             limit = error.details.get("limit", "")
-            to_blame = not limit.isdigit() or size + FRAMING_BYTES > int(limit)
+            own_error = not limit.isdigit() or size + FRAMING_BYTES > int(limit)
         else:
-            to_blame = isinstance(error, Rejected | Unavailable)
-        if to_blame:
+            own_error = isinstance(error, Rejected | Unavailable)
+        if own_error:
             return error
         return OutcomeUnknown(f"the write stream to {self._address} broke: {error.message}")
 

@@ -11,7 +11,7 @@ from nyala.client.request_queue import RequestQueue
 from nyala.client.write.pending_call import Call
 from nyala.common.ids import TableId
 
-EARLY = 8
+DEADLINE_SHARE = 8
 """Divisor: a request ends at the earliest deadline of its calls, and the others lose at most 1/EARLY of their
 time.
 
@@ -78,7 +78,7 @@ def _first(waiting: deque[Call], max_rows: int, max_bytes: int, now_us: int) -> 
         rows, size = rows + call.batch.num_rows, size + call.size_bytes
         earliest = min(earliest or call.deadline_us, call.deadline_us)
         latest = max(latest, call.deadline_us)
-        apart = latest - earliest > (latest - now_us) // EARLY
+        apart = latest - earliest > (latest - now_us) // DEADLINE_SHARE
         if calls and (rows > max_rows or size > max_bytes or apart):
             break
         calls.append(waiting.popleft())

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.common.errors import TooLarge
 
-AROUND_BYTES = 1024
+MESSAGE_BYTES = 1024
 COLUMN_BYTES = 256
 """Bytes of an Arrow message besides its rows, and of each column's lengths, offsets and padding."""
 
 
-def room(table: OpenTable, columns: int, wanted: int) -> int:
+def max_row_bytes(table: OpenTable, columns: int, wanted: int) -> int:
     """Return the maximum bytes of rows in one request.
 
     Args:
@@ -26,7 +26,7 @@ def room(table: OpenTable, columns: int, wanted: int) -> int:
     limit = table.write_max_bytes
     if not limit:
         return wanted
-    return min(wanted, max(limit // 4, limit - AROUND_BYTES - COLUMN_BYTES * columns))
+    return min(wanted, max(limit // 4, limit - MESSAGE_BYTES - COLUMN_BYTES * columns))
 
 
 def refusal(

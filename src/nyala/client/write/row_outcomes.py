@@ -51,7 +51,7 @@ class Outcomes:
         self.rows = self.requests = 0
         self.written = Written()
         self._reached = 0  # end of the last acknowledged window
-        self._left: list[Window] = []  # ended windows with other rows
+        self._incomplete: list[Window] = []  # ended windows with other rows
 
     def window(self, rows: int, errors: RowErrors, *, void: bool) -> Window:
         """Begin a window.
@@ -104,19 +104,23 @@ class Outcomes:
         total.timestamp = max(total.timestamp, result.timestamp)
         total.errors += [(int(rows[e.row]), e.code, e.message) for e in result.row_errors]
 
-    def over(self, window: Window) -> None:
+    def close_window(self, window: Window) -> None:
         """Note that a window has ended: no more of its rows are sent."""
         if (window.state == ACKNOWLEDGED).all():
             self._reached = max(self._reached, window.first + len(window.state))
         else:
-            self._left.append(window)
+            self._incomplete.append(window)
 
     def error(self, cause: BaseException) -> BaseException:
         """Return the error when all windows have ended; the cause itself if nothing was written."""
         done, unknown = self.written, self._rows_in(UNKNOWN)
         if not done.timestamp and (not len(unknown) or self.requests == 1):
             return cause
-        sent = [w.first + int(np.flatnonzero(w.state)[-1]) + 1 for w in self._left if w.state.any()]
+        sent = [
+            w.first + int(np.flatnonzero(w.state)[-1]) + 1
+            for w in self._incomplete
+            if w.state.any()
+        ]
         next_row = max([self._reached, *sent])
         not_sent = self._rows_in(NOT_SENT)
         not_written = not_sent[not_sent < next_row]
@@ -137,5 +141,5 @@ class Outcomes:
         return error
 
     def _rows_in(self, state: int) -> Rows:
-        found = [w.rows_in(state) for w in sorted(self._left, key=lambda w: w.first)]
+        found = [w.rows_in(state) for w in sorted(self._incomplete, key=lambda w: w.first)]
         return np.concatenate([np.empty(0, np.int64), *found])

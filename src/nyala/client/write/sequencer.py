@@ -75,7 +75,7 @@ class Sequencer:
         self._delivery = delivery
 
     async def deliver(
-        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, whole: bool,
+        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, all_or_nothing: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
         """Send one request under its own sequence number until it is answered.
@@ -87,17 +87,17 @@ class Sequencer:
             tablet: of the rows.
             op: a `WriteOp` of the wire.
             piece: the rows of one request.
-            whole: one failing row voids the others.
+            all_or_nothing: one failing row voids the others.
             attempts: the deadline and the pauses between tries.
         """
         while True:
             try:
-                return await self._deliver(table, tablet, op, piece, whole, attempts)
+                return await self._deliver(table, tablet, op, piece, all_or_nothing, attempts)
             except TabletReplaced:
                 continue
 
     async def _deliver(
-        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, whole: bool,
+        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, all_or_nothing: bool,
         attempts: Attempts,
     ) -> pb.WriteResult:  # fmt: skip
         to = tablet.id
@@ -109,13 +109,13 @@ class Sequencer:
             client_id=self._client_id,
             sequence=sequence,
             first_outstanding=first,
-            all_or_nothing=whole,
+            all_or_nothing=all_or_nothing,
             since=max(1, self._delivery.seen) if self._since is None else self._since,
             column_ids=[table.schema.column(n).id for n in piece.schema.names if n != OP_COLUMN],
         )
         try:
             return await self._delivery.send(
-                table, tablet, header, piece, attempts, alone=self._since is None
+                table, tablet, header, piece, attempts, exclusive=self._since is None
             )
         finally:
             self._sequences.end(to, sequence)

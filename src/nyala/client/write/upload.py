@@ -4,7 +4,7 @@ Order: the batches of one write to one tablet are sent one after the other, so t
 effect in the given order. Different tablets, and different writes, are sent concurrently. While servers
 execute some windows the next one is prepared.
 
-Memory: at most `AHEAD` windows are in flight, and `take` returns only when less than one more waits.
+Memory: at most `MAX_WINDOWS` windows are in flight, and `take` returns only when less than one more waits.
 Time: the deadline counts from the last acknowledged batch, so that a load of any length succeeds as long as
 it makes progress. Otherwise requests in flight are ended, and the error has the outcome of each row.
 """
@@ -28,7 +28,7 @@ from nyala.common.partition import TabletPartition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 
-AHEAD = 3
+MAX_WINDOWS = 3
 """Maximum number of windows in flight; one more is being prepared."""
 
 
@@ -48,7 +48,7 @@ class TabletRows:
 
 
 @dataclass(slots=True)
-class _Line:
+class _PartitionQueue:
     """Order of one write's requests to one partition: one at a time, and none after a failed one.
 
     Not a `RequestQueue`, which puts callers into shared requests, two of them in flight. These requests are
@@ -71,16 +71,16 @@ class Writing:
     Attributes:
         table: the open table.
         op: a `WriteOp` of the wire.
-        whole: one failing row voids the others of its request.
+        all_or_nothing: one failing row voids the others of its request.
         attempts: its deadline.
-        lines: the requests to each partition.
+        partitions: the requests to each partition.
     """
 
     table: OpenTable
     op: int
-    whole: bool
+    all_or_nothing: bool
     attempts: Attempts
-    lines: dict[TabletPartition, _Line] = field(default_factory=dict)
+    partitions: dict[TabletPartition, _PartitionQueue] = field(default_factory=dict)
 
 
 class RowGrouper(Protocol):
@@ -176,7 +176,7 @@ class Upload:
         self._changed()
         await asyncio.gather(self._pump, *self._windows.values(), return_exceptions=True)
         if self._pump.cancelled():
-            raise self.left()
+            raise self.closed_error()
         if (error := self._pump.exception()) is not None:
             self._failures.append(error)
         if self._failures:
@@ -194,7 +194,7 @@ class Upload:
             return err
         return self._outcomes.error(why)
 
-    def left(self) -> BaseException:
+    def closed_error(self) -> BaseException:
         """Return the error to raise when the client was closed and its loop has ended."""
         return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))
 
@@ -213,7 +213,7 @@ class Upload:
     def _is_full(self) -> bool:
         """Return whether the waiting rows fill a window."""
         head = self._waiting[0]
-        step = 1 if self._call.whole else self._groups.window_rows(self._call.table, head)
+        step = 1 if self._call.all_or_nothing else self._groups.window_rows(self._call.table, head)
         return int(sum(b.num_rows for b in self._waiting)) >= step
 
     def _changed(self) -> None:
@@ -224,7 +224,7 @@ class Upload:
     async def _run(self) -> None:
         """Send windows until all rows are sent, or until the first failure."""
         while True:
-            if not self._failures and self._waiting and len(self._windows) < AHEAD:
+            if not self._failures and self._waiting and len(self._windows) < MAX_WINDOWS:
                 await self._launch()
             elif not self._windows and (self._failures or (self._ended and not self._waiting)):
                 return
@@ -242,8 +242,10 @@ class Upload:
         while self._windows and call.table.ranges_version != self._ranges:
             await self._change.wait()  # rows of one key may move: keep their order
         self._ranges = call.table.ranges_version
-        window = self._outcomes.window(batch.num_rows, errors, void=bool(errors) and call.whole)
-        if errors and call.whole:
+        window = self._outcomes.window(
+            batch.num_rows, errors, void=bool(errors) and call.all_or_nothing
+        )
+        if errors and call.all_or_nothing:
             parts = []
         if not self._windows:  # time without anything to send does not count
             call.attempts.progressed()
@@ -252,7 +254,7 @@ class Upload:
     def _next(self) -> pa.RecordBatch:
         """Return the rows of the next window; small batches are combined."""
         head = self._waiting.popleft()
-        if self._call.whole:
+        if self._call.all_or_nothing:
             return head
         step = max(1, self._groups.window_rows(self._call.table, head))
         if head.num_rows > step:
@@ -275,16 +277,18 @@ class Upload:
             self._failures += [r for r in results if isinstance(r, BaseException)]
         finally:
             del self._windows[window]
-            self._outcomes.over(window)
+            self._outcomes.close_window(window)
             self._changed()
 
     async def _send(self, window: Window, part: TabletRows) -> None:
         """Send the rows of one tablet, after those of earlier windows for its partition."""
-        line = self._call.lines.setdefault(part.tablet.partition, _Line(asyncio.Lock()))
+        line = self._call.partitions.setdefault(
+            part.tablet.partition, _PartitionQueue(asyncio.Lock())
+        )
         async with line.turn:
-            await self._in_pieces(window, part, line)
+            await self._send_batches(window, part, line)
 
-    async def _in_pieces(self, window: Window, part: TabletRows, line: _Line) -> None:
+    async def _send_batches(self, window: Window, part: TabletRows, line: _PartitionQueue) -> None:
         call, outcomes = self._call, self._outcomes
         for start, piece in self._groups.pieces(call.table, part.batch):
             if line.failed:
@@ -294,19 +298,21 @@ class Upload:
             outcomes.sent(window, rows)
             try:
                 result = await self._requests.deliver(
-                    call.table, part.tablet, call.op, piece, call.whole, call.attempts
+                    call.table, part.tablet, call.op, piece, call.all_or_nothing, call.attempts
                 )
             except NyalaError as err:
                 outcomes.failed(window, rows, err)
                 if not isinstance(err, RangesChanged):
                     raise
-                await self._elsewhere(window, TabletRows(part.tablet, rows, piece), line)
+                await self._send_to_new_tablets(window, TabletRows(part.tablet, rows, piece), line)
                 continue
             line.failed = False
             outcomes.acknowledged(window, rows, result)
             call.attempts.progressed()
 
-    async def _elsewhere(self, window: Window, part: TabletRows, line: _Line) -> None:
+    async def _send_to_new_tablets(
+        self, window: Window, part: TabletRows, line: _PartitionQueue
+    ) -> None:
         """Send rows whose tablet was retired to the tablets that have their ranges now."""
         call = self._call
         if not await call.attempts.pause():
@@ -319,7 +325,7 @@ class Upload:
         line.failed = False
         for other in parts:
             moved = TabletRows(other.tablet, part.rows[other.rows], other.batch)
-            await self._in_pieces(window, moved, line)
+            await self._send_batches(window, moved, line)
 
 
 async def _check(upload: Upload, batch: pa.RecordBatch) -> None:

@@ -11,7 +11,7 @@ GRACE_US = 100_000
 """
 
 
-class Waiting:
+class CallDeadlines:
     """Pending calls, and one timer for the earliest deadline.
 
     Args:

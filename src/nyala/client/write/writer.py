@@ -69,7 +69,7 @@ class Writer:
         if all_or_nothing or not self._may_combine or batch.num_rows > coalescer.MAX_ROWS:
             return None
         size = batch.nbytes
-        if size > request_size.room(table, batch.num_columns, coalescer.MAX_BYTES):
+        if size > request_size.max_row_bytes(table, batch.num_columns, coalescer.MAX_BYTES):
             return None
         deadline_us = self._env.clock.monotonic_us() + timeout_ms * 1000
         return Call(table, op, batch, size, deadline_us, tell)

@@ -192,7 +192,7 @@ class Catalog:
         """Number of tablets, deleted ones included."""
         return len(self._tablets)
 
-    def turn(self, begin: int, most: int) -> list[CatalogTablet]:
+    def tablets_from(self, begin: int, most: int) -> list[CatalogTablet]:
         """Return a range of the tablets, in the order in which they became known."""
         return list(islice(self._tablets.values(), begin, begin + most))
 

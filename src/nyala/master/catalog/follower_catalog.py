@@ -26,14 +26,14 @@ class StaleReplica(Protocol):
     """The part of a replica that a follower's catalog needs."""
 
     async def stale_point(
-        self, max_age_ms: int, timeout_ms: int, *, least: int = 0
+        self, max_age_ms: int, timeout_ms: int, *, min_time: int = 0
     ) -> tuple[int, int]:
         """As `Replica.stale_point`.
 
         Args:
             max_age_ms: largest age of the point.
             timeout_ms: deadline.
-            least: hybrid time that the point must reach at least.
+            min_time: hybrid time that the point must reach at least.
         """
         ...
 
@@ -55,7 +55,7 @@ class CatalogSnapshot:
     catalog: Catalog
     as_of: pb.AsOf
 
-    def told(self, make: Callable[[], Answer]) -> Answer:
+    def answer(self, make: Callable[[], Answer]) -> Answer:
         """Return a response made from the catalog, with its time.
 
         Raises:
@@ -110,9 +110,9 @@ class FollowerCatalog:
 
     async def _within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:
         while True:
-            least = max(wanted.not_before, self._view().horizon)
+            min_time = max(wanted.not_before, self._view().horizon)
             at, age_ms = await self._replica.stale_point(
-                wanted.max_age_ms, self._timeout_ms, least=least
+                wanted.max_age_ms, self._timeout_ms, min_time=min_time
             )
             began_us = self._env.clock.monotonic_us()
             try:
@@ -135,11 +135,11 @@ class FollowerCatalog:
             else:
                 self._catalog.follow(plan)
         if not self._at:
-            self._catalog = await run(Lane.COMPUTE, _whole, view, at)
+            self._catalog = await run(Lane.COMPUTE, _load, view, at)
         self._at = at
 
 
-def _whole(view: View, at: int) -> Catalog:
+def _load(view: View, at: int) -> Catalog:
     catalog = Catalog()
     catalog.load(sys_catalog.scan(view, at))
     return catalog

@@ -21,8 +21,8 @@ from nyala.tablet.tablet import Tablet
 
 log = logging.getLogger(__name__)
 
-LOOK_MS = 2_000
-MERGES = 8
+INTERVAL_MS = 2_000
+MAX_COMPACTIONS = 8
 """Maximum number of compactions of one round."""
 
 
@@ -47,18 +47,18 @@ class CatalogMaintenance:
 
     async def _run(self) -> None:
         while True:
-            await self._env.tasks.sleep_ms(LOOK_MS)
+            await self._env.tasks.sleep_ms(INTERVAL_MS)
             replica = self._replica()
             if replica is None or replica.state not in (State.RUNNING, State.CONFIGURING):
                 continue
             try:
-                await self.look(replica)
+                await self.run_once(replica)
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: tried again
                 log.warning("the catalog was not flushed or merged: %s", err)
             except Exception as bug:  # the task's top: retried in the next round
                 log.error("the catalog was not flushed or merged", exc_info=bug)
 
-    async def look(self, replica: Replica) -> None:
+    async def run_once(self, replica: Replica) -> None:
         """Run the flush and the compactions that are due.
 
         Raises:
@@ -67,7 +67,7 @@ class CatalogMaintenance:
         """
         if replica.machine.unflushed_bytes() >= self._flush_bytes:
             await replica.flush()
-        for _ in range(MERGES):
+        for _ in range(MAX_COMPACTIONS):
             tablet = replica.machine
             if not isinstance(tablet, Tablet):
                 return  # a witness

@@ -177,7 +177,7 @@ def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.
             entry.web_address, entry.location = info.web_address, info.location
             entry.version = info.version
             entry.alive = servers.is_alive(server, now_us)
-            entry.last_heartbeat_ms = (now_us - server.heard_us) // 1000
+            entry.last_heartbeat_ms = (now_us - server.last_heartbeat_us) // 1000
             entry.known_version = server.list_version
         entries.append(entry)
     return entries

@@ -85,14 +85,14 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
     if columns:
         _alter_columns(spec.schema, schema, columns)
     made = _take_ranges(before, spec, schema, steps, rules)
-    if _matters(before, spec) or made.added or made.dropped:
+    if _changes_tablets(before, spec) or made.added or made.dropped:
         spec.schema.version = before.schema.version + 1
     if made.added or made.dropped:
         spec.ranges_version = spec.schema.version
     return made
 
 
-def _matters(before: pb.TableSpec, after: pb.TableSpec) -> bool:
+def _changes_tablets(before: pb.TableSpec, after: pb.TableSpec) -> bool:
     """Return whether tablets have to apply a change."""
     one, other = before.schema, after.schema
     told = before.name != after.name or before.options != after.options

@@ -26,17 +26,17 @@ from nyala.master.catalog.records import (
 )
 from nyala.master.ddl import create_table, table_spec
 from nyala.master.ddl.alter_steps import Altered, Rules, take
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
-REMEMBERED = 100
+MAX_OPERATIONS = 100
 """Maximum number of operations kept in a table's record to recognise retries."""
 
 
-def operation(request: pb.AlterTableRequest, around: Circumstances) -> CatalogOperation:
+def operation(request: pb.AlterTableRequest, around: PlanInputs) -> CatalogOperation:
     """Return the operation that alters a table. Locked: its names, old and new, and itself."""
     return CatalogOperation(
         what="alter table",
@@ -64,7 +64,7 @@ def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
     return Scope((table.name, *names), (table.id,), tablets)
 
 
-def plan(catalog: Catalog, request: pb.AlterTableRequest, around: Circumstances) -> CatalogPlan:
+def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) -> CatalogPlan:
     """Decide what altering a table writes and orders.
 
     A tablet of an added range is not created before all others have applied the version (`opening`). A tablet
@@ -169,7 +169,7 @@ def remember(record: cat.TableRecord, operation_id: pb.OperationId) -> None:
     """Note in a table's record that an operation was executed, so that it is not executed again."""
     if operation_id.client:
         record.altered_by.append(operation_id)
-        del record.altered_by[:-REMEMBERED]
+        del record.altered_by[:-MAX_OPERATIONS]
 
 
 def _dropped(
@@ -192,7 +192,7 @@ def _dropped(
 
 
 def _added(
-    catalog: Catalog, table: CatalogTable, altered: Altered, around: Circumstances
+    catalog: Catalog, table: CatalogTable, altered: Altered, around: PlanInputs
 ) -> list[cat.TabletRecord]:
     parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
     if not parts:

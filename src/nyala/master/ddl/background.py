@@ -89,7 +89,7 @@ class BackgroundOperations:
         if self._task is not None:
             self._task.cancel()
 
-    def look(self) -> None:
+    def wake(self) -> None:
         """Wake the background task: something was reported."""
         self._wake.set()
 
@@ -100,7 +100,7 @@ class BackgroundOperations:
             clock = self._env.clock
             now = clock.wall_us(), clock.monotonic_us()
             known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
-            listed = server_states.due(memory.catalog, self._sighting())
+            listed = server_states.due(memory.catalog, self._server_liveness())
             for operation in (*listed, *known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)
             timer = loop.call_later(self._options.order_interval_ms / 1000, self._wake.set)
@@ -109,17 +109,17 @@ class BackgroundOperations:
             finally:
                 timer.cancel()
 
-    def _sighting(self) -> server_states.Sighting:
+    def _server_liveness(self) -> server_states.ServerLiveness:
         now_us = self._env.clock.monotonic_us()
-        return server_states.sighting(self._servers, now_us, self._since_us)
+        return server_states.server_liveness(self._servers, now_us, self._since_us)
 
     def _replacements(self, memory: LeaderMemory, creations: Creations) -> list[CatalogOperation]:
         now_us = self._env.clock.monotonic_us()
-        told = self._servers.known_in(memory.term, self._servers.alive(now_us))
-        late = creations.late(memory.catalog, [s.uuid for s in told], now_us)
+        reporting = self._servers.known_in(memory.term, self._servers.alive(now_us))
+        late = creations.late(memory.catalog, [s.uuid for s in reporting], now_us)
         if not late:
             return []
-        around = create_table.circumstances(self._env, memory.catalog, self._servers)
+        around = create_table.plan_inputs(self._env, memory.catalog, self._servers)
         return creation_timeouts.replacements(memory.catalog, late, around)
 
     async def _carry_out(self, operation: CatalogOperation, memory: LeaderMemory) -> None:

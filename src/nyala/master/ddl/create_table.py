@@ -25,7 +25,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class PlanInputs:
     """Inputs of a creation besides the request and the catalog.
 
     Attributes:
@@ -47,7 +47,7 @@ class Circumstances:
     opening: int = 0
 
 
-def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstances:
+def plan_inputs(env: Env, catalog: Catalog, servers: TServers) -> PlanInputs:
     """Return the inputs of a creation: live servers, neither in maintenance nor decommissioned.
 
     Args:
@@ -60,10 +60,10 @@ def circumstances(env: Env, catalog: Catalog, servers: TServers) -> Circumstance
     here = [s for s in live if s.uuid not in away]
     ready = [s.registration for s in here if not s.opening]
     opening = len(here) - len(ready)
-    return Circumstances(ready, env.random, env.clock.wall_us(), opening=opening)
+    return PlanInputs(ready, env.random, env.clock.wall_us(), opening=opening)
 
 
-def operation(request: pb.CreateTableRequest, around: Circumstances) -> CatalogOperation:
+def operation(request: pb.CreateTableRequest, around: PlanInputs) -> CatalogOperation:
     """Return the operation that creates a table: its name is locked until the batch is replicated."""
     return CatalogOperation(
         what="create table",
@@ -72,7 +72,7 @@ def operation(request: pb.CreateTableRequest, around: Circumstances) -> CatalogO
     )
 
 
-def plan(catalog: Catalog, request: pb.CreateTableRequest, around: Circumstances) -> CatalogPlan:
+def plan(catalog: Catalog, request: pb.CreateTableRequest, around: PlanInputs) -> CatalogPlan:
     """Decide what creating a table writes and orders.
 
     Args:
@@ -125,7 +125,7 @@ def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
 
 
 def place_all(
-    catalog: Catalog, around: Circumstances, tablets: int, replicas: int, table: str = ""
+    catalog: Catalog, around: PlanInputs, tablets: int, replicas: int, table: str = ""
 ) -> list[tuple[ServerUuid, ...]]:
     """Choose the servers of new tablets.
 
@@ -155,7 +155,7 @@ def new_tablet(
     table_id: TableId,
     part: TabletPartition,
     servers: Sequence[ServerUuid],
-    around: Circumstances,
+    around: PlanInputs,
     version: int = 0,
 ) -> cat.TabletRecord:
     """Return the record of a new tablet, whose log begins with a version of the table's schema.
@@ -182,7 +182,7 @@ def new_tablet(
     return record
 
 
-def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Circumstances) -> None:
+def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: PlanInputs) -> None:
     """Set the servers of a PREPARING tablet, which is CREATING then (S0.70).
 
     They are its first configuration, which has no entry in the log.

@@ -11,10 +11,10 @@ from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTablet
 from nyala.master.ddl import replace_tablet
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
 
-AT_ONCE = 100
+MAX_REPLACED = 100
 """Maximum number of tablets of a table that are replaced in one batch."""
 MAX_DOUBLINGS = 6
 """Maximum number of times that the timeout doubles with the replacements of a tablet."""
@@ -32,11 +32,11 @@ class Creations:
     """Tablets that one leader creates in one term. On the loop only.
 
     Args:
-        patience_us: time without progress after which a tablet is late.
+        timeout_us: time without progress after which a tablet is late.
     """
 
-    def __init__(self, patience_us: int) -> None:
-        self._patience_us = patience_us
+    def __init__(self, timeout_us: int) -> None:
+        self._timeout_us = timeout_us
         self._waiting: dict[TabletId, _Waiting] = {}
         self._tried: dict[TabletId, dict[ServerUuid, None]] = {}
 
@@ -45,13 +45,13 @@ class Creations:
         self._tried.setdefault(tablet, {})[server] = None
 
     def late(
-        self, catalog: Catalog, told: Collection[ServerUuid], now_us: int
+        self, catalog: Catalog, reporting: Collection[ServerUuid], now_us: int
     ) -> list[CatalogTablet]:
         """Return the tablets without progress for the timeout.
 
         Args:
             catalog: of the leader.
-            told: live servers that have sent a full report, and are sent orders.
+            reporting: live servers that have sent a full report, and are sent orders.
             now_us: monotonic.
         """
         creating = catalog.creating()
@@ -60,22 +60,24 @@ class Creations:
                 here = {t.id for t in creating}
                 for gone in [t for t in known if t not in here]:
                     del known[gone]
-        return [t for t in creating if self._is_late(t, told, now_us)]
+        return [t for t in creating if self._is_late(t, reporting, now_us)]
 
-    def _is_late(self, tablet: CatalogTablet, told: Collection[ServerUuid], now_us: int) -> bool:
+    def _is_late(
+        self, tablet: CatalogTablet, reporting: Collection[ServerUuid], now_us: int
+    ) -> bool:
         tried = self._tried.get(tablet.id, {})
-        moves = any(m in told and m not in tried for m in tablet.awaited)
+        moves = any(m in reporting and m not in tried for m in tablet.awaited)
         shown = len(tablet.record.reported_by)
         known = self._waiting.get(tablet.id)
         if known is None or moves or tablet.held or known.shown != shown:
             self._waiting[tablet.id] = _Waiting(shown, now_us)
             return False
-        patience_us = self._patience_us << min(tablet.record.attempt, MAX_DOUBLINGS)
-        return now_us - known.since_us >= patience_us
+        timeout_us = self._timeout_us << min(tablet.record.attempt, MAX_DOUBLINGS)
+        return now_us - known.since_us >= timeout_us
 
 
 def replacements(
-    catalog: Catalog, late: Sequence[CatalogTablet], around: Circumstances
+    catalog: Catalog, late: Sequence[CatalogTablet], around: PlanInputs
 ) -> list[CatalogOperation]:
     """Return the operations that replace tablets; none for a table that has too few live servers now.
 
@@ -90,7 +92,7 @@ def replacements(
         if table is not None and table.spec.replicas <= len(around.live):
             by_table.setdefault(table.id, []).append(tablet.id)
     return [
-        replace_tablet.operation(table, ids[first : first + AT_ONCE], around)
+        replace_tablet.operation(table, ids[first : first + MAX_REPLACED], around)
         for table, ids in by_table.items()
-        for first in range(0, len(ids), AT_ONCE)
+        for first in range(0, len(ids), MAX_REPLACED)
     ]

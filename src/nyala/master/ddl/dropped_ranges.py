@@ -54,14 +54,14 @@ def purge(tablet: CatalogTablet) -> CatalogOperation:
         table = catalog.table(tablet.table_id)
         if now is None or table is None or not now.dropped:
             return CatalogPlan()
-        return given_up(catalog, now, now.record.dropped_at)
+        return deletion_plan(catalog, now, now.record.dropped_at)
 
     return CatalogOperation(
         "purge range", lambda _: Scope(tables=(tablet.table_id,), tablets=(tablet.id,)), decide
     )
 
 
-def given_up(catalog: Catalog, tablet: CatalogTablet, until: int) -> CatalogPlan:
+def deletion_plan(catalog: Catalog, tablet: CatalogTablet, until: int) -> CatalogPlan:
     """Return the plan that deletes a dropped tablet.
 
     Args:

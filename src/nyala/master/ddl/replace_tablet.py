@@ -14,16 +14,14 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogTable, CatalogTablet, TabletState
 from nyala.master.ddl import create_table, dropped_ranges
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def operation(
-    table: TableId, tablets: Sequence[TabletId], around: Circumstances
-) -> CatalogOperation:
+def operation(table: TableId, tablets: Sequence[TabletId], around: PlanInputs) -> CatalogOperation:
     """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69).
 
     Args:
@@ -39,7 +37,7 @@ def operation(
 
 
 def plan(
-    catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: Circumstances
+    catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: PlanInputs
 ) -> CatalogPlan:
     """Decide the replacement of tablets that did not get a leader.
 
@@ -60,7 +58,7 @@ def plan(
 
 
 def unsafe(
-    request: pb.ReplaceTabletRequest, around: Circumstances, shown: Sequence[ServerUuid], time: int
+    request: pb.ReplaceTabletRequest, around: PlanInputs, shown: Sequence[ServerUuid], time: int
 ) -> CatalogOperation:
     """Return the operation that replaces one tablet in any state (S1.44).
 
@@ -85,7 +83,7 @@ def unsafe(
 def unsafe_plan(
     catalog: Catalog,
     request: pb.ReplaceTabletRequest,
-    around: Circumstances,
+    around: PlanInputs,
     shown: Sequence[ServerUuid],
     time: int,
 ) -> CatalogPlan:
@@ -113,7 +111,7 @@ def unsafe_plan(
             f"tablet survivors {tablet.id}), or give up what they have with --force"
         )
     if tablet.dropped:
-        return dropped_ranges.given_up(catalog, tablet, tablet.record.dropped_at or time)
+        return dropped_ranges.deletion_plan(catalog, tablet, tablet.record.dropped_at or time)
     return _replaced(catalog, table, [tablet], around, give_up=True)
 
 
@@ -136,7 +134,7 @@ def _replaced(
     catalog: Catalog,
     table: CatalogTable,
     old: Sequence[CatalogTablet],
-    around: Circumstances,
+    around: PlanInputs,
     *,
     give_up: bool,
 ) -> CatalogPlan:

@@ -20,19 +20,19 @@ SERVERS_LOCK = TableId("servers")
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class ServerLiveness:
     """Liveness of servers as one master knows it.
 
     Attributes:
         alive: registrations of the servers that reported recently.
-        patient: the master has waited long enough to count silent servers as dead.
+        complete: the master has waited long enough to count silent servers as dead.
     """
 
     alive: Mapping[ServerUuid, pb.ServerInfoResponse]
-    patient: bool
+    complete: bool
 
 
-def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
+def server_liveness(servers: TServers, now_us: int, since_us: int) -> ServerLiveness:
     """Return the liveness of servers for a master that was elected at `since_us`.
 
     Args:
@@ -41,10 +41,10 @@ def sighting(servers: TServers, now_us: int, since_us: int) -> Sighting:
         since_us: monotonic time at which this master was elected.
     """
     alive = {s.uuid: s.registration for s in servers.alive(now_us)}
-    return Sighting(alive, now_us - since_us >= servers.unresponsive_us)
+    return ServerLiveness(alive, now_us - since_us >= servers.unresponsive_us)
 
 
-def due(catalog: Catalog, seen: Sighting) -> list[CatalogOperation]:
+def due(catalog: Catalog, seen: ServerLiveness) -> list[CatalogOperation]:
     """Return the operation that updates the list to the observed liveness; none if nothing changed."""
     if not _changes(catalog, seen):
         return []
@@ -80,7 +80,7 @@ def mark(
         if decommission is not None:
             changed.decommission = decommission
         if decommission and not listed.decommission:
-            _check_room(catalog, ServerUuid(uuid))
+            _check_remaining(catalog, ServerUuid(uuid))
         return _plan(catalog, [] if changed == listed else [changed])
 
     words = "decommission" if decommission is not None else "maintenance"
@@ -89,7 +89,7 @@ def mark(
     return CatalogOperation(what, lambda _: Scope(tables=(SERVERS_LOCK,)), plan)
 
 
-def _check_room(catalog: Catalog, uuid: ServerUuid) -> None:
+def _check_remaining(catalog: Catalog, uuid: ServerUuid) -> None:
     """Check that a server's replicas can be placed on other servers.
 
     Raises:
@@ -119,7 +119,7 @@ def _plan(catalog: Catalog, changed: Iterable[pb.ListedServer]) -> CatalogPlan:
     return CatalogPlan(servers=records)
 
 
-def _changes(catalog: Catalog, seen: Sighting) -> list[pb.ListedServer]:
+def _changes(catalog: Catalog, seen: ServerLiveness) -> list[pb.ListedServer]:
     changed = []
     for uuid, info in sorted(seen.alive.items()):
         listed = catalog.servers.get(uuid)
@@ -130,7 +130,7 @@ def _changes(catalog: Catalog, seen: Sighting) -> list[pb.ListedServer]:
         if now != listed:
             changed.append(now)
     for listed in catalog.servers.all():
-        if seen.patient and listed.alive and listed.uuid not in seen.alive:
+        if seen.complete and listed.alive and listed.uuid not in seen.alive:
             dead = _copy(listed)
             dead.alive = False
             changed.append(dead)

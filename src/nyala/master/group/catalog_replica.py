@@ -14,7 +14,7 @@ from nyala.master.catalog.records import parse
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.config import MasterConfig
 from nyala.raft.membership import Configuration
-from nyala.replica.copy.manager import half_made
+from nyala.replica.copy.manager import is_partial_copy
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine, Transport
@@ -93,14 +93,14 @@ class MasterReplica:
                 "forgotten its votes; restore the directory, or replace this master"
             )
 
-    async def here(self) -> ReplicaPresence:
+    async def presence(self) -> ReplicaPresence:
         """Return the presence of the replica in the directory, which a copy may have changed."""
         found = self._host.find(SYS_CATALOG)
         if found is None:
             return ReplicaPresence.NOTHING
         if found.state is State.TOMBSTONED:
             return ReplicaPresence.REMOVED
-        if await half_made(found):
+        if await is_partial_copy(found):
             return ReplicaPresence.HALF
         return ReplicaPresence.REPLICA
 

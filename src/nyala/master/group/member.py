@@ -83,65 +83,65 @@ class GroupMember:
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
             )
-        self._state.here = await group.here()
+        self._state.presence = await group.presence()
         if (config := group.config()) is not None and opened.initialised:
             startup_checks.check(self._addresses, config, opened)
         self._state.group = group
         self._peers.start()
-        if self._state.here is ReplicaPresence.NOTHING and opened.initialised:
+        if self._state.presence is ReplicaPresence.NOTHING and opened.initialised:
             await group.open_sys_catalog(None)  # it is gone
-        if self._state.here is ReplicaPresence.REPLICA:
+        if self._state.presence is ReplicaPresence.REPLICA:
             await self._follow(group, None)
-        self._env.tasks.spawn(self._live(group), "be a master")
+        self._env.tasks.spawn(self._run(group), "be a master")
 
     async def stop(self) -> None:
         """Stop leading and close the group; files stay as they are."""
         self._stopped = True
-        self._drop()
+        self._stop_leading()
         if self._state.group is not None:
             await self._state.group.close()
 
-    async def _live(self, group: MasterReplica) -> None:
+    async def _run(self, group: MasterReplica) -> None:
         while not self._stopped and not isinstance(self._state.failure, InvalidArgument):
             try:
-                await self._look(group)
+                await self._update(group)
             except NyalaError as err:
                 log.warning("this master's place among the masters: %s; trying again", err)
             except OSError as err:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
             await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
 
-    async def _look(self, group: MasterReplica) -> None:
+    async def _update(self, group: MasterReplica) -> None:
         if self._removed(group):
-            self._drop()
+            self._stop_leading()
             log.warning("this master was removed from the masters' group; its catalog is deleted")
             await group.delete()
-        self._state.here = await group.here()
-        if self._state.here is ReplicaPresence.REPLICA:
-            self._check_place(group)
+        self._state.presence = await group.presence()
+        if self._state.presence is ReplicaPresence.REPLICA:
+            self._check_not_replaced(group)
             if self._state.leading is None:
                 await self._follow(group, None)
             await self._follow_members(group)
             if not isinstance(self._state.failure, InvalidArgument):  # for good
                 self._state.failure = None  # it was given a place, or its disk can be written again
             return
-        self._drop()
+        self._stop_leading()
         told = self._peers.group()
         if told is not None and told != self._state.committed:
             self._state.committed = told
             self._peers.follow([*self._addresses, *(m.address for m in told.members)])
-        nothing = self._state.here is ReplicaPresence.NOTHING
+        nothing = self._state.presence is ReplicaPresence.NOTHING
         fresh = nothing and not self._identity.instance.initialised
         if fresh and self._state.failure is None and not group.being_copied:
-            await self._form(group, told)
+            await self._join_group(group, told)
 
-    def _check_place(self, group: MasterReplica) -> None:
+    def _check_not_replaced(self, group: MasterReplica) -> None:
         """Stop once another server has this master's uuid; see `replaced.check`."""
         try:
             replaced.check(self._peers.own, group.config(), self._peers.group())
         except InvalidArgument as err:
             self._fail(err)
-            self._drop()
+            self._stop_leading()
             group.fail(err)
             raise
 
@@ -152,7 +152,7 @@ class GroupMember:
             return False
         return config.get(uuid) is None or peers.excluded(uuid, config.id, self._peers.group())
 
-    async def _form(self, group: MasterReplica, told: Configuration | None) -> None:
+    async def _join_group(self, group: MasterReplica, told: Configuration | None) -> None:
         """On the first start, form the group once all masters have answered, or wait to be added to one."""
         try:
             if told is not None and told.get(self._identity.uuid) is None:
@@ -177,7 +177,7 @@ class GroupMember:
             self._options,
             group.followed(),
         )
-        self._state.here, self._state.committed = ReplicaPresence.REPLICA, None
+        self._state.presence, self._state.committed = ReplicaPresence.REPLICA, None
         await self._follow_members(group)
         leading.start()
         self._env.tasks.spawn(self._learn_cluster(group, leading), "learn the cluster's id")
@@ -187,7 +187,7 @@ class GroupMember:
             log.error("this master cannot join the others: %s", err)
         self._state.failure = err
 
-    def _drop(self) -> None:
+    def _stop_leading(self) -> None:
         if self._state.leading is not None:
             self._state.leading.stop()
             self._state.leading = None

@@ -28,14 +28,14 @@ class Peer:
         info: its last registration; None until it has answered.
         status: its last MasterStatus.
         config: the committed configuration in it; None: a new master, which has none yet.
-        heard_us: time of its last answer, monotonic.
+        answered_us: time of its last answer, monotonic.
     """
 
     address: str
     info: pb.ServerInfoResponse | None = None
     status: pb.MasterStatusResponse | None = None
     config: Configuration | None = None
-    heard_us: int = 0
+    answered_us: int = 0
 
 
 class MasterPeers:
@@ -93,7 +93,7 @@ class MasterPeers:
                     timeout_ms=timeout_ms,
                 )
                 peer.config = _committed(peer.status)
-                peer.heard_us = self._env.clock.monotonic_us()
+                peer.answered_us = self._env.clock.monotonic_us()
             except NyalaError as err:
                 log.debug("master %s does not answer: %s", peer.address, err)
             await self._env.tasks.sleep_ms(self._interval_ms)
@@ -179,7 +179,7 @@ class MasterPeers:
         peer = self._peers.get(member.address)
         if peer is None or peer.info is None or peer.info.uuid != member.uuid:
             return pb.ServerInfoResponse(), False, now_us
-        age_us = now_us - peer.heard_us
+        age_us = now_us - peer.answered_us
         return peer.info, age_us < self._unresponsive_us, age_us
 
 

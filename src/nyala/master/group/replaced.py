@@ -7,7 +7,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def check(
-    own: pb.ServerInfoResponse, known: Configuration | None, told: Configuration | None
+    own: pb.ServerInfoResponse, known: Configuration | None, reported: Configuration | None
 ) -> None:
     """Check that no other server has this master's uuid.
 
@@ -17,18 +17,18 @@ def check(
     Args:
         own: this master.
         known: committed configuration in its own directory; None: it has no catalog.
-        told: newest configuration that another master reports; None: none.
+        reported: newest configuration that another master reports; None: none.
 
     Raises:
         InvalidArgument: the others have its uuid at another address.
     """
-    if known is None or told is None or told.id < known.id:
+    if known is None or reported is None or reported.id < known.id:
         return
-    there = told.get(ServerUuid(own.uuid))
-    if there is None or (there.address, there.peer_address) == (own.address, own.peer_address):
+    other = reported.get(ServerUuid(own.uuid))
+    if other is None or (other.address, other.peer_address) == (own.address, own.peer_address):
         return
     raise InvalidArgument(
-        f"the other masters have {own.uuid}, the uuid of this master, at {there.address}, and this one is at "
+        f"the other masters have {own.uuid}, the uuid of this master, at {other.address}, and this one is at "
         f"{own.address}: it was replaced, and what it holds is old; it takes part no more. Remove its data "
         f"directory. (Is it the only one of this uuid, and was moved? Then tell the others first: nyala "
         f"local_replica cmeta rewrite_raft_config catalog, with its new address.)"

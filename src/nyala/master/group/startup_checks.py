@@ -7,7 +7,7 @@ from nyala.datadir.instance import Instance
 from nyala.raft.membership import Configuration
 
 
-def check(given: Sequence[str], config: Configuration, opened: Instance) -> None:
+def check(configured: Sequence[str], config: Configuration, opened: Instance) -> None:
     """Check a list of masters against the present and earlier committed configurations.
 
     The committed configuration defines the masters. An earlier list, from before masters were added or
@@ -15,15 +15,15 @@ def check(given: Sequence[str], config: Configuration, opened: Instance) -> None
     masters whose first start was not completed are not checked.
 
     Args:
-        given: public addresses from --master-addresses.
+        configured: public addresses from --master-addresses.
         config: the committed configuration in the data directory.
         opened: the instance file.
 
     Raises:
         InvalidArgument: names the addresses that differ.
     """
-    listed, present = set(given), {m.address for m in config.members}
-    if listed == present or tuple(sorted(given)) in opened.masters:
+    listed, present = set(configured), {m.address for m in config.members}
+    if listed == present or tuple(sorted(configured)) in opened.masters:
         return
     more, fewer = sorted(listed - present), sorted(present - listed)
     differ = []

@@ -41,7 +41,7 @@ class MemberState:
 
     Attributes:
         group: this master's replica and its host; None before the start.
-        here: presence of the sys catalog in its directory.
+        presence: presence of the sys catalog in its directory.
         committed: the committed configuration last seen; None: none was seen.
         cluster: the cluster's record; None until it was read from this master's replica.
         leading: its leadership; None until it has joined the masters' group.
@@ -49,7 +49,7 @@ class MemberState:
     """
 
     group: MasterReplica | None = None
-    here: ReplicaPresence = ReplicaPresence.NOTHING
+    presence: ReplicaPresence = ReplicaPresence.NOTHING
     committed: Configuration | None = None
     cluster: cat.ClusterRecord | None = None
     leading: MasterLeadership | None = None
@@ -84,16 +84,16 @@ class MemberStatus:
             return f"this master cannot join the others: {self._state.failure}"
         if not self._identity.known or self._state.group is None:
             return "this master is starting; ask again"
-        if self._state.here is ReplicaPresence.HALF:
+        if self._state.presence is ReplicaPresence.HALF:
             return "a copy of the catalog to this master was not completed; nyala master add goes on with it"
         told = self._peers.group()
-        if self._state.here is ReplicaPresence.REMOVED or (
+        if self._state.presence is ReplicaPresence.REMOVED or (
             told and not told.get(self._identity.uuid)
         ):
             masters = ", ".join(m.address for m in told.members) if told else "not known here"
             was = (
                 "was removed from"
-                if self._state.here is ReplicaPresence.REMOVED
+                if self._state.presence is ReplicaPresence.REMOVED
                 else "is not one of"
             )
             own = self._peers.own.address
@@ -146,7 +146,7 @@ class MemberStatus:
     @property
     def removed(self) -> bool:
         """True if it was a master and has to be added again."""
-        return self._state.here in (ReplicaPresence.REMOVED, ReplicaPresence.HALF)
+        return self._state.presence in (ReplicaPresence.REMOVED, ReplicaPresence.HALF)
 
     def header(self) -> ResponseHeader:
         """Return the header of heartbeat responses."""

@@ -32,7 +32,7 @@ from nyala.master.tservers import TServer, TServers
 log = logging.getLogger(__name__)
 
 
-REPLICAS_AT_A_TIME = 200
+MAX_REPLICAS_CHECKED = 200
 """Number of replicas per server that are checked for deletion in one interval."""
 COMPLAINTS = 1024
 """Maximum number of orders whose last error is remembered, so that it is logged only once."""
@@ -71,12 +71,12 @@ class Dispatcher:
         self._on_news = on_news
         now_us = env.clock.monotonic_us
         self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
-        self._turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+        self._turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
         self.repairs = Repairer(catalog, servers, term, options, now_us)
         self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
         self._sending: dict[ServerUuid, dict[tuple[ServerUuid, TabletId], None]] = {}
-        self._complaints: dict[Action, str] = {}
+        self._last_errors: dict[Action, str] = {}
         self._tasks: dict[asyncio.Task[object], None] = {}
         self._stopped = False
 
@@ -164,14 +164,14 @@ class Dispatcher:
     async def _send(self, action: Action) -> None:
         try:
             await self._order(action)
-            self._complaints.pop(action, None)
+            self._last_errors.pop(action, None)
         except NyalaError as err:
             # Not answered, or refused: derived again at the next interval while it is still needed.
-            if self._complaints.get(action) != err.code:
+            if self._last_errors.get(action) != err.code:
                 log.warning("order failed: %s: %s", action, err)
-                self._complaints[action] = err.code
-            if len(self._complaints) > COMPLAINTS:
-                del self._complaints[next(iter(self._complaints))]
+                self._last_errors[action] = err.code
+            if len(self._last_errors) > COMPLAINTS:
+                del self._last_errors[next(iter(self._last_errors))]
         finally:
             # Gone, if another order to this server for this tablet was the last one and ended before.
             self._sending.get(action.server, {}).pop((action.server, action.tablet), None)
@@ -181,7 +181,7 @@ class Dispatcher:
         if isinstance(action, CreateTabletAction):
             self.creations.tried(action.tablet, action.server)
         server = self._servers.get(action.server)
-        answer = None if server is None else await self._messenger.carry(action, server)
+        answer = None if server is None else await self._messenger.send(action, server)
         if server is not None and answer is not None:
             self._take(action, server, answer)
 
@@ -191,7 +191,7 @@ class Dispatcher:
             server.replicas.setdefault(action.tablet, "BOOTSTRAPPING")
         elif isinstance(action, AlterTabletAction):
             server.time = max(server.time, answer.hybrid_time)
-            server.showed(action.tablet, answer.schema_version)
+            server.note_version(action.tablet, answer.schema_version)
             self._on_news()
         elif isinstance(action, DeleteTabletAction):
             server.replicas.pop(action.tablet, None)

@@ -35,7 +35,7 @@ class Messenger:
         self._term = term
         self._timeout_ms = timeout_ms
 
-    async def carry(self, action: Action, server: TServer) -> Any:
+    async def send(self, action: Action, server: TServer) -> Any:
         """Send an action and return the response; None when the catalog no longer calls for it.
 
         Raises:

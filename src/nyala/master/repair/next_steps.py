@@ -42,44 +42,44 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
 
 def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
     full = [s for s in tablet.members if s.full]
-    going = [v for v in full if v.health is ReplicaHealth.FAILED or v.replace]
-    lasting = [v for v in full if v not in going]
-    missing, coming = tablet.replicas - len(lasting), tablet.joining
+    leaving = [v for v in full if v.health is ReplicaHealth.FAILED or v.replace]
+    staying = [v for v in full if v not in leaving]
+    missing, joining = tablet.replicas - len(staying), tablet.joining
     for member in tablet.members:
         failed = member.health is ReplicaHealth.FAILED and (member.promote or not member.electable)
         if failed and not member.full and tablet.majority_without(member):
             what = "a witness" if member.voter else "to become a replica"
             return Remove(member.uuid, f"it was {what}, and has failed")
-    if len(coming) > max(0, missing):
-        last = min(coming, key=lambda s: (s.holds, s.uuid))
+    if len(joining) > max(0, missing):
+        last = min(joining, key=lambda s: (s.holds, s.uuid))
         return Remove(last.uuid, "it is needed no more")
-    leaver = _leaver(tablet, going, lasting)
+    leaver = _removable(tablet, leaving, staying)
     if leaver is not None:
         return leaver
-    with_witness = witness_steps.change(tablet, going, missing, servers)
+    with_witness = witness_steps.change(tablet, leaving, missing, servers)
     if with_witness is not None:
         return with_witness
-    if len(coming) + len(tablet.witnesses) < missing:
-        instead = going[len(coming)].uuid if len(coming) < len(going) else None
+    if len(joining) + len(tablet.witnesses) < missing:
+        instead = leaving[len(joining)].uuid if len(joining) < len(leaving) else None
         server = servers.replica(instead)
         return None if server is None else Add(server)
     return None
 
 
-def _leaver(
-    tablet: GroupState, going: Sequence[ReplicaState], lasting: Sequence[ReplicaState]
+def _removable(
+    tablet: GroupState, leaving: Sequence[ReplicaState], staying: Sequence[ReplicaState]
 ) -> Remove | None:
     """Return the removal of a voter with data, if enough healthy ones and a majority remain."""
-    steady = [v for v in lasting if v.healthy]
-    if going and len(steady) >= tablet.replicas:
+    healthy = [v for v in staying if v.healthy]
+    if leaving and len(healthy) >= tablet.replicas:
         member = min(
-            going, key=lambda s: (s.health is not ReplicaHealth.FAILED, s.uuid == tablet.leader)
+            leaving, key=lambda s: (s.health is not ReplicaHealth.FAILED, s.uuid == tablet.leader)
         )
         why = "it has failed" if member.health is ReplicaHealth.FAILED else "it was to be replaced"
-    elif not going and len(steady) > tablet.replicas:
-        others = [s for s in steady if s.uuid != tablet.leader] or steady
-        member = max(others, key=lambda s: (_crowded(s, lasting), s.load, s.uuid))
-        why = f"there are {len(lasting)} replicas where {tablet.replicas} are wanted"
+    elif not leaving and len(healthy) > tablet.replicas:
+        others = [s for s in healthy if s.uuid != tablet.leader] or healthy
+        member = max(others, key=lambda s: (_crowded(s, staying), s.load, s.uuid))
+        why = f"there are {len(staying)} replicas where {tablet.replicas} are wanted"
     else:
         return None
     return Remove(member.uuid, why) if tablet.majority_without(member) else None

@@ -28,7 +28,7 @@ class RepairView:
         maintained: servers in maintenance.
         leaving: decommissioned servers.
         joining: members that are to be promoted.
-        given: number of members to be promoted, by server.
+        joining_by_server: number of members to be promoted, by server.
     """
 
     known: Mapping[ServerUuid, TServer]
@@ -38,25 +38,25 @@ class RepairView:
     maintained: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     joining: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
-    given: dict[ServerUuid, int] = field(default_factory=dict)
+    joining_by_server: dict[ServerUuid, int] = field(default_factory=dict)
     _of_table: dict[TableId, Counter[str]] = field(default_factory=dict)
 
-    def adds(self, tablet: CatalogTablet, server: ServerUuid) -> None:
+    def count_added(self, tablet: CatalogTablet, server: ServerUuid) -> None:
         """Count a replica that this round orders."""
         self.loads[server] = self.loads.get(server, 0) + 1
         self._of(tablet.table_id)[server] += 1
 
-    def comes(self, tablet: TabletId, server: ServerUuid) -> None:
+    def count_joining(self, tablet: TabletId, server: ServerUuid) -> None:
         """Count a member that is to be promoted."""
         self.joining[tablet, server] = None
-        self.given[server] = self.given.get(server, 0) + 1
+        self.joining_by_server[server] = self.joining_by_server.get(server, 0) + 1
 
     def location(self, uuid: ServerUuid) -> str:
         """Return the location of a server; empty: unknown, or not alive."""
         server = self.known.get(uuid)
         return "" if server is None else server.registration.location
 
-    def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
+    def is_eligible(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
         """Return whether a server may get a replica of a tablet."""
         server = self.known.get(heir)
         return (
@@ -77,7 +77,7 @@ class RepairView:
             lost: the server whose replica is replaced.
             left: replicas already assigned to each server.
         """
-        free = [u for u in self.known if self.may_inherit(tablet, u)]
+        free = [u for u in self.known if self.is_eligible(tablet, u)]
         return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
 
     def place(
@@ -123,25 +123,29 @@ class RepairView:
 
 
 def group_state(
-    tablet: CatalogTablet, table: pb.TableSpec, look: RepairView, copies: OrderedCopies
+    tablet: CatalogTablet, table: pb.TableSpec, view: RepairView, copies: OrderedCopies
 ) -> GroupState | None:
     """Return the state of a tablet's group; None while its leader has not reported this configuration.
 
     Args:
         tablet: as the catalog has it.
         table: definition with the wanted number of replicas.
-        look: the view of this round.
+        view: the view of this round.
         copies: that repair has ordered.
     """
-    leader = look.known.get(ServerUuid(tablet.consensus.leader))
-    word = None if leader is None else leader.leader_reports.get(tablet.id)
-    if leader is None or word is None or word.config != tablet.config_id:
+    leader = view.known.get(ServerUuid(tablet.consensus.leader))
+    report = None if leader is None else leader.leader_reports.get(tablet.id)
+    if leader is None or report is None or report.config != tablet.config_id:
         return None
-    said = {u: _HEALTH.get(state, ReplicaHealth.SILENT) for u, state in word.health.items()}
-    said[leader.uuid] = ReplicaHealth.FINE
+    health = {u: _HEALTH.get(state, ReplicaHealth.SILENT) for u, state in report.health.items()}
+    health[leader.uuid] = ReplicaHealth.FINE
     members = tuple(
         _replica_state(
-            tablet.id, member, said.get(ServerUuid(member.uuid), ReplicaHealth.SILENT), look, copies
+            tablet.id,
+            member,
+            health.get(ServerUuid(member.uuid), ReplicaHealth.SILENT),
+            view,
+            copies,
         )
         for member in tablet.consensus.members
     )
@@ -155,32 +159,32 @@ _HEALTH = {h.value: h for h in ReplicaHealth}
 def _replica_state(
     tablet: TabletId,
     member: pb.Member,
-    said: ReplicaHealth,
-    look: RepairView,
+    health: ReplicaHealth,
+    view: RepairView,
     copies: OrderedCopies,
 ) -> ReplicaState:
     uuid = ServerUuid(member.uuid)
-    server = look.known.get(uuid)
+    server = view.known.get(uuid)
     lost = server is not None and server.replicas.get(tablet) in (None, "FAILED")
     return ReplicaState(
         uuid,
         member.voter,
         member.promote,
-        member.replace or (member.voter and uuid in look.leaving),
+        member.replace or (member.voter and uuid in view.leaving),
         member.electable,
-        _judged(tablet, member, said, look, copies),
+        _health_of(tablet, member, health, view, copies),
         holds=not lost,
         log_only=server is not None and server.replicas.get(tablet) == WITNESS,
-        load=look.loads.get(uuid, 0),
-        location=look.location(uuid),
+        load=view.loads.get(uuid, 0),
+        location=view.location(uuid),
     )
 
 
-def _judged(
+def _health_of(
     tablet: TabletId,
     member: pb.Member,
-    said: ReplicaHealth,
-    look: RepairView,
+    reported: ReplicaHealth,
+    view: RepairView,
     copies: OrderedCopies,
 ) -> ReplicaHealth:
     """Return a member's health from the reports of its leader and its own server, and from its copy.
@@ -190,15 +194,15 @@ def _judged(
     as it makes progress.
     """
     uuid = ServerUuid(member.uuid)
-    server = look.known.get(uuid)
+    server = view.known.get(uuid)
     state = None if server is None else server.replicas.get(tablet)
-    if uuid in look.maintained or _opens(server, state, look.now_us, copies.failed_us):
-        return ReplicaHealth.FINE if said is ReplicaHealth.FINE else ReplicaHealth.SILENT
+    if uuid in view.maintained or _opens(server, state, view.now_us, copies.failed_us):
+        return ReplicaHealth.FINE if reported is ReplicaHealth.FINE else ReplicaHealth.SILENT
     if server is None or state not in (None, "FAILED"):
-        return said
+        return reported
     if member.voter:
-        return said if said is ReplicaHealth.FINE else ReplicaHealth.FAILED
-    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, look.now_us) else ReplicaHealth.FINE
+        return reported if reported is ReplicaHealth.FINE else ReplicaHealth.FAILED
+    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.FINE
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:

@@ -11,8 +11,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 class _Copying:
     """Progress of a copy, and the time of its last change."""
 
-    told: tuple[object, ...]
-    moved_us: int
+    progress: tuple[object, ...]
+    progressed_us: int
 
 
 class OrderedCopies:
@@ -39,7 +39,7 @@ class OrderedCopies:
         """
         self._copies.setdefault((tablet, server), _Copying((), now_us))
 
-    def told(
+    def note_progress(
         self, tablet: TabletId, server: ServerUuid, progress: pb.CopyProgress, now_us: int
     ) -> None:
         """Record the progress of a copy. A failed copy that starts again has made none.
@@ -50,10 +50,10 @@ class OrderedCopies:
             progress: as the target reports it.
             now_us: monotonic time, in microseconds.
         """
-        said = (progress.stage, progress.bytes_done, progress.log_bytes)
+        values = (progress.stage, progress.bytes_done, progress.log_bytes)
         known = self._copies.get((tablet, server))
-        if known is not None and known.told != said and not progress.HasField("error"):
-            self._copies[tablet, server] = _Copying(said, now_us)
+        if known is not None and known.progress != values and not progress.HasField("error"):
+            self._copies[tablet, server] = _Copying(values, now_us)
 
     def forget(self, tablet: TabletId, server: ServerUuid) -> None:
         """Remove a copy that has ended."""
@@ -68,4 +68,4 @@ class OrderedCopies:
             now_us: monotonic time, in microseconds.
         """
         known = self._copies.get((tablet, server))
-        return known is not None and now_us - known.moved_us > self.failed_us
+        return known is not None and now_us - known.progressed_us > self.failed_us

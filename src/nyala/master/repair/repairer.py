@@ -29,7 +29,7 @@ from nyala.master.repair.target import TargetChoice
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
-AT_A_TIME = 500
+MAX_CHECKED = 500
 """Number of tablets, and of replicas per server, that a round checks besides those with new reports."""
 
 
@@ -61,41 +61,41 @@ class Repairer:
         self._term = term
         self._now_us = now_us
         self._copies = OrderedCopies(options.member_failed_after_ms * 1000)
-        self._attention = TabletRoundRobin(catalog, AT_A_TIME)
-        self._turns = ReplicaRoundRobin(AT_A_TIME)
+        self._tablet_rounds = TabletRoundRobin(catalog, MAX_CHECKED)
+        self._turns = ReplicaRoundRobin(MAX_CHECKED)
         self.standby = StandbyPlan()
 
     def needed(self) -> list[Action]:
         """Return the orders that are due now."""
-        look = self._look()
-        if self._attention.begins():
+        view = self._make_view()
+        if self._tablet_rounds.at_start():
             self.standby.retain(self._runs)
-        tablets = [t for t in self._attention.turn() if self._repairable(t)]
-        self.standby.keep(tablets, look, len(look.known))
+        tablets = [t for t in self._tablet_rounds.next_tablets() if self._repairable(t)]
+        self.standby.update(tablets, view, len(view.known))
         if self._options.repair != "on":
             return []
         for tablet in filter(self._repairable, self._catalog.moving()):
             for member in tablet.consensus.members:
                 if member.promote and not (member.voter and member.electable):
-                    look.comes(tablet.id, ServerUuid(member.uuid))
+                    view.count_joining(tablet.id, ServerUuid(member.uuid))
         actions: list[Action] = []
         for tablet in tablets:
-            actions += self._repair(tablet, look)
-        return [*actions, *self._leftovers(look), *self._unneeded(look)]
+            actions += self._repair(tablet, view)
+        return [*actions, *self._leftovers(view), *self._unneeded(view)]
 
     def reported(self, tablets: Iterable[TabletId]) -> None:
         """Check these tablets first in the next round."""
-        self._attention.ask(tablets)
+        self._tablet_rounds.prioritize(tablets)
 
     def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
         """Record the progress of a copy."""
-        self._copies.told(action.tablet, action.server, told, self._now_us())
+        self._copies.note_progress(action.tablet, action.server, told, self._now_us())
 
     def cancelled(self, action: CancelCopyAction) -> None:
         """Record that a copy has ended."""
         self._copies.forget(action.tablet, action.server)
 
-    def _look(self) -> RepairView:
+    def _make_view(self) -> RepairView:
         now_us = self._now_us()
         known = self._servers.known_in(self._term, self._servers.alive(now_us))
         listed = self._catalog.servers.all()
@@ -117,36 +117,36 @@ class Repairer:
         tablet = self._catalog.tablet(tablet_id)
         return tablet is not None and self._repairable(tablet)
 
-    def _repair(self, tablet: CatalogTablet, look: RepairView) -> list[Action]:
+    def _repair(self, tablet: CatalogTablet, view: RepairView) -> list[Action]:
         table = self._catalog.table(tablet.table_id)
         assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
-        now = group_state(tablet, table.spec, look, self._copies)
+        now = group_state(tablet, table.spec, view, self._copies)
         if now is None or now.fully_replicated:
             return []
-        self._attention.ask([tablet.id])
-        choice = TargetChoice(tablet, now, look, self.standby, self._options)
+        self._tablet_rounds.prioritize([tablet.id])
+        choice = TargetChoice(tablet, now, view, self.standby, self._options)
         servers = TargetServers(choice.replica, choice.witness, choice.may_fill)
         actions: list[Action] = []
         for step in next_steps(now, servers):
             if not isinstance(step, Copy | MakeWitness):
                 change = ChangeMembersAction(now.leader, tablet.id, tablet.config_id, step)
                 actions.append(change)
-            elif step.server in look.known:
-                self._copies.ordered(tablet.id, step.server, look.now_us)
+            elif step.server in view.known:
+                self._copies.ordered(tablet.id, step.server, view.now_us)
                 order = CopyAction if isinstance(step, Copy) else WitnessAction
                 actions.append(order(step.server, tablet.id, now.leader))
             if isinstance(step, Add):
                 self._copies.forget(tablet.id, step.server)  # an earlier copy does not count
-                look.adds(tablet, step.server)
+                view.count_added(tablet, step.server)
             gets_data = isinstance(step, Add) and not step.witness
             if gets_data or (isinstance(step, Modify) and step.promote):
-                look.comes(tablet.id, step.server)
+                view.count_joining(tablet.id, step.server)
         return actions
 
-    def _leftovers(self, look: RepairView) -> list[Action]:
+    def _leftovers(self, view: RepairView) -> list[Action]:
         """Return orders to delete replicas without a configuration (S0.44, S0.45, S1.10, S1.22)."""
         actions: list[Action] = []
-        for server in look.known.values():
+        for server in view.known.values():
             for tablet_id in self._turns.next(server):
                 tablet = self._catalog.tablet(tablet_id)
                 if tablet is None or not self._repairable(tablet):
@@ -155,15 +155,15 @@ class Repairer:
                     actions.append(DeleteTabletAction(server.uuid, tablet_id))
         return actions
 
-    def _unneeded(self, look: RepairView) -> list[Action]:
+    def _unneeded(self, view: RepairView) -> list[Action]:
         """Remove copies that have ended, and return orders to cancel those no longer needed."""
         actions: list[Action] = []
         for tablet_id, uuid in self._copies:
             tablet = self._catalog.tablet(tablet_id)
-            if (tablet_id, uuid) in look.joining:
+            if (tablet_id, uuid) in view.joining:
                 continue
             live = tablet is not None and tablet.live
-            if not live or uuid not in look.known or (tablet and uuid in tablet.members):
+            if not live or uuid not in view.known or (tablet and uuid in tablet.members):
                 self._copies.forget(tablet_id, uuid)
             else:
                 actions.append(CancelCopyAction(uuid, tablet_id))

@@ -35,7 +35,7 @@ class ReplicaRoundRobin:
 class TabletRoundRobin:
     """Round-robin over all tablets, with prioritised ones first.
 
-    Correctness does not depend on `ask`: other tablets are checked one round later.
+    Correctness does not depend on `prioritize`: other tablets are checked one round later.
 
     Args:
         catalog: has the tablets.
@@ -48,19 +48,19 @@ class TabletRoundRobin:
         self._next = 0
         self._asked: dict[TabletId, None] = {}
 
-    def ask(self, tablets: Iterable[TabletId]) -> None:
+    def prioritize(self, tablets: Iterable[TabletId]) -> None:
         """Return these tablets first in the next round."""
         self._asked.update(dict.fromkeys(tablets))
 
-    def begins(self) -> bool:
-        """Return whether the next call of `turn` starts a round."""
+    def at_start(self) -> bool:
+        """Return whether the next call of `next_tablets` starts a round."""
         return self._next >= self._catalog.size
 
-    def turn(self) -> list[CatalogTablet]:
+    def next_tablets(self) -> list[CatalogTablet]:
         """Return the tablets to check now."""
-        if self.begins():
+        if self.at_start():
             self._next = 0
-        more = self._catalog.turn(self._next, self._most)
+        more = self._catalog.tablets_from(self._next, self._most)
         self._next += self._most
         asked = list(islice(self._asked, self._most))
         for tablet_id in (*asked, *(t.id for t in more)):

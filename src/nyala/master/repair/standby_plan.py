@@ -30,7 +30,7 @@ class StandbyLoad:
 class StandbyChoice(Protocol):
     """Choice of standby servers."""
 
-    def may_inherit(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
+    def is_eligible(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
         """Return whether a server may get a replica of a tablet now."""
         ...
 
@@ -59,7 +59,7 @@ class StandbyPlan:
         self._to_share: dict[TabletId, None] = {}
         self._shares: dict[ServerUuid, int] = {}
 
-    def keep(self, tablets: Sequence[CatalogTablet], heirs: StandbyChoice, among: int) -> None:
+    def update(self, tablets: Sequence[CatalogTablet], heirs: StandbyChoice, among: int) -> None:
         """Bring the plan of some tablets up to date.
 
         Args:
@@ -72,7 +72,7 @@ class StandbyPlan:
             self._shares = {u: _share(left, among - self._among) for u, left in self._left.items()}
         self._among = among
         for tablet in tablets:
-            self._will(tablet, heirs, share=tablet.id in self._to_share)
+            self._plan_tablet(tablet, heirs, share=tablet.id in self._to_share)
             self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
@@ -88,12 +88,12 @@ class StandbyPlan:
         """Return the standby servers of one server, by tablet."""
         return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
 
-    def _will(self, tablet: CatalogTablet, heirs: StandbyChoice, *, share: bool) -> None:
+    def _plan_tablet(self, tablet: CatalogTablet, heirs: StandbyChoice, *, share: bool) -> None:
         before = self._heirs.get(tablet.id, {})
         stay: dict[ServerUuid, ServerUuid] = {}
         for lost in tablet.members:
             heir = before.get(lost)
-            if heir is None or not heirs.may_inherit(tablet, heir):
+            if heir is None or not heirs.is_eligible(tablet, heir):
                 continue
             if not share or self._left[lost][heir] <= self._shares[lost]:
                 stay[lost] = heir

@@ -17,41 +17,41 @@ class TargetChoice:
 
     Attributes:
         tablet: as the catalog has it.
-        now: state of its group.
-        look: the view of this round, with what it has ordered.
+        group: state of its group.
+        view: the view of this round, with what it has ordered.
         standby: the standby plan.
         options: of this master.
     """
 
     tablet: CatalogTablet
-    now: GroupState
-    look: RepairView
+    group: GroupState
+    view: RepairView
     standby: StandbyPlan
     options: Options
 
     def may_fill(self, server: ServerUuid) -> bool:
         """Return whether a server may get one more replica now."""
-        given = self.look.given.get(server, 0)
+        given = self.view.joining_by_server.get(server, 0)
         options = self.options
-        return len(self.look.joining) < options.repairs_max and given < options.repairs_per_server
+        return len(self.view.joining) < options.repairs_max and given < options.repairs_per_server
 
     def replica(self, instead: ServerUuid | None) -> ServerUuid | None:
         """Return the planned standby, or the best server; None while too many copies are under way."""
         free = [
-            u for u in self.look.known if self.look.may_inherit(self.tablet, u) and self.may_fill(u)
+            u for u in self.view.known if self.view.is_eligible(self.tablet, u) and self.may_fill(u)
         ]
         heir = None if instead is None else self.standby.heir(instead, self.tablet.id)
-        return heir if heir in free else self._beside(free)
+        return heir if heir in free else self._best_of(free)
 
     def witness(self) -> ServerUuid | None:
         """Return a server for a witness: one that never had a replica of this tablet."""
         seen = self.tablet.record.reported_by
-        may = self.look.may_inherit
-        return self._beside([u for u in self.look.known if may(self.tablet, u) and u not in seen])
+        may = self.view.is_eligible
+        return self._best_of([u for u in self.view.known if may(self.tablet, u) and u not in seen])
 
-    def _beside(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
+    def _best_of(self, free: Sequence[ServerUuid]) -> ServerUuid | None:
         """Return one of `free` in another location than the replicas that stay."""
         stays = [
-            s for s in self.now.members if s.health is not ReplicaHealth.FAILED and not s.replace
+            s for s in self.group.members if s.health is not ReplicaHealth.FAILED and not s.replace
         ]
-        return self.look.place(self.tablet, free, [s.uuid for s in stays], StandbyLoad())
+        return self.view.place(self.tablet, free, [s.uuid for s in stays], StandbyLoad())

@@ -33,29 +33,31 @@ def needs(tablet: GroupState) -> list[Copy | MakeWitness]:
 
 
 def change(
-    tablet: GroupState, going: Sequence[ReplicaState], missing: int, servers: TargetServers
+    tablet: GroupState, leaving: Sequence[ReplicaState], missing: int, servers: TargetServers
 ) -> ConfigChange | None:
     """Return the due change of members that concerns a witness, if any.
 
     Args:
         tablet: state of its group.
-        going: voters with data that have failed, or are to be replaced.
+        leaving: voters with data that have failed, or are to be replaced.
         missing: number of missing voters with data.
         servers: choice of servers for new replicas and witnesses.
     """
-    parked = [s for s in tablet.members if not s.voter and s.replace]
+    demoted = [s for s in tablet.members if not s.voter and s.replace]
     if missing <= 0:
-        return _needless(tablet, parked)
-    for member in parked:
+        return _remove_unneeded(tablet, demoted)
+    for member in demoted:
         if member.healthy and member.holds and len(tablet.joining) < missing:
-            return _made(member, "it is back", promote=True, replace=False)
-    lost = [g for g in going if g.health is ReplicaHealth.FAILED]
-    return _standing_in(tablet, lost, parked, missing, servers) or _filled(tablet, missing, servers)
+            return _modify(member, "it is back", promote=True, replace=False)
+    lost = [g for g in leaving if g.health is ReplicaHealth.FAILED]
+    return _promote_witness(tablet, lost, demoted, missing, servers) or _filled(
+        tablet, missing, servers
+    )
 
 
-def _needless(tablet: GroupState, parked: Sequence[ReplicaState]) -> ConfigChange | None:
+def _remove_unneeded(tablet: GroupState, demoted: Sequence[ReplicaState]) -> ConfigChange | None:
     """Remove members without a vote, and witnesses, once others have the data."""
-    for member in parked:
+    for member in demoted:
         return Remove(member.uuid, "another one has its place")
     for member in tablet.witnesses:
         if not member.voter or tablet.majority_without(member):
@@ -63,20 +65,20 @@ def _needless(tablet: GroupState, parked: Sequence[ReplicaState]) -> ConfigChang
     return None
 
 
-def _standing_in(
+def _promote_witness(
     tablet: GroupState,
     lost: Sequence[ReplicaState],
-    parked: Sequence[ReplicaState],
+    demoted: Sequence[ReplicaState],
     missing: int,
     servers: TargetServers,
 ) -> ConfigChange | None:
     """Give the vote of a lost voter to a witness."""
     for member in tablet.witnesses:
         if not member.voter and member.healthy and member.holds:
-            return _made(member, "it has a log", voter=True)
+            return _modify(member, "it has a log", voter=True)
     voting = sum(s.voter and s.healthy for s in tablet.witnesses)
-    if lost and voting > len(parked) and tablet.majority_without(lost[0]):
-        return _made(lost[0], "a witness votes in its place", voter=False, replace=True)
+    if lost and voting > len(demoted) and tablet.majority_without(lost[0]):
+        return _modify(lost[0], "a witness votes in its place", voter=False, replace=True)
     room = len(tablet.witnesses) + len(tablet.joining) < missing
     if lost and room and tablet.witness_first:
         server = servers.witness()
@@ -90,14 +92,14 @@ def _filled(tablet: GroupState, missing: int, servers: TargetServers) -> ConfigC
         if not member.voter or not member.healthy:
             continue
         if member.promote and member.holds and not member.log_only:
-            return _made(member, "it has the data", electable=True, promote=False)
+            return _modify(member, "it has the data", electable=True, promote=False)
         room = len(tablet.joining) < missing
         if not member.promote and room and servers.may_fill(member.uuid):
-            return _made(member, "it is to get the data", promote=True)
+            return _modify(member, "it is to get the data", promote=True)
     return None
 
 
-def _made(member: ReplicaState, why: str, **more: bool) -> Modify:
+def _modify(member: ReplicaState, why: str, **more: bool) -> Modify:
     now = {
         "voter": member.voter,
         "promote": member.promote,

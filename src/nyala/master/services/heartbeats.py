@@ -66,7 +66,7 @@ class HeartbeatService:
             InvalidArgument: not a tablet server's, or one of another cluster.
         """
         self._check(request.server)
-        server = self._servers.heard(request, self._env.clock.monotonic_us())
+        server = self._servers.record_heartbeat(request, self._env.clock.monotonic_us())
         leading = self._leading()
         term = None if leading is None else leading.current()
         if leading is None or term is None:
@@ -104,11 +104,11 @@ class HeartbeatService:
             server.busy = False
         self._note_orphans(term, server, request)
         if term.memory.dropped is None:
-            self._servers.take(server, request, term.memory.term)
+            self._servers.record_report(server, request, term.memory.term)
             if request.full or request.tablets:
                 tablets = [TabletId(t.tablet_id) for t in request.tablets]
                 term.dispatcher.reported(server, tablets, full=request.full)
-                term.background.look()
+                term.background.wake()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
         """Log and count replicas without a catalog record; they are never deleted (S0.46)."""

@@ -21,7 +21,7 @@ from nyala.web.pages import Listing
 from nyala.wire.proto import nyala_pb2 as pb
 
 RANKS = ("name", "table", "tablet")
-SHOWN, MOST = 1000, 2000
+DEFAULT_ENTRIES, MAX_ENTRIES = 1000, 2000
 """Number of entries of a map, and of rows of a page: default, and maximum."""
 
 Entry = TypeVar("Entry")
@@ -32,14 +32,14 @@ class MapPage:
 
     Args:
         offset: number of entries to skip.
-        limit: number of entries to return, at most `MOST`; 0: `SHOWN`.
+        limit: number of entries to return, at most `MAX_ENTRIES`; 0: `DEFAULT_ENTRIES`.
 
     Attributes:
         more: number of entries after this range, of each map that has any.
     """
 
     def __init__(self, offset: int = 0, limit: int = 0) -> None:
-        self._limit = min(limit or SHOWN, MOST)
+        self._limit = min(limit or DEFAULT_ENTRIES, MAX_ENTRIES)
         self._offset, self._end = offset, offset + self._limit
         self.more: dict[str, int] = {}
 
@@ -142,7 +142,11 @@ def tablets_page(term: Term) -> Listing:
         others = " ".join(sorted(u for u in tablet.members if u != shown["leader"]))
         rows.append((tablet.id, name, shown["state"], config, shown["leader"], others))
     hidden = part.more.get("tablets", 0)
-    title = f"tablets ({hidden} more: nyala ops --maps --offset {SHOWN})" if hidden else "tablets"
+    title = (
+        f"tablets ({hidden} more: nyala ops --maps --offset {DEFAULT_ENTRIES})"
+        if hidden
+        else "tablets"
+    )
     return Listing(
         title, ("tablet", "table", "state", "configuration", "leader", "other members"), rows
     )
@@ -246,7 +250,7 @@ def _tserver(uuid: ServerUuid, servers: TServers, now_us: int) -> dict[str, Any]
         "uuid": uuid,
         "address": server.registration.address,
         "alive": servers.is_alive(server, now_us),
-        "heard_ms_ago": (now_us - server.heard_us) // 1000,
+        "heard_ms_ago": (now_us - server.last_heartbeat_us) // 1000,
         "report": server.sequence,
         "full_in_term": server.full_in_term,
         "replicas": len(server.replicas),

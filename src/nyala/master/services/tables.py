@@ -15,7 +15,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
 from nyala.master.catalog.follower_catalog import CatalogSnapshot
 from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.table_spec import TABLE_OPTIONS
 from nyala.master.group.peers import MasterPeers
@@ -122,7 +122,7 @@ class MasterService:
         if create_table.executed(term.catalog, request.operation) is None:
             replicas = request.table.replicas or self._context.options.replicas
             await _know_servers(self._context, self._started_us, term, replicas)
-        wanted = create_table.operation(request, _around(self._context))
+        wanted = create_table.operation(request, _plan_inputs(self._context))
         table_id = await self._run(wanted, term)
         return pb.CreateTableResponse(table_id=table_id, at=self._context.now())
 
@@ -139,7 +139,7 @@ class MasterService:
         replicas = 0 if table is None else alter_table.servers_for(table, request.steps)
         if replicas:
             await _know_servers(self._context, self._started_us, term, replicas)
-        wanted = alter_table.operation(request, _around(self._context))
+        wanted = alter_table.operation(request, _plan_inputs(self._context))
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
@@ -184,13 +184,13 @@ class MasterService:
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
         """Return the tables, by name. Any master, within the staleness that is allowed."""
         seen = await self._context.look_up(request.staleness)
-        return seen.told(lambda: queries.list_tables(seen.catalog, request))
+        return seen.answer(lambda: queries.list_tables(seen.catalog, request))
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
         """Return the description of a table. Any master, as `list_tables`."""
         seen = await self._context.look_up(request.staleness)
         servers = self._context.servers
-        return seen.told(lambda: queries.describe(seen.catalog, servers, request))
+        return seen.answer(lambda: queries.describe(seen.catalog, servers, request))
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
@@ -204,7 +204,7 @@ class MasterService:
             found.write_max_bytes = options.write_max_bytes
             return found
 
-        return seen.told(answer)
+        return seen.answer(answer)
 
     async def list_servers(self, request: pb.ListServersRequest) -> pb.ListServersResponse:
         """Return all masters, and the tablet servers that are listed or have reported. Any master."""
@@ -228,25 +228,25 @@ async def _know_servers(context: MasterContext, started_us: int, term: Term, rep
     """
     env, options = context.env, context.options
     warm_up_us = 2 * options.server_heartbeat_ms * 1000
-    patience_us = options.tserver_unresponsive_ms * 1000
+    unresponsive_us = options.tserver_unresponsive_ms * 1000
     since_us = max(started_us, term.elected_us)
     while True:
         now_us = env.clock.monotonic_us()
         warm = now_us - started_us >= warm_up_us
-        if warm and now_us - since_us >= patience_us:
+        if warm and now_us - since_us >= unresponsive_us:
             return
         if warm and len(context.servers.alive(now_us)) >= replicas:
-            named = () if now_us - started_us >= patience_us else term.catalog.replica_counts()
+            named = () if now_us - started_us >= unresponsive_us else term.catalog.replica_counts()
             if all(context.servers.get(uuid) is not None for uuid in named):
                 return
         term.memory.check()
         await env.tasks.sleep_ms(options.raft_tick_ms)
 
 
-def _around(context: MasterContext) -> Circumstances:
+def _plan_inputs(context: MasterContext) -> PlanInputs:
     catalog = context.require_leading().require().catalog
     return replace(
-        create_table.circumstances(context.env, catalog, context.servers),
+        create_table.plan_inputs(context.env, catalog, context.servers),
         max_tablets=context.options.tablets_per_table_max,
         default_replicas=context.options.replicas,
         table_options=TABLE_OPTIONS,

@@ -40,11 +40,11 @@ class TabletsService:
         """
         term = await self._context.confirmed()
         if not request.force:
-            self._check_told(term)
+            self._check_reports_complete(term)
         shown = self._shown(TabletId(request.tablet_id))
         answer = described(term.catalog, request.tablet_id, shown)
         if not request.dry_run:
-            around = create_table.circumstances(
+            around = create_table.plan_inputs(
                 self._context.env, term.catalog, self._context.servers
             )
             time = self._context.servers.time(self._context.env.clock.wall_us())
@@ -55,7 +55,7 @@ class TabletsService:
         answer.tablet_id = found.id
         return answer
 
-    def _check_told(self, term: Term) -> None:
+    def _check_reports_complete(self, term: Term) -> None:
         """Check that all live servers have sent a full report: a new leader knows of no replica yet."""
         servers, now_us = self._context.servers, self._context.env.clock.monotonic_us()
         alive = servers.alive(now_us)

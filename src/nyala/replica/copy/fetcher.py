@@ -30,10 +30,10 @@ from nyala.replica.copy.uncancellable import (
     PAUSE_MS,
     PIECES,
     BackgroundSteps,
-    lane,
-    quietly,
-    void,
-    write,
+    append_to_log,
+    ignore_errors,
+    run_blocking,
+    void_log,
 )
 from nyala.replica.memory import MemoryPart
 from nyala.replica.superblock import Superblock
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 WRITE, SYNC = "write", "sync"
 RESTARTS = 5
-_AWAY = (Unavailable, TimedOut, Throttled)
+_SOURCE_AWAY = (Unavailable, TimedOut, Throttled)
 
 
 class CopyFetcher:
@@ -52,7 +52,7 @@ class CopyFetcher:
     Args:
         context: the process.
         job: source, progress and limits of the copy.
-        buried: tombstone of the group on this server; None: no tombstone.
+        tombstone: tombstone of the group on this server; None: no tombstone.
 
     Attributes:
         offer: the source's offer in the last session; None: no session has begun.
@@ -61,7 +61,7 @@ class CopyFetcher:
         logged: True if the local log has entries of the group.
     """
 
-    def __init__(self, context: ReplicaContext, job: CopyJob, buried: Superblock | None) -> None:
+    def __init__(self, context: ReplicaContext, job: CopyJob, tombstone: Superblock | None) -> None:
         self.progress = job.progress
         self.offer: CopyOffer | None = None
         self.last: tuple[OpId, int] | None = None
@@ -70,12 +70,12 @@ class CopyFetcher:
         self._context = context
         self._group = job.progress.group
         self._source = job.source
-        self._pace = job.pace
-        self._room = job.room
-        self._owed = job.owed_bytes
-        self._buried = buried
-        self._staging = Staging(context, self._group, job.pace.piece)
-        self._heard_us = 0
+        self._throttle = job.throttle
+        self._quota = job.quota
+        self._pending_bytes = job.pending_bytes
+        self._tombstone = tombstone
+        self._staging = Staging(context, self._group, job.throttle.chunk_bytes)
+        self._last_response_us = 0
 
     async def run(self, *, force: bool) -> CopyOffer:
         """Fetch files and log entries, durable on return; return the source's offer.
@@ -83,18 +83,18 @@ class CopyFetcher:
         Raises:
             NyalaError, OSError: the copy failed; the caller voids its log entries and removes its files.
         """
-        return await self._again(partial(self._files_and_log, force))
+        return await self._fetch_with_restarts(partial(self._files_and_log, force))
 
-    async def files(self, *, least: int, force: bool) -> CopyOffer:
-        """Fetch only the files, of a cut at index `least` or later; otherwise as `run`."""
-        return await self._again(partial(self._files, least, force))
+    async def files(self, *, min_index: int, force: bool) -> CopyOffer:
+        """Fetch only the files, of a cut at index `min_index` or later; otherwise as `run`."""
+        return await self._fetch_with_restarts(partial(self._files, min_index, force))
 
-    async def _again(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
+    async def _fetch_with_restarts(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
         """Fetch, and start again when the session has expired."""
         for _ in range(RESTARTS):
-            await lane(self._context, Lane.DISK, self._staging.clear)
+            await run_blocking(self._context, Lane.DISK, self._staging.clear)
             if self.logged:
-                await void(self._context, self._group)
+                await void_log(self._context, self._group)
                 self.logged = False
             self.last = None
             self.configs.clear()
@@ -109,29 +109,39 @@ class CopyFetcher:
             "again"
         )
 
-    async def _files(self, least: int, force: bool) -> CopyOffer:
-        offer = await self._begin(least, force)
+    async def _files(self, min_index: int, force: bool) -> CopyOffer:
+        offer = await self._begin(min_index, force)
         progress = self.progress
         progress.bytes_total, progress.may_lose = offer.size_bytes, offer.may_lose
         context = self._context
-        room = await lane(context, Lane.DISK, context.env.files.free_bytes, context.directory)
-        check_offer(context, progress, offer, room, self._owed(), self._buried, force=force)
+        free_bytes = await run_blocking(
+            context, Lane.DISK, context.env.files.free_bytes, context.directory
+        )
+        check_offer(
+            context,
+            progress,
+            offer,
+            free_bytes,
+            self._pending_bytes(),
+            self._tombstone,
+            force=force,
+        )
         progress.stage = CopyStage.FILES
         with context.memory.hold(MemoryPart.COPIES, PIECES * context.options.copy_chunk_bytes):
             for file in offer.files:
                 await self._retry(partial(self._fetch_file, offer.session, file))
         return offer
 
-    async def _begin(self, least: int, force: bool) -> CopyOffer:
+    async def _begin(self, min_index: int, force: bool) -> CopyOffer:
         """Begin a session when its files fit into `copy_staged_bytes`; no session is held until then."""
-        begin = partial(self._source.begin, self._group, least=least, force=force)
+        begin = partial(self._source.begin, self._group, min_index=min_index, force=force)
         while True:
             self.offer = offer = await self._retry(begin)
-            if self._room.take(self._group, offer.size_bytes):
+            if self._quota.admit(self._group, offer.size_bytes):
                 return offer
             log.info("the copy of %s waits: other copies use all of copy_staged_bytes", self._group)
-            await quietly(self._source.hold(offer.session, end=True))
-            while not self._room.take(self._group, offer.size_bytes):
+            await ignore_errors(self._source.hold(offer.session, end=True))
+            while not self._quota.admit(self._group, offer.size_bytes):
                 await self._context.env.tasks.sleep_ms(PAUSE_MS)
 
     async def _files_and_log(self, force: bool) -> CopyOffer:
@@ -142,20 +152,22 @@ class CopyFetcher:
         try:
             while await self._retry(partial(self._fetch_entries, offer, work)):
                 pass
-            await work.ended(WRITE)
+            await work.wait(WRITE)
         finally:
-            await work.drop()
-        check_reach(offer, self.end(offer)[0], self._buried)
+            await work.wait_all()
+        check_reach(offer, self.last_entry(offer)[0], self._tombstone)
         return offer
 
-    async def _retry(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Retry while the source does not answer, until `copy_retry_ms` after its last response."""
-        self._heard_us = self._context.env.clock.monotonic_us()
+        self._last_response_us = self._context.env.clock.monotonic_us()
         while True:
             try:
-                return await ask()
-            except _AWAY as err:
-                silent_ms = (self._context.env.clock.monotonic_us() - self._heard_us) // 1000
+                return await request()
+            except _SOURCE_AWAY as err:
+                silent_ms = (
+                    self._context.env.clock.monotonic_us() - self._last_response_us
+                ) // 1000
                 if silent_ms >= self._context.options.copy_retry_ms:
                     raise
                 log.info("the copy of %s waits for its source: %s", self._group, err)
@@ -164,7 +176,7 @@ class CopyFetcher:
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Fetch a file, from the first byte that is not on disk yet; synced on return."""
-        done = await lane(self._context, Lane.DISK, self._staging.start, file)
+        done = await run_blocking(self._context, Lane.DISK, self._staging.start, file)
         work = BackgroundSteps()
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
@@ -172,26 +184,28 @@ class CopyFetcher:
                     done += len(piece)
                     if done > file.size_bytes:
                         raise Corrupt(f"{file.name} is longer than the {file.size_bytes} offered")
-                    if await work.ended(WRITE):
-                        await work.ended(SYNC)
-                        work.begin(SYNC, lane(self._context, Lane.COMPUTE, self._staging.sync))
-                    work.begin(WRITE, self._put(piece))
+                    if await work.wait(WRITE):
+                        await work.wait(SYNC)
+                        work.start(
+                            SYNC, run_blocking(self._context, Lane.COMPUTE, self._staging.sync)
+                        )
+                    work.start(WRITE, self._put(piece))
                     await self._spend(len(piece))
-            await work.ended(WRITE)
-            await work.ended(SYNC)
+            await work.wait(WRITE)
+            await work.wait(SYNC)
             if done < file.size_bytes:
                 raise Unavailable(f"{file.name} ended after {done} of {file.size_bytes} bytes")
-            await lane(self._context, Lane.COMPUTE, self._staging.finish)
+            await run_blocking(self._context, Lane.COMPUTE, self._staging.finish)
         finally:
             try:
-                await work.drop()
+                await work.wait_all()
             finally:
                 self._staging.close()
 
     async def _put(self, piece: Buffer) -> bool:
-        due = await lane(self._context, Lane.COMPUTE, self._staging.append, piece)
+        due = await run_blocking(self._context, Lane.COMPUTE, self._staging.append, piece)
         self.progress.bytes_done += len(piece)
-        self._heard_us = self._context.env.clock.monotonic_us()
+        self._last_response_us = self._context.env.clock.monotonic_us()
         return due
 
     async def _fetch_entries(self, offer: CopyOffer, work: BackgroundSteps) -> bool:
@@ -199,32 +213,32 @@ class CopyFetcher:
         found = await self._source.entries(offer.session, self.progress.last)
         if not found:
             return False
-        last, stamp = check_entries(found, *self.end(offer))
+        last, stamp = check_entries(found, *self.last_entry(offer))
         await self._context.clock.advance_past(stamp)
-        await work.ended(WRITE)
+        await work.wait(WRITE)
         self.logged = True
-        self._pace.writers.own()
-        work.begin(WRITE, write(self._context, self._group, found, None))
+        self._throttle.writers.note_own_round()
+        work.start(WRITE, append_to_log(self._context, self._group, found, None))
         size = sum(len(e.payload) for e in found)
         self.last = last, stamp
         self.configs += [e for e in found if e.kind is EntryKind.CONFIG]
         self.progress.last = last
         self.progress.log_bytes += size
-        self._heard_us = self._context.env.clock.monotonic_us()
+        self._last_response_us = self._context.env.clock.monotonic_us()
         await self._spend(size)
         return True
 
     async def _spend(self, size: int) -> None:
         """Wait as long as the rate limit requires after `size` bytes."""
         assert self.offer is not None, "bytes without a session"
-        await _linger(self._context, self._source, self.offer, self._pace.spend(size))
+        await _wait(self._context, self._source, self.offer, self._throttle.spend(size))
 
-    def end(self, offer: CopyOffer) -> tuple[OpId, int]:
+    def last_entry(self, offer: CopyOffer) -> tuple[OpId, int]:
         """Return op id and stamp of the last entry that the copy has."""
         return self.last or (offer.cut, offer.stamp)
 
 
-async def _linger(
+async def _wait(
     context: ReplicaContext, source: CopySource, offer: CopyOffer, left_ms: float
 ) -> None:
     """Wait, and keep the source's session alive meanwhile."""
@@ -233,4 +247,4 @@ async def _linger(
         await context.env.tasks.sleep_ms(step_ms)
         left_ms -= step_ms
         if left_ms > 0:
-            await quietly(source.hold(offer.session))
+            await ignore_errors(source.hold(offer.session))

@@ -19,7 +19,7 @@ from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
-from nyala.replica.copy.uncancellable import PAUSE_MS, lane, to_end, write
+from nyala.replica.copy.uncancellable import PAUSE_MS, append_to_log, run_blocking, uncancellable
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import Member
 from nyala.replica.replica import Replica
@@ -58,11 +58,11 @@ class CopyWitness:
         try:
             # Its log continues after its own cut.
             kept = self._replica.running_member().applier.machine.cut.op.index
-            offer = await self.fetch.files(least=kept, force=force)
+            offer = await self.fetch.files(min_index=kept, force=force)
             await self._until_log_reaches(offer)
             self._progress.stage = CopyStage.INSTALLING
             staging = context.staging_directory(group)
-            machine = await lane(context, Lane.COMPUTE, self._open_machine, group, staging)
+            machine = await run_blocking(context, Lane.COMPUTE, self._open_machine, group, staging)
             machine.close()  # the files are intact; they are opened again after the move
             if machine.cut.op != offer.cut:
                 raise Corrupt(
@@ -74,13 +74,13 @@ class CopyWitness:
         with suppress(
             asyncio.CancelledError
         ):  # past the commit point: it ends with data, or FAILED
-            await to_end(self._switch())
+            await uncancellable(self._switch())
         return self._replica
 
     async def _until_log_reaches(self, offer: CopyOffer) -> None:
         """Wait until this witness has the entry at the files' cut, committed and durable."""
-        clock, patience_us = self._context.env.clock, self._context.options.copy_retry_ms * 1000
-        end_us = clock.monotonic_us() + patience_us
+        clock, timeout_us = self._context.env.clock, self._context.options.copy_retry_ms * 1000
+        end_us = clock.monotonic_us() + timeout_us
         while True:
             node = self._replica.running_member().node
             if _durably_committed(node) >= offer.cut.index:
@@ -101,11 +101,13 @@ class CopyWitness:
         await replica.stop()
         try:
             hard_state = replica.hard_state
-            await write(context, replica.group, [], hard_state)  # all before it is durable, too
-            await lane(
+            await append_to_log(
+                context, replica.group, [], hard_state
+            )  # all before it is durable, too
+            await run_blocking(
                 context, Lane.DISK, copy_files.fill, context, replica.group, witness.FILE_NAME
             )
-            machine = await lane(context, Lane.COMPUTE, self._open)
+            machine = await run_blocking(context, Lane.COMPUTE, self._open)
             saved, logged = (hard_state, config), context.wal.logged(replica.group)
             opened = await assemble(context, replica.group, saved, logged, machine, committed)
             opened.node.inherit(member.node)
@@ -129,7 +131,9 @@ class CopyWitness:
     async def _clear(self) -> None:
         staging = self._context.staging_directory(self._progress.group)
         try:
-            await lane(self._context, Lane.DISK, self._context.env.files.remove_tree, staging)
+            await run_blocking(
+                self._context, Lane.DISK, self._context.env.files.remove_tree, staging
+            )
         except (NyalaError, OSError) as err:
             log.warning("%s stays until the next start: %s", staging, err)
 

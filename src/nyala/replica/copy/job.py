@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nyala.replica.copy.protocol import CopyProgress, CopySource
-from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.room import CopyQuota
 from nyala.replica.copy.throttle import CopyThrottle
 from nyala.replica.lifecycle import OpenMachine
 
@@ -16,15 +16,15 @@ class CopyJob:
     Attributes:
         source: the replica that is copied.
         progress: of this copy; updated in place.
-        pace: limit of bytes per second for all copies to this server together.
-        room: limit of disk space for all copies to this server together.
-        owed_bytes: returns the bytes of files that all copies to this server still have to write.
+        throttle: limit of bytes per second for all copies to this server together.
+        quota: limit of disk space for all copies to this server together.
+        pending_bytes: returns the bytes of files that all copies to this server still have to write.
         open_machine: opens the copied state machine.
     """
 
     source: CopySource
     progress: CopyProgress
-    pace: CopyThrottle
-    room: CopyRoom
-    owed_bytes: Callable[[], int]
+    throttle: CopyThrottle
+    quota: CopyQuota
+    pending_bytes: Callable[[], int]
     open_machine: OpenMachine

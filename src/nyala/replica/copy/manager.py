@@ -17,11 +17,11 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.fill_witness import CopyWitness
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import ENDED, CopyOffer, CopyProgress, CopySource, CopyStage
-from nyala.replica.copy.room import CopyRoom
+from nyala.replica.copy.room import CopyQuota
 from nyala.replica.copy.source_sessions import CopySessions
 from nyala.replica.copy.target import CopyTarget
 from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
-from nyala.replica.copy.uncancellable import PIECES, quietly
+from nyala.replica.copy.uncancellable import PIECES, ignore_errors
 from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.memory import MemoryPart
 from nyala.replica.registry import ReplicaRegistry
@@ -32,7 +32,7 @@ from nyala.replica.superblock import ReplicaStage
 log = logging.getLogger(__name__)
 
 POLL_MS = 200
-KEPT = 100
+KEPT_PROGRESS = 100
 """Number of ended copies whose progress is kept."""
 
 
@@ -41,7 +41,7 @@ class CopyManager:
 
     Attributes:
         sessions: of servers that copy from this one.
-        room: limit of disk space for the files of copies to this server.
+        quota: limit of disk space for the files of copies to this server.
 
     Args:
         context: the process.
@@ -54,12 +54,12 @@ class CopyManager:
     ) -> None:
         writers = WriteActivity(context.env.clock, lambda: context.wal.stats().rounds)
         self.sessions = CopySessions(context, registry.find, writers)
-        self.room = CopyRoom(context.options.copy_staged_bytes, context.env.clock)
+        self.quota = CopyQuota(context.options.copy_staged_bytes, context.env.clock)
         self._context = context
         self._registry = registry
         self._open_machine = open_machine
         rates = context.options.copy_rate_bytes, context.options.copy_busy_rate_bytes
-        self._pace = CopyThrottle(context.env.clock, writers, *rates)
+        self._throttle = CopyThrottle(context.env.clock, writers, *rates)
         self._known: dict[TabletId, CopyProgress] = {}  # oldest first
         self._running: dict[TabletId, asyncio.Task[object]] = {}
 
@@ -102,7 +102,7 @@ class CopyManager:
         if replica is not None and replica.state is not State.TOMBSTONED:
             if known is not None and known.stage is CopyStage.DONE and known.source == source.uuid:
                 return known
-            if not is_witness(replica) and not await half_made(replica):
+            if not is_witness(replica) and not await is_partial_copy(replica):
                 raise AlreadyPresent(
                     f"{group} has a replica on this server, which is {replica.state.value}: delete it "
                     "first if it is to be replaced"
@@ -118,7 +118,7 @@ class CopyManager:
         progress.for_member = for_member
         return progress
 
-    def passing(self) -> AbstractContextManager[None]:
+    def chunk_memory(self) -> AbstractContextManager[None]:
         """Count the memory of file pieces in transfer from this server, until the block ends."""
         context = self._context
         return context.memory.hold(MemoryPart.COPIES, PIECES * context.options.copy_chunk_bytes)
@@ -130,17 +130,19 @@ class CopyManager:
         progress = CopyProgress(group, source.uuid, source.address, began_us=now_us)
         self._known.pop(group, None)
         self._known[group] = progress
-        for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT]:
+        for old in [g for g, p in self._known.items() if p.stage in ENDED][:-KEPT_PROGRESS]:
             del self._known[old]
-        owed = partial(_owed, self._known.values())
-        job = CopyJob(source, progress, self._pace, self.room, owed, self._open_machine)
+        pending_bytes = partial(_pending_bytes, self._known.values())
+        job = CopyJob(
+            source, progress, self._throttle, self.quota, pending_bytes, self._open_machine
+        )
         target = _target(self._context, job, replica)
         work = self._run(target, progress, source, force)
         task = self._running[group] = self._context.env.tasks.spawn(work, f"copy of {group}")
-        task.add_done_callback(lambda task: self._never_began(progress, task))
+        task.add_done_callback(lambda task: self._cancelled_before_start(progress, task))
         return progress
 
-    def _never_began(self, progress: CopyProgress, task: asyncio.Task[object]) -> None:
+    def _cancelled_before_start(self, progress: CopyProgress, task: asyncio.Task[object]) -> None:
         """Clean up after a task that was cancelled before its first step, so that `_run` has not started."""
         if self._running.get(progress.group) is task:
             del self._running[progress.group]
@@ -195,7 +197,7 @@ class CopyManager:
                 else:
                     replica = self._registry.add(group, await target.copy(force=force))
             finally:
-                self.room.drop(group)
+                self.quota.release(group)
                 self._registry.free(group)
             progress.stage = CopyStage.WAITING
             assert target.fetch.offer is not None, "copied without a session"
@@ -213,10 +215,10 @@ class CopyManager:
         if progress.stage is CopyStage.WAITING:
             progress.stage = CopyStage.DONE
         if target.fetch.offer is not None:
-            await quietly(source.hold(target.fetch.offer.session, end=True))
+            await ignore_errors(source.hold(target.fetch.offer.session, end=True))
 
 
-def _owed(known: Iterable[CopyProgress]) -> int:
+def _pending_bytes(known: Iterable[CopyProgress]) -> int:
     """Return the bytes of files that the copies under way still have to write."""
     return sum(p.bytes_total - p.bytes_done for p in known if p.stage not in ENDED)
 
@@ -226,8 +228,10 @@ def _target(
 ) -> CopyTarget | CopyWitness:
     if replica is not None and is_witness(replica):
         return CopyWitness(context, job, replica)
-    buried = None if replica is None else replica.tombstone
-    return CopyTarget(context, job, buried, again=replica is not None and buried is None)
+    tombstone = None if replica is None else replica.tombstone
+    return CopyTarget(
+        context, job, tombstone, was_partial=replica is not None and tombstone is None
+    )
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
@@ -237,7 +241,7 @@ async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def half_made(replica: Replica) -> bool:
+async def is_partial_copy(replica: Replica) -> bool:
     """Return whether a replica is an incomplete copy that a crash left, which another copy can replace."""
     if replica.state is not State.FAILED:
         return False
@@ -254,7 +258,7 @@ async def _until_member(
 ) -> None:
     """Keep the source's session until the committed configuration has this member and a leader is known."""
     clock, wait_ms = context.env.clock, context.options.copy_wait_ms
-    began_us = heard_us = clock.monotonic_us()
+    began_us = held_us = clock.monotonic_us()
     while (node := replica.node) is not None:
         if node.committed_config.get(node.uuid) is not None and node.leader is not None:
             return
@@ -262,7 +266,7 @@ async def _until_member(
         if (now_us - began_us) // 1000 >= wait_ms:
             log.warning("the copy of %s is no member yet; its log is kept no longer", replica.group)
             return
-        if (now_us - heard_us) // 1000 >= offer.ttl_ms // 4:
-            heard_us = now_us
-            await quietly(source.hold(offer.session))
+        if (now_us - held_us) // 1000 >= offer.ttl_ms // 4:
+            held_us = now_us
+            await ignore_errors(source.hold(offer.session))
         await context.env.tasks.sleep_ms(POLL_MS)

@@ -16,9 +16,9 @@ def check_offer(
     context: ReplicaContext,
     progress: CopyProgress,
     offer: CopyOffer,
-    room: int,
-    owed: int,
-    buried: Superblock | None,
+    free_bytes: int,
+    pending_bytes: int,
+    tombstone: Superblock | None,
     *,
     force: bool,
 ) -> None:
@@ -28,9 +28,9 @@ def check_offer(
         context: the process.
         progress: of the copy.
         offer: of the source.
-        room: free bytes of the disk.
-        owed: bytes that all copies to this server still have to write, this one included.
-        buried: tombstone of the group on this server; None: none.
+        free_bytes: free bytes of the disk.
+        pending_bytes: bytes that all copies to this server still have to write, this one included.
+        tombstone: tombstone of the group on this server; None: none.
         force: copy even if this server's vote is lost.
 
     Raises:
@@ -40,8 +40,8 @@ def check_offer(
     names = [f.name for f in offer.files]
     if len(set(names)) != len(names) or not all(map(_plain, names)):
         raise Corrupt(f"the source offers files that cannot be: {names[:5]}")
-    me = offer.config.get(context.uuid)
-    if buried is not None and not buried.votes and me is not None and me.voter:
+    own = offer.config.get(context.uuid)
+    if tombstone is not None and not tombstone.votes and own is not None and own.voter:
         if not force:
             raise InvalidArgument(
                 f"this server is a voter of {progress.group} and has lost what it promised: remove it "
@@ -49,11 +49,11 @@ def check_offer(
                 "had acknowledged"
             )
         progress.may_lose += "; what only this server had acknowledged may be lost"
-    need = owed + context.options.wal_reserve_mb * MIB
-    if room < need:
+    need = pending_bytes + context.options.wal_reserve_mb * MIB
+    if free_bytes < need:
         raise OSError(
             errno.ENOSPC,
-            f"the copy, others under way and the log's reserve need {need} bytes, {room} are free",
+            f"the copy, others under way and the log's reserve need {need} bytes, {free_bytes} are free",
         )
 
 
@@ -78,7 +78,7 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
     return last, stamp
 
 
-def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None:
+def check_reach(offer: CopyOffer, last: OpId, tombstone: Superblock | None) -> None:
     """Check that a copy has every entry that this server has acknowledged.
 
     Entries acknowledged by a deleted replica still count towards commits, so the copy must have them. The
@@ -87,7 +87,7 @@ def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None
     Args:
         offer: of the source.
         last: op id of the last entry that the copy has.
-        buried: tombstone of the group on this server; None: there is none.
+        tombstone: tombstone of the group on this server; None: there is none.
 
     Raises:
         Unavailable: the source's log ends before its own configuration. InvalidArgument: the source is
@@ -95,12 +95,12 @@ def check_reach(offer: CopyOffer, last: OpId, buried: Superblock | None) -> None
     """
     if last.index < offer.config.id.index:
         raise Unavailable(f"the source's log ends at {last}, before its own configuration")
-    if buried is None:
+    if tombstone is None:
         return
-    promised = buried.last
-    if (last.term, last.index) < (promised.term, promised.index):
+    acknowledged = tombstone.last
+    if (last.term, last.index) < (acknowledged.term, acknowledged.index):
         raise InvalidArgument(
-            f"the replica of {buried.group} that was here had acknowledged {promised}, and the source "
+            f"the replica of {tombstone.group} that was here had acknowledged {acknowledged}, and the source "
             f"reaches {last} only: copy a replica that is further"
         )
 

@@ -74,12 +74,12 @@ class CopySource(Protocol):
         """Public address of the server."""
         ...
 
-    async def begin(self, group: TabletId, *, least: int, force: bool) -> CopyOffer:
+    async def begin(self, group: TabletId, *, min_index: int, force: bool) -> CopyOffer:
         """Begin a session; an earlier session of the same target and group ends.
 
         Args:
             group: of the replica.
-            least: lowest index that the cut of the files may have.
+            min_index: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
 
         Raises:

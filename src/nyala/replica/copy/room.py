@@ -11,11 +11,11 @@ from collections.abc import Hashable
 from nyala.common.errors import Throttled
 from nyala.env.clock import Clock
 
-TOLD_US = 10_000_000
+REFUSED_TTL_US = 10_000_000
 """Time for which a source reports that it refused a copy, in microseconds."""
 
 
-class CopyRoom:
+class CopyQuota:
     """Disk space of all copies to a server, or of all copies from it.
 
     Args:
@@ -30,11 +30,11 @@ class CopyRoom:
         self.used_bytes = 0
         self._limit = limit_bytes
         self._clock = clock
-        self._of: dict[Hashable, int] = {}
-        self._line: dict[Hashable, None] = {}  # waiting copies, in order of arrival
+        self._admitted: dict[Hashable, int] = {}
+        self._queue: dict[Hashable, None] = {}  # waiting copies, in order of arrival
         self._refused_us: int | None = None
 
-    def take(self, name: Hashable, size_bytes: int) -> bool:
+    def admit(self, name: Hashable, size_bytes: int) -> bool:
         """Admit a copy if it fits and no other waits before it; otherwise queue it.
 
         Return whether it was admitted.
@@ -42,19 +42,19 @@ class CopyRoom:
         A copy that was admitted before keeps its place in the order when it starts again with another size.
 
         Args:
-            name: of the copy, for `drop`.
+            name: of the copy, for `release`.
             size_bytes: of all its files.
         """
-        first = name if name in self._of else next(iter(self._line), name)
+        first = name if name in self._admitted else next(iter(self._queue), name)
         self._set(name, None)
         if first == name and self._fits(size_bytes):
-            self._line.pop(name, None)
+            self._queue.pop(name, None)
             self._set(name, size_bytes)
             return True
-        self._line[name] = None
+        self._queue[name] = None
         return False
 
-    def claim(self, name: Hashable, size_bytes: int) -> None:
+    def reserve(self, name: Hashable, size_bytes: int) -> None:
         """Admit a copy, without queueing it.
 
         Raises:
@@ -70,27 +70,27 @@ class CopyRoom:
             )
         self._set(name, size_bytes)
 
-    def drop(self, name: Hashable) -> None:
+    def release(self, name: Hashable) -> None:
         """Release the space of a copy that has ended, or remove it from the queue."""
-        self._line.pop(name, None)
+        self._queue.pop(name, None)
         self._set(name, None)
 
     @property
     def waiting(self) -> int:
         """Number of queued copies."""
-        return len(self._line)
+        return len(self._queue)
 
     @property
     def refusing(self) -> bool:
         """True if a copy was refused recently."""
         now_us, refused_us = self._clock.monotonic_us(), self._refused_us
-        return refused_us is not None and now_us - refused_us < TOLD_US
+        return refused_us is not None and now_us - refused_us < REFUSED_TTL_US
 
     def _fits(self, size_bytes: int) -> bool:
-        return not self._of or self.used_bytes + size_bytes <= self._limit
+        return not self._admitted or self.used_bytes + size_bytes <= self._limit
 
     def _set(self, name: Hashable, size_bytes: int | None) -> None:
-        self.used_bytes -= self._of.pop(name, 0)
+        self.used_bytes -= self._admitted.pop(name, 0)
         if size_bytes is not None:
-            self._of[name] = size_bytes
+            self._admitted[name] = size_bytes
             self.used_bytes += size_bytes

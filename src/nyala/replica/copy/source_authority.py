@@ -4,11 +4,11 @@ from nyala.common.errors import NotLeader, TimedOut
 from nyala.replica.context import ReplicaContext
 from nyala.replica.replica import Replica
 
-PATIENCE = 4
+WAIT_TIMEOUTS = 4
 """Number of election timeouts for which a source waits for a leader, or for a majority."""
 
 
-async def authority(context: ReplicaContext, replica: Replica, force: bool) -> str:
+async def possible_loss(context: ReplicaContext, replica: Replica, force: bool) -> str:
     """Return a description of the writes that a copy of a replica may lack; empty: none.
 
     Args:
@@ -21,15 +21,15 @@ async def authority(context: ReplicaContext, replica: Replica, force: bool) -> s
         Unavailable, NotFound: the replica does not run.
     """
     member, options = replica.running_member(), context.options
-    patience_ms = PATIENCE * options.election_timeout_ms
-    for _ in range(PATIENCE):
+    timeout_ms = WAIT_TIMEOUTS * options.election_timeout_ms
+    for _ in range(WAIT_TIMEOUTS):
         if member.node.leader is not None or force:
             break
         await context.env.tasks.sleep_ms(options.election_timeout_ms)
     node = replica.running_member().node
     if node.is_leader:
         try:
-            await replica.read_point(None, patience_ms)
+            await replica.read_point(None, timeout_ms)
         except (TimedOut, NotLeader):
             why = "no majority confirms that this replica leads"
         else:

@@ -11,8 +11,8 @@ from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
 from nyala.replica.context import ReplicaContext
-from nyala.replica.copy.room import CopyRoom
-from nyala.replica.copy.uncancellable import to_end
+from nyala.replica.copy.room import CopyQuota
+from nyala.replica.copy.uncancellable import uncancellable
 from nyala.replica.member.member import Member
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
@@ -31,9 +31,9 @@ class SourceSession:
         target: uuid of the server that gets the copy.
         checkpoint: the files; None: not taken yet, or released.
         first: index of the first log entry that is retained.
-        goal: last index that is sent: the commit index at the first request for entries; 0: none was
+        end_index: last index that is sent: the commit index at the first request for entries; 0: none was
             received.
-        heard_us: time of the target's last request, monotonic.
+        used_us: time of the target's last request, monotonic.
         busy: number of requests under way.
     """
 
@@ -43,12 +43,12 @@ class SourceSession:
     target: ServerUuid
     checkpoint: AnyCheckpoint | None = None
     first: int = 0
-    goal: int = 0
-    heard_us: int = 0
+    end_index: int = 0
+    used_us: int = 0
     busy: int = 0
 
     @property
-    def lives(self) -> bool:
+    def is_valid(self) -> bool:
         """True if the replica has not been stopped or reopened since the session began."""
         return self.replica.member is self.member
 
@@ -60,12 +60,12 @@ class SourceHolds:
         context: the process.
 
     Attributes:
-        room: limit of disk space for the files of all sessions.
+        quota: limit of disk space for the files of all sessions.
     """
 
     def __init__(self, context: ReplicaContext) -> None:
         self._context = context
-        self.room = CopyRoom(context.options.copy_staged_bytes, context.env.clock)
+        self.quota = CopyQuota(context.options.copy_staged_bytes, context.env.clock)
         self._sessions: dict[str, SourceSession] = {}
         self._watching = False
 
@@ -92,7 +92,7 @@ class SourceHolds:
             SessionExpired: there is no valid session with this id.
         """
         session = self._sessions.get(session_id)
-        if session is None or not session.lives:
+        if session is None or not session.is_valid:
             raise SessionExpired(
                 f"this server has no session {session_id} of a copy (any more); begin the copy again"
             )
@@ -105,7 +105,7 @@ class SourceHolds:
         Raises:
             NotFound: its replica was stopped. SessionExpired: its target began another session.
         """
-        if not session.lives:
+        if not session.is_valid:
             raise NotFound(
                 f"the replica of {session.replica.group} was deleted or failed meanwhile"
             )
@@ -114,7 +114,7 @@ class SourceHolds:
 
     def touch(self, session: SourceSession) -> None:
         """Extend the lifetime of a session: its target has sent a request."""
-        session.heard_us = self._context.env.clock.monotonic_us()
+        session.used_us = self._context.env.clock.monotonic_us()
         if not self._watching:
             self._watching = True
             self._context.env.tasks.spawn(self._watch(), "copy sessions")
@@ -122,9 +122,9 @@ class SourceHolds:
     def keep_from(self, session: SourceSession, index: int) -> None:
         """Retain the log from the entry at `index` on, which gives the term that the next entry follows."""
         session.first = max(session.first, index)
-        self._settle(session.replica)
+        self._update_retention(session.replica)
 
-    def _settle(self, replica: Replica) -> None:
+    def _update_retention(self, replica: Replica) -> None:
         """Set the lowest index that sessions need in the replica's Raft node."""
         if replica.node is None:
             return
@@ -135,16 +135,18 @@ class SourceHolds:
     async def end(self, session: SourceSession) -> None:
         """End a session and release its files and log entries; no error if it has ended."""
         self._sessions.pop(session.id, None)
-        self._settle(session.replica)
+        self._update_retention(session.replica)
         checkpoint, session.checkpoint = session.checkpoint, None
         try:
-            if checkpoint is not None and session.lives:  # else its files are none of ours any more
-                await to_end(self._context.env.tasks.run(Lane.APPLY, checkpoint.release))
+            if (
+                checkpoint is not None and session.is_valid
+            ):  # else its files are none of ours any more
+                await uncancellable(self._context.env.tasks.run(Lane.APPLY, checkpoint.release))
         except OSError as err:
             what = f"files of {session.replica.group} that only a copy needed"
             log.warning("%s stay until the tablet is opened again: %s", what, err)
         finally:
-            self.room.drop(session.id)
+            self.quota.release(session.id)
 
     async def _watch(self) -> None:
         """End the sessions whose lifetime is over, and those whose replica was stopped."""
@@ -154,9 +156,9 @@ class SourceHolds:
                 await self._context.env.tasks.sleep_ms(options.copy_session_ttl_ms / 4)
                 now_us = self._context.env.clock.monotonic_us()
                 for session in list(self._sessions.values()):
-                    silent_ms = (now_us - session.heard_us) // 1000
+                    silent_ms = (now_us - session.used_us) // 1000
                     late = silent_ms >= options.copy_session_ttl_ms and not session.busy
-                    if late or not session.lives:
+                    if late or not session.is_valid:
                         await self.end(session)
         finally:
             self._watching = False

@@ -19,10 +19,10 @@ from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.protocol import CopyFile, CopyOffer
-from nyala.replica.copy.source_authority import authority
+from nyala.replica.copy.source_authority import possible_loss
 from nyala.replica.copy.source_holds import SourceHolds, SourceSession
 from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
-from nyala.replica.copy.uncancellable import to_end
+from nyala.replica.copy.uncancellable import uncancellable
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
@@ -40,15 +40,15 @@ class CopySessions:
         writers: write activity of the process.
 
     Attributes:
-        room: limit of disk space for the files of all sessions.
+        quota: limit of disk space for the files of all sessions.
     """
 
     def __init__(self, context: ReplicaContext, find: Find, writers: WriteActivity) -> None:
         self._context = context
         self._holds = SourceHolds(context)
-        self.room = self._holds.room
+        self.quota = self._holds.quota
         self._find = find
-        self._pace = CopyThrottle(
+        self._throttle = CopyThrottle(
             context.env.clock, writers, 0, context.options.copy_busy_rate_bytes
         )
 
@@ -56,14 +56,14 @@ class CopySessions:
         return len(self._holds)
 
     async def begin(
-        self, group: TabletId, target: ServerUuid, *, least: int = 0, force: bool = False
+        self, group: TabletId, target: ServerUuid, *, min_index: int = 0, force: bool = False
     ) -> CopyOffer:
         """Begin a session; errors as `CopySource.begin`.
 
         Args:
             group: of the replica.
             target: server that gets the copy; an earlier session of it for the group ends.
-            least: lowest index that the cut of the files may have.
+            min_index: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
         """
         if target == self._context.uuid:
@@ -85,34 +85,34 @@ class CopySessions:
         )
         self._holds.add(session)
         try:
-            return await self._begin(session, least, force)
+            return await self._begin(session, min_index, force)
         except (Exception, asyncio.CancelledError):  # raised again; nothing may stay retained
             await self._holds.end(session)
             raise
         finally:
             session.busy -= 1
 
-    async def _begin(self, session: SourceSession, least: int, force: bool) -> CopyOffer:
+    async def _begin(self, session: SourceSession, min_index: int, force: bool) -> CopyOffer:
         replica, member = session.replica, session.member
-        may_lose = await authority(self._context, replica, force)
+        may_lose = await possible_loss(self._context, replica, force)
         machine, node = member.applier.machine, member.node
-        if machine.cut.op.index < least:
+        if machine.cut.op.index < min_index:
             try:
                 await replica.flush()
             except OSError as err:  # nothing changed: a full disk may get free space
                 raise Unavailable(
-                    f"the copy has to reach {least}, and the source could not be flushed: {err}"
+                    f"the copy has to reach {min_index}, and the source could not be flushed: {err}"
                 ) from err
         self._holds.check(session)
         # Before the cut is fixed: it only advances.
         self._holds.keep_from(session, machine.cut.op.index)
-        checkpoint = await to_end(self._fix(session))
+        checkpoint = await uncancellable(self._fix(session))
         self._holds.check(session)
-        self.room.claim(session.id, sum(f.size_bytes for f in checkpoint.files))
+        self.quota.reserve(session.id, sum(f.size_bytes for f in checkpoint.files))
         cut = checkpoint.cut
-        if cut.op.index < least:
+        if cut.op.index < min_index:
             raise InvalidArgument(
-                f"the copy has to reach {least}, and this replica of {replica.group} has applied {cut.op}"
+                f"the copy has to reach {min_index}, and this replica of {replica.group} has applied {cut.op}"
             )
         self._holds.keep_from(session, cut.op.index)
         manifest = CopyFile(checkpoint.manifest_name, len(checkpoint.manifest_bytes))
@@ -148,7 +148,7 @@ class CopySessions:
         """
         session = self._holds.get(session_id)
         checkpoint = session.checkpoint
-        length = self._pace.piece(self._context.options.copy_chunk_bytes)
+        length = self._throttle.chunk_bytes(self._context.options.copy_chunk_bytes)
         assert checkpoint is not None, f"{session_id} was told before it had begun"
         if name == checkpoint.manifest_name:
             return checkpoint.manifest_bytes[offset : offset + length]
@@ -178,15 +178,15 @@ class CopySessions:
         node = session.member.node
         if after.index < session.first or not node.view.holds(after):
             raise InvalidArgument(f"the log has no {after}, or it is not kept for this copy")
-        session.goal = session.goal or node.commit_index
-        end = min(session.goal, node.view.durable_index)
+        session.end_index = session.end_index or node.commit_index
+        end = min(session.end_index, node.view.durable_index)
         self._holds.keep_from(session, after.index)
         if after.index >= end:
             return []
         session.busy += 1
         try:
-            most = self._pace.piece(LOG_BYTES)
-            found = await self._context.wal.read(session.replica.group, after.index + 1, most)
+            max_bytes = self._throttle.chunk_bytes(LOG_BYTES)
+            found = await self._context.wal.read(session.replica.group, after.index + 1, max_bytes)
             await self._spend(sum(len(e.payload) for e in found))
         finally:
             session.busy -= 1
@@ -209,6 +209,6 @@ class CopySessions:
 
     async def _spend(self, size_bytes: int) -> None:
         """Wait as long as the rate limit requires before so many bytes are sent."""
-        wait_ms = self._pace.spend(size_bytes)
+        wait_ms = self._throttle.spend(size_bytes)
         if wait_ms > 0:
             await self._context.env.tasks.sleep_ms(wait_ms)

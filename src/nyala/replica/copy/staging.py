@@ -58,11 +58,11 @@ class Staging:
         Syncing all of a file at its end would delay the log's syncs.
         """
         assert self._open is not None, "no file was started"
-        whole = memoryview(data)
-        while whole:
-            part = self._piece(len(whole))
-            self._open.append([whole[:part]])
-            whole = whole[part:]
+        remaining = memoryview(data)
+        while remaining:
+            part = self._piece(len(remaining))
+            self._open.append([remaining[:part]])
+            remaining = remaining[part:]
         self._unsynced += len(data)
         due = self._unsynced >= SYNC_BYTES
         if due:
@@ -110,16 +110,16 @@ def install(
         hard_state: its first term and vote.
         config: the committed configuration.
     """
-    files, place = context.env.files, context.machine_directory(group)
-    parent, staging = place.rpartition("/")[0], context.staging_directory(group)
+    files, directory = context.env.files, context.machine_directory(group)
+    parent, staging = directory.rpartition("/")[0], context.staging_directory(group)
     files.sync_dir(staging)
     context.cmeta.save(group, hard_state, config)
     files.make_dir(parent)
-    files.remove_tree(place)
+    files.remove_tree(directory)
     files.sync_dir(
         parent
     )  # otherwise a power failure could restore old files into the new directory
-    files.rename(staging, place)
+    files.rename(staging, directory)
     files.sync_dir(parent)
     files.sync_dir(staging.rpartition("/")[0])
 
@@ -132,10 +132,10 @@ def fill(context: ReplicaContext, group: TabletId, witness_file: str) -> None:
         group: of the witness.
         witness_file: name of the witness' own file.
     """
-    files, place = context.env.files, context.machine_directory(group)
+    files, directory = context.env.files, context.machine_directory(group)
     staging = context.staging_directory(group)
     for name in files.list(staging):
-        files.rename(f"{staging}/{name}", f"{place}/{name}")
-    files.sync_dir(place)
-    files.remove(f"{place}/{witness_file}")
-    files.sync_dir(place)
+        files.rename(f"{staging}/{name}", f"{directory}/{name}")
+    files.sync_dir(directory)
+    files.remove(f"{directory}/{witness_file}")
+    files.sync_dir(directory)

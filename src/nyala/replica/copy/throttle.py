@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from nyala.env.clock import Clock
 
-LOOK_US = 100_000
-CALM_US = 1_000_000
+SAMPLE_US = 100_000
+IDLE_US = 1_000_000
 """Time without a round of the log after which clients count as idle, in microseconds."""
-FEW = 2
+MIN_ROUNDS = 2
 """Minimum number of log rounds between two samples that counts as clients' writes; one may have another
 cause.
 """
-BUSY_PIECE_BYTES = 1 << 20
+BUSY_CHUNK_BYTES = 1 << 20
 """Bytes that are read, sent and written at a time while clients write, who wait for one piece at most."""
 
 
@@ -31,24 +31,24 @@ class WriteActivity:
         self._clock = clock
         self._rounds = rounds
         self._seen = 0
-        self._looked_us: int | None = None
-        self._busy_us = -CALM_US
+        self._sampled_us: int | None = None
+        self._busy_us = -IDLE_US
 
-    def own(self) -> None:
+    def note_own_round(self) -> None:
         """Discount the next round: a copy is about to append to the log itself."""
         self._seen += 1
 
     @property
     def busy(self) -> bool:
         """True if there were writes recently."""
-        now_us, looked_us = self._clock.monotonic_us(), self._looked_us
-        if looked_us is None or now_us - looked_us >= LOOK_US:
+        now_us, sampled_us = self._clock.monotonic_us(), self._sampled_us
+        if sampled_us is None or now_us - sampled_us >= SAMPLE_US:
             rounds = self._rounds()
-            if looked_us is not None:  # the first sample has nothing to be compared with
-                few = FEW * max(1, (now_us - looked_us) // CALM_US)
-                self._busy_us = now_us if rounds - self._seen >= few else self._busy_us
-            self._looked_us, self._seen = now_us, rounds
-        return now_us - self._busy_us < CALM_US
+            if sampled_us is not None:  # the first sample has nothing to be compared with
+                min_rounds = MIN_ROUNDS * max(1, (now_us - sampled_us) // IDLE_US)
+                self._busy_us = now_us if rounds - self._seen >= min_rounds else self._busy_us
+            self._sampled_us, self._seen = now_us, rounds
+        return now_us - self._busy_us < IDLE_US
 
 
 class CopyThrottle:
@@ -84,7 +84,7 @@ class CopyThrottle:
         self._free_us = max(self._free_us, now_us) + size_bytes * 1_000_000 / rate
         return (self._free_us - now_us) / 1000
 
-    def piece(self, size_bytes: int) -> int:
+    def chunk_bytes(self, size_bytes: int) -> int:
         """Return how many of so many bytes to transfer at a time."""
-        gentle = self._busy_rate and self.writers.busy
-        return min(size_bytes, BUSY_PIECE_BYTES) if gentle else size_bytes
+        throttled = self._busy_rate and self.writers.busy
+        return min(size_bytes, BUSY_CHUNK_BYTES) if throttled else size_bytes

@@ -27,33 +27,33 @@ class BackgroundSteps:
     """Steps that overlap with the transfer of the next piece: one write, and one sync of earlier writes."""
 
     def __init__(self) -> None:
-        self._works: dict[str, asyncio.Future[object]] = {}
+        self._steps: dict[str, asyncio.Future[object]] = {}
 
-    def begin(self, name: str, work: Coroutine[Any, Any, object]) -> None:
+    def start(self, name: str, work: Coroutine[Any, Any, object]) -> None:
         """Start a step; the previous one of this name has ended."""
-        assert name not in self._works, f"two at a time: {name}"
-        self._works[name] = asyncio.ensure_future(work)
+        assert name not in self._steps, f"two at a time: {name}"
+        self._steps[name] = asyncio.ensure_future(work)
 
-    async def ended(self, name: str) -> object:
+    async def wait(self, name: str) -> object:
         """Wait for the step of a name, if there is one; return its result."""
-        work = self._works.get(name)
+        work = self._steps.get(name)
         result = None if work is None else await asyncio.shield(work)
-        self._works.pop(name, None)
+        self._steps.pop(name, None)
         return result
 
-    async def drop(self) -> None:
+    async def wait_all(self) -> None:
         """Wait for the end of all steps, whatever else has failed.
 
         Raises:
             OSError: a write or a sync failed. The operating system reports such an error only once.
         """
-        results = await to_end(asyncio.gather(*self._works.values(), return_exceptions=True))
+        results = await uncancellable(asyncio.gather(*self._steps.values(), return_exceptions=True))
         for result in results:
             if isinstance(result, OSError):
                 raise result
 
 
-async def to_end(work: Awaitable[T]) -> T:
+async def uncancellable(work: Awaitable[T]) -> T:
     """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task, stopped = asyncio.ensure_future(work), False
     while not task.done():
@@ -69,7 +69,9 @@ async def to_end(work: Awaitable[T]) -> T:
     return task.result()
 
 
-async def lane(context: ReplicaContext, where: Lane, fn: Callable[..., T], *args: object) -> T:
+async def run_blocking(
+    context: ReplicaContext, where: Lane, fn: Callable[..., T], *args: object
+) -> T:
     """Run a blocking call to its end even if the copy is cancelled: it may have a file open.
 
     Args:
@@ -78,10 +80,10 @@ async def lane(context: ReplicaContext, where: Lane, fn: Callable[..., T], *args
         fn: the call.
         *args: its arguments.
     """
-    return await to_end(context.env.tasks.run(where, fn, *args))
+    return await uncancellable(context.env.tasks.run(where, fn, *args))
 
 
-async def write(
+async def append_to_log(
     context: ReplicaContext, group: TabletId, entries: list[Entry], hard_state: HardState | None
 ) -> None:
     """Append to the log; durable on return.
@@ -108,7 +110,7 @@ async def write(
         raise err
 
 
-async def void(context: ReplicaContext, group: TabletId) -> None:
+async def void_log(context: ReplicaContext, group: TabletId) -> None:
     """Void a group's content of the log, waiting for room in its queue; durable on return.
 
     Raises:
@@ -123,9 +125,9 @@ async def void(context: ReplicaContext, group: TabletId) -> None:
             return
 
 
-async def quietly(word: Awaitable[None]) -> None:
+async def ignore_errors(request: Awaitable[None]) -> None:
     """Await a request whose failure has no consequence: the source's session expires by itself."""
     try:
-        await word
+        await request
     except NyalaError as err:  # the session expires by itself
         log.info("the source of a copy was not told: %s", err)

@@ -20,13 +20,13 @@ from nyala.replica.member.client_sessions import Admitted, ClientSessions, Saved
 from nyala.replica.member.session_header import unwrap
 from nyala.replica.state_machine import Cut, StateMachine
 
-BRIEF_OPS = 64
-BRIEF_BYTES = 32 << 10
+SMALL_GROUP_OPS = 64
+SMALL_GROUP_BYTES = 32 << 10
 """Limits of a small group, in operations and bytes: one within both is applied in a fraction of a
 millisecond.
 """
-LINGER_MS = 20
-GATHERED = 16
+DELAY_MS = 20
+DELAY_ENTRIES = 16
 """Time for which a follower's entries wait for others, in milliseconds, and number of entries that ends the
 wait.
 """
@@ -102,29 +102,29 @@ class Applier:
         self._queue: deque[Entry] = deque()
         self.backlog_bytes = 0  # of payload, queued and not yet applied
         self._wake = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._position = AppliedPosition(machine.cut.op, machine.cut.stamp)
         self.applied = machine.cut.op
         self.applied_stamp = machine.cut.stamp
 
-    def feed(self, entries: Sequence[Entry], *, awaited: bool) -> None:
+    def enqueue(self, entries: Sequence[Entry], *, awaited: bool) -> None:
         """Queue entries that are committed and durable here; `awaited`: clients may wait for them."""
         self._queue.extend(entries)
         self.backlog_bytes += sum(len(e.payload) for e in entries)
-        if awaited or len(self._queue) >= GATHERED or self.backlog_bytes >= BRIEF_BYTES:
+        if awaited or len(self._queue) >= DELAY_ENTRIES or self.backlog_bytes >= SMALL_GROUP_BYTES:
             self._begin()
-        elif self._alarm is None:
-            self._alarm = asyncio.get_running_loop().call_later(LINGER_MS / 1000, self._begin)
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DELAY_MS / 1000, self._begin)
 
     def resume(self) -> None:
         """Continue with queued entries if there is enough memory again."""
-        if self._queue and self._alarm is None and self._may_apply():
+        if self._queue and self._timer is None and self._may_apply():
             self._begin()
 
     def _begin(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._wake.set()
 
     async def run(self) -> None:
@@ -135,7 +135,8 @@ class Applier:
             while self._queue and self._may_apply():
                 group = self._take()
                 brief = (
-                    len(group) <= BRIEF_OPS and sum(len(e.payload) for e in group) <= BRIEF_BYTES
+                    len(group) <= SMALL_GROUP_OPS
+                    and sum(len(e.payload) for e in group) <= SMALL_GROUP_BYTES
                 )
                 run = self._tasks.run_brief if brief else self._tasks.run
                 answers = await run(Lane.APPLY, self._apply, group)
@@ -145,10 +146,10 @@ class Applier:
 
     def _take(self) -> list[Entry]:
         group: list[Entry] = []
-        room = self._group_bytes
+        left_bytes = self._group_bytes
         while self._queue and len(group) < self._group_ops:
-            room -= len(self._queue[0].payload)
-            if room < 0 and group:
+            left_bytes -= len(self._queue[0].payload)
+            if left_bytes < 0 and group:
                 break
             group.append(self._queue.popleft())
         self.backlog_bytes -= sum(len(e.payload) for e in group)

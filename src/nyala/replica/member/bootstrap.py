@@ -96,7 +96,7 @@ async def assemble(
     recovered = recovered or RecoveredGroup()
     hard_state = newest(hard_state, recovered.hard_state)
     cut = machine.cut
-    base, skipped = fit(recovered, cut)
+    base, skipped = choose_base(recovered, cut)
     stamp, index = cut.stamp, cut.op.index
     if cut.op.index < committed <= recovered.last.index:
         index = committed
@@ -152,7 +152,7 @@ def newest(saved: HardState, logged: HardState | None) -> HardState:
     return saved if saved.vote is not None else logged
 
 
-def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
+def choose_base(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
     """Return the base of a Raft node for this log and these files, and the op ids that it need not load.
 
     Entries up to the cut stay in the log for followers that still need them. The node gets only the first op
@@ -180,9 +180,9 @@ def fit(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
         return cut.op, []
     starts = [op for op in recovered.starts if op.index <= cut.op.index]
     if starts[-1].term != cut.op.term:
-        there = OpId(starts[-1].term, cut.op.index)
+        logged = OpId(starts[-1].term, cut.op.index)
         raise Corrupt(
-            f"data files end at {cut.op}, but the log has {there} at this index; replace this replica"
+            f"data files end at {cut.op}, but the log has {logged} at this index; replace this replica"
         )
     base = NO_OP if first == 1 else starts[0]
     return base, [op for op in (*starts, cut.op) if op.index > base.index]

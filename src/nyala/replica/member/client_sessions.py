@@ -84,14 +84,14 @@ class _Client:
             its result was acknowledged.
         results: by sequence number.
         used: hybrid time after which no operation of this client with a `since` was executed.
-        born: hybrid time up to which an earlier record of this client may have been forgotten: an operation
+        created: hybrid time up to which an earlier record of this client may have been forgotten: an operation
             with an earlier `since` and without a result here may have been executed.
     """
 
     floor: int
     results: dict[int, SavedResult]
     used: int = 0
-    born: int = 0
+    created: int = 0
 
 
 class ClientSessions:
@@ -141,7 +141,7 @@ class ClientSessions:
         self._expire(stamp)
         since = header.since
         known = self._clients.get(header.client_id)
-        if since is not None and self._before(known, header.sequence, since):
+        if since is not None and self._may_have_run(known, header.sequence, since):
             return Admitted.FORGOTTEN, None
         client = self._client(header.client_id)
         if since is not None:
@@ -156,7 +156,7 @@ class ClientSessions:
         saved = SavedResult(header.client_id, header.sequence, stamp, expires, header.crc, None)
         client.results[header.sequence] = saved
         self._results[header.client_id, header.sequence] = saved
-        self._bound(client, header.table_kib << 10)
+        self._enforce_limits(client, header.table_kib << 10)
         return Admitted.RUN, saved
 
     def keep(self, saved: SavedResult, result: bytes) -> None:
@@ -173,11 +173,11 @@ class ClientSessions:
                 if self._kept_bytes <= self._kept_most // 2:
                     break
 
-    def _before(self, client: _Client | None, sequence: int, since: int) -> bool:
+    def _may_have_run(self, client: _Client | None, sequence: int, since: int) -> bool:
         """Return whether an operation may have been executed for a client that was forgotten since."""
         if client is None:
             return 0 < self.forgotten >= since
-        return 0 < client.born >= since and sequence not in client.results
+        return 0 < client.created >= since and sequence not in client.results
 
     # ---- expiry ------------------------------------------------------------------------------------
 
@@ -194,11 +194,11 @@ class ClientSessions:
             return
         results = client.results
         if first - client.floor <= len(results):
-            gone = [s for s in range(client.floor, first) if s in results]
+            acknowledged = [s for s in range(client.floor, first) if s in results]
         else:
-            gone = [s for s in results if s < first]
+            acknowledged = [s for s in results if s < first]
         client.floor = first
-        for sequence in gone:
+        for sequence in acknowledged:
             self._remove(results.pop(sequence))
 
     def _drop(self, saved: SavedResult) -> None:
@@ -219,7 +219,7 @@ class ClientSessions:
         if client is not None:
             self._clients.move_to_end(client_id)
             return client
-        client = self._clients[client_id] = _Client(0, {}, born=self.forgotten)
+        client = self._clients[client_id] = _Client(0, {}, created=self.forgotten)
         if len(self._clients) > MAX_CLIENTS:
             self._forget_oldest()
         return client
@@ -231,7 +231,7 @@ class ClientSessions:
         for saved in forgotten.results.values():
             self._remove(saved)
 
-    def _bound(self, client: _Client, table_bytes: int) -> None:
+    def _enforce_limits(self, client: _Client, table_bytes: int) -> None:
         """Enforce the limits after an operation of a client was admitted.
 
         The payloads present at a moment depend on how entries were grouped, so they must not decide which
@@ -253,7 +253,7 @@ class ClientSessions:
 
     def dump(self) -> bytes:
         """Return the bytes of the session table for `Cut.extra`; equal tables have equal bytes."""
-        clients = [(i, c.floor, c.used, c.born) for i, c in self._clients.items()]
+        clients = [(i, c.floor, c.used, c.created) for i, c in self._clients.items()]
         body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
         head = _MAGIC + _VERSION.to_bytes(4, "little")
         crc = int(google_crc32c.value(head + body))
@@ -271,18 +271,18 @@ class ClientSessions:
             BadChecksum: they are damaged. BadVersion: another build wrote them. Corrupt: the checksum matches
                 and the content is invalid.
         """
-        made = cls()
-        clients, rows, made.forgotten = _parse(raw) if raw else ([], [], 0)
-        for client_id, floor, used, born in clients:
-            made._clients[client_id] = _Client(floor, {}, used, born)
+        sessions = cls()
+        clients, rows, sessions.forgotten = _parse(raw) if raw else ([], [], 0)
+        for client_id, floor, used, created in clients:
+            sessions._clients[client_id] = _Client(floor, {}, used, created)
         for client_id, sequence, stamp, expires, crc, result in rows:
-            if client_id not in made._clients:
+            if client_id not in sessions._clients:
                 raise Corrupt(f"the saved client sessions lack client {client_id.hex()}")
             saved = SavedResult(client_id, sequence, stamp, expires, crc, result)
-            made._clients[client_id].results[sequence] = saved
-            made._results[client_id, sequence] = saved
-            made._kept_bytes += 0 if result is None else len(result)
-        return made
+            sessions._clients[client_id].results[sequence] = saved
+            sessions._results[client_id, sequence] = saved
+            sessions._kept_bytes += 0 if result is None else len(result)
+        return sessions
 
 
 def _parse(raw: bytes) -> _Body:

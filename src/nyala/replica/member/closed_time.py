@@ -14,9 +14,9 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_reads import PendingReads
 
-LINGER_MS = 10_000
+KEEP_FRESH_MS = 10_000
 """Time for which a leader advances its closed time after a stale read that failed, in milliseconds."""
-FOR_EVER_US = 1 << 62
+NO_DEADLINE_US = 1 << 62
 
 
 class ClosedTime:
@@ -40,17 +40,21 @@ class ClosedTime:
         self._node = node
         self._leadership_watch = leadership_watch
         self._reads = reads
-        self._under_way = False
+        self._round_running = False
         self._wanted_until_us = 0
-        self._known = _Moment(0, 0)  # the closed time that can be read
-        self._coming = _Moment(0, 0)  # the next one, valid once more entries are applied
+        self._known = _ClosedAt(0, 0)  # the closed time that can be read
+        self._pending = _ClosedAt(0, 0)  # the next one, valid once more entries are applied
 
     # ---- a leader ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Start a round if one is due. Called before the node's tick, whose heartbeats carry the round."""
         node = self._node
-        if not self._leadership_watch.accepting or self._under_way or not node.view.heartbeat_due:
+        if (
+            not self._leadership_watch.accepting
+            or self._round_running
+            or not node.view.heartbeat_due
+        ):
             return
         if node.last_stamp > node.closed or self._wanted():
             self._begin()
@@ -66,41 +70,41 @@ class ClosedTime:
             return
         number = node.read_index(at)
         assert number is not None, "who accepts leads"
-        self._under_way = True
-        done = self._reads.add(at, number, node.last.index, FOR_EVER_US)
+        self._round_running = True
+        done = self._reads.add(at, number, node.last.index, NO_DEADLINE_US)
         done.add_done_callback(lambda read: self._ended(read.exception()))
 
     def _ended(self, _lost_leadership: BaseException | None) -> None:
-        self._under_way = False
+        self._round_running = False
 
     def publish(self, at: int) -> None:
         """Publish the time of an answered read to the followers, with the next messages."""
         node = self._node
         if node.is_leader and at > node.closed:
             node.publish_closed(at)
-            self._known = self._moment(at, self._context.clock.peek())
+            self._known = self._closed_at(at, self._context.clock.peek())
 
     # ---- a follower --------------------------------------------------------------------------------
 
-    def heard(self, message: AppendEntries) -> None:
+    def received(self, message: AppendEntries) -> None:
         """Record a received closed time. Called after the node has processed the message."""
-        coming = self._node.view.closed_pending or self._node.closed
-        if coming > self._coming.closed:
-            self._look()
-            self._coming = self._moment(coming, message.hlc)
+        pending = self._node.view.closed_pending or self._node.closed
+        if pending > self._pending.closed:
+            self._advance()
+            self._pending = self._closed_at(pending, message.hlc)
 
-    def _moment(self, closed: int, now: int) -> "_Moment":
+    def _closed_at(self, closed: int, now: int) -> "_ClosedAt":
         """Return a closed time with the monotonic time at which it was the present."""
         age_us = max(0, to_micros(now) - to_micros(closed))
-        return _Moment(closed, self._context.env.clock.monotonic_us() - age_us)
+        return _ClosedAt(closed, self._context.env.clock.monotonic_us() - age_us)
 
-    def _look(self) -> None:
-        if self._known.closed < self._coming.closed <= self._node.closed:
-            self._known = self._coming
+    def _advance(self) -> None:
+        if self._known.closed < self._pending.closed <= self._node.closed:
+            self._known = self._pending
 
     # ---- whoever reads -----------------------------------------------------------------------------
 
-    def stale(self, max_age_ms: int, least: int) -> tuple[int, int] | None:
+    def read_time(self, max_age_ms: int, min_time: int) -> tuple[int, int] | None:
         """Return a time that can be read here now, and its age in milliseconds, rounded up.
 
         The age is the larger of two: by this server's monotonic clock since the message arrived, and by its
@@ -108,24 +112,24 @@ class ClosedTime:
 
         Args:
             max_age_ms: largest age.
-            least: lowest time, below which history is gone.
+            min_time: lowest time, below which history is gone.
 
         Returns:
             None if there is no such time; a leader then advances its closed time for a while.
         """
-        self._look()
+        self._advance()
         known, context = self._known, self._context
         by_hybrid_us = to_micros(context.clock.peek()) - to_micros(known.closed)
         age_us = max(by_hybrid_us, context.env.clock.monotonic_us() - known.at_us)
         age_ms = max(0, -(-age_us // 1000))
-        if known.closed and known.closed >= least and age_ms <= max_age_ms:
+        if known.closed and known.closed >= min_time and age_ms <= max_age_ms:
             return known.closed, age_ms
         if self._node.is_leader:
-            self._wanted_until_us = context.env.clock.monotonic_us() + LINGER_MS * 1000
+            self._wanted_until_us = context.env.clock.monotonic_us() + KEEP_FRESH_MS * 1000
         return None
 
 
-class _Moment:
+class _ClosedAt:
     """A closed time, and the monotonic time at which it was the present."""
 
     __slots__ = ("at_us", "closed")

@@ -123,8 +123,8 @@ class RaftDriver:
             entries = []
         if self._closed:
             return
-        mine = itertools.takewhile(lambda e: self._node.view.holds(e.id), entries)
-        self._node.entries_read(request.peer, list(mine))
+        matching = itertools.takewhile(lambda e: self._node.view.holds(e.id), entries)
+        self._node.entries_read(request.peer, list(matching))
         self._context.schedule(self._group)
 
     # ---- peers -------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class RaftDriver:
 
     async def _save(self, config: Configuration) -> None:
         """Save a committed configuration durably; the log retains its entry until then (`saving`)."""
-        context, refused = self._context, 0
+        context, failures = self._context, 0
         self.saving = config
         while self.saving is config and not self._closed:
             hard_state = self._node.view.hard_state
@@ -151,8 +151,8 @@ class RaftDriver:
                     Lane.DISK, context.cmeta.save, self._group, hard_state, config
                 )
             except OSError as err:  # a full disk may have room again
-                refused += err.errno not in FULL
-                if refused == SAVE_TRIES:
+                failures += err.errno not in FULL
+                if failures == SAVE_TRIES:
                     raise
                 log.warning("metadata of %s was not saved, trying again: %s", self._group, err)
                 await context.env.tasks.sleep_ms(RETRY_MS)

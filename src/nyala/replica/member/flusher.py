@@ -38,7 +38,7 @@ would have to retain everything that is not flushed.
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Cost:
     done: int = 0
     us: int = 0
 
@@ -71,13 +71,13 @@ class Flusher:
         self._log_bytes = 0
         self._flushing = False
         self._flush_frees_log = False
-        self._others = 1  # first index that another member may need, as last known
-        self._let_go = 0  # entries before this index are not retained for other members
+        self._first_needed_by_peers = 1  # first index that another member may need, as last known
+        self._released = 0  # entries before this index are not retained for other members
         self._too_long = False  # the limit was exceeded: a witness' log is collected as others
         self._closed = False
         self._refused = 0  # consecutive flushes that failed
-        self._flushes = _Tally()
-        self._merges = _Tally()
+        self._flushes = _Cost()
+        self._compactions = _Cost()
 
     @property
     def _keeps_all(self) -> bool:
@@ -86,16 +86,21 @@ class Flusher:
 
     def maintenance_stats(self) -> MaintenanceStats:
         """Return the cost of flushes and compactions."""
-        flushes, merges = self._flushes, self._merges
+        flushes, compactions = self._flushes, self._compactions
         return MaintenanceStats(
-            self._lock.locked(), self._log_bytes, flushes.done, flushes.us, merges.done, merges.us
+            self._lock.locked(),
+            self._log_bytes,
+            flushes.done,
+            flushes.us,
+            compactions.done,
+            compactions.us,
         )
 
-    async def merge(self, prepare: Maintenance) -> bool:
+    async def compact(self, prepare: Maintenance) -> bool:
         """Run one compaction; return whether there was anything to do. Raises as `flush`."""
-        return await self._run(prepare, self._merges)
+        return await self._run(prepare, self._compactions)
 
-    async def _run(self, prepare: Maintenance, tally: "_Tally") -> bool:
+    async def _run(self, prepare: Maintenance, cost: "_Cost") -> bool:
         tasks, clock = self._context.env.tasks, self._context.env.clock
         async with self._lock:
             if self._closed:
@@ -110,8 +115,8 @@ class Flusher:
                 self._fail(err)
                 raise
             await tasks.run(Lane.APPLY, install)
-            tally.done += 1
-            tally.us += clock.monotonic_us() - began_us
+            cost.done += 1
+            cost.us += clock.monotonic_us() - began_us
             self.count()
         self._context.counters.flushed.inc()
         self._context.schedule(self._group)  # the log may be able to release entries
@@ -151,7 +156,7 @@ class Flusher:
     def count(self) -> int:
         """Account for the unflushed rows in the memory tracker; return their bytes."""
         rows = self._applier.machine.unflushed_bytes()
-        self._context.memory.note(MemoryPart.ROWS, self._group, rows)
+        self._context.memory.set_size(MemoryPart.ROWS, self._group, rows)
         return rows
 
     def flush_soon(self) -> None:
@@ -184,8 +189,8 @@ class Flusher:
         cut = self._applier.machine.cut.op.index
         unflushed = cut + 1
         # Until a leader is known, any member may need the entries of this log.
-        self._others = self._node.view.needed or self._others
-        needed = min(unflushed, max(self._others, self._let_go))
+        self._first_needed_by_peers = self._node.view.needed or self._first_needed_by_peers
+        needed = min(unflushed, max(self._first_needed_by_peers, self._released))
         applied = self._applier.applied.index
         self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
         first = needed if needed == unflushed else max(1, needed - 1)
@@ -193,7 +198,7 @@ class Flusher:
         movable = not self._flush_frees_log
         self._context.wal.set_anchor(self._group, first, own, movable=movable)
 
-    def let_go(self) -> None:
+    def release_log(self) -> None:
         """Release entries that are retained for lagging members: the slowest ones, or all of them.
 
         A new leader retains entries for members that have not replied to it yet. A witness that will become a
@@ -206,11 +211,11 @@ class Flusher:
             self._too_long = True
             self.anchor()
             return
-        unflushed, before = self._applier.machine.cut.op.index + 1, self._let_go
+        unflushed, before = self._applier.machine.cut.op.index + 1, self._released
         self._node.mark_for_copy(unflushed)
         needed = self._node.view.needed
-        self._let_go = min(unflushed, needed) if self._node.is_leader and needed else unflushed
-        if self._let_go > max(before, self._others):
+        self._released = min(unflushed, needed) if self._node.is_leader and needed else unflushed
+        if self._released > max(before, self._first_needed_by_peers):
             log.warning(
                 "log limit reached: entries that lagging members of %s need are released; these members "
                 "need a tablet copy",
@@ -218,7 +223,7 @@ class Flusher:
             )
         self.anchor()
 
-    def relieve_log(self) -> bool:
+    def flush_if_pinning(self) -> bool:
         """Flush if that releases the oldest segment, which this group pins; return whether it does."""
         if self._flush_frees_log:
             self.flush_soon()

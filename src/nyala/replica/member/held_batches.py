@@ -14,7 +14,7 @@ from nyala.replica.context import ReplicaContext
 
 log = logging.getLogger(__name__)
 
-HELD_BYTES = 16 << 20
+MAX_HELD_BYTES = 16 << 20
 """Maximum bytes of held batches; none are held unless the disk is very slow."""
 MESSAGE_BYTES = 200
 
@@ -24,12 +24,12 @@ class HeldBatches:
 
     Args:
         context: the process.
-        take: called with each batch once the clock has passed its stamp.
+        deliver: called with each batch once the clock has passed its stamp.
     """
 
-    def __init__(self, context: ReplicaContext, take: Callable[[PeerBatch], None]) -> None:
+    def __init__(self, context: ReplicaContext, deliver: Callable[[PeerBatch], None]) -> None:
         self._context = context
-        self._take = take
+        self._deliver = deliver
         self._batches: deque[PeerBatch] = deque()
         self._bytes = 0
         self._waiting = False
@@ -37,14 +37,14 @@ class HeldBatches:
     def add(self, batch: PeerBatch) -> None:
         """Hold a batch until the clock may pass its stamp; drop it if the limit is exceeded."""
         size = _size(batch)
-        if self._bytes + size > HELD_BYTES:
+        if self._bytes + size > MAX_HELD_BYTES:
             self._context.counters.refused.labels("clock").inc()
             return
         self._batches.append(batch)
         self._bytes += size
         if not self._waiting:
             self._waiting = True
-            self._context.env.tasks.spawn(self._let_in(), "batches above the clock's ceiling")
+            self._context.env.tasks.spawn(self._release(), "batches above the clock's ceiling")
 
     def peer_exited(self, server: ServerUuid) -> None:
         """Drop the batches of a server whose process has exited."""
@@ -52,7 +52,7 @@ class HeldBatches:
             self._batches = deque(b for b in self._batches if b.sender != server)
             self._bytes = sum(map(_size, self._batches))
 
-    async def _let_in(self) -> None:
+    async def _release(self) -> None:
         while self._batches:
             try:
                 await self._context.clock.advance_past(self._batches[0].hlc)
@@ -60,10 +60,10 @@ class HeldBatches:
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()
             # The first may be another one now, if the sender of the one before has ended.
-            while self._batches and not self._context.clocks.far(self._batches[0].hlc):
+            while self._batches and not self._context.clocks.cannot_pass(self._batches[0].hlc):
                 batch = self._batches.popleft()
                 self._bytes -= _size(batch)
-                self._take(batch)
+                self._deliver(batch)
             self._bytes = self._bytes if self._batches else 0
         self._waiting = False
 

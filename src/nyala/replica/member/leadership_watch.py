@@ -33,7 +33,7 @@ class LeadershipWatch:
         self._leader = node.leader
         self._waiters: list[asyncio.Future[None]] = []
 
-    def look(self) -> LeadershipChange:
+    def update(self) -> LeadershipChange:
         """Return the changes since the last call."""
         node = self._node
         leads, term, leader = node.is_leader, node.term, node.leader

@@ -78,14 +78,14 @@ class Member:
             self.node.set_full(behind or context.memory.full)
         self.node.step(message, hlc)
         if isinstance(message, AppendEntries):
-            self.closed_time.heard(message)
+            self.closed_time.received(message)
 
     def tick(self, hlc: int, absent: Container[ServerUuid]) -> None:
         """Process a tick; `absent` as in `RaftNode.tick`."""
         self.applier.resume()
         self.closed_time.tick()
-        self._context.offsets.hand_over(self.node)
-        self._context.slow_log.hand_over(self._group, self.node)
+        self._context.offsets.transfer_leadership(self.node)
+        self._context.slow_log.transfer_leadership(self._group, self.node)
         self.requests.tick()
         self.node.tick(hlc, absent)
 
@@ -95,18 +95,18 @@ class Member:
         changed = False
         if ready is not NOTHING:
             if ready.apply:
-                self.applier.feed(ready.apply, awaited=self.node.is_leader)
+                self.applier.enqueue(ready.apply, awaited=self.node.is_leader)
             if ready.confirmed is not None:
                 self.requests.confirmed(ready.confirmed.round)
-                self._settle()
+                self._complete_reads()
             changed = ready.config is not None or ready.config_committed is not None
         self._count()
-        seen = self.leadership_watch.look()
-        if seen.deposed:
+        change = self.leadership_watch.update()
+        if change.deposed:
             self.requests.deposed()
-        if seen.elected:
+        if change.elected:
             self._context.counters.elected.inc()
-        return changed or seen.changed
+        return changed or change.changed
 
     def unsafe_change_config(self, keep: Sequence[ServerUuid], term: int) -> Configuration:
         """Force a configuration without a majority that is lost for good; return the active one.
@@ -142,12 +142,12 @@ class Member:
         if self.node.is_leader and not self.leadership_watch.accepting:
             # The first entry of its term may be among them: it accepts writes from then on.
             self._context.schedule(self._group)
-        self._settle()
+        self._complete_reads()
         counters = self._context.counters
         counters.applied.inc(len(entries))
         counters.groups.inc()
         self.flusher.applied(entries)
-        if self._context.memory.tight:
+        if self._context.memory.under_pressure:
             self.node.shrink(0)
         self._count()
 
@@ -157,8 +157,8 @@ class Member:
     def _count(self) -> None:
         """Account for this group's entries and sessions in the memory tracker."""
         memory = self._context.memory
-        memory.note(MemoryPart.ENTRIES, self._group, self.node.view.log_bytes)
-        memory.note(MemoryPart.SESSIONS, self._group, self.applier.sessions.memory_bytes)
+        memory.set_size(MemoryPart.ENTRIES, self._group, self.node.view.log_bytes)
+        memory.set_size(MemoryPart.SESSIONS, self._group, self.applier.sessions.memory_bytes)
 
     def shrink(self) -> None:
         """Free cached entries beyond the memory limit; followers that need them get them from the log."""
@@ -166,8 +166,8 @@ class Member:
         node.shrink(max(0, node.view.log_bytes - excess))
         self._count()
 
-    def _settle(self) -> None:
-        latest = self.requests.settle(self.applier.applied, self.applier.applied_stamp)
+    def _complete_reads(self) -> None:
+        latest = self.requests.complete_reads(self.applier.applied, self.applier.applied_stamp)
         if latest:
             self.closed_time.publish(latest)
 

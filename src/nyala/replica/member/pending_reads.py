@@ -49,7 +49,7 @@ class PendingReads:
                 break
             read.confirmed = True
 
-    def settle(self, applied: int, applied_stamp: int) -> int:
+    def complete(self, applied: int, applied_stamp: int) -> int:
         """Complete the reads that are due; return the latest of their times; 0: none was due."""
         if not self._waiting:
             return 0

@@ -72,7 +72,7 @@ class PendingWrites:
         if op.index in self._pending:  # an entry that was truncated before it was committed
             displaced = self._take(op.index)
             assert displaced.term < op.term, f"{op} was proposed twice"
-            _tell(displaced, NotLeader("the operation was displaced by a newer leader's"))
+            _fail_waiters(displaced, NotLeader("the operation was displaced by a newer leader's"))
         pending = self._pending[op.index] = _Pending(op.term, size_bytes, identity)
         if identity is not None:
             self._by_identity[identity] = pending
@@ -90,7 +90,7 @@ class PendingWrites:
             return
         pending = self._take(op.index)
         if pending.term != op.term:
-            _tell(
+            _fail_waiters(
                 pending,
                 NotLeader("another leader's entry took this operation's place; send it again"),
             )
@@ -102,7 +102,7 @@ class PendingWrites:
     def deposed(self, commit: int) -> None:
         """Fail the writes that are not known to be committed, as unknown: leadership is lost."""
         for index in [i for i in self._pending if i > commit]:
-            _tell(
+            _fail_waiters(
                 self._take(index),
                 OutcomeUnknown(
                     "leadership was lost while the operation was in flight: it may or may not take "
@@ -126,7 +126,7 @@ class PendingWrites:
     def fail(self, why: str) -> None:
         """Fail all writes, as unknown: the replica ends."""
         for index in list(self._pending):
-            _tell(
+            _fail_waiters(
                 self._take(index),
                 OutcomeUnknown(f"{why}: the operation may or may not take effect"),
             )
@@ -146,7 +146,7 @@ def _wait(pending: _Pending, deadline_us: int) -> asyncio.Future[Answer | None]:
     return done
 
 
-def _tell(pending: _Pending, err: NyalaError) -> None:
+def _fail_waiters(pending: _Pending, err: NyalaError) -> None:
     for _, done in pending.waiters:
         if not done.done():
             done.set_exception(err)

@@ -91,12 +91,12 @@ class MemberRequests:
         session_header.check(client_id, sequence, first_outstanding, since or 0)
         context, node = self._context, self._node
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
-        await self.accepting(deadline_us, await self._believed(seen, deadline_us))
+        await self.accepting(deadline_us, await self._wait_until_seen(seen, deadline_us))
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
         joined = self._writes.join(identity, deadline_us)
         if joined is not None:
             return _outcome(await joined, identity)
-        self.check_room(len(payload), self._writes.inflight_bytes)
+        self.check_capacity(len(payload), self._writes.inflight_bytes)
         since = context.clock.peek() if since is None else since
         ttl_s = context.options.client_result_ttl_s
         table_kib = context.memory.table_bytes() >> 10
@@ -140,7 +140,7 @@ class MemberRequests:
             ) from err
         return changed
 
-    async def reach(self, at: int, deadline_us: int) -> None:
+    async def wait_readable(self, at: int, deadline_us: int) -> None:
         """Wait until the clock has reached the time of a read, with a durable ceiling above it.
 
         Raises:
@@ -152,7 +152,7 @@ class MemberRequests:
             await self.clock.wait_until(at, deadline_us)
             await self.clock.advance_past(at)
 
-    async def _believed(self, seen: int, deadline_us: int) -> int:
+    async def _wait_until_seen(self, seen: int, deadline_us: int) -> int:
         """Wait until the clock has reached a stamp that a client has seen, and return the stamp.
 
         A stamp too far in the future is not waited for; 0 is returned.
@@ -162,8 +162,8 @@ class MemberRequests:
         await self.clock.wait_until(seen, deadline_us)
         return seen
 
-    def read_soon(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
-        """See `Replica.read_soon`."""
+    def start_read(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
+        """See `Replica.start_read`."""
         context, node = self._context, self._node
         if not node.is_leader:
             raise self.not_leader()
@@ -205,7 +205,7 @@ class MemberRequests:
                 return
             await self.clock.advance_past(max(above, self._node.last_stamp))
 
-    def check_room(self, size_bytes: int, inflight: int) -> None:
+    def check_capacity(self, size_bytes: int, inflight: int) -> None:
         """Check size and queue limits for an operation.
 
         Raises:
@@ -253,9 +253,9 @@ class MemberRequests:
         """Note that a majority has confirmed the read rounds up to this one."""
         self._reads.confirmed(number)
 
-    def settle(self, applied: OpId, applied_stamp: int) -> int:
+    def complete_reads(self, applied: OpId, applied_stamp: int) -> int:
         """Complete the reads that are due; return the latest of their times; 0: none was due."""
-        return self._reads.settle(applied.index, applied_stamp)
+        return self._reads.complete(applied.index, applied_stamp)
 
     def deposed(self) -> None:
         """Fail pending requests after the loss of leadership."""

@@ -16,7 +16,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.held_batches import HeldBatches
 from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
-from nyala.replica.multiraft.quiesced_groups import QuiescedGroups, unvouched
+from nyala.replica.multiraft.quiesced_groups import QuiescedGroups, without_quiesce_offer
 from nyala.replica.multiraft.retention import Retention
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import Transport
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 COLLECT_MS = 1000
 """Interval at which anchors are advanced and the log's oldest segments are collected, in milliseconds."""
-SHRUNK_AT_ONCE = 256
+MAX_SHRUNK_GROUPS = 256
 """Maximum number of groups that free cached entries in one tick."""
-RELIEVED_AT_ONCE = 50
+MAX_FLUSHED_GROUPS = 50
 """Maximum number of groups that are flushed at a time because they pin the oldest segment."""
 
 
@@ -48,7 +48,7 @@ class EventLoop:
         self._failure_detector = detector
         self._quiesced = QuiescedGroups(replicas, outbox, detector, self.schedule)
         self._due: dict[TabletId, None] = {}
-        self._touched: dict[TabletId, None] = {}  # since their anchors were moved on
+        self._to_anchor: dict[TabletId, None] = {}  # since their anchors were moved on
         self._scheduled = self._stopped = False
         self._loop = asyncio.get_running_loop()
         self._ticker: asyncio.Task[object] | None = None
@@ -60,7 +60,7 @@ class EventLoop:
         """Start receiving messages and ticking."""
         self._context = context
         self._retention = Retention(context, self._replicas)
-        self._held = HeldBatches(context, self._take)
+        self._held = HeldBatches(context, self._deliver)
         context.clock.keep(context.env.tasks)
         transport.receive(self.receive, self.peer_exited)
         for group in self._replicas:
@@ -73,9 +73,9 @@ class EventLoop:
         if self._ticker is not None:
             self._ticker.cancel()
 
-    def up(self) -> list[TabletId]:
+    def active_groups(self) -> list[TabletId]:
         """Return the groups that are not quiesced."""
-        return list(self._quiesced.up)
+        return list(self._quiesced.active)
 
     def disk_failed(self, err: OSError) -> None:
         """Fail all replicas, since the log has failed: none may vote or acknowledge.
@@ -94,19 +94,19 @@ class EventLoop:
         context.slow_log.note(batch)
         passed = context.clocks.merge(batch)
         if passed:
-            self._take(batch)
+            self._deliver(batch)
         elif passed is None:
             context.counters.refused.labels("clock").inc()
         else:
             self._held.add(batch)
 
-    def _take(self, batch: PeerBatch) -> None:
+    def _deliver(self, batch: PeerBatch) -> None:
         if self._stopped:
             return
         context = self._context
         self._outbox.learn(batch.sender, batch.address)
-        self._quiesced.wake(self._failure_detector.hear(batch))
-        vouched = self._failure_detector.vouched(batch)
+        self._quiesced.wake(self._failure_detector.receive(batch))
+        latest = self._failure_detector.is_latest(batch)
         hlc = context.clock.peek()
         for group, message in batch.messages:
             replica = self._replicas.get(group)
@@ -114,12 +114,12 @@ class EventLoop:
                 if replica is None or not replica.step_tombstone(message, hlc):
                     context.counters.refused.labels("group").inc()
                 continue
-            if _stamped(message) > hlc and context.clocks.far(_stamped(message)):
+            if _stamped(message) > hlc and context.clocks.cannot_pass(_stamped(message)):
                 context.counters.refused.labels("clock").inc()
                 continue
             try:
-                replica.member.step(message if vouched else unvouched(message), hlc)
-                self._quiesced.look(group, replica.member.node)
+                replica.member.step(message if latest else without_quiesce_offer(message), hlc)
+                self._quiesced.update(group, replica.member.node)
             except Corrupt as err:
                 log.warning("a message of %s from %s was dropped: %s", group, batch.sender, err)
                 context.counters.refused.labels("corrupt").inc()
@@ -154,11 +154,11 @@ class EventLoop:
             if replica.member is None:
                 self._quiesced.ended(group, replica)
                 continue
-            self._touched[group] = None
+            self._to_anchor[group] = None
             try:
                 changed = replica.member.pump()
                 if replica.member is not None:
-                    self._quiesced.look(group, replica.member.node)
+                    self._quiesced.update(group, replica.member.node)
             except Exception as bug:  # a broken invariant ends this replica, not the server
                 replica.fail(bug)
                 continue
@@ -173,12 +173,12 @@ class EventLoop:
         while True:
             due_us = clock.monotonic_us() + tick_ms * 1000
             await tasks.sleep_ms(tick_ms)
-            self._context.counters.late(clock.monotonic_us() - due_us)
-            self._context.clocks.look()
+            self._context.counters.note_late_tick(clock.monotonic_us() - due_us)
+            self._context.clocks.update()
             self._context.clock.refresh()
             hlc = self._context.clock.peek()
             self._quiesced.wake(self._failure_detector.tick())
-            for group in list(self._quiesced.up):
+            for group in list(self._quiesced.active):
                 replica = self._replicas[group]
                 if replica.member is not None:
                     try:
@@ -198,7 +198,7 @@ class EventLoop:
     def _shrink(self) -> None:
         """Free entries cached for slow followers: first those of groups that were idle longest."""
         memory = self._context.memory
-        for group in memory.idle(SHRUNK_AT_ONCE):
+        for group in memory.idle(MAX_SHRUNK_GROUPS):
             if not memory.excess_bytes:
                 return
             replica = self._replicas.get(group)
@@ -207,12 +207,12 @@ class EventLoop:
 
     def _collect(self) -> None:
         """Advance anchors; when the log is over its size, collect its oldest segments."""
-        touched, self._touched = self._touched, {}
-        for group in touched:
+        groups, self._to_anchor = self._to_anchor, {}
+        for group in groups:
             replica = self._replicas.get(group)
             if replica is not None and replica.member is not None and not replica.member.anchor():
-                self._touched[group] = None
-        _relieve(self._replicas, self._retention.collect())
+                self._to_anchor[group] = None
+        _flush_pinning(self._replicas, self._retention.collect())
 
 
 def _stamped(message: AnyMessage) -> int:
@@ -223,12 +223,12 @@ def _stamped(message: AnyMessage) -> int:
     return max(closed, message.entries[-1].stamp) if message.entries else closed
 
 
-def _relieve(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:
+def _flush_pinning(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:
     """Flush groups whose unflushed entries pin the log's oldest segment."""
     relieved = 0
     for group in pinning:
         replica = replicas.get(group)
         if replica is not None and replica.member is not None:
-            relieved += replica.member.flusher.relieve_log()
-        if relieved == RELIEVED_AT_ONCE:
+            relieved += replica.member.flusher.flush_if_pinning()
+        if relieved == MAX_FLUSHED_GROUPS:
             return

@@ -24,12 +24,12 @@ it.
 
 
 class _Peer:
-    __slots__ = ("epoch", "heard_at", "incarnation", "silent")
+    __slots__ = ("epoch", "incarnation", "received_at", "silent")
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.epoch = 0
-        self.heard_at = 0
+        self.received_at = 0
         self.silent = True
 
 
@@ -53,80 +53,80 @@ class FailureDetector:
         self._now = 0
         self._left: deque[tuple[int, TabletId]] = deque(maxlen=NAMED_GROUPS)  # (until, group)
         self._peers: dict[ServerUuid, _Peer] = {}
-        self._speak_until: dict[ServerUuid, int] = {}
-        self._sleepers: dict[TabletId, tuple[ServerUuid, ...]] = {}
-        self._on: dict[ServerUuid, dict[TabletId, None]] = {}  # quiesced groups by server
+        self._keepalive_until: dict[ServerUuid, int] = {}
+        self._quiesced: dict[TabletId, tuple[ServerUuid, ...]] = {}
+        self._relying: dict[ServerUuid, dict[TabletId, None]] = {}  # quiesced groups by server
 
     def __len__(self) -> int:
-        return len(self._sleepers)
+        return len(self._quiesced)
 
     def __contains__(self, server: object) -> bool:
         peer = self._peers.get(ServerUuid(str(server)))
-        heard_at = 0 if peer is None else peer.heard_at
-        return self._now - heard_at >= ABSENT_TIMEOUTS * self._pace.election_ticks
+        received_at = 0 if peer is None else peer.received_at
+        return self._now - received_at >= ABSENT_TIMEOUTS * self._pace.election_ticks
 
     # ---- groups of this server -------------------------------------------------------------------
 
-    def asleep(self, group: TabletId, servers: Iterable[ServerUuid]) -> None:
+    def add_quiesced(self, group: TabletId, servers: Iterable[ServerUuid]) -> None:
         """Note that a group is quiesced here, and is to be woken when one of these servers may fail."""
-        self.awake(group)
-        self._sleepers[group] = tuple(servers)
-        for server in self._sleepers[group]:
-            self._on.setdefault(server, {})[group] = None
+        self.remove_quiesced(group)
+        self._quiesced[group] = tuple(servers)
+        for server in self._quiesced[group]:
+            self._relying.setdefault(server, {})[group] = None
 
-    def awake(self, group: TabletId) -> None:
+    def remove_quiesced(self, group: TabletId) -> None:
         """Note that a group is not quiesced any more."""
-        for server in self._sleepers.pop(group, ()):
-            on = self._on[server]
+        for server in self._quiesced.pop(group, ()):
+            on = self._relying[server]
             del on[group]
             if not on:
-                del self._on[server]
+                del self._relying[server]
 
-    def sleeps(self, group: TabletId) -> bool:
+    def is_quiesced(self, group: TabletId) -> bool:
         """Return whether a group is quiesced here."""
-        return group in self._sleepers
+        return group in self._quiesced
 
-    def leave(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
+    def replica_stopped(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
         """Note that a replica stopped; its group's members get keepalives with its name for a while."""
-        self.awake(group)
-        until = self._soon()
+        self.remove_quiesced(group)
+        until = self._naming_end()
         self.epoch += 1
         self._left.append((until, group))
         self._name()
         for server in members:
-            self._speak_until[server] = until
+            self._keepalive_until[server] = until
 
     def _name(self) -> None:
         self.left = tuple(group for _, group in self._left)
 
-    def _soon(self) -> int:
+    def _naming_end(self) -> int:
         return self._now + NAMED_TIMEOUTS * self._pace.election_ticks
 
     # ---- other servers ---------------------------------------------------------------------------
 
-    def hear(self, batch: PeerBatch) -> list[TabletId]:
+    def receive(self, batch: PeerBatch) -> list[TabletId]:
         """Record the liveness that a batch announces; return the groups to be woken by it."""
         server = batch.sender
         peer = self._peers.get(server)
         if peer is None:
             peer = self._peers[server] = _Peer()
-        said = (batch.incarnation, batch.epoch)
-        if not batch.incarnation or said < (peer.incarnation, peer.epoch):
+        announced = (batch.incarnation, batch.epoch)
+        if not batch.incarnation or announced < (peer.incarnation, peer.epoch):
             return []  # without liveness, or an old batch
-        anew = peer.silent or batch.incarnation != peer.incarnation
-        gone = batch.epoch - peer.epoch
-        peer.incarnation, peer.epoch = said
-        peer.heard_at, peer.silent = self._now, False
-        if anew:
-            self._speak_until[server] = self._soon()  # so that it hears of us, too
-        elif not gone:
+        restarted = peer.silent or batch.incarnation != peer.incarnation
+        stopped = batch.epoch - peer.epoch
+        peer.incarnation, peer.epoch = announced
+        peer.received_at, peer.silent = self._now, False
+        if restarted:
+            self._keepalive_until[server] = self._naming_end()  # so that it hears of us, too
+        elif not stopped:
             return []
-        on = self._on.get(server, {})
-        if anew or gone > len(batch.left):
+        on = self._relying.get(server, {})
+        if restarted or stopped > len(batch.left):
             return list(on)
-        return [group for group in batch.left[-gone:] if group in on]
+        return [group for group in batch.left[-stopped:] if group in on]
 
-    def vouched(self, batch: PeerBatch) -> bool:
+    def is_latest(self, batch: PeerBatch) -> bool:
         """Return whether a batch is its sender's latest, so that its offers to quiesce count."""
         peer = self._peers.get(batch.sender)
         latest = None if peer is None else (peer.incarnation, peer.epoch)
@@ -138,7 +138,7 @@ class FailureDetector:
         if peer is None or peer.silent:
             return []
         peer.silent = True
-        return list(self._on.get(server, {}))
+        return list(self._relying.get(server, {}))
 
     # ---- time ------------------------------------------------------------------------------------
 
@@ -148,16 +148,16 @@ class FailureDetector:
         while self._left and self._left[0][0] <= self._now:
             self._left.popleft()
             self._name()
-        roused: dict[TabletId, None] = {}
+        woken: dict[TabletId, None] = {}
         for server, peer in self._peers.items():
-            if not peer.silent and self._now - peer.heard_at >= self._pace.election_ticks:
+            if not peer.silent and self._now - peer.received_at >= self._pace.election_ticks:
                 peer.silent = True
-                roused.update(self._on.get(server, {}))
-        return list(roused)
+                woken.update(self._relying.get(server, {}))
+        return list(woken)
 
     def due(self) -> Mapping[ServerUuid, object]:
         """Return, once a heartbeat interval, the servers to which a keepalive is due."""
         if self._now % self._pace.heartbeat_ticks:
             return {}
-        self._speak_until = {s: t for s, t in self._speak_until.items() if t > self._now}
-        return {**self._on, **self._speak_until}
+        self._keepalive_until = {s: t for s, t in self._keepalive_until.items() if t > self._now}
+        return {**self._relying, **self._keepalive_until}

@@ -26,7 +26,7 @@ class QuiescedGroups:
         schedule: schedules a group for this iteration of the event loop.
 
     Attributes:
-        up: the groups that are not quiesced.
+        active: the groups that are not quiesced.
     """
 
     def __init__(
@@ -36,20 +36,20 @@ class QuiescedGroups:
         failure_detector: FailureDetector,
         schedule: Callable[[TabletId], None],
     ) -> None:
-        self.up: dict[TabletId, None] = {}
+        self.active: dict[TabletId, None] = {}
         self._replicas = replicas
         self._outbox = outbox
         self._failure_detector = failure_detector
         self._schedule = schedule
 
-    def look(self, group: TabletId, node: RaftNode) -> None:
+    def update(self, group: TabletId, node: RaftNode) -> None:
         """Note whether a group quiesced or woke; called after each step that may have done it."""
-        if node.quiesced and group in self.up:
-            del self.up[group]
-            self._failure_detector.asleep(group, node.view.relies_on())
-        elif not node.quiesced and group not in self.up:
-            self.up[group] = None
-            self._failure_detector.awake(group)
+        if node.quiesced and group in self.active:
+            del self.active[group]
+            self._failure_detector.add_quiesced(group, node.view.relies_on())
+        elif not node.quiesced and group not in self.active:
+            self.active[group] = None
+            self._failure_detector.remove_quiesced(group)
 
     def wake(self, groups: Iterable[TabletId]) -> None:
         """Wake groups that relied on a server which may have failed."""
@@ -62,19 +62,19 @@ class QuiescedGroups:
     def peer_exited(self, server: ServerUuid) -> None:
         """Note that a server's process has exited: groups that relied on it elect another leader."""
         self.wake(self._failure_detector.end(server))
-        for group in self.up:
+        for group in self.active:
             member = self._replicas[group].member
             if member is not None and member.node.peer_exited(server):
                 self._schedule(group)
 
     def ended(self, group: TabletId, replica: Replica) -> None:
         """Note that a replica stopped: no group may rely on it, or on its queued messages, while quiesced."""
-        if group not in self.up and not self._failure_detector.sleeps(group):
+        if group not in self.active and not self._failure_detector.is_quiesced(group):
             return  # noted before, or it never ran
-        self.up.pop(group, None)
+        self.active.pop(group, None)
         self._outbox.drop(group)
         others = [m.uuid for m in replica.config.members if m.uuid != self._outbox.uuid]
-        self._failure_detector.leave(group, others)
+        self._failure_detector.replica_stopped(group, others)
 
     def send_keepalives(self) -> bool:
         """Queue keepalives for the servers that rely on this one; return whether there are any."""
@@ -85,7 +85,7 @@ class QuiescedGroups:
         return bool(due)
 
 
-def unvouched(message: AnyMessage) -> AnyMessage:
+def without_quiesce_offer(message: AnyMessage) -> AnyMessage:
     """Return a message of a batch that is not its sender's latest, without any offer to quiesce."""
     if isinstance(message, AppendEntries | AppendReply) and message.quiesce:
         return replace(message, quiesce=False)

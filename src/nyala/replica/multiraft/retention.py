@@ -10,7 +10,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.options import MIB
 from nyala.replica.context import ReplicaContext
-from nyala.replica.lifecycle import give_up
+from nyala.replica.lifecycle import release_log
 from nyala.replica.replica import Replica
 
 log = logging.getLogger(__name__)
@@ -59,14 +59,14 @@ class Retention:
         if replica is None or group in self._giving_up:
             return
         if replica.member is not None:
-            replica.member.flusher.let_go()
+            replica.member.flusher.release_log()
         else:
             self._giving_up[group] = None
             self._context.env.tasks.spawn(self._give_up(replica), f"give up {group}")
 
     async def _give_up(self, replica: Replica) -> None:
         try:
-            await give_up(self._context, replica)
+            await release_log(self._context, replica)
         except (OSError, NyalaError) as err:  # a full disk may have room again
             log.warning("the log keeps what %s needs: %s", replica.group, err)
         finally:

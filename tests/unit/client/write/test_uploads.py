@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.client.results import PartlyWritten
-from nyala.client.write.upload import AHEAD
+from nyala.client.write.upload import MAX_WINDOWS
 from nyala.common.errors import (
     NyalaError,
     OutcomeUnknown,
@@ -118,7 +118,7 @@ def test_source_is_read_only_with_free_capacity():
         for at in range(100):
             await upload.take(some(at * 100, at * 100 + 100))
             taken += 100
-            assert taken - len(tablets.acknowledged) <= (AHEAD + 1) * window + 100
+            assert taken - len(tablets.acknowledged) <= (MAX_WINDOWS + 1) * window + 100
         return await upload.finish()
 
     written, tablets = story(work)

@@ -147,8 +147,8 @@ def test_encoded_batches_stay_within_server_limit(limit, wanted, sizes):
         assert refused.details["row"] == str(sizes.index(largest))
         return
     assert refused is None
-    limits = BatchLimits(100, request_size.room(table, 3, wanted))
-    pieces = cut_batch(batch, limits, request_size.room(table, 3, 2 * wanted))
+    limits = BatchLimits(100, request_size.max_row_bytes(table, 3, wanted))
+    pieces = cut_batch(batch, limits, request_size.max_row_bytes(table, 3, 2 * wanted))
     assert pa.Table.from_batches([p for _, p in pieces]).to_pylist() == batch.to_pylist()
     assert [at for at, _ in pieces] == np.cumsum([0, *(p.num_rows for _, p in pieces)])[
         :-1
@@ -163,13 +163,13 @@ def test_batch_limit_includes_metadata_of_many_columns():
     names = [f"c{n}" for n in range(1_000)]
     batch = pa.record_batch([pa.array(["x" * 7] * 200)] * 1_000, names=names)
     table = opened(1 << 20)
-    limits = BatchLimits(10_000, request_size.room(table, 1_000, 1 << 20))
-    for _, piece in cut_batch(batch, limits, request_size.room(table, 1_000, 2 << 20)):
+    limits = BatchLimits(10_000, request_size.max_row_bytes(table, 1_000, 1 << 20))
+    for _, piece in cut_batch(batch, limits, request_size.max_row_bytes(table, 1_000, 2 << 20)):
         data = flight.batch_data(piece, b"")
         assert len(data.header) + len(data.body or b"") <= 1 << 20
 
 
 def test_servers_without_stated_limit_get_client_batch_size():
     table = opened(0)
-    assert request_size.room(table, 3, 12_345) == 12_345
+    assert request_size.max_row_bytes(table, 3, 12_345) == 12_345
     assert request_size.refusal(table, rows([1 << 20]), 0) is None

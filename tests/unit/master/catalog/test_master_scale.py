@@ -12,11 +12,11 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import TabletState
 from nyala.master.ddl import create_table, tablet_report
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.group.status import ResponseHeader
 from nyala.master.orders import reconcile
-from nyala.master.orders.dispatcher import REPLICAS_AT_A_TIME
-from nyala.master.repair.repairer import AT_A_TIME, Repairer
+from nyala.master.orders.dispatcher import MAX_REPLICAS_CHECKED
+from nyala.master.repair.repairer import MAX_CHECKED, Repairer
 from nyala.master.repair.round_robin import ReplicaRoundRobin, TabletRoundRobin
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.tservers import TServers
@@ -44,8 +44,8 @@ class Counted(Catalog):
         self.seen["all"] += self.size
         return super().tablets()
 
-    def turn(self, begin: int, most: int) -> Any:
-        found = super().turn(begin, most)
+    def tablets_from(self, begin: int, most: int) -> Any:
+        found = super().tablets_from(begin, most)
         self.seen["turn"] += len(found)
         return found
 
@@ -65,10 +65,10 @@ def consensus(tablet: Any) -> pb.ConsensusState:
 
 def take(catalog: Any, servers: Any, request: Any) -> None:
     """Take a report in, as the leader's heartbeat service does."""
-    server = servers.heard(request, 1)
+    server = servers.record_heartbeat(request, 1)
     for wanted in tablet_report.operations(catalog, server.uuid, request.tablets, 1000):
         catalog.publish(catalog.draft(wanted.plan(catalog)))
-    servers.take(server, request, TERM)
+    servers.record_report(server, request, TERM)
 
 
 def report(info: Any, tablets: Any, number: int = 1, *, full: bool = True) -> pb.HeartbeatRequest:
@@ -90,7 +90,7 @@ def of(catalog: Any, info: Any) -> list[Any]:
 def running(tablets: int) -> tuple[Any, Any]:
     """Return a catalog of so many tablets of three replicas, all reported, and the servers."""
     catalog, servers = Counted(), TServers(1 << 60)
-    around = Circumstances(SERVERS, seeded(1), 1, 10_000, 3)
+    around = PlanInputs(SERVERS, seeded(1), 1, 10_000, 3)
     for number in range(tablets // 100):
         made = create_table.plan(catalog, create_request(f"t{number}", 100), around)
         catalog.publish(catalog.draft(made))
@@ -136,21 +136,21 @@ def test_report_cost_is_proportional_to_reported_tablets(tablets):
 def test_repair_scan_examines_a_bounded_number_of_tablets(tablets):
     catalog, servers = running(tablets)
     known = servers.known_in(TERM, servers.alive(1))
-    turns = ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
     assert reconcile.needed(catalog, known, turns.next) == []
-    assert 0 < catalog.visited <= REPLICAS_AT_A_TIME * len(SERVERS)
+    assert 0 < catalog.visited <= MAX_REPLICAS_CHECKED * len(SERVERS)
     repairs = Repairer(catalog, servers, TERM, Options(), lambda: 1)
     assert repairs.needed() == []
-    assert AT_A_TIME <= catalog.visited <= AT_A_TIME * (2 + len(SERVERS))
+    assert MAX_CHECKED <= catalog.visited <= MAX_CHECKED * (2 + len(SERVERS))
 
 
 def test_repair_scan_covers_every_replica_including_unreported_ones():
     catalog, servers = running(1000)
-    known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(REPLICAS_AT_A_TIME)
+    known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
     gone = of(catalog, SERVERS[0])[-1].edit()
     gone.state = DELETED  # deleted; the orders of the operation that did it were lost
     catalog.publish(catalog.draft(CatalogPlan((gone,))))
-    rounds = 2 * -(-len(servers.get("a").replicas) // REPLICAS_AT_A_TIME)
+    rounds = 2 * -(-len(servers.get("a").replicas) // MAX_REPLICAS_CHECKED)
     found = [a for _ in range(rounds) for a in reconcile.needed(catalog, known, turns.next)]
     assert Counter(a.server for a in found) == {m.uuid: 2 for m in gone.consensus.members}
     assert {a.tablet for a in found} == {gone.id}
@@ -159,14 +159,14 @@ def test_repair_scan_covers_every_replica_including_unreported_ones():
 def test_reported_tablets_are_scanned_first_then_all_in_rotation():
     catalog, _ = running(1000)
     attention, every = TabletRoundRobin(catalog, 300), [t.id for t in Catalog.tablets(catalog)]
-    attention.turn()
-    attention.ask([every[900], every[10]])
-    second = [t.id for t in attention.turn()]
+    attention.next_tablets()
+    attention.prioritize([every[900], every[10]])
+    second = [t.id for t in attention.next_tablets()]
     assert second[:2] == [every[900], every[10]]
     assert second[2:] == every[300:600]
-    rest = [t.id for _ in range(2) for t in attention.turn()]
+    rest = [t.id for _ in range(2) for t in attention.next_tablets()]
     assert rest == every[600:]
-    assert [t.id for t in attention.turn()] == every[:300]
+    assert [t.id for t in attention.next_tablets()] == every[:300]
 
 
 def test_table_counts_follow_published_catalog():

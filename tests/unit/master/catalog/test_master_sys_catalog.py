@@ -10,7 +10,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import CatalogRow, parse, table_row
 from nyala.master.catalog.sys_catalog import SysCatalog
-from nyala.master.ddl.create_table import Circumstances, plan
+from nyala.master.ddl.create_table import PlanInputs, plan
 from nyala.tablet.tablet import Tablet
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -68,7 +68,7 @@ def with_catalog(work, max_batch_bytes=1 << 20):
 def big_table(tablets: int) -> tuple[Catalog, CatalogPlan, TableId]:
     catalog = Catalog()
     live = [server_info(f"{n:032x}") for n in range(5)]
-    around = Circumstances(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
+    around = PlanInputs(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
     made = plan(catalog, create_request("big", tablets), around)
     assert made.answer is not None
     return catalog, made, made.answer

@@ -11,7 +11,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl import create_table, drop_table
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
 from tests.unit.master.support.master_create import broken, key, piece
@@ -20,7 +20,7 @@ from tests.unit.master.support.master_helpers import create_request, server_info
 
 def around(servers="abc", seed=1, max_tablets=100):
     live = [server_info(name) for name in servers]
-    return Circumstances(live, random.Random(seed), 5, max_tablets, 3, ("compression",))
+    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3, ("compression",))
 
 
 def made(catalog, request, **changed):

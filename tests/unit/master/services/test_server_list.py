@@ -9,7 +9,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.ddl import server_states
-from nyala.master.ddl.server_states import Sighting
+from nyala.master.ddl.server_states import ServerLiveness
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.server_list import ServerList
 from tests.unit.master.support.ddl_operations import loaded, rows_of, with_table
@@ -21,7 +21,7 @@ INCARNATION = "cat"
 
 
 def seen(names, patient=True):
-    return Sighting({n: server_info(n) for n in names}, patient)
+    return ServerLiveness({n: server_info(n) for n in names}, patient)
 
 
 def put(catalog, *operations):

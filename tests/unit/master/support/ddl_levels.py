@@ -14,7 +14,7 @@ def heard(**versions):
             told = report(tablet)
             told.schema_version = version
             beat.tablets.append(told)
-        servers.take(servers.heard(beat, 1), beat, 1)
+        servers.record_report(servers.record_heartbeat(beat, 1), beat, 1)
     return servers
 
 

@@ -26,9 +26,9 @@ from nyala.master.ddl import (
     server_states,
     tablet_report,
 )
-from nyala.master.ddl.create_table import Circumstances
+from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
-from nyala.master.ddl.server_states import Sighting
+from nyala.master.ddl.server_states import ServerLiveness
 from nyala.wire import convert
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -43,9 +43,9 @@ def bound(value: int) -> bytes:
     return encode_key([pa.scalar(value, pa.int64())], [pa.int64()])
 
 
-def around(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> Circumstances:
+def around(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> PlanInputs:
     live = [server_info(name) for name in servers]
-    return Circumstances(live, random.Random(seed), 5, max_tablets, 3, OPTIONS)
+    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3, OPTIONS)
 
 
 def ranged(*pieces: tuple[int, int]) -> PartitionSchema:
@@ -112,8 +112,8 @@ def with_table(led: bool = True) -> Catalog:
     return catalog
 
 
-def sighting(names: str) -> Sighting:
-    return Sighting({ServerUuid(n): server_info(n) for n in names}, patient=True)
+def sighting(names: str) -> ServerLiveness:
+    return ServerLiveness({ServerUuid(n): server_info(n) for n in names}, complete=True)
 
 
 def with_servers() -> Catalog:

@@ -62,7 +62,8 @@ class Around:
             report_sequence=self.sequence,
             tablets=reports,
         )
-        self.servers.take(self.servers.heard(request, self.now_us), request, TERM)
+        server = self.servers.record_heartbeat(request, self.now_us)
+        self.servers.record_report(server, request, TERM)
 
     def group(self, config="1.1:a,b,c", failed="", others="bc"):
         """Every tablet is led by a, in one configuration; those in `others` report theirs too."""

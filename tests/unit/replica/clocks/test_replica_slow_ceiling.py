@@ -41,14 +41,14 @@ def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
 def taken_by(number: int, least: int) -> Iterator[list[PeerBatch]]:
     """Note the batches that a server takes in, of hybrid times from `least` on."""
     taken: list[PeerBatch] = []
-    hear = FailureDetector.hear
+    hear = FailureDetector.receive
 
     def note(detector: FailureDetector, batch: PeerBatch) -> list[TabletId]:
         if batch.to == uuid_of(number) and batch.hlc >= least:
             taken.append(batch)
         return hear(detector, batch)
 
-    with mock.patch.object(FailureDetector, "hear", note):
+    with mock.patch.object(FailureDetector, "receive", note):
         yield taken
 
 
@@ -113,7 +113,7 @@ async def test_messages_of_stopped_server_are_not_admitted_later(fleet):
 
 
 def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
-    monkeypatch.setattr(held_batches, "HELD_BYTES", 500)
+    monkeypatch.setattr(held_batches, "MAX_HELD_BYTES", 500)
 
     @story()
     async def go(fleet):

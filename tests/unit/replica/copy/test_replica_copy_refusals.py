@@ -254,8 +254,8 @@ async def test_source_with_full_disk_reports_failed_flush(fleet):
     last, begin = replica.status().last, fleet.host(leader).copies.sessions.begin
     disk.faults.capacity_bytes = disk.used_bytes()
     with pytest.raises(Unavailable, match="No space left"):
-        await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+        await fleet.as_(leader, begin(GROUP, uuid_of(3), min_index=last.index, force=False))
     assert fleet.sessions() == 0
     disk.faults.capacity_bytes = None
-    offer = await fleet.as_(leader, begin(GROUP, uuid_of(3), least=last.index, force=False))
+    offer = await fleet.as_(leader, begin(GROUP, uuid_of(3), min_index=last.index, force=False))
     assert offer.cut == last

@@ -9,7 +9,7 @@ from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.copy.protocol import CopyStage
-from nyala.replica.copy.room import TOLD_US, CopyRoom
+from nyala.replica.copy.room import REFUSED_TTL_US, CopyQuota
 from tests.unit.replica.support.copy_support import story
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
@@ -25,57 +25,57 @@ NARROW = Options(
 
 def room(limit=100):
     clock: Any = SimpleNamespace(now_us=0, monotonic_us=lambda: clock.now_us)
-    return CopyRoom(limit, clock), clock
+    return CopyQuota(limit, clock), clock
 
 
 def test_copy_admission_is_first_come_first_served():
     line, _ = room()
-    assert line.take("a", 60)
-    assert not line.take("large", 90)
-    assert not line.take("small", 10), "it would fit, but another waits before it"
+    assert line.admit("a", 60)
+    assert not line.admit("large", 90)
+    assert not line.admit("small", 10), "it would fit, but another waits before it"
     assert (line.used_bytes, line.waiting) == (60, 2)
-    line.drop("a")
-    assert not line.take("small", 10)
-    assert line.take("large", 90)
-    assert line.take("small", 10)
+    line.release("a")
+    assert not line.admit("small", 10)
+    assert line.admit("large", 90)
+    assert line.admit("small", 10)
     assert (line.used_bytes, line.waiting) == (100, 0)
 
 
 def test_single_copy_of_any_size_is_admitted():
     line, _ = room()
-    assert line.take("huge", 1000)
-    assert not line.take("tiny", 1)
-    line.drop("huge")
-    assert line.take("tiny", 1)
-    assert not line.take("huge", 1000)
+    assert line.admit("huge", 1000)
+    assert not line.admit("tiny", 1)
+    line.release("huge")
+    assert line.admit("tiny", 1)
+    assert not line.admit("huge", 1000)
 
 
 def test_restarted_copy_is_counted_once():
     line, _ = room()
-    assert line.take("a", 60)
-    assert line.take("a", 70)
+    assert line.admit("a", 60)
+    assert line.admit("a", 70)
     assert line.used_bytes == 70
-    assert not line.take("large", 90)
-    assert line.take("a", 60), "it keeps its turn"
-    line.drop("large")
-    assert line.take("b", 30)
-    assert not line.take("a", 80), "it grew meanwhile, and waits without what it had"
+    assert not line.admit("large", 90)
+    assert line.admit("a", 60), "it keeps its turn"
+    line.release("large")
+    assert line.admit("b", 30)
+    assert not line.admit("a", 80), "it grew meanwhile, and waits without what it had"
     assert (line.used_bytes, line.waiting) == (30, 1)
 
 
 def test_source_refusal_is_remembered_for_a_time():
     kept, clock = room()
-    kept.claim("a", 60)
+    kept.reserve("a", 60)
     assert not kept.refusing
     with pytest.raises(Throttled, match=r"60 bytes.*copy_staged_bytes is 100") as refused:
-        kept.claim("b", 50)
+        kept.reserve("b", 50)
     assert int(refused.value.details["retry_after_ms"]) > 0
     assert kept.used_bytes == 60
     assert kept.refusing
-    clock.now_us += TOLD_US
+    clock.now_us += REFUSED_TTL_US
     assert not kept.refusing
-    kept.drop("a")
-    kept.claim("b", 50)
+    kept.release("a")
+    kept.reserve("b", 50)
     assert kept.used_bytes == 50
 
 
@@ -103,7 +103,7 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     for group, source in SPREAD.items():
         await fleet.order(3, source, group=group)
     here = fleet.host(3)
-    await fleet.until(lambda: here.copies.room.waiting == 2, "two wait")
+    await fleet.until(lambda: here.copies.quota.waiting == 2, "two wait")
 
     def held():
         return sorted(shown(fleet, n, "copy_held_bytes") > 3000 for n in range(3))
@@ -128,7 +128,7 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
         await fleet.copied(3, group=group)
     fleet.loop.after_step = lambda: None
     assert 3000 < max(most) <= ROOM
-    assert (here.copies.room.used_bytes, here.copies.room.waiting) == (0, 0)
+    assert (here.copies.quota.used_bytes, here.copies.quota.waiting) == (0, 0)
     assert here.problems() == []
     assert [fleet.machine(3, g).sums for g in SPREAD] == [{"k": 1}] * 3
 
@@ -141,11 +141,11 @@ async def test_cancelled_waiting_copy_admits_the_next(fleet):
     here = fleet.host(3)
     for group, waiting in ((OTHER, 1), (THIRD, 2)):
         await fleet.order(3, SPREAD[group], group=group)
-        await fleet.until(lambda n=waiting: here.copies.room.waiting == n, "it waits")
+        await fleet.until(lambda n=waiting: here.copies.quota.waiting == n, "it waits")
     await fleet.as_(3, here.copies.cancel(OTHER))
     await fleet.as_(3, here.copies.cancel(GROUP))
     await fleet.copied(3, group=THIRD)
-    assert here.copies.room.used_bytes == 0
+    assert here.copies.quota.used_bytes == 0
     assert fleet.leftovers(3, OTHER) == []
 
 
@@ -167,11 +167,11 @@ async def test_source_at_log_limit_is_retried_and_reported(fleet):
     await fleet.until(lambda: source.problems(), "the second is refused")
     assert "copies that are asked of this server have to wait" in source.problems()[0]
     assert fleet.stage(4, OTHER) is CopyStage.STARTING
-    held = source.copies.sessions.room
+    held = source.copies.sessions.quota
     assert 3000 < held.used_bytes <= ROOM
     await fleet.copied(3, group=GROUP)
     assert [o.session for o in offers] == [offers[0].session], "one was let in"
     await fleet.as_(0, sessions.hold(offers[0].session, end=True))
     await fleet.copied(4, group=OTHER)
-    await fleet.pass_ms(TOLD_US // 1000)
+    await fleet.pass_ms(REFUSED_TTL_US // 1000)
     assert source.problems() == []

@@ -88,7 +88,7 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
         lambda: fleet.replica(3).status().applied.index > joined, "it hears of commits"
     )
     assert not await fleet.as_(3, flusher.flush())
-    flusher.let_go()
+    flusher.release_log()
     assert await fleet.as_(3, flusher.flush())
     assert machine.cut.op.index > joined
     await fleet.order(3, leader)

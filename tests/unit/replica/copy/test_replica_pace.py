@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.replica.copy.throttle import BUSY_PIECE_BYTES, CopyThrottle, WriteActivity
+from nyala.replica.copy.throttle import BUSY_CHUNK_BYTES, CopyThrottle, WriteActivity
 
 
 class Clock:
@@ -42,7 +42,7 @@ def test_copy_is_not_throttled_without_writers(clock, writers):
     pace = CopyThrottle(clock, writers, 0, 1000)
     for _ in range(50):
         assert pace.spend(1 << 20) == 0
-        assert pace.piece(4 << 20) == 4 << 20
+        assert pace.chunk_bytes(4 << 20) == 4 << 20
         pass_ms(clock, 30)
 
 
@@ -53,8 +53,8 @@ def test_copy_is_throttled_in_small_chunks_beside_writers(clock, log, writers):
     log.rounds += 2
     assert pace.spend(100) == 100
     assert pace.spend(100) == 200, "all who spend share it"
-    assert pace.piece(4 << 20) == BUSY_PIECE_BYTES
-    assert pace.piece(500) == 500
+    assert pace.chunk_bytes(4 << 20) == BUSY_CHUNK_BYTES
+    assert pace.chunk_bytes(500) == 500
     pass_ms(clock, 999)
     assert pace.spend(100) > 0, "a writer pauses between two writes"
     pass_ms(clock, 1)
@@ -66,12 +66,12 @@ def test_log_writes_of_copies_do_not_count_as_writers(clock, log, writers):
     pace.spend(1)
     for _ in range(20):
         for _ in range(3):
-            writers.own()
+            writers.note_own_round()
             log.rounds += 1
         pass_ms(clock, 100)
         assert pace.spend(100) == 0
     for _ in range(3):
-        writers.own()
+        writers.note_own_round()
     log.rounds += 3 + 2
     pass_ms(clock, 100)
     assert pace.spend(100) > 0
@@ -99,6 +99,6 @@ def test_throttle_applies_both_limits_and_zero_means_unlimited(clock, log, write
         (200, 0, 500),
     ):
         assert CopyThrottle(clock, writers, rate, busy).spend(100) == ms
-    assert CopyThrottle(clock, writers, 0, 0).piece(4 << 20) == 4 << 20, (
+    assert CopyThrottle(clock, writers, 0, 0).chunk_bytes(4 << 20) == 4 << 20, (
         "who wants no limit gets whole pieces"
     )

@@ -128,12 +128,12 @@ async def test_unsaved_clock_is_not_used(fleet):
     at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
     assert at < now, "below the old ceiling it goes on"
     named = "clock ceiling cannot be saved: [Errno 28]"
-    assert fleet.host(0).sick.startswith(named)
+    assert fleet.host(0).unavailable_reason.startswith(named)
     status = fleet.replica(0).status()
     assert (status.state, status.error.startswith(named)) == (State.RUNNING, True)
     disk.faults.capacity_bytes = None
     at = await fleet.as_(leader, fleet.replica(0).read_point(now, 1000))
     assert at < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
     assert clock.peek() >= at
-    assert fleet.host(0).sick == fleet.replica(0).status().error == ""
+    assert fleet.host(0).unavailable_reason == fleet.replica(0).status().error == ""
     assert (await fleet.write(b"k 1")).stamp > at

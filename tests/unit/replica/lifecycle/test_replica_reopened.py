@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.ids import OpId, TabletId
 from nyala.common.options import Options
-from nyala.replica.multiraft.event_loop import RELIEVED_AT_ONCE
+from nyala.replica.multiraft.event_loop import MAX_FLUSHED_GROUPS
 from tests.unit.replica.support.by_hand import OTHER
 from tests.unit.replica.support.replica_support import GROUP, story
 
@@ -147,7 +147,7 @@ async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(
     assert {fleet.replica(0, g).status().cut.index > 0 for g in QUIET} == {True}
     assert len(flushing) == len(QUIET)
     first = [at for at in flushing if at < flushing[0] + 0.5]
-    assert len(first) <= RELIEVED_AT_ONCE < len(QUIET)
+    assert len(first) <= MAX_FLUSHED_GROUPS < len(QUIET)
 
 
 def counted(prepare, times, loop):

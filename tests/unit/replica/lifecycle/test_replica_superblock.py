@@ -9,7 +9,7 @@ from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.env.files import SystemFiles
 from nyala.raft.messages import HardState
 from nyala.replica import superblock
-from nyala.replica.member.bootstrap import fit, newest
+from nyala.replica.member.bootstrap import choose_base, newest
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.recovered import RecoveredGroup
@@ -75,35 +75,35 @@ def cut(index, term=1):
 
 
 def test_complete_log_starts_at_zero_regardless_of_files():
-    assert fit(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
-    assert fit(log(1, 9), cut(0)) == (NO_OP, [])
+    assert choose_base(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
+    assert choose_base(log(1, 9), cut(0)) == (NO_OP, [])
 
 
 def test_log_before_cut_is_kept_for_followers():
-    assert fit(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
+    assert choose_base(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
 
 
 def test_terms_of_kept_log_entries_are_known():
     starts = OpId(1, 3), OpId(2, 5), OpId(4, 8)
-    found = fit(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
+    found = choose_base(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
     assert found == (OpId(1, 3), [OpId(2, 5), OpId(2, 6)])
 
 
 def test_log_starting_after_cut_is_contiguous():
-    assert fit(log(7, 9), cut(6)) == (OpId(1, 6), [])
-    assert fit(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
-    assert fit(RecoveredGroup(), cut(0)) == (NO_OP, [])
+    assert choose_base(log(7, 9), cut(6)) == (OpId(1, 6), [])
+    assert choose_base(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
+    assert choose_base(RecoveredGroup(), cut(0)) == (NO_OP, [])
 
 
 @pytest.mark.parametrize(("logged", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
 def test_missing_entries_are_a_gap_not_a_shorter_log(logged, files):
     with pytest.raises(LogGap):
-        fit(logged, files)
+        choose_base(logged, files)
 
 
 def test_log_contradicting_files_is_corrupt():
     with pytest.raises(Corrupt, match=r"1\.6.*2\.6"):
-        fit(log(1, 9, term=2), cut(6))
+        choose_base(log(1, 9, term=2), cut(6))
 
 
 def test_higher_of_superblock_and_cmeta_vote_is_used():

@@ -44,7 +44,7 @@ def watch(fleet, limits):
             if number in fleet.alive():
                 used = memory_of(fleet, number).used_bytes
                 most[number] = max(most[number], used)
-                assert used <= limit, memory_of(fleet, number).strained
+                assert used <= limit, memory_of(fleet, number).over_budget_reason
 
     fleet.loop.after_step = look
     return most

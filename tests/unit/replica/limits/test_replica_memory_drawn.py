@@ -134,7 +134,7 @@ def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed
             for number in fleet.alive():
                 memory = fleet.host(number).memory
                 most[0] = max(most[0], memory.used_bytes)
-                assert memory.used_bytes <= BUDGET + SLACK, memory.strained
+                assert memory.used_bytes <= BUDGET + SLACK, memory.over_budget_reason
                 copies.check(number)
             for one in scans:
                 one.check()

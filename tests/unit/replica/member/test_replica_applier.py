@@ -104,7 +104,7 @@ class Replica:
             return
         entries = self._fed.popleft()
         self._last = entries[-1].id
-        self.applier.feed(entries, awaited=True)
+        self.applier.enqueue(entries, awaited=True)
 
     def flush(self):
         """Make what is applied durable, as a replica does."""

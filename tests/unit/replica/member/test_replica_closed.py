@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import NotLeader
 from nyala.common.hybrid_time import from_micros
-from nyala.replica.member.closed_time import LINGER_MS
+from nyala.replica.member.closed_time import KEEP_FRESH_MS
 from tests.unit.replica.support.replica_support import story, uuid_of
 
 
@@ -88,7 +88,7 @@ async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
     outcome = await fleet.write(b"k 1")
     while fleet.machine(follower).sums == {}:
         assert closed(fleet, follower) < outcome.stamp
-        offered = fleet.replica(follower).member.closed_time.stale(60_000, 0)
+        offered = fleet.replica(follower).member.closed_time.read_time(60_000, 0)
         assert offered is None or offered[0] < outcome.stamp
         await fleet.pass_ms(20)
     await fleet.until(lambda: closed(fleet, follower) >= outcome.stamp, "closed there")
@@ -157,7 +157,7 @@ async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
     assert at > 0
     await fleet.pass_ms(500)
     assert (await stale(fleet, follower, 1000))[0] > at
-    await fleet.pass_ms(LINGER_MS)
+    await fleet.pass_ms(KEEP_FRESH_MS)
     node = fleet.replica(leader).node
     before = node.core.round
     await fleet.pass_ms(3000)
@@ -196,7 +196,7 @@ async def test_expired_closed_time_is_not_offered(fleet):
     await fleet.until(lambda: closed(fleet, follower), "closed there")
     at, _ = await stale(fleet, follower, 60_000)
     with pytest.raises(NotLeader):
-        await stale(fleet, follower, 60_000, least=at + 1)
+        await stale(fleet, follower, 60_000, min_time=at + 1)
     leader = await fleet.leader()
-    assert (await stale(fleet, leader, 60_000, least=at + from_micros(1)))[0] > at
+    assert (await stale(fleet, leader, 60_000, min_time=at + from_micros(1)))[0] > at
     assert fleet.replica(leader).status().config.get(uuid_of(leader)) is not None

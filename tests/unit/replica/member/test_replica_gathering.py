@@ -1,6 +1,6 @@
 """Time at which entries are applied: by a leader at once, by its followers a moment later and together."""
 
-from nyala.replica.member.applier import GATHERED, LINGER_MS
+from nyala.replica.member.applier import DELAY_ENTRIES, DELAY_MS
 from tests.unit.replica.support.replica_support import story
 
 HEARTBEATS_MS = 250
@@ -13,20 +13,20 @@ async def test_followers_batch_entries_for_apply_and_leader_does_not(fleet):
     await fleet.settled()
     for n in range(3):
         fleet.machine(n).groups.clear()
-    for _ in range(3 * GATHERED):
+    for _ in range(3 * DELAY_ENTRIES):
         await fleet.write(b"k 1")
-    assert fleet.machine(leader).groups == [1] * (3 * GATHERED)
+    assert fleet.machine(leader).groups == [1] * (3 * DELAY_ENTRIES)
     await fleet.settled()
     for n in ((leader + 1) % 3, (leader + 2) % 3):
         groups = fleet.machine(n).groups
-        assert sum(groups) == 3 * GATHERED
-        assert len(groups) <= GATHERED
-        assert fleet.machine(n).sums == {"k": 3 * GATHERED}
+        assert sum(groups) == 3 * DELAY_ENTRIES
+        assert len(groups) <= DELAY_ENTRIES
+        assert fleet.machine(n).sums == {"k": 3 * DELAY_ENTRIES}
 
 
 @story()
 async def test_single_entry_is_applied_everywhere_after_delay(fleet):
     await fleet.leader()
     await fleet.write(b"k 5")
-    await fleet.pass_ms(HEARTBEATS_MS + LINGER_MS)
+    await fleet.pass_ms(HEARTBEATS_MS + DELAY_MS)
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 5}] * 3

@@ -8,7 +8,7 @@ from nyala.raft.membership import Member, initial
 from nyala.raft.messages import HardState, RequestVote, VoteReply
 from nyala.raft.node import RaftNode
 from nyala.replica.copy.protocol import CopyOffer
-from nyala.replica.copy.target import promised
+from nyala.replica.copy.target import initial_hard_state
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.wal.cmeta import ConsensusMetadata
@@ -54,7 +54,7 @@ def offer(leader: ServerUuid | None) -> CopyOffer:
 
 def test_copied_replica_casts_no_second_vote_in_source_term():
     """It may have the place of a replica whose vote made that leader, and which lost it: two would lead."""
-    promise = promised(offer(A), OpId(4, 9), None)
+    promise = initial_hard_state(offer(A), OpId(4, 9), None)
     assert promise == HardState(5, A)
     assert not asked(promise, B, 5)
     assert asked(promise, A, 5)
@@ -65,8 +65,8 @@ def test_tombstone_vote_and_op_id_are_never_reset():
     def buried(hard: HardState) -> Superblock:
         return Superblock(GROUP, ReplicaStage.TOMBSTONED, hard, votes=True)
 
-    assert promised(offer(A), NO_OP, buried(HardState(7, B))) == HardState(7, B)
-    assert promised(offer(A), NO_OP, buried(HardState(5, B))) == HardState(5, B)
-    assert promised(offer(A), NO_OP, buried(HardState(5))) == HardState(5, A)
-    assert promised(offer(A), NO_OP, buried(HardState(4, B))) == HardState(5, A)
-    assert promised(offer(None), OpId(6, 1), None) == HardState(6)
+    assert initial_hard_state(offer(A), NO_OP, buried(HardState(7, B))) == HardState(7, B)
+    assert initial_hard_state(offer(A), NO_OP, buried(HardState(5, B))) == HardState(5, B)
+    assert initial_hard_state(offer(A), NO_OP, buried(HardState(5))) == HardState(5, A)
+    assert initial_hard_state(offer(A), NO_OP, buried(HardState(4, B))) == HardState(5, A)
+    assert initial_hard_state(offer(None), OpId(6, 1), None) == HardState(6)

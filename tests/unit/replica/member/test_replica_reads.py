@@ -37,9 +37,9 @@ async def test_write_after_read_has_higher_timestamp(fleet):
     requests = replica.running_member().requests
 
     async def soon(at: int) -> None:
-        replica.read_soon(at, 3000)
+        replica.start_read(at, 3000)
 
-    for ask in (soon, lambda at: requests.reach(at, fleet.loop.now_us() + 3_000_000)):
+    for ask in (soon, lambda at: requests.wait_readable(at, fleet.loop.now_us() + 3_000_000)):
         await fleet.pass_ms(10)
         at = clock.peek()
         await fleet.as_(leader, ask(at))
@@ -192,15 +192,15 @@ def on_a_loop(fn):
 @on_a_loop
 def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
     reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
-    reads.settle(9, 99)
+    reads.complete(9, 99)
     assert not one.done(), "applied, and not confirmed"
     reads.confirmed(2)
-    reads.settle(4, 9)
+    reads.complete(4, 9)
     assert not one.done(), "confirmed, and not applied"
-    reads.settle(5, 15)
+    reads.complete(5, 15)
     assert one.result() == 10
     assert not two.done(), "what is stamped below 20 may still be to come"
-    reads.settle(6, 18)
+    reads.complete(6, 18)
     assert two.result() == 20, "all that the leader's log had is applied"
     assert not three.done(), "its round is a later one"
     assert len(reads) == 1
@@ -210,7 +210,7 @@ def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
 def test_read_of_past_needs_only_entries_below_it():
     reads, (one, two) = waiting((10, 1, 50), (20, 1, 50))
     reads.confirmed(1)
-    reads.settle(7, 19)
+    reads.complete(7, 19)
     assert one.result() == 10
     assert not two.done()
 
@@ -226,7 +226,7 @@ def test_reads_fail_at_deadline_or_lost_leadership():
     reads.end(NotLeader("gone"))
     assert isinstance(two.exception(), NotLeader)
     reads.confirmed(2)
-    reads.settle(9, 99)
+    reads.complete(9, 99)
     assert len(reads) == 0
 
 

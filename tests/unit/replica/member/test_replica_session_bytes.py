@@ -15,7 +15,7 @@ from nyala.replica.member.client_sessions import (
     ClientSessions,
 )
 from nyala.replica.member.session_header import Header
-from nyala.replica.memory import LEAST_TABLE_BYTES, SESSIONS_SHARE, MemoryPart, MemoryTracker
+from nyala.replica.memory import MIN_TABLE_BYTES, SESSIONS_SHARE, MemoryPart, MemoryTracker
 from tests.unit.replica.support.replica_support import story
 
 SECOND = from_micros(1_000_000)
@@ -107,17 +107,17 @@ def test_session_bound_holds_without_double_execution_or_group_dependence(seed):
 def test_session_budget_is_shared_among_tablets_of_a_table():
     memory = MemoryTracker(Options(memory_budget_bytes=64 * MIB, client_results_bytes=4 * MIB))
     share = 64 * MIB // SESSIONS_SHARE
-    memory.note(MemoryPart.SESSIONS, TabletId("a"), share)
+    memory.set_size(MemoryPart.SESSIONS, TabletId("a"), share)
     assert memory.table_bytes() == 4 * MIB
     over = [memory.sessions_excess_bytes]
-    memory.note(MemoryPart.SESSIONS, TabletId("b"), 1)
+    memory.set_size(MemoryPart.SESSIONS, TabletId("b"), 1)
     assert memory.table_bytes() == 4 * MIB
-    memory.note(MemoryPart.SESSIONS, TabletId("c"), 1)
+    memory.set_size(MemoryPart.SESSIONS, TabletId("c"), 1)
     assert [*over, memory.sessions_excess_bytes] == [0, 2]
     assert memory.table_bytes() == share // 3
     for n in range(500):
-        memory.note(MemoryPart.SESSIONS, TabletId(f"{n}"), 1)
-    assert memory.table_bytes() == LEAST_TABLE_BYTES
+        memory.set_size(MemoryPart.SESSIONS, TabletId(f"{n}"), 1)
+    assert memory.table_bytes() == MIN_TABLE_BYTES
 
 
 SMALL = Options(
@@ -132,14 +132,14 @@ SMALL = Options(
 @story(options=SMALL)
 async def test_sessions_over_budget_do_not_block_writes_permanently(fleet):
     for number in range(3):
-        fleet.host(number).memory.note(MemoryPart.SESSIONS, TabletId("idle"), 100 * KIB)
+        fleet.host(number).memory.set_size(MemoryPart.SESSIONS, TabletId("idle"), 100 * KIB)
     for n in range(1, 201):
         await fleet.write(b"k 1", client=client(n), sequence=1, since=None)
     await fleet.settled()
     assert fleet.machine(0).sums == {"k": 200}
     for number in range(3):
         memory = fleet.host(number).memory
-        assert 100 * KIB < memory.of(MemoryPart.SESSIONS) <= 100 * KIB + LEAST_TABLE_BYTES
+        assert 100 * KIB < memory.of(MemoryPart.SESSIONS) <= 100 * KIB + MIN_TABLE_BYTES
 
 
 @story(options=replace(SMALL, memory_budget_bytes=1 * MIB, client_results_bytes=64 * KIB))
@@ -153,7 +153,7 @@ async def test_session_memory_stays_within_option_and_excess_is_reported(
     assert host.memory.of(MemoryPart.SESSIONS) <= 64 * KIB
     assert len({fleet.replica(n).member.applier.sessions.clients for n in range(3)}) == 1
     assert host.problems() == []
-    host.memory.note(MemoryPart.SESSIONS, TabletId("idle"), MIB // 4)
+    host.memory.set_size(MemoryPart.SESSIONS, TabletId("idle"), MIB // 4)
     (problem,) = host.problems()
     assert "client_results_bytes" in problem
     host.memory.forget(TabletId("idle"))

@@ -15,7 +15,7 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
-from nyala.replica.member.applier import GATHERED
+from nyala.replica.member.applier import DELAY_ENTRIES
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import BOOM, CLIENT, GROUP, story, uuid_of
 
@@ -269,7 +269,9 @@ async def test_slow_applying_follower_bounds_its_received_entries(fleet):
         await fleet.write(payload, sequence=n)
     piled = fleet.replica(slow).status()
     assert fleet.leading() == leader
-    assert (piled.commit - piled.applied.index) * len(payload) < GATHERED * len(payload) + 2 * 4096
+    assert (piled.commit - piled.applied.index) * len(payload) < DELAY_ENTRIES * len(
+        payload
+    ) + 2 * 4096
     fleet.processes[slow].delays.apply_us = 50
     await fleet.settled()
     assert fleet.machine(slow).sums == {"k": 60}

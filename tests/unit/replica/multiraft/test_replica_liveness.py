@@ -26,9 +26,9 @@ def account():
     """Two groups sleep on A, one on B; both have been heard."""
     account = FailureDetector(7, PACE)
     for server in (A, B):
-        assert account.hear(word(sender=server)) == []
-    account.asleep(ONE, [A])
-    account.asleep(TWO, [A, B])
+        assert account.receive(word(sender=server)) == []
+    account.add_quiesced(ONE, [A])
+    account.add_quiesced(TWO, [A, B])
     return account
 
 
@@ -36,7 +36,7 @@ def pass_ticks(account, ticks, *speaking):
     roused = []
     for _ in range(ticks):
         for server in speaking:
-            assert account.hear(word(sender=server)) == []
+            assert account.receive(word(sender=server)) == []
         roused += account.tick()
     return roused
 
@@ -51,8 +51,8 @@ def test_group_quiesced_with_silent_server_is_woken_once(account):
     assert pass_ticks(account, PACE.election_ticks - 1, B) == []
     assert pass_ticks(account, 1, B) == [ONE, TWO]
     assert pass_ticks(account, 100, B) == []
-    account.awake(ONE)
-    assert account.hear(word()) == [TWO], "it is back: who sleeps without it hears of that"
+    account.remove_quiesced(ONE)
+    assert account.receive(word()) == [TWO], "it is back: who sleeps without it hears of that"
 
 
 def test_group_quiesced_with_exited_process_is_woken_once_immediately(account):
@@ -60,44 +60,44 @@ def test_group_quiesced_with_exited_process_is_woken_once_immediately(account):
     assert account.end(A) == []
     assert pass_ticks(account, 100, B) == []
     assert account.end(ServerUuid("c" * 32)) == [], "never heard of"
-    assert account.hear(word(incarnation=6)) == [ONE, TWO], "it is back"
+    assert account.receive(word(incarnation=6)) == [ONE, TWO], "it is back"
 
 
 def test_woken_group_is_not_woken_again(account):
-    account.awake(ONE)
-    account.awake(TWO)
-    account.awake(THREE)
+    account.remove_quiesced(ONE)
+    account.remove_quiesced(TWO)
+    account.remove_quiesced(THREE)
     assert pass_ticks(account, 100) == []
     assert account.due() == {}
     assert len(account) == 0
 
 
 def test_new_incarnation_wakes_all_groups_and_old_one_is_ignored(account):
-    assert account.hear(word(incarnation=6)) == [ONE, TWO]
+    assert account.receive(word(incarnation=6)) == [ONE, TWO]
     late = word(incarnation=5, epoch=9, left=[ONE])
-    assert account.hear(late) == []
-    assert not account.vouched(late)
-    assert account.vouched(word(incarnation=6))
+    assert account.receive(late) == []
+    assert not account.is_latest(late)
+    assert account.is_latest(word(incarnation=6))
     for _ in range(PACE.election_ticks):
-        account.hear(late)
+        account.receive(late)
         roused = account.tick()
     assert roused == [ONE, TWO], "late words are no sign of life"
 
 
 def test_exited_replicas_wake_groups_by_id_and_by_count_when_ids_are_missing(account):
-    assert account.hear(word(epoch=1, left=[TWO])) == [TWO]
-    assert account.hear(word(epoch=1, left=[TWO])) == [], "said before"
-    assert account.hear(word(epoch=3, left=[TWO, THREE, ONE])) == [ONE]
-    assert account.hear(word(epoch=5, left=[TWO])) == [ONE, TWO], "one name is missing"
-    assert account.hear(word(epoch=4, left=[ONE])) == [], "late"
-    assert not account.vouched(word(epoch=4))
-    assert account.vouched(word(epoch=5))
+    assert account.receive(word(epoch=1, left=[TWO])) == [TWO]
+    assert account.receive(word(epoch=1, left=[TWO])) == [], "said before"
+    assert account.receive(word(epoch=3, left=[TWO, THREE, ONE])) == [ONE]
+    assert account.receive(word(epoch=5, left=[TWO])) == [ONE, TWO], "one name is missing"
+    assert account.receive(word(epoch=4, left=[ONE])) == [], "late"
+    assert not account.is_latest(word(epoch=4))
+    assert account.is_latest(word(epoch=5))
 
 
 def test_server_without_liveness_support_blocks_quiescence(account):
-    assert account.hear(word(incarnation=0)) == []
-    assert not account.vouched(word(incarnation=0))
-    assert not account.vouched(word(sender=US))
+    assert account.receive(word(incarnation=0)) == []
+    assert not account.is_latest(word(incarnation=0))
+    assert not account.is_latest(word(sender=US))
 
 
 def test_server_is_absent_after_timeout_or_when_never_heard(account):
@@ -108,7 +108,7 @@ def test_server_is_absent_after_timeout_or_when_never_heard(account):
     assert A in account
     assert B not in account
     assert ServerUuid("f" * 32) in account
-    account.hear(word())
+    account.receive(word())
     assert A not in account
 
 
@@ -123,7 +123,7 @@ def test_keepalives_are_sent_once_per_heartbeat_to_quiesced_peers(account):
 
 def test_newly_heard_server_gets_keepalives_for_a_time():
     account = FailureDetector(7, PACE)
-    account.hear(word())
+    account.receive(word())
     assert list(account.due()) == [A]
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A)
     assert list(account.due()) == []
@@ -131,11 +131,11 @@ def test_newly_heard_server_gets_keepalives_for_a_time():
 
 def test_exited_replica_is_announced_by_id_for_a_time_and_counted_permanently(account):
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
-    account.awake(TWO)
-    account.leave(ONE, [A])
-    account.leave(THREE, [B])
+    account.remove_quiesced(TWO)
+    account.replica_stopped(ONE, [A])
+    account.replica_stopped(THREE, [B])
     assert (account.epoch, account.left) == (2, (ONE, THREE))
-    assert not account.sleeps(ONE)
+    assert not account.is_quiesced(ONE)
     assert list(account.due()) == [A, B]
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
     assert (account.epoch, account.left) == (2, ())
@@ -145,7 +145,7 @@ def test_exited_replica_is_announced_by_id_for_a_time_and_counted_permanently(ac
 def test_many_exited_replicas_announce_recent_ids_and_total_count(account):
     many = [TabletId(f"{n:032x}") for n in range(3 * NAMED_GROUPS)]
     for group in many:
-        account.awake(group)
-        account.leave(group, [A])
+        account.remove_quiesced(group)
+        account.replica_stopped(group, [A])
     assert account.epoch == len(many)
     assert account.left == tuple(many[-NAMED_GROUPS:])

@@ -35,7 +35,7 @@ def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     gone: list[TabletId] = []
 
     def replica(group: TabletId) -> Any:
-        flusher = SimpleNamespace(let_go=lambda: gone.append(group))
+        flusher = SimpleNamespace(release_log=lambda: gone.append(group))
         return SimpleNamespace(member=SimpleNamespace(flusher=flusher))
 
     log = FakeLog(held)
@@ -140,8 +140,8 @@ def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
     context: Any = SimpleNamespace(wal=wal)
     flusher = Flusher(context, A, node, applier, lambda err: None)
     flusher.anchor()
-    flusher.let_go()
+    flusher.release_log()
     node.is_leader = False
-    flusher.let_go()
+    flusher.release_log()
     assert node.left == [101, 101]
     assert anchors == [(9, 101), (39, 101), (101, 101)]

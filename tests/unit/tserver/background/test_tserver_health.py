@@ -52,7 +52,7 @@ class World:
     def find(self, group):
         return self.leader
 
-    def up(self):
+    def active_replicas(self):
         return [] if self.leader.quiesced else [self.leader]
 
     def told(self, passed_ms=0, **ticks):

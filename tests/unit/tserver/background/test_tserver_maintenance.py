@@ -35,7 +35,7 @@ class Tablet:
 
     @memory.setter
     def memory(self, size_bytes):
-        self.host.memory.note(MemoryPart.ROWS, self.group, size_bytes)
+        self.host.memory.set_size(MemoryPart.ROWS, self.group, size_bytes)
 
     def maintenance_stats(self):
         return SimpleNamespace(busy=self.busy, log_bytes=self.log_bytes)

@@ -52,7 +52,7 @@ class Tablets:
     def all(self):
         return list(self.replicas.values())
 
-    def up(self):
+    def active_replicas(self):
         return [self.replicas[g] for g in self.awake]
 
     def find(self, group):

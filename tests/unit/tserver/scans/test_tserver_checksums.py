@@ -56,10 +56,10 @@ class Replica:
             raise NotLeader("another one leads")
         return at or self.now
 
-    async def stale_point(self, _age: int, _timeout_ms: int, *, least: int) -> tuple[int, int]:
+    async def stale_point(self, _age: int, _timeout_ms: int, *, min_time: int) -> tuple[int, int]:
         if self.leads:
             return self.now, 0
-        if self.closed < least:
+        if self.closed < min_time:
             raise NotLeader("too old")
         return self.closed, 5
 
