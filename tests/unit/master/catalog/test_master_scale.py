@@ -109,7 +109,7 @@ def test_heartbeat_of_unchanged_server_examines_no_tablet(tablets):
     dispatcher = SimpleNamespace(reported=lambda *_, full: asked.append("orders"))
     term = SimpleNamespace(
         catalog=catalog, memory=SimpleNamespace(term=TERM, dropped=None), dispatcher=dispatcher,
-        background=SimpleNamespace(look=lambda: asked.append("chores")),
+        background=SimpleNamespace(wake=lambda: asked.append("chores")),
     )  # fmt: skip
     env: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 1))
     leading: Any = SimpleNamespace(current=lambda: term)

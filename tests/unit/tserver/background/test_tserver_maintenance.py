@@ -74,7 +74,7 @@ class Server:
     def all(self):
         return list(self.tablets.values())
 
-    up = all
+    active_replicas = all
 
     def find(self, group):
         return self.tablets.get(group)
