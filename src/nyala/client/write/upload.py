@@ -48,7 +48,7 @@ class TabletRows:
 
 
 @dataclass(slots=True)
-class _PartitionQueue:
+class _Partition:
     """Order of one write's requests to one partition: one at a time, and none after a failed one.
 
     Not a `RequestQueue`, which puts callers into shared requests, two of them in flight. These requests are
@@ -80,7 +80,7 @@ class Writing:
     op: int
     all_or_nothing: bool
     attempts: Attempts
-    partitions: dict[TabletPartition, _PartitionQueue] = field(default_factory=dict)
+    partitions: dict[TabletPartition, _Partition] = field(default_factory=dict)
 
 
 class RowGrouper(Protocol):
@@ -242,11 +242,9 @@ class Upload:
         while self._windows and call.table.ranges_version != self._ranges:
             await self._change.wait()  # rows of one key may move: keep their order
         self._ranges = call.table.ranges_version
-        window = self._outcomes.window(
-            batch.num_rows, errors, void=bool(errors) and call.all_or_nothing
-        )
-        if errors and call.all_or_nothing:
-            parts = []
+        void = bool(errors) and call.all_or_nothing
+        window = self._outcomes.window(batch.num_rows, errors, void=void)
+        parts = [] if void else parts
         if not self._windows:  # time without anything to send does not count
             call.attempts.progressed()
         self._windows[window] = self._env.tasks.spawn(self._send_all(window, parts), "rows")
@@ -282,13 +280,11 @@ class Upload:
 
     async def _send(self, window: Window, part: TabletRows) -> None:
         """Send the rows of one tablet, after those of earlier windows for its partition."""
-        line = self._call.partitions.setdefault(
-            part.tablet.partition, _PartitionQueue(asyncio.Lock())
-        )
+        line = self._call.partitions.setdefault(part.tablet.partition, _Partition(asyncio.Lock()))
         async with line.turn:
             await self._send_batches(window, part, line)
 
-    async def _send_batches(self, window: Window, part: TabletRows, line: _PartitionQueue) -> None:
+    async def _send_batches(self, window: Window, part: TabletRows, line: _Partition) -> None:
         call, outcomes = self._call, self._outcomes
         for start, piece in self._groups.pieces(call.table, part.batch):
             if line.failed:
@@ -304,15 +300,13 @@ class Upload:
                 outcomes.failed(window, rows, err)
                 if not isinstance(err, RangesChanged):
                     raise
-                await self._send_to_new_tablets(window, TabletRows(part.tablet, rows, piece), line)
+                await self._send_elsewhere(window, TabletRows(part.tablet, rows, piece), line)
                 continue
             line.failed = False
             outcomes.acknowledged(window, rows, result)
             call.attempts.progressed()
 
-    async def _send_to_new_tablets(
-        self, window: Window, part: TabletRows, line: _PartitionQueue
-    ) -> None:
+    async def _send_elsewhere(self, window: Window, part: TabletRows, line: _Partition) -> None:
         """Send rows whose tablet was retired to the tablets that have their ranges now."""
         call = self._call
         if not await call.attempts.pause():
