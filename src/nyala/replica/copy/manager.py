@@ -235,7 +235,7 @@ def _target(
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Cancel tasks and wait for their clean-up (`to_end`)."""
+    """Cancel tasks and wait for their clean-up (`uncancellable`)."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

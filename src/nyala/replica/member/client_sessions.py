@@ -84,8 +84,8 @@ class _Client:
             its result was acknowledged.
         results: by sequence number.
         used: hybrid time after which no operation of this client with a `since` was executed.
-        created: hybrid time up to which an earlier record of this client may have been forgotten: an operation
-            with an earlier `since` and without a result here may have been executed.
+        created: hybrid time up to which an earlier record of this client may have been forgotten: an
+            operation with an earlier `since` and without a result here may have been executed.
     """
 
     floor: int
