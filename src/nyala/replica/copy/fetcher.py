@@ -165,10 +165,8 @@ class CopyFetcher:
             try:
                 return await request()
             except _SOURCE_AWAY as err:
-                silent_ms = (
-                    self._context.env.clock.monotonic_us() - self._last_response_us
-                ) // 1000
-                if silent_ms >= self._context.options.copy_retry_ms:
+                silent_us = self._context.env.clock.monotonic_us() - self._last_response_us
+                if silent_us >= self._context.options.copy_retry_ms * 1000:
                     raise
                 log.info("the copy of %s waits for its source: %s", self._group, err)
                 self.progress.retries += 1
