@@ -51,7 +51,7 @@ def test_expected_lines_appear_in_their_order(expected, absent):
     assert missing(expected, "first\na b\ncde\n") == absent
 
 
-def test_a_shell_keeps_variables_and_ends_at_the_first_failure(tmp_path: Path):
+def test_page_shell_keeps_variables_and_stops_at_first_failure(tmp_path: Path):
     shell = Shell(tmp_path, "nowhere:1", tmp_path)
     try:
         assert shell.run("x=7\necho $NYALA_MASTERS >&2") == (True, "nowhere:1\n")

@@ -36,7 +36,7 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.timeout(580)
-def test_one_altered_cell_fails_the_demo(folders, tmp_path):
+def test_altered_cell_fails_the_demo(folders, tmp_path):
     data, expect = folders
     words = [sys.executable, "-m", "examples.flights_demo", "--slices", "4", "--out", str(tmp_path)]
     done = subprocess.run(

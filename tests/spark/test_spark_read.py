@@ -151,7 +151,7 @@ def test_without_pushdown_one_frame_serves_any_number_of_queries(load):
     assert keys(low.union(high)) == [*range(5), 60, 61, 62]
 
 
-def test_a_snapshot_is_fixed_for_the_whole_job(spark, cluster, client):
+def test_snapshot_time_is_fixed_when_frame_is_loaded(spark, cluster, client):
     parts = nyala.Partition(hash=[nyala.Hash(["k"], TABLETS)])
     moving = client.create_table("moving", pa.schema([("k", pa.int64())]), ["k"], parts, replicas=1)
     moving.insert([{"k": k} for k in range(400)]).raise_for_errors()

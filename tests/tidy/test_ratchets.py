@@ -6,7 +6,7 @@ from tests.tidy import ratchet, rules
 
 
 @pytest.mark.parametrize("rule", rules.RULES)
-def test_a_rule_is_broken_no_more_often_than_before(rule):
+def test_violations_of_rule_do_not_increase(rule):
     ratchet.check(rule, rules.RULES[rule]())
 
 

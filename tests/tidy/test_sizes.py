@@ -61,7 +61,7 @@ def test_classes_stay_small():
     assert not over(sizes, MAX_CLASS, OVER_CLASS)
 
 
-def test_faces_define_nothing():
+def test_package_init_modules_define_nothing():
     for path, tree in product().items():
         if path.endswith("__init__.py"):
             defined = [

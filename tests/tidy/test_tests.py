@@ -28,7 +28,7 @@ def test_no_empty_tests():
     assert not found
 
 
-def test_every_mutant_still_finds_its_place():
+def test_every_mutant_applies_to_its_file():
     from scripts import mutants
 
     for room, mutant in mutants.load([]):

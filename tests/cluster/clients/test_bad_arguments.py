@@ -134,6 +134,6 @@ def test_other_invalid_arguments_are_refused(client, table):
     assert [(n, a) for n, a in enumerate(answers) if a not in codes] == []
 
 
-def test_a_batch_over_the_limit_is_refused(cluster, client, table):
+def test_batch_over_byte_limit_is_refused(cluster, client, table):
     with pytest.raises((TooLarge, SchemaMismatch), match=r"limit|write_max_bytes|too"):
         table.upsert([{"k": 1, "v": "x" * (20 << 20)}])

@@ -61,7 +61,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("kind", FRAMES)
-def test_a_frame_that_makes_a_table_reads_back_from_it(client, kind):
+def test_table_created_from_frame_returns_its_rows(client, kind):
     frame = FRAMES[kind]
     table = client.create_table(f"frame_{kind}", frame, ["k"], replicas=1)
     done = table.upsert(frame).raise_for_errors()

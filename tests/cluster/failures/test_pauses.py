@@ -82,7 +82,7 @@ def test_follower_refuses_reads_and_writes_with_leader_hint(cluster):
         wait_until(refused, "both followers refuse and name the leader")
 
 
-def test_a_paused_follower_catches_up_and_a_paused_majority_stops_writes(cluster):
+def test_paused_majority_stops_writes_and_catches_up_when_resumed(cluster):
     with cluster.connect() as client, cluster.connect(2_000) as hasty:
         table = client.create_table("m", SCHEMA, ["k"])
         leader = leading.leader(cluster, "m")

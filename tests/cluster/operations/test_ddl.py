@@ -27,7 +27,7 @@ def say(cluster, *words, status=0):
     return done.output
 
 
-def test_a_table_is_altered_by_the_command_line_and_from_python(cluster):
+def test_table_altered_by_command_line_is_readable_from_python(cluster):
     with cluster.connect() as client:
         table = client.create_table("ddl", SCHEMA, ["k"], RANGES)
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()

@@ -157,7 +157,7 @@ def test_twenty_moves_under_load_fail_no_write(four):
 
 
 @pytest.mark.row("S1.2", "S1.22")
-def test_a_group_shrinks_to_one_and_grows_again_though_servers_are_killed(four):
+def test_group_shrinks_to_one_and_grows_again_while_servers_are_killed(four):
     with operating(four, "shrunk") as operator:
         first, second, last = operator.having()
         operator.do("remove", first)

@@ -130,7 +130,7 @@ def test_ports_in_use_are_named_before_anything_starts(tmp_path):
 
 
 @pytest.mark.parametrize("which", ["address", "peer_address", "web_address"])
-def test_a_port_in_use_ends_a_server_with_a_message(which, tmp_path, nobody):
+def test_port_in_use_ends_server_with_message(which, tmp_path, nobody):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

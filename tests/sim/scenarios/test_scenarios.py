@@ -113,7 +113,7 @@ def test_crash_during_flush():
     play(story)
 
 
-def test_the_same_operation_sent_by_two_processes_takes_effect_once():
+def test_operation_sent_by_two_processes_takes_effect_once():
     async def story(stage: Stage) -> None:
         cluster, one = stage.cluster, b"the same client!"
         options = ClientOptions(timeout_ms=8000, client_id=one, keep_results=True)

@@ -23,7 +23,7 @@ class FirstMasterLosesItsLog(random.Random):
         return "log gone" if "log gone" in found else found[0]
 
 
-def test_only_a_master_that_lost_its_log_may_stay_failed_if_the_faults_end_meanwhile() -> None:
+def test_only_master_with_lost_log_may_stay_failed_when_faults_end() -> None:
     async def main(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 3)
         await cluster.start()

@@ -38,7 +38,7 @@ def test_linearizable_histories_are_accepted():
     assert all(linearizable(history(seed)) for seed in range(60))
 
 
-def test_a_read_of_a_value_never_written_is_refused():
+def test_read_of_value_never_written_is_not_linearizable():
     for seed in range(20):
         good = history(seed)
         reads = [i for i, o in enumerate(good) if o.kind is Kind.READ]
@@ -47,13 +47,13 @@ def test_a_read_of_a_value_never_written_is_refused():
         assert not linearizable(bad)
 
 
-def test_a_lost_acknowledged_write_is_refused():
+def test_lost_acknowledged_write_is_not_linearizable():
     assert not linearizable(
         [Op(0, 1, Kind.WRITE, "a"), Op(2, 3, Kind.WRITE, "b"), Op(4, 5, Kind.READ, "a")]
     )
 
 
-def test_a_stale_read_is_refused_unless_it_overlaps_the_write():
+def test_stale_read_is_linearizable_only_if_it_overlaps_the_write():
     write = [Op(0, 1, Kind.WRITE, "a"), Op(2, 5, Kind.WRITE, "b")]
     assert linearizable([*write, Op(3, 4, Kind.READ, "a")])
     assert linearizable([*write, Op(3, 4, Kind.READ, "b")])
@@ -61,7 +61,7 @@ def test_a_stale_read_is_refused_unless_it_overlaps_the_write():
     assert not linearizable([*write, Op(3, 4, Kind.READ, "b"), Op(4.5, 4.6, Kind.READ, "a")])
 
 
-def test_an_unknown_write_may_take_effect_late_or_never_but_only_once():
+def test_write_with_unknown_outcome_takes_effect_at_most_once_at_any_time():
     unknown = Op(0, OPEN, Kind.WRITE, "x")
     settled = [unknown, Op(1, 2, Kind.WRITE, "y")]
     assert linearizable([*settled, Op(3, 4, Kind.READ, "y"), Op(5, 6, Kind.READ, "x")])

@@ -41,7 +41,7 @@ def test_synced_bytes_survive_and_unsynced_bytes_are_lost_torn_or_kept():
     assert {tuple(names) for _, names in outcomes} == {("log",), ("moved",)}
 
 
-def test_the_same_seed_loses_the_same_bytes():
+def test_same_seed_loses_the_same_bytes():
     assert [after_crash(s) for s in range(20)] == [after_crash(s) for s in range(20)]
 
 
@@ -63,7 +63,7 @@ def test_sectors_of_unsynced_writes_survive_in_any_order():
     assert holes > 0
 
 
-def test_a_created_name_is_durable_only_after_its_directory_is_synced():
+def test_created_name_is_durable_only_after_directory_sync():
     kept = set()
     for seed in range(40):
         made = disk(seed)
@@ -187,7 +187,7 @@ def test_failed_sync_is_not_repaired_by_later_sync():
     assert lost > 0
 
 
-def test_a_full_disk_refuses_growth_but_not_overwriting():
+def test_full_disk_refuses_growth_but_not_overwriting():
     made = disk()
     files = made.mount()
     file = files.open_append("/d/log")

@@ -31,7 +31,7 @@ def test_deadlocked_run_is_reported_as_stuck():
         run(main)
 
 
-def test_a_run_ends_when_its_virtual_time_is_spent():
+def test_run_ends_when_its_virtual_time_is_spent():
     async def main(loop: SimLoop) -> None:
         while True:
             await loop.delay(1_000_000)

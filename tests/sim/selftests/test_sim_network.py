@@ -208,7 +208,7 @@ async def _never(loop: SimLoop) -> AsyncIterator[int]:
     yield 0
 
 
-def test_a_stream_has_a_deadline():
+def test_stream_without_answer_times_out():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
         with pytest.raises(TimedOut):
             await anext(rpc.stream("a:1", DOUBLE, _never(network.loop), timeout_ms=100))
@@ -216,7 +216,7 @@ def test_a_stream_has_a_deadline():
     on_network(body)
 
 
-def test_the_same_seed_gives_the_same_trace():
+def test_same_seed_gives_the_same_network_trace():
     async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> str:
         network.faults.loss_rate = network.faults.straggler_rate = 0.1
         network.faults.duplicate_rate = 0.1

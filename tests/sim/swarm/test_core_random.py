@@ -46,14 +46,14 @@ def test_log_recovers_acknowledged_records_from_every_crash():
     assert all(faults[kind] for kind in torn)
 
 
-def test_one_seed_gives_one_trace():
+def test_same_seed_gives_the_same_core_trace():
     swarm = draw(seeded(7, "swarm"))
     first, second = (run_core(7, swarm, seconds=5).trace.digest() for _ in range(2))
     assert first == second
     assert run_core(8, swarm, seconds=5).trace.digest() != first
 
 
-def test_the_trace_does_not_depend_on_the_hash_seed_of_the_process():
+def test_core_trace_is_independent_of_process_hash_seed():
     code = (
         "from tests.sim.runs.core_run import run_core\n"
         "from tests.sim.faults.plan import draw\n"

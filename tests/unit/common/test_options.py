@@ -69,7 +69,7 @@ def test_invalid_file_is_refused_by_name(tmp_path, text, says):
     assert path in str(caught.value)
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_missing_options_file_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="cannot be read"):
         Options.load(str(tmp_path / "none.toml"))
 

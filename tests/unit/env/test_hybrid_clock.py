@@ -96,7 +96,7 @@ async def test_slow_disk_makes_clock_lag_without_waits(server):
 
 
 @told
-async def test_only_a_stamp_above_the_ceiling_waits_for_the_disk(server):
+async def test_only_timestamp_above_ceiling_waits_for_disk(server):
     server.tasks.seconds = 1.0
     began = server.loop.now_us()
     near, far = (server.clock.seen + from_micros(s * SECOND_US) for s in (1, 60))

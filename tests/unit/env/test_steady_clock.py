@@ -134,7 +134,7 @@ def server_clock(tmp_path, found):
     return clock
 
 
-def test_a_time_within_the_bound_is_merged_and_one_beyond_it_moves_nothing(tmp_path):
+def test_time_within_bound_is_merged_and_time_beyond_it_is_refused(tmp_path):
     clock = server_clock(tmp_path, Machine())
     last = from_micros(START_US + LIMIT_MS * 1000)
     assert clock.merge(last)
@@ -156,7 +156,7 @@ def test_bound_is_relative_to_monotonic_time_not_wall_clock(tmp_path):
     assert to_micros(clock.now()) == START_US
 
 
-def test_a_restart_in_a_wrong_year_writes_no_ceiling_there(tmp_path):
+def test_restart_with_wrong_year_writes_no_ceiling_in_it(tmp_path):
     found = Machine()
     server_clock(tmp_path, found).now()
     found.skew_us += 200_000 * HOUR_US

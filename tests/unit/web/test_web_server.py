@@ -107,7 +107,7 @@ def test_other_paths_methods_and_hosts_are_refused():
     uvloop.run(story())
 
 
-def test_only_loopback_can_be_bound_and_a_port_in_use_is_named():
+def test_web_server_binds_loopback_only_and_names_port_in_use():
     async def story():
         for address in ("0.0.0.0:0", "192.168.1.1:8051"):
             with pytest.raises(Forbidden, match="no authentication"):

@@ -48,7 +48,7 @@ def problems(found):
     return tablet_problems(TABLET, found, TABLE)
 
 
-def test_a_healthy_tablet_has_no_problems():
+def test_healthy_tablet_has_no_problems():
     assert problems(told()) == []
 
 
@@ -68,7 +68,7 @@ def test_ksck_names_each_problem(changes, word):
     assert any(word in p for p in problems(told(**changes))), problems(told(**changes))
 
 
-def test_a_follower_that_needs_a_copy_is_shown():
+def test_follower_that_needs_copy_is_reported():
     found = told()
     found["a"]["x"].peers.add(uuid="b", match=90)
     found["a"]["x"].peers.add(uuid="c", needs_copy=True)
@@ -76,7 +76,7 @@ def test_a_follower_that_needs_a_copy_is_shown():
     assert "c:1 needs a copy" in problem
 
 
-def test_a_follower_without_progress_is_shown():
+def test_follower_without_progress_is_reported():
     found = told()
     found["a"]["x"].peers.add(uuid="b", match=90, stuck_ms=9_999)
     found["a"]["x"].peers.add(uuid="c", match=17, stuck_ms=12_345)
@@ -96,7 +96,7 @@ def test_states_and_roles_are_listed():
     assert (third["applied"], third["behind"], third["term"]) == (80, 10, 3)
 
 
-def test_a_master_whose_catalog_failed_is_no_follower():
+def test_master_with_failed_catalog_is_shown_as_failed():
     class Masters:
         async def call(self, address: str, method: object, *_: object, **__: object) -> object:
             if method is methods.LIST_TABLETS:
@@ -153,7 +153,7 @@ def checked(servers: Servers, uuids: str = "ab") -> tuple[ClusterHealth, Any]:
     return health, asyncio.run(check_tservers(core, entries, health))
 
 
-def test_a_tablet_server_whose_clock_is_wrong_is_named():
+def test_tablet_server_with_wrong_clock_is_unhealthy():
     refused = "all that b at b:9 sends is refused: its hybrid clock is 12.4 years ahead"
     health, _ = checked(Servers(lambda at: listing([refused] if at == "a:1" else [])))
     assert [(t[1], t[3]) for t in health.tservers] == [("a:1", "UNHEALTHY"), ("b:1", "HEALTHY")]
@@ -173,7 +173,7 @@ def test_memory_problem_is_reported_once_in_text_and_json():
     assert not health.as_dict()["healthy"]
 
 
-def test_a_server_whose_clock_cannot_be_saved_is_named_once():
+def test_server_with_unsaved_clock_ceiling_is_reported_once():
     clock = "clock ceiling cannot be saved: [Errno 28] No space left on device"
 
     def lists(address: str) -> pb.ListTabletsResponse:
@@ -185,7 +185,7 @@ def test_a_server_whose_clock_cannot_be_saved_is_named_once():
     assert health.problems == [f"tablet server b:1: {clock}"]
 
 
-def test_a_server_whose_disk_is_slow_is_named_once():
+def test_server_with_slow_disk_is_reported_once():
     slow = (
         "the log's disk is slow: a round of writes takes 400 ms here and 1 ms at the fastest peer"
     )

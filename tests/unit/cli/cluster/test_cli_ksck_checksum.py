@@ -91,7 +91,7 @@ def test_unresponsive_replica_is_a_problem_and_others_are_compared():
     assert len(sums) == 3
 
 
-def test_a_table_that_is_altered_meanwhile_is_compared_again():
+def test_checksums_of_table_altered_meanwhile_are_computed_again():
     def learns(world: World) -> dict[str, int]:
         return {"schema_version": 0 if len(world.asked) < 4 else 1, "checksum": 5}
 
@@ -114,7 +114,7 @@ def test_checksum_retries_are_bounded():
     assert [p.rpartition(": ")[2] for p in problems] == ["there was no time left"] * 2
 
 
-def test_a_tablet_of_a_dropped_range_is_compared_at_the_last_time_of_its_rows():
+def test_checksums_of_dropped_range_are_taken_at_its_last_time():
     world = World(c={"checksum": 6})
     world.dropped_at = AT + 1
     _, [problem] = world.compare()

@@ -12,7 +12,7 @@ from tests.unit.tserver.support.members_story import refused
 
 
 @pytest.mark.row("S1.28", "S1.22", "A10")
-def test_a_move_under_load_leaves_a_new_voter_and_a_tombstone():
+def test_move_under_load_leaves_new_voter_and_tombstone():
     async def work(story):
         new, old = story.without()[0], story.leader
         done = await story.do("move", story.uuid(old), new.address)
@@ -107,7 +107,7 @@ def test_server_crash_and_return_during_move_does_not_end_it(at, who):
 
 
 @pytest.mark.row("S1.2")
-def test_a_group_shrinks_to_one_and_grows_to_three_on_other_servers():
+def test_group_shrinks_to_one_replica_and_grows_to_three():
     async def work(story):
         first, second, third = story.having()
         await story.do("remove", story.uuid(second))

@@ -213,7 +213,7 @@ def test_damaged_metadata_is_not_rewritten(folder):
     assert cmeta(folder, "rewrite_raft_config", "b" * 32, *THREE)[0] == 5
 
 
-def test_a_replica_is_deleted_once_and_not_beside_a_running_server(folder, held):
+def test_replica_is_deleted_once_and_only_if_server_is_stopped(folder, held):
     words = ["local_replica", "delete", GROUP, "--dir", str(folder), "--format", "json"]
     held.add(f"{folder}/lock")
     before = everything(folder)

@@ -19,7 +19,7 @@ def ceiling(directory):
     return int((directory / "hybrid_clock").read_bytes().split()[0])
 
 
-def test_a_ceiling_far_ahead_is_lowered_once(tmp_path):
+def test_ceiling_far_ahead_is_lowered_once(tmp_path):
     fs("format", "--dir", tmp_path, "--role", "tserver")
     (tmp_path / "wal").mkdir(exist_ok=True)
     far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)

@@ -92,7 +92,7 @@ def test_survivors_are_ranked_by_term_then_index_with_failed_last():
     assert (left(found)[-1].state, left(found)[-1].error) == ("FAILED", "broken")
 
 
-def test_a_majority_is_one_of_healthy_voters():
+def test_majority_counts_only_healthy_voters():
     assert has_majority(left({1: status(OpId(1, 1)), 2: status(OpId(1, 1))}))
     assert not has_majority(left({1: status(OpId(1, 1)), 2: status(OpId(1, 1), state="FAILED")}))
     assert not has_majority(left({1: status(OpId(1, 1)), 4: status(OpId(1, 1))}))

@@ -65,7 +65,7 @@ def run(verb: str, directory: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("harm", [swap, empty])
-def test_a_path_of_the_wrong_kind_is_named_in_one_line(
+def test_path_of_wrong_kind_gives_one_line_error(
     folder: Path, tmp_path_factory: pytest.TempPathFactory, verb: str, harm: Callable[[Path], None]
 ):
     for name in PATHS:
@@ -78,7 +78,7 @@ def test_a_path_of_the_wrong_kind_is_named_in_one_line(
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_path_that_may_not_be_read_is_named_in_one_line(
+def test_unreadable_path_gives_one_line_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ):
     """As root, who runs the tests here, may read everything, the calls refuse."""
@@ -99,7 +99,7 @@ def test_a_path_that_may_not_be_read_is_named_in_one_line(
     assert "Permission denied; this user has no permission: use another folder" in line
 
 
-def test_a_file_in_place_of_a_data_directory_is_called_one(tmp_path: Path):
+def test_file_in_place_of_data_directory_is_reported_as_file(tmp_path: Path):
     (tmp_path / "file").write_text("a text\n")
     status, line = run("fs check", tmp_path / "file")
     assert (status, "it is a file, and not a folder" in line) == (5, True), line

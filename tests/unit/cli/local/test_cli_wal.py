@@ -79,7 +79,7 @@ def flip(path, word, shift=0):
     return data.index(word[1:]) - 1 - RECORD_HEADER_BYTES if shift == 0 else at
 
 
-def test_a_golden_segment_is_printed_record_by_record():
+def test_golden_segment_is_printed_record_by_record():
     status, text = dump(GOLDEN / "v1-sealed.wal", "--payloads")
     assert (status, text) == (0, SEALED.format(path=GOLDEN / "v1-sealed.wal"))
 
@@ -106,7 +106,7 @@ def test_consensus_metadata_is_printed_too():
     assert f"{'cd' * 16} non-voter promote witness" in text
 
 
-def test_a_data_directory_is_printed_whole_and_left_as_it_is(folder):
+def test_dump_prints_all_segments_and_changes_nothing(folder):
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
     status, text = dump(folder)
     assert status == 0
@@ -125,7 +125,7 @@ def test_wal_dump_filters_by_group(folder):
     assert (text.count(B), text.count(A)) == (2, 0)
 
 
-def test_a_damaged_payload_is_damage_of_its_group(folder):
+def test_damaged_payload_is_reported_for_its_group(folder):
     at = flip(folder / "wal" / SECOND, b"of B")
     status, text = dump(folder)
     assert status == 1
@@ -206,7 +206,7 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     assert "the header has segment number 2, the name 4" in text
 
 
-def test_the_log_of_two_servers_is_named(folder):
+def test_segment_of_other_server_and_missing_segments_are_reported(folder):
     other = (GOLDEN / "v1-open.wal").read_bytes()
     (folder / "wal" / "0000000007.wal").write_bytes(other.replace(b"\xab" * 16, b"\xcd" * 16))
     assert dump(folder)[0] == 1

@@ -256,7 +256,7 @@ async def test_each_caller_has_its_own_deadline(bench):
 
 
 @simulated
-async def test_a_request_ends_at_the_first_deadline_of_its_callers(bench):
+async def test_combined_request_has_earliest_deadline_of_its_callers(bench):
     """Its rows are not sent anew once one of its callers was told that the time is up."""
     for _ in range(IN_FLIGHT):
         bench.call(table(), rows(0), timeout_ms=60_000)
@@ -286,7 +286,7 @@ async def test_callers_with_distant_deadlines_do_not_share_a_request(bench):
 
 
 @simulated
-async def test_a_request_is_bounded_in_rows_and_bytes(bench):
+async def test_combined_request_is_bounded_in_rows_and_bytes(bench):
     bench = Bench(bench.loop, max_rows=3)
     for key in range(0, 10, 2):
         bench.call(table(), rows(key, key + 1))

@@ -94,7 +94,7 @@ def test_writes_possibly_sent_by_another_process_keep_their_start_time(since):
     assert isinstance(error, SessionExpired)
 
 
-def test_a_refusal_for_another_reason_is_final():
+def test_session_expired_for_other_reason_is_final():
     sent, error = deliver(SessionExpired("its result is not kept any more"))
     assert sent == [7]
     assert isinstance(error, SessionExpired)

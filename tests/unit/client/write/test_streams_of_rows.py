@@ -128,7 +128,7 @@ def test_stream_deletes_send_keys_only_and_mixed_rows_send_op_codes():
     assert [row["_op"] for row in connection.rows] == [3, 7]
 
 
-def test_the_columns_of_an_arrow_stream_are_checked_before_its_first_row():
+def test_columns_of_arrow_stream_are_checked_before_first_row():
     fetched = []
 
     def source():

@@ -90,7 +90,7 @@ def one(text):
         ("s like 'abc'", ("s", "=", "abc")),
     ],
 )
-def test_one_comparison(text, expected):
+def test_comparison(text, expected):
     assert one(text) == expected
 
 

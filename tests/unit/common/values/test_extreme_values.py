@@ -151,7 +151,7 @@ def test_times_within_python_range_are_python_times(micros, days):
 
 
 @every_value
-def test_a_default_of_any_value_is_set_added_and_described(value, capsys):
+def test_default_of_any_value_is_set_added_and_described(value, capsys):
     """The master took the default through Python, and answered INTERNAL."""
     schema = table_of(value.type)
     spec = pb.TableSpec(name="t", schema=convert.schema_to_proto(schema), replicas=3)
@@ -170,7 +170,7 @@ def test_a_default_of_any_value_is_set_added_and_described(value, capsys):
 
 
 @every_key
-def test_a_range_may_begin_or_end_at_any_value_and_is_described(value):
+def test_range_bounds_of_any_value_are_accepted_and_described(value):
     schema = from_arrow(pa.schema([("v", value.type)]), ["v"])
     for bound in (value, looked_up(value)):
         split = resolve(Partition(range=Range(["v"], [(None, bound), (bound, None)])), schema)
@@ -246,9 +246,7 @@ def test_listings_show_lists_and_structs_of_far_times(how, capsys):
 
 
 @pytest.mark.parametrize("text", ["0000-01-01 00:00:00", "9999-12-31 00:00:00"])
-def test_a_default_given_to_the_command_line_may_have_any_year_of_four_digits(
-    text, monkeypatch, capsys
-):
+def test_command_line_default_accepts_any_year_of_four_digits(text, monkeypatch, capsys):
     """Year 0 was an OverflowError of Python's."""
     schema, steps = pa.schema([("k", pa.int64()), ("v", NAIVE)]), mock.Mock()
     table = SimpleNamespace(definition=from_arrow(schema, ["k"]), alter=lambda: steps)

@@ -40,7 +40,7 @@ def same(found: Any, value: pa.Scalar) -> bool:
 
 
 @pytest.mark.parametrize("value", EVERY, ids=lambda v: f"{v.type} {v.value}")
-def test_a_look_up_and_a_listing_give_a_far_time(value):
+def test_lookup_and_list_return_far_times(value):
     raw = encode_rows([[1, plain_value(value)]])
     (row,) = RowReader(["k", "v"], [pa.int64(), value.type]).read(raw, 1)
     assert row is not None

@@ -79,7 +79,7 @@ def test_error_in_locked_section_releases_locks():
 
 
 @pytest.mark.row("S0.56")
-def test_a_drop_locks_name_table_and_every_tablet():
+def test_drop_table_locks_name_table_and_all_tablets():
     catalog = with_table()
     table = catalog.require("t")
     drop = drop_table.operation(pb.DropTableRequest(name="t"), 5)

@@ -94,7 +94,7 @@ def test_dropped_tables_and_tablets_stay_in_catalog_without_their_names():
 
 
 @pytest.mark.row("S0.16")
-def test_a_deleted_tablet_stays_with_its_table_until_the_catalog_is_read_again():
+def test_deleted_tablet_is_listed_with_its_table_until_catalog_reload():
     catalog = with_table()
     table = catalog.require("t")
     before = [t.id for t in catalog.tablets_of(table.id)]

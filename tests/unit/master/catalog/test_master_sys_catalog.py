@@ -93,7 +93,7 @@ def test_replicated_catalog_rows_are_scanned_and_replaced_as_a_whole():
 
 
 @pytest.mark.row("S0.50", "S0.54")
-def test_a_table_of_1000_tablets_is_one_batch_far_below_the_limit():
+def test_table_of_1000_tablets_is_one_batch_far_below_limit():
     async def work(rows, group):
         catalog, made, table_id = big_table(1000)
         draft = catalog.draft(made)
@@ -113,7 +113,7 @@ def test_a_table_of_1000_tablets_is_one_batch_far_below_the_limit():
 
 
 @pytest.mark.row("S0.55")
-def test_a_batch_over_the_limit_is_refused_before_it_is_proposed():
+def test_catalog_batch_over_limit_is_refused_before_proposal():
     async def work(rows, group):
         with pytest.raises(TooLarge, match="over the limit of 1000"):
             await rows.replicate([CatalogRow("table", "1", b"x" * 1000)])

@@ -64,7 +64,7 @@ def test_alteration_of_master_metadata_alters_no_tablet():
 
 
 @pytest.mark.row("S0.76")
-def test_a_renamed_table_keeps_its_rows_and_frees_its_name():
+def test_renamed_table_keeps_its_rows_and_frees_its_name():
     async def work(ddl):
         old = await ddl.create()
         await ddl.put(old, 1)

@@ -58,7 +58,7 @@ def refuse(catalog, operation, error, match):
 
 @pytest.mark.row("S1.3")
 @pytest.mark.parametrize("what", BAD)
-def test_an_alteration_is_refused_before_anything_is_replicated(what):
+def test_invalid_alteration_is_refused_before_replication(what):
     steps, match = BAD[what]
     request = pb.AlterTableRequest(name="t", steps=steps)
     refuse(with_others(), alter_table.operation(request, around()), Rejected, match)

@@ -39,7 +39,7 @@ def drop(catalog, name, sequence=0):
 
 
 @pytest.mark.row("S0.4")
-def test_a_table_and_its_tablets_with_their_first_configuration():
+def test_create_table_plans_tablets_with_initial_configuration():
     plan = made(Catalog(), create_request("t", 4))
     (table,) = plan.tables
     assert (table.spec.name, len(plan.tablets)) == ("t", 4)
@@ -110,7 +110,7 @@ def test_drop_table_sends_delete_to_every_server_that_reported_a_replica():
     )
 
 
-def test_the_same_operation_has_one_effect_and_one_answer():
+def test_repeated_operation_has_no_effect_and_the_same_answer():
     catalog = Catalog()
     request = create_request("t")
     request.operation.client, request.operation.sequence = b"c" * 16, 1

@@ -129,7 +129,7 @@ def test_unknown_outcome_discards_catalog_memory_and_releases_locks(error):
         simulate(lambda loop: run(operation(), made))
 
 
-def test_a_plan_that_is_refused_writes_nothing():
+def test_refused_plan_writes_nothing():
     def refuse(catalog):
         raise InvalidArgument("no")
 

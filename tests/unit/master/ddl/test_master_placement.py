@@ -31,7 +31,7 @@ def test_more_replicas_than_live_servers_names_both_numbers():
     st.integers(1, 3),
     st.randoms(use_true_random=False),
 )
-def test_the_servers_of_a_tablet_are_distinct(loads, tablets, replicas, rng):
+def test_servers_of_a_tablet_are_distinct(loads, tablets, replicas, rng):
     placed = place(candidates(*loads), tablets, replicas, rng)
     assert [len(set(servers)) for servers in placed] == [replicas] * tablets
 

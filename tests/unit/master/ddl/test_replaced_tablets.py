@@ -132,7 +132,7 @@ def test_new_leader_replaces_no_tablet_before_replica_reports_arrive():
 
 
 @pytest.mark.row("S0.55")
-def test_a_table_whose_batch_is_too_large_is_refused_and_leaves_nothing():
+def test_create_table_with_too_large_batch_is_refused_and_leaves_nothing():
     async def work(ddl):
         small = await ddl.create("small")
         before = list(ddl.leading().tablets())

@@ -28,7 +28,7 @@ def orders(lines, kind):
 
 
 @pytest.mark.row("S0.31", "S0.32")
-def test_kudu_1358_a_create_in_the_instant_of_an_election_finds_every_server():
+def test_kudu_1358_create_table_during_election_uses_every_server():
     """No heartbeat comes between election and create, nor within it."""
     known = ["servers a b c d e f", "pass 1500", *(f"silent {s}" for s in "abcdef")]
     told = play(

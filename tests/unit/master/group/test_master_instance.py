@@ -17,7 +17,7 @@ def files():
     made.close()
 
 
-def test_a_new_directory_is_formatted_once_and_keeps_its_uuid(files, tmp_path):
+def test_directory_is_formatted_once_and_keeps_its_uuid(files, tmp_path):
     path = str(tmp_path / "d" / "m1")
     made = open_instance(files, path, "master", random.Random(1))
     assert len(made.uuid) == 32

@@ -55,7 +55,7 @@ def test_alter_orders_repeat_until_leader_reports_new_version():
 
 
 @pytest.mark.row("S0.75", "S0.83")
-def test_a_table_is_altering_until_every_tablet_has_shown_the_version():
+def test_table_is_altering_until_all_tablets_report_the_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))

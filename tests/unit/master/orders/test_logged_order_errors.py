@@ -48,7 +48,7 @@ class Refusing:
             self._tasks.clear()
 
 
-def test_an_error_is_logged_again_once_it_is_forgotten(
+def test_evicted_order_error_is_logged_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(dispatcher, "COMPLAINTS", 2)
@@ -62,7 +62,7 @@ def test_an_error_is_logged_again_once_it_is_forgotten(
     assert refusing.dispatcher.pending() == 0
 
 
-def test_two_orders_for_one_tablet_that_fail_end_independently():
+def test_failing_orders_for_one_tablet_end_independently():
     refusing = Refusing()
     asyncio.run(refusing.order_together(FIRST, AlterTabletAction(SERVER, FIRST.tablet)))
     assert refusing.dispatcher.pending() == 0

@@ -100,7 +100,7 @@ def test_reports_are_processed_in_bounded_batches():
 
 
 @pytest.mark.row("S0.77", "S0.46")
-def test_a_replica_without_a_record_is_never_touched():
+def test_replica_without_record_is_never_deleted():
     made = catalog()
     assert not taken(made, report("stranger", leader="a", term=1)).writes
     orders = reconcile.needed(made, [server("a", T, "stranger")])
@@ -125,7 +125,7 @@ def test_member_that_lost_its_replica_gets_no_empty_one():
     assert not reconcile.needed(made, [server("b")])
 
 
-def test_a_later_configuration_is_filled_by_copies_not_by_empty_replicas():
+def test_member_missing_in_later_configuration_gets_no_empty_replica():
     made = catalog(cat.TABLET_RUNNING, config=(2, 7))
     assert not reconcile.needed(made, [server("a"), server("b")])
 
@@ -142,7 +142,7 @@ def test_replicas_of_deleted_tablets_get_an_order_to_be_deleted(state):
     assert reconcile.create_request(made, CreateTabletAction(ServerUuid("a"), T), FENCE) is None
 
 
-def test_a_live_tablet_is_never_deleted():
+def test_live_tablet_is_never_deleted():
     action = DeleteTabletAction(ServerUuid("a"), T)
     assert reconcile.delete_request(catalog(), action, FENCE) is None
     assert not taken(catalog(cat.TABLET_DELETED), report(T, leader="a", term=9)).writes

@@ -84,7 +84,7 @@ def test_change_is_reported_once():
 
 
 @pytest.mark.row("S0.24")
-def test_a_new_leader_gets_a_full_report_and_the_others_do_not():
+def test_only_new_leader_gets_full_report():
     async def work(story, server):
         await server.pass_ms(1100)
         story.elect("m2")

@@ -127,7 +127,7 @@ def test_server_list_of_another_catalog_replaces_the_whole_copy():
     assert whole.after == 0, "a copy that is ahead gets the whole list"
 
 
-def test_the_next_leader_has_the_same_list():
+def test_next_leader_has_the_same_server_list():
     catalog = some()
     put(catalog, mark("a", maintenance=True))
     draft = catalog.draft(CatalogPlan(servers=tuple(catalog.servers.all())))

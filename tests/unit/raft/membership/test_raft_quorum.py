@@ -47,7 +47,7 @@ def test_two_majorities_of_a_group_intersect(size):
 
 
 @pytest.mark.parametrize(("size", "faults"), [(1, 0), (3, 1), (5, 2)])
-def test_two_f_plus_one_tolerate_f(size, faults):
+def test_quorum_of_2f_plus_1_members_tolerates_f_faults(size, faults):
     values = [7] * (size - faults) + [0] * faults
     assert quorum.reached(values) == 7
     assert quorum.reached([*values[1:], 0]) == 0

@@ -133,7 +133,7 @@ def test_proposal_outcome_is_known_at_its_index():
 # ---- reads -------------------------------------------------------------------------------------------
 
 
-def test_only_a_leader_reads():
+def test_only_leader_starts_read_rounds():
     cluster = cluster_with_leader()
     assert cluster["2"].read_index(5) is None
     assert cluster["1"].read_index(5) == 1

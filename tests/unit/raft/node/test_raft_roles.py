@@ -116,7 +116,7 @@ def test_other_state_transitions_raise_invariant_error(before, after):
 
 @pytest.mark.row("S4.27")
 @pytest.mark.parametrize(("size", "faults"), [(1, 0), (3, 1), (5, 2)])
-def test_two_f_plus_one_members_tolerate_f_faults_and_not_one_more(size, faults):
+def test_group_of_2f_plus_1_members_tolerates_f_faults(size, faults):
     names = "12345"[:size]
     cluster = Cluster(names)
     cluster.elect("1")

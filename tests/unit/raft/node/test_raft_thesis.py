@@ -109,7 +109,7 @@ def test_thesis_3_4_timeouts_are_random_between_one_and_two_minimums():
     assert seen == set(range(TICKS, 2 * TICKS))
 
 
-def test_thesis_3_4_one_vote_a_term_first_come_first_served():
+def test_thesis_3_4_first_candidate_gets_the_one_vote_of_a_term():
     n = node()
     n.step(request(sender=B), 1)
     n.step(request(sender=C), 1)
@@ -139,7 +139,7 @@ def test_thesis_3_4_a_majority_of_refusals_ends_a_candidacy():
     assert n.term == 0
 
 
-def test_thesis_3_4_two_leaders_in_one_term_are_a_broken_invariant():
+def test_thesis_3_4_two_leaders_in_one_term_violate_an_invariant():
     n = lead(node())
     with pytest.raises(AssertionError, match="lead term 1"):
         n.step(append(term=1), 1)
@@ -152,7 +152,7 @@ def test_thesis_3_4_two_leaders_in_one_term_are_a_broken_invariant():
     ("previous", "agrees"),
     [(OpId(1, 1), True), (OpId(2, 2), True), (OpId(1, 2), False), (OpId(3, 2), False), (OpId(2, 3), False)],
 )  # fmt: skip
-def test_thesis_3_5_entries_are_taken_only_after_an_entry_that_agrees(previous, agrees):
+def test_thesis_3_5_entries_are_accepted_only_after_a_matching_entry(previous, agrees):
     n = node(term=3, log=entries(1, 2))
     more = (Entry(OpId(3, previous.index + 1), 99, EntryKind.NOOP),)
     n.step(append(previous, term=3, entries=more), 1)
@@ -211,7 +211,7 @@ def test_thesis_3_5_each_log_of_figure_3_6_is_repaired(name):
     ],
 )
 @pytest.mark.parametrize("pre", [False, True])
-def test_thesis_3_6_1_a_less_complete_log_gets_no_vote(own, last, granted, pre):
+def test_thesis_3_6_1_less_complete_log_gets_no_vote(own, last, granted, pre):
     n = node(term=2, log=entries(*own))
     n.step(request(last, term=3, pre=pre), 1)
     assert [m.granted for m in sent(n, VoteReply)] == [granted]
@@ -259,7 +259,7 @@ def test_thesis_3_8_a_vote_in_a_term_entered_before_is_persisted_too():
 # ---- 3.10, 4 and 6 -----------------------------------------------------------------------------------
 
 
-def test_thesis_3_10_successor_is_told_to_campaign_when_up_to_date():
+def test_thesis_3_10_timeout_now_is_sent_when_successor_is_up_to_date():
     n = lead(node())
     n.propose(b"x", 5000)
     n.transfer(B)

@@ -94,7 +94,7 @@ def test_slice_has_at_least_one_entry_within_limit():
     ],
     ids=["gap", "terms fall", "stamps fall", "begins late"],
 )
-def test_a_damaged_log_is_refused(bad):
+def test_damaged_log_is_refused(bad):
     with pytest.raises(LogGap, match="damaged"):
         LogView(NO_OP, 0, bad, 1000)
 

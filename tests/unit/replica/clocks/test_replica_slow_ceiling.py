@@ -139,7 +139,7 @@ def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
 
 
 @story()
-async def test_a_write_and_a_read_above_the_ceiling_wait_for_the_disk(fleet):
+async def test_write_and_read_above_ceiling_wait_until_it_is_durable(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     for number in range(3):

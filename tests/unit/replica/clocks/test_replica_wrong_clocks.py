@@ -163,7 +163,7 @@ async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
 
 
 @pytest.mark.parametrize("year", [2038, 2050])
-def test_a_server_with_a_hybrid_clock_far_ahead_is_refused_by_name(year):
+def test_server_with_hybrid_clock_far_ahead_is_refused_and_named(year):
     story(options=AWAKE)(lambda fleet: hybrid_clock_in(fleet, year))()
 
 

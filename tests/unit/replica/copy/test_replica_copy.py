@@ -150,7 +150,7 @@ async def test_cancelled_copy_leaves_no_files(fleet):
 
 
 @story(servers=4, options=LIMITED)
-async def test_a_copy_is_no_faster_than_allowed(fleet):
+async def test_copy_rate_is_within_limit(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     began = fleet.loop.now_us()

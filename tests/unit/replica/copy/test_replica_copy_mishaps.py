@@ -224,7 +224,7 @@ async def test_session_end_failure_does_not_block_other_sessions(fleet):
 
 
 @story()
-async def test_a_file_or_an_offset_that_a_session_does_not_have_is_refused(fleet):
+async def test_copy_session_refuses_unknown_file_and_offset(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     sessions = fleet.host(leader).copies.sessions

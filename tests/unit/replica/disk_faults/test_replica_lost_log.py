@@ -175,7 +175,7 @@ async def test_server_without_written_log_starts(fleet):
 
 
 @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
-async def test_a_deleted_replica_keeps_its_vote_when_the_log_loses_its_end(fleet):
+async def test_tombstone_keeps_vote_when_log_loses_its_end(fleet):
     """Its promises are in its superblock: damage of the log does not affect them."""
     await fleet.write(b"k 1")
     await fleet.settled()

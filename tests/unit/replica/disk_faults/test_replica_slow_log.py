@@ -188,7 +188,7 @@ def test_mean_sync_time_includes_completed_and_hanging_rounds():
     assert latency.load(1 << 60).rounds == 1, "what is old is forgotten"
 
 
-def test_a_log_without_a_clock_measures_nothing():
+def test_log_without_clock_measures_no_latency():
     latency = Latency(None)
     latency.round_started()
     latency.round_ended()

@@ -36,7 +36,7 @@ async def test_concurrent_create_orders_create_one_replica(fleet):
 
 
 @story(servers=1)
-async def test_a_full_disk_refuses_a_new_replica_and_harms_no_other(fleet):
+async def test_full_disk_refuses_new_replica_and_affects_no_other(fleet):
     await fleet.write(b"k 1")
     disk = fleet.processes[0].disk
     disk.faults.capacity_bytes = disk.used_bytes() + 300

@@ -35,13 +35,13 @@ def test_superblock_round_trips_through_bytes_and_file(tmp_path, block):
     assert blocks.groups() == []
 
 
-def test_the_superblock_of_version_1_can_be_read():
+def test_superblock_of_version_1_is_readable():
     raw = (GOLDEN / "superblock-v1.bin").read_bytes()
     assert superblock.decode(raw, "golden") == BURIED
     assert superblock.encode(BURIED) == raw
 
 
-def test_a_damaged_superblock_is_refused_whichever_byte_it_is():
+def test_superblock_with_any_damaged_byte_is_refused():
     raw = superblock.encode(BURIED)
     for offset in range(len(raw)):
         bad = raw[:offset] + bytes([raw[offset] ^ 4]) + raw[offset + 1 :]
@@ -52,7 +52,7 @@ def test_a_damaged_superblock_is_refused_whichever_byte_it_is():
             superblock.decode(raw[:length], "the path")
 
 
-def test_a_superblock_of_another_version_or_another_group_is_refused(tmp_path, monkeypatch):
+def test_superblock_of_other_version_or_group_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(superblock, "FORMAT_VERSION", 2)
     newer = superblock.encode(BURIED)
     monkeypatch.undo()

@@ -73,7 +73,7 @@ async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
 
 
 @story()
-async def test_a_deleted_replica_votes_once_a_term_also_after_a_power_cut(fleet):
+async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
     ears = await buried(fleet)
     term = ears.saved().term + 5
     assert (await ears.tell(1, RequestVote, term=term, last=LATE))[0][0].granted
@@ -166,7 +166,7 @@ async def test_unsaved_vote_is_not_granted(fleet):
 
 @pytest.mark.row("A10")
 @story()
-async def test_a_group_elects_with_the_vote_of_a_deleted_replica(fleet):
+async def test_vote_of_tombstone_elects_leader(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     leader = await fleet.leader()
@@ -186,7 +186,7 @@ async def test_a_group_elects_with_the_vote_of_a_deleted_replica(fleet):
 
 
 @story()
-async def test_a_failed_replica_never_votes(fleet):
+async def test_failed_replica_never_votes(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     for n in (1, 2):

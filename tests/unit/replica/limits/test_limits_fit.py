@@ -113,7 +113,7 @@ def test_largest_write_of_any_options_is_replicated():
     written_or_refused(chosen, [3, limit, limit + 1, 4])
 
 
-def test_the_largest_entry_fits_into_frame_record_and_message():
+def test_largest_entry_fits_into_frame_record_and_message():
     with pytest.raises(InvalidArgument, match="write_max_bytes"):
         Options.load(flags={"write_max_bytes": ENTRY_MAX_BYTES + 1})
     with pytest.raises(InvalidArgument, match="raft_append_bytes"):
@@ -124,7 +124,7 @@ def test_the_largest_entry_fits_into_frame_record_and_message():
     assert largest < MESSAGE_BYTES
 
 
-def test_a_message_of_many_small_entries_fits_into_a_frame():
+def test_message_of_many_small_entries_fits_into_frame():
     """The header of each entry takes bytes too, and raft_append_bytes does not count it."""
     smallest = session_header.wrap(b"", CLIENT, 1, 1, 600)
     entries = tuple(Entry(OpId(1, n), n, EntryKind.OPERATION, smallest) for n in range(1, 1001))

@@ -51,7 +51,7 @@ def watch(fleet, limits):
 
 
 @story(options=OPTIONS)
-async def test_a_follower_whose_flushes_stall_stays_within_the_budget_and_catches_up(fleet):
+async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
     fleet.processes[slow].delays.compute_us = STALLED_US

@@ -143,7 +143,7 @@ def test_replay_from_cut_equals_first_run(drawn, at):
     assert again.applier.sessions.dump() == whole.applier.sessions.dump()
 
 
-def test_a_duplicate_in_the_same_group_gets_the_result_of_the_first():
+def test_duplicates_applied_together_get_result_of_the_first():
     log = log_of([(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", 1)] * 3)
     first, second, third = Replica().apply(log)
     assert first is not None
@@ -169,7 +169,7 @@ def test_groups_are_bounded_in_operations_and_bytes():
     assert many.groups == [7, 7, 6]
 
 
-def test_an_entry_out_of_order_stops_the_replica():
+def test_entry_out_of_order_stops_replica():
     log = log_of([(EntryKind.NOOP, CLIENTS[0], 0, 0, b"", 1)] * 3)
     early = Entry(OpId(1, 2), 1, EntryKind.NOOP)
     for wrong, why in ((log[2], "after"), (early, "stamp")):
@@ -180,7 +180,7 @@ def test_an_entry_out_of_order_stops_the_replica():
         assert made.applier.applied == log[0].id
 
 
-def test_an_operation_of_a_newer_version_stops_the_replica_with_its_data_kept():
+def test_operation_of_newer_version_stops_replica_and_keeps_its_data():
     made = Replica()
     newer = Entry(OpId(1, 1), 1, EntryKind.OPERATION, b"\xff" * 60)
     with pytest.raises(BadVersion, match="version 255"):

@@ -95,7 +95,7 @@ async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
 
 
 @story()
-async def test_a_closed_time_waits_for_a_majority(fleet):
+async def test_closed_time_does_not_advance_without_majority(fleet):
     leader = await fleet.leader()
     outcome = await fleet.write(b"k 1")
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in range(3) if n != leader])

@@ -40,7 +40,7 @@ async def test_read_in_the_future_waits_without_moving_clock(fleet):
 
 
 @story(options=AWAKE)
-async def test_a_read_beyond_its_deadline_or_the_bound_is_refused_at_once(fleet):
+async def test_read_time_beyond_deadline_or_bound_is_refused_immediately(fleet):
     leader = await fleet.leader()
     now = fleet.processes[leader].server.clock.peek()
     began_us = fleet.loop.now_us()

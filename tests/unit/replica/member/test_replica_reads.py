@@ -78,7 +78,7 @@ async def test_read_of_past_does_not_wait_for_newer_writes(fleet):
 
 @pytest.mark.row("S4.29")
 @story()
-async def test_a_deposed_leader_cannot_serve_reads(fleet):
+async def test_deposed_leader_serves_no_reads(fleet):
     old = await fleet.leader()
     await fleet.write(b"k 1")
     others = [n for n in range(3) if n != old]
@@ -97,7 +97,7 @@ async def test_a_deposed_leader_cannot_serve_reads(fleet):
 
 
 @story()
-async def test_a_follower_refuses_to_read(fleet):
+async def test_follower_refuses_read_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")

@@ -51,7 +51,7 @@ def test_least_recent_client_session_is_evicted_and_its_retry_refused():
     assert do(table, header(1, since=now), now + 1) is Admitted.RUN, "what it sends anew is not"
 
 
-def test_one_client_cannot_evict_other_clients():
+def test_client_cannot_evict_other_clients():
     table = ClientSessions()
     for n in range(KNOWN // 2):
         do(table, header(n, since=1), SECOND + n)

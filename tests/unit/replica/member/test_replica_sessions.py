@@ -66,7 +66,7 @@ def test_acknowledged_results_are_dropped_and_never_reexecuted():
     assert [do(table, n) for n in (1, 2, 3, 4, 5)] == [EXPIRED] * 3 + [DUPLICATE] * 2
 
 
-def test_a_huge_first_outstanding_costs_nothing():
+def test_large_first_outstanding_is_accepted():
     table = ClientSessions()
     do(table, 1)
     assert do(table, 1 << 62, first=1 << 62) is RUN
@@ -89,7 +89,7 @@ def test_session_time_to_live_comes_from_the_entry():
     assert do(table, 1, stamp=50 * SECOND) is EXPIRED
 
 
-def test_one_client_cannot_evict_other_clients(monkeypatch):
+def test_client_cannot_evict_other_clients(monkeypatch):
     monkeypatch.setattr(client_sessions, "MAX_RESULTS_PER_CLIENT", 8)
     table = ClientSessions()
     do(table, 1, client=BOB)
@@ -208,7 +208,7 @@ def test_session_table_round_trips_through_bytes():
     assert len(ClientSessions.load(b"")) == 0
 
 
-def test_the_bytes_of_version_1_can_be_read():
+def test_session_table_of_version_1_is_readable():
     raw = (GOLDEN / "sessions-v1.bin").read_bytes()
     old = ClientSessions.load(raw)
     assert (len(old), old.clients, old.forgotten) == (3, 2, 0)
@@ -251,13 +251,13 @@ def test_session_header_carries_client_and_sequence():
     assert told == (GOLDEN / "operation-v3.bin").read_bytes()
 
 
-def test_an_operation_of_version_2_is_still_read():
+def test_operation_of_version_2_is_readable():
     found, payload = unwrap((GOLDEN / "operation-v2.bin").read_bytes())
     assert (payload, found.client_id, found.sequence) == (b"payload", ANN, 7)
     assert (found.ttl_s, found.since, found.table_kib) == (600, 1 << 60, 0)
 
 
-def test_an_operation_of_version_1_is_still_read():
+def test_operation_of_version_1_is_readable():
     found, payload = unwrap((GOLDEN / "operation-v1.bin").read_bytes())
     assert (payload, found.client_id, found.sequence) == (b"payload", ANN, 7)
     assert (found.first_outstanding, found.ttl_s, found.since) == (3, 600, None)

@@ -23,7 +23,7 @@ SMALL = Options(wal_segment_mb=1, flush_bytes=60, client_result_ttl_s=600)
 
 
 @story()
-async def test_a_write_is_applied_on_every_replica_at_one_stamp(fleet):
+async def test_write_has_one_timestamp_on_all_replicas(fleet):
     outcome = await fleet.write(b"k 5")
     assert (outcome.result, outcome.duplicate) == (b"5", False)
     again = await fleet.write(b"k 2")
@@ -37,7 +37,7 @@ async def test_a_write_is_applied_on_every_replica_at_one_stamp(fleet):
 
 @pytest.mark.row("S4.30")
 @story()
-async def test_a_follower_refuses_and_names_the_leader(fleet):
+async def test_follower_refuses_write_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
@@ -116,7 +116,7 @@ async def test_follower_acknowledgement_is_durable(fleet):
 
 
 @story()
-async def test_a_retry_through_a_failover_takes_effect_once(fleet):
+async def test_retry_across_failover_takes_effect_once(fleet):
     leader = await fleet.leader()
     first = await fleet.write(b"k 1", sequence=1)
     fleet.processes[leader].kill()
@@ -128,7 +128,7 @@ async def test_a_retry_through_a_failover_takes_effect_once(fleet):
 
 
 @story(options=SMALL)
-async def test_a_retry_after_flush_and_power_cut_takes_effect_once(fleet):
+async def test_retry_after_flush_and_power_failure_takes_effect_once(fleet):
     first = await fleet.write(b"k 1", sequence=1)
     for n in range(2, 60):
         await fleet.write(b"k 1", sequence=n)
@@ -148,7 +148,7 @@ async def test_a_retry_after_flush_and_power_cut_takes_effect_once(fleet):
 
 
 @story()
-async def test_two_attempts_in_flight_take_effect_once_and_both_are_answered(fleet):
+async def test_concurrent_attempts_take_effect_once_and_are_both_answered(fleet):
     leader = await fleet.leader()
     one, two, other = await asyncio.gather(
         fleet.as_(leader, fleet.call(leader, b"k 1", sequence=1)),
@@ -162,7 +162,7 @@ async def test_two_attempts_in_flight_take_effect_once_and_both_are_answered(fle
 
 
 @story()
-async def test_the_same_number_with_other_bytes_is_refused(fleet):
+async def test_same_sequence_with_other_bytes_is_refused(fleet):
     await fleet.write(b"k 1", sequence=1)
     with pytest.raises(InvalidArgument, match="other bytes"):
         await fleet.write(b"k 2", sequence=1)
@@ -170,7 +170,7 @@ async def test_the_same_number_with_other_bytes_is_refused(fleet):
 
 
 @story(options=Options(wal_segment_mb=1, client_result_ttl_s=5))
-async def test_an_expired_number_is_refused_and_not_executed_again(fleet):
+async def test_expired_sequence_is_refused_and_not_executed_again(fleet):
     await fleet.write(b"k 1", sequence=1)
     await fleet.pass_ms(6000)
     with pytest.raises(SessionExpired):
@@ -179,7 +179,7 @@ async def test_an_expired_number_is_refused_and_not_executed_again(fleet):
 
 
 @story()
-async def test_an_acknowledged_number_is_refused_and_not_executed_again(fleet):
+async def test_acknowledged_sequence_is_refused_and_not_executed_again(fleet):
     await fleet.write(b"k 1", sequence=1)
     await fleet.write(b"k 1", sequence=2, first=2)
     with pytest.raises(SessionExpired):
@@ -220,7 +220,7 @@ async def test_deadline_gives_unknown_outcome_and_write_continues(fleet):
 
 
 @story()
-async def test_a_write_that_is_committed_when_leadership_is_lost_is_answered(fleet):
+async def test_write_committed_before_step_down_is_acknowledged(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 2_000_000
     answer = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=60_000))
@@ -278,7 +278,7 @@ async def test_slow_applying_follower_bounds_its_received_entries(fleet):
 
 
 @story()
-async def test_an_oversized_operation_is_refused_before_it_is_proposed(fleet):
+async def test_oversized_operation_is_refused_before_proposal(fleet):
     leader = await fleet.leader()
     last = fleet.replica(leader).status().last
     with pytest.raises(TooLarge):

@@ -164,7 +164,7 @@ async def test_configuration_entries_in_log_are_collected(fleet):
 
 @pytest.mark.row("S1.30")
 @three()
-async def test_a_pending_configuration_is_active_again_after_a_restart(fleet):
+async def test_pending_configuration_is_active_after_restart(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     others = [n for n in range(3) if n != leader]

@@ -36,7 +36,7 @@ async def add_witness(fleet, number):
 
 @pytest.mark.row("S1.45")
 @three()
-async def test_a_witness_logs_votes_and_counts_and_has_no_data(fleet):
+async def test_witness_logs_and_votes_without_data_and_never_leads(fleet):
     await fleet.write(b"k 1")
     before = fleet.replica(await fleet.leader()).status().applied
     await add_witness(fleet, 3)

@@ -41,7 +41,7 @@ def test_longest_known_server_address_is_evicted_and_learned_again(made: Outbox)
     assert known(made) == ["host:0", "", "", "host:3"]
 
 
-def test_a_server_with_queued_messages_is_not_forgotten(made: Outbox, sent: list[str]):
+def test_address_of_server_with_queued_messages_is_not_evicted(made: Outbox, sent: list[str]):
     config: Any = {s: SimpleNamespace(peer_address=f"host:{n}") for n, s in enumerate(SERVERS)}
     for server in SERVERS:
         message: Any = SimpleNamespace(to=server)

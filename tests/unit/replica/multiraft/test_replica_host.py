@@ -17,7 +17,7 @@ MANY = [TabletId(f"{n:032x}") for n in range(100, 120)]
 
 @pytest.mark.row("S4.28")
 @story(groups=MANY)
-async def test_a_server_is_in_many_groups_and_each_has_its_own_log_and_leader(fleet):
+async def test_groups_of_one_server_have_separate_logs_and_leaders(fleet):
     for n, group in enumerate(MANY):
         assert (await fleet.write(b"k %d" % n, group=group, sequence=1)).result == b"%d" % n
     for process in fleet.processes:
@@ -44,7 +44,7 @@ async def test_heartbeats_of_all_groups_share_a_message(fleet):
 
 
 @story(start=False)
-async def test_a_group_becomes_running_once_its_leader_has_committed_in_its_term(fleet):
+async def test_group_is_running_after_leader_commits_in_its_term(fleet):
     for number in range(3):
         await fleet.boot(number)
     await fleet.create(0, GROUP)
@@ -63,7 +63,7 @@ async def test_a_group_becomes_running_once_its_leader_has_committed_in_its_term
 
 
 @story()
-async def test_a_write_to_a_leader_that_has_not_committed_yet_waits_for_it(fleet):
+async def test_write_waits_until_new_leader_has_committed_in_its_term(fleet):
     old = await fleet.leader()
     others = [n for n in range(3) if n != old]
     fleet.processes[old].kill()
@@ -75,7 +75,7 @@ async def test_a_write_to_a_leader_that_has_not_committed_yet_waits_for_it(fleet
 
 
 @story()
-async def test_a_write_that_a_new_leader_cannot_accept_ends_at_its_deadline(fleet):
+async def test_write_to_new_leader_without_commit_ends_at_deadline(fleet):
     old = await fleet.leader()
     others = [n for n in range(3) if n != old]
     fleet.processes[old].kill()
@@ -91,7 +91,7 @@ async def test_a_write_that_a_new_leader_cannot_accept_ends_at_its_deadline(flee
 
 
 @story()
-async def test_a_batch_for_another_server_or_of_an_unknown_group_is_dropped(fleet):
+async def test_batch_for_other_server_or_unknown_group_is_dropped(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     term = fleet.replica(0).status().term
@@ -109,7 +109,7 @@ async def test_a_batch_for_another_server_or_of_an_unknown_group_is_dropped(flee
 
 
 @story()
-async def test_a_message_that_contradicts_itself_is_dropped_and_nothing_changes(fleet):
+async def test_contradictory_append_entries_is_dropped(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     leader = await fleet.leader()

@@ -15,7 +15,7 @@ BIG = b"k" * 200_000 + b" 1"
 
 
 @story(options=SMALL)
-async def test_a_configuration_stays_in_the_log_until_the_metadata_are_saved(fleet):
+async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
     """A full disk refuses consensus metadata for a while; the log is all that has the new members then."""
     leader = await fleet.leader()
     cmeta = fleet.replica(leader).context.cmeta

@@ -101,7 +101,7 @@ def test_restart_releases_checkpoints(driver):
     assert not names(checkpoint) & there(driver)
 
 
-def test_an_empty_tablet_has_a_checkpoint(tmp_path):
+def test_empty_tablet_has_checkpoint(tmp_path):
     driver = Driver(str(tmp_path / "t"))
     checkpoint = driver.tablet.checkpoint()
     assert checkpoint.files == ()

@@ -133,7 +133,7 @@ def test_damage_error_names_file_and_offset(flushed, tmp_path):
     assert caught.value.details == {"path": str(path), "offset": "64"}
 
 
-def test_a_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
+def test_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
     (tmp_path / "t" / "stray").write_bytes(b"x")
     marks = [n for n in flushed.files.list(flushed.directory) if n.endswith(".del")]
     assert len(marks) == 1
@@ -149,7 +149,7 @@ def test_a_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
     assert not (tmp_path / "t" / "stray").exists()
 
 
-def test_a_file_of_a_newer_version_or_another_kind_is_refused():
+def test_file_of_newer_version_or_other_kind_is_refused():
     good = bytearray(pack(FileKind.MARKS, [(1, b"abc")]))
     with pytest.raises(Corrupt, match="magic"):
         Sections(memoryview(bytes(good)), "f", FileKind.DATA)
@@ -218,7 +218,7 @@ def test_operations_that_name_wrong_columns_are_refused(tmp_path):
             driver.tablet.apply([driver.entry(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))])
 
 
-def test_an_operation_of_a_newer_version_stops_the_tablet():
+def test_operation_of_newer_version_is_refused():
     data = bytearray(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))
     data[0] = 2
     with pytest.raises(BadVersion, match="version 2"):

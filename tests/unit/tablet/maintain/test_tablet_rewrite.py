@@ -93,7 +93,7 @@ def test_concurrent_rewrites_are_refused(driver):
     assert driver.flush()
 
 
-def test_a_view_at_a_time_does_not_change_while_operations_are_applied(driver):
+def test_view_at_a_time_does_not_change_while_operations_are_applied(driver):
     driver.write(RowOp.INSERT, numbered(0, 1000))
     driver.flush()
     driver.write(RowOp.UPSERT, numbered(500, 1500))
@@ -201,7 +201,7 @@ def test_rowsets_of_similar_size_are_compacted_without_force(driver):
     assert sorted(d.rows for d in driver.disk_rowsets()) == [4, 1000]
 
 
-def test_a_rowset_of_much_history_is_rewritten_alone(driver):
+def test_rowset_with_much_history_is_compacted_alone(driver):
     driver.write(RowOp.INSERT, numbered(0, 100))
     driver.flush()
     delete(driver, *range(30))

@@ -111,7 +111,7 @@ def test_rowsets_excluded_by_predicate_are_not_read(driver, touched):
     assert view.count(now, Not(IsNull(S))) == 250
 
 
-def test_a_key_range_reads_only_its_part_of_a_rowset(driver, monkeypatch):
+def test_key_range_reads_only_matching_part_of_sorted_rowset(driver, monkeypatch):
     view = driver.tablet.view()
     seen: list[tuple[int, int]] = []
 

@@ -286,7 +286,7 @@ def test_keys_with_colliding_hashes_are_distinct(tmp_path):
         assert {(r["host"], r["n"]): r["a"] for r in net} == expected
 
 
-def test_the_index_of_a_growing_tablet_finds_every_key(driver):
+def test_index_of_growing_tablet_finds_every_key(driver):
     for start in range(0, 6000, 1500):
         assert driver.write(RowOp.INSERT, numbered(start, start + 1500)) == []
     assert len(driver.write(RowOp.INSERT, numbered(0, 6000))) == 6000
@@ -335,7 +335,7 @@ def test_every_type_in_key_and_value_survives_memory_and_disk(tmp_path, compress
         assert driver.rows(ordered=True) == expected
 
 
-def test_an_unknown_compression_is_refused(tmp_path, driver):
+def test_unknown_compression_is_refused(tmp_path, driver):
     with pytest.raises(InvalidArgument, match="compression='brotli'"):
         Tablet.create(driver.files, str(tmp_path / "x"), info(compression="brotli"))
     assert not (tmp_path / "x").exists()

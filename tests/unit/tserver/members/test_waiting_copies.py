@@ -57,7 +57,7 @@ async def deleted(group: Group, server: Any) -> None:
     await group.ask(server, methods.DELETE_TABLET, order)
 
 
-def test_a_waiting_copy_of_a_master_is_deleted_and_can_be_made_again() -> None:
+def test_waiting_copy_of_master_is_deleted_and_can_be_repeated() -> None:
     async def work(group: Group) -> None:
         new = group.without()[0]
         copies = new.server.host.copies
@@ -72,7 +72,7 @@ def test_a_waiting_copy_of_a_master_is_deleted_and_can_be_made_again() -> None:
 
 
 @pytest.mark.parametrize("first", [MASTER, OPERATOR])
-def test_a_waiting_copy_that_an_operator_ordered_is_not_deleted_by_a_master(first: str) -> None:
+def test_waiting_copy_ordered_by_operator_is_not_deleted_by_master(first: str) -> None:
     async def work(group: Group) -> None:
         new = group.without()[0]
         for by in (first, OPERATOR, MASTER):
@@ -83,7 +83,7 @@ def test_a_waiting_copy_that_an_operator_ordered_is_not_deleted_by_a_master(firs
     with_group(work, BY_HAND)
 
 
-def test_a_replica_is_rebuilt_on_a_server_where_a_forgotten_copy_waits() -> None:
+def test_lost_replica_is_replaced_on_server_with_waiting_copy() -> None:
     async def work(group: Group) -> None:
         new, lost = group.without()[0], group.having()[1]
         await copied(group, new, MASTER)

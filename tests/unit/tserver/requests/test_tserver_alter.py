@@ -152,7 +152,7 @@ def test_client_of_older_schema_continues_with_remaining_columns():
 @pytest.mark.parametrize(
     "spec", [{}, {"ordered": True}, {"columns": ("v", "k")}, {"changes": True}]
 )
-def test_an_older_client_reads_renamed_columns_under_the_names_that_it_knows(spec):
+def test_client_with_older_schema_reads_renamed_columns_by_old_names(spec):
     async def work(t):
         await t.write(rows_of([1, 2], [10, 20]))
         before = await t.scan(**spec)

@@ -212,7 +212,7 @@ def test_close_flushes_pending_appends_and_refuses_later_ones():
     run(main)
 
 
-def test_an_idle_appender_does_nothing_at_all():
+def test_idle_appender_schedules_no_events():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -254,7 +254,7 @@ def test_io_error_fails_round_and_all_later_appends(call):
     run(main)
 
 
-def test_a_broken_invariant_in_the_appender_reaches_every_waiter():
+def test_appender_failure_reaches_every_waiter():
     async def main(loop):
         wal, _ = await Machine(loop).open()
         with mock.patch.object(LogState, "record_durable", None):
@@ -283,7 +283,7 @@ def test_failing_callback_does_not_affect_others():
     run(main)
 
 
-def test_a_group_may_replace_its_tail_but_leave_no_gap():
+def test_reserve_accepts_replaced_tail_and_refuses_gap():
     async def main(loop):
         wal, _ = await Machine(loop).open()
         await durable(wal, A, entries(5, 9))  # a log may begin anywhere

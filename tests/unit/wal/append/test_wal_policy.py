@@ -92,7 +92,7 @@ def test_terms_and_votes_are_synced_under_every_policy(options):
 
 
 @pytest.mark.row("S4.4", "S4.14")
-def test_a_background_sync_that_fails_ends_the_log():
+def test_failed_background_sync_fails_the_log():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(**INTERVAL)

@@ -55,7 +55,7 @@ def test_sync_within_preallocation_is_data_only_and_beyond_it_includes_length():
 
 
 @pytest.mark.row("S4.16", "S4.17")
-def test_the_next_segment_is_made_in_the_background_while_appends_go_on(tmp_path):
+def test_next_segment_is_created_in_background_while_appends_continue(tmp_path):
     """Real threads: the pool that preallocates is held up, the log goes on in the old segment."""
 
     async def main():
@@ -112,7 +112,7 @@ def test_closed_segment_has_footer_with_index():
     run(main)
 
 
-def test_a_segment_that_a_crash_left_open_is_sealed_by_the_next_open():
+def test_segment_left_open_by_crash_is_sealed_at_next_open():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -199,7 +199,7 @@ def test_close_removes_unused_next_segment():
     run(main)
 
 
-def test_a_failed_swap_fails_the_log():
+def test_failed_segment_swap_fails_the_log():
     async def main(loop):
         machine = Machine(loop)
         spy = SpyFiles(machine.files())

@@ -30,7 +30,7 @@ from tests.unit.wal.support.wal_harness import (
 
 
 @pytest.mark.row("S4.23", "S4.26")
-def test_a_later_entry_for_an_index_wins_in_reads_and_after_a_restart():
+def test_later_entry_replaces_index_in_reads_and_after_restart():
     """The index is in memory only: after a restart it is rebuilt from the segments."""
 
     async def main(loop):
@@ -57,7 +57,7 @@ def test_a_later_entry_for_an_index_wins_in_reads_and_after_a_restart():
     run(main)
 
 
-def test_a_read_keeps_to_its_limit_and_returns_at_least_one():
+def test_read_is_bounded_and_returns_at_least_one_entry():
     async def main(loop):
         wal, _ = await Machine(loop).open(segment_bytes=1000)
         await fill(wal, A, 1, 30)
@@ -75,7 +75,7 @@ def test_a_read_keeps_to_its_limit_and_returns_at_least_one():
     run(main)
 
 
-def test_a_read_of_a_damaged_record_is_an_error_and_not_a_wrong_entry():
+def test_read_of_damaged_record_raises_bad_checksum():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()
@@ -91,7 +91,7 @@ def test_a_read_of_a_damaged_record_is_an_error_and_not_a_wrong_entry():
 
 
 @pytest.mark.row("S4.24")
-def test_a_segment_stays_while_any_group_needs_an_entry_of_it():
+def test_segment_is_kept_while_any_group_needs_it():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open(segment_bytes=1000)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @pytest.mark.row("S4.22")
 @pytest.mark.parametrize("size", [0, 10, SEGMENT_HEADER_BYTES, 5000])
-def test_a_blank_or_headerless_last_segment_is_ignored_and_removed(size):
+def test_blank_or_headerless_last_segment_is_ignored_and_removed(size):
     async def main(loop):
         machine = await crashed(loop, [(A, entries(1, 3))])
         files = machine.files()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.row("S4.21")
-def test_a_last_record_torn_at_any_byte_is_the_end_of_the_log():
+def test_last_record_torn_at_any_byte_ends_the_log():
     """Cut, zeroed or overwritten from there on: what was durable before it is kept, nothing more."""
 
     async def main(loop):
@@ -67,7 +67,7 @@ def test_a_last_record_torn_at_any_byte_is_the_end_of_the_log():
 
 
 @pytest.mark.row("S4.21")
-def test_a_flipped_byte_anywhere_in_a_closed_segment_is_reported_with_file_and_offset():
+def test_any_flipped_byte_of_closed_segment_is_reported_with_file_and_offset():
     async def main(loop):
         machine = Machine(loop)
         wal, _ = await machine.open()

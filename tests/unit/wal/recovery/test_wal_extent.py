@@ -174,7 +174,7 @@ def test_crash_during_first_starts_leaves_log_that_opens():
     run(main)
 
 
-def test_the_footer_proves_the_last_record_of_a_closed_log():
+def test_footer_proves_last_record_of_closed_log():
     """Nothing is behind it, and the note is gone: without the footer's word it looked like a torn tail."""
 
     async def main(loop):

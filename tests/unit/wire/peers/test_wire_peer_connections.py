@@ -199,7 +199,7 @@ def test_unreachable_address_only_drops_its_frames(caplog):
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
-def test_the_peer_port_binds_loopback_only_and_names_a_port_in_use():
+def test_peer_port_binds_loopback_only_and_names_port_in_use():
     async def story():
         async with peers(A) as (a,):
             other = PeerTransport(system_env(GrpcRpc()), lambda: CLUSTER)

@@ -131,7 +131,7 @@ def test_frames_are_accepted_byte_by_byte_duplicated_and_before_cluster_id():
     uvloop.run(story())  # the loop of the servers
 
 
-def test_a_failing_handler_does_not_stop_the_port(caplog):
+def test_failing_handler_does_not_stop_peer_port(caplog):
     async def story():
         async with peers(A, B) as (a, b):
 

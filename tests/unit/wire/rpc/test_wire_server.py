@@ -245,7 +245,7 @@ def test_only_loopback_can_be_bound():
     assert addresses.require_loopback("[::1]:7") == ("::1", 7)
 
 
-def test_a_port_in_use_is_named():
+def test_port_in_use_is_named():
     async def story():
         async with served(Shelf()) as (rpc, address):
             with pytest.raises(

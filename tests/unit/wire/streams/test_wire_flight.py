@@ -78,7 +78,7 @@ def test_large_body_is_read_without_copy():
 
 
 @pytest.mark.parametrize("metadata", range(9))
-def test_a_batch_round_trips_as_views_of_the_message(metadata):
+def test_batch_round_trips_as_views_of_the_message(metadata):
     raw = flight.encode(flight.batch_data(BATCH, b"m" * metadata))
     data = flight.decode(raw)
     batch = flight.read_batch(BATCH.schema, data.header, data.body)
@@ -152,7 +152,7 @@ def test_dictionaries_are_refused_with_the_column_named():
         flight.read_schema(header)
 
 
-def test_a_batch_is_validated_in_full_before_it_is_returned():
+def test_batch_is_validated_in_full_before_it_is_returned():
     batch = pa.record_batch({"s": ["abc", "de", "fgh"]})
     header, body = flight.batch_parts(batch)
     offsets = batch.column(0).buffers()[1]
@@ -166,7 +166,7 @@ def test_a_batch_is_validated_in_full_before_it_is_returned():
         flight.read_batch(batch.schema, header, utf8)
 
 
-def test_a_batch_of_another_schema_or_length_is_refused():
+def test_batch_of_other_schema_or_length_is_refused():
     header, body = flight.batch_parts(BATCH)
     for schema, some in [
         (pa.schema([("a", pa.string())] * 6), body),
