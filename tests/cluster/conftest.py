@@ -1,11 +1,19 @@
-"""One cluster for all modules that leave it as they found it; the others make their own."""
+"""One cluster for all modules that leave it as they found it; the others make their own.
+
+A failed test's report ends with the servers of its cluster: which of them run, the problems that ksck
+finds, and the end of each log.
+"""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster
-from tests.cluster.storm import wait_equal
+from tests.cluster.storm import ksck, wait_equal
+
+LOG_LINES = 12
 
 
 @pytest.fixture(scope="session")
@@ -14,3 +22,28 @@ def cluster() -> Iterator[MiniCluster]:
     with MiniCluster() as made:
         yield made
         wait_equal(made)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed:
+        for made in getattr(item, "funcargs", {}).values():
+            if isinstance(made, MiniCluster):
+                report.sections.append(("servers of the cluster", describe(made)))
+    return report
+
+
+def describe(cluster: MiniCluster) -> str:
+    """Return the state of each server and the end of its log, and what ksck finds."""
+    lines = []
+    for name in cluster.names:
+        log = Path(f"{cluster.data_dir(name)}.log")
+        text = log.read_text(errors="replace") if log.exists() else "no log"
+        state = "runs" if cluster.running(name) else "DOES NOT RUN"
+        lines += [f"{name} {state}", *(f"    {one}" for one in text.splitlines()[-LOG_LINES:])]
+    try:
+        lines += ["ksck:", *ksck(cluster).problems]
+    except NyalaError as err:
+        lines.append(f"ksck: {err.message}")
+    return "\n".join(lines)

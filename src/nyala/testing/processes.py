@@ -39,6 +39,20 @@ def _state(pid: int) -> str:
         return "?"
 
 
+def _exited(pid: int) -> bool:
+    """Return True if no thread of a process is left.
+
+    The main thread of a killed process may exit first; until the last thread has, its files are open and
+    locked, and a server that starts on the same directory is refused.
+    """
+    if _state(pid) != "Z":
+        return False
+    try:
+        return os.listdir(f"/proc/{pid}/task") == [str(pid)]
+    except OSError:
+        return True
+
+
 def running_pid(server: ServerSpec) -> int | None:
     """Return the pid of a running server, or None, also if another process has its pid."""
     try:
@@ -47,7 +61,7 @@ def running_pid(server: ServerSpec) -> int | None:
         os.kill(pid, 0)
     except (OSError, ValueError):
         return None
-    if started not in ("?", _started_at(pid)) or _state(pid) == "Z":
+    if started not in ("?", _started_at(pid)) or _exited(pid):
         return None
     return pid
 
