@@ -110,8 +110,8 @@ class MembersService:
     async def _until_handed_over(self, replica: Replica, to: ServerUuid, timeout_ms: int) -> None:
         end_us = self._env.clock.monotonic_us() + timeout_ms * 1000
         while (node := replica.running_member().node).leader in (None, node.uuid):
-            given_up = node.is_leader and node.status().transferee is None
-            if given_up or self._env.clock.monotonic_us() >= end_us:
+            transfer_ended = node.is_leader and node.status().transferee is None
+            if transfer_ended or self._env.clock.monotonic_us() >= end_us:
                 raise Unavailable(
                     f"{to} did not become leader of {replica.group} in time, because it is unreachable "
                     "or far behind; retry, or name another voter"
@@ -181,8 +181,8 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
         return True
     silent = options.election_timeout_ms // options.raft_tick_ms
     peers = replica.status().peers
-    heard = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.context.uuid}
-    answering = [u for u in after.voters if u in heard]
+    responsive = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.context.uuid}
+    answering = [u for u in after.voters if u in responsive]
     if len(answering) < needed:
         raise Unavailable(
             f"only {len(answering)} of the {len(after.voters)} voters after the change respond, and {needed} "

@@ -60,7 +60,7 @@ def status(replica: Replica) -> pb.TabletStatus:
         last_term=found.last.term,
         last_index=found.last.index,
         commit_index=found.commit,
-        told_commit=found.told,
+        known_commit=found.known_commit,
         applied_index=found.applied.index,
         applied_term=found.applied.term,
         safe_time=found.applied_stamp,

@@ -8,7 +8,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.replica.host import ReplicaHost
-from nyala.replica.member.member import Member
+from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -80,7 +80,7 @@ class UnsafeRecoveryService:
             last_index=last.index,
         )
 
-    async def _wait_leaderless(self, replica: Replica) -> Member:
+    async def _wait_leaderless(self, replica: Replica) -> ReplicaMember:
         """Wait until there is no leader; one without a majority has stepped down by then."""
         step_ms = replica.context.options.election_timeout_ms
         for _ in range(LEADER_WAIT_TIMEOUTS):

@@ -81,7 +81,7 @@ def copy_from_remote(
 
     said = 0
 
-    def tell(progress: CopyProgress) -> None:
+    def on_progress(progress: CopyProgress) -> None:
         nonlocal said
         tenths = 10 * progress.bytes_done // max(1, progress.bytes_total)
         if tenths > said:
@@ -90,7 +90,7 @@ def copy_from_remote(
 
     async def work(env: Env) -> CopyProgress:
         server = StoppedServer(env, options, dir, kind)
-        return await copy_to_directory(server, group, source, force=force, tell=tell)
+        return await copy_to_directory(server, group, source, force=force, on_progress=on_progress)
 
     say(f"copying {group} from {source} into {dir} of the {kind}")
     done = run_alone(work)
@@ -152,7 +152,7 @@ def unsafe_recover(
     """
     import os
 
-    from nyala.cli.recovery_text import facts, tell
+    from nyala.cli.recovery_text import facts, show_plan
     from nyala.cli.servers import _flags
     from nyala.common.options import Options
     from nyala.env.files import SystemFiles
@@ -169,7 +169,7 @@ def unsafe_recover(
     def agree(left: RecoveryPlan) -> bool:
         seen.append(left)
         if not left.done:
-            tell(left, dir)
+            show_plan(left, dir)
         if left.done or dry_run:
             return False
         question = f"Discard all entries after {left.last} of {group}?"
@@ -202,7 +202,7 @@ def print_replica_uuids(tablet: Group, dir: ServerDir, format: FormatOption = Fo
     from nyala.env.files import SystemFiles
     from nyala.offline import inspection
 
-    known = inspection.look(SystemFiles(), dir, _group(tablet))
+    known = inspection.stopped_replica(SystemFiles(), dir, _group(tablet))
     rows = [
         (m.uuid, m.address, m.peer_address, m.voter, m.electable, m.uuid == known.server.uuid)
         for m in known.config.members
@@ -234,7 +234,7 @@ def rewrite_raft_config(
     files, group = SystemFiles(), _group(tablet)
     inspection.lock(files, dir)
     inspection.changeable(files, dir, group)
-    known = inspection.look(files, dir, group)
+    known = inspection.stopped_replica(files, dir, group)
     members = [rewrite_config.member(p, known.config) for p in peers]
     after = rewrite_config.rewritten(known, group, members, force=force)
     for what, config in (("from", known.config), ("to", after)):
@@ -262,7 +262,7 @@ def set_term(
     files, group = SystemFiles(), _group(tablet)
     inspection.lock(files, dir)
     inspection.changeable(files, dir, group)
-    known = inspection.look(files, dir, group)
+    known = inspection.stopped_replica(files, dir, group)
     say(f"from  term {known.hard_state.term}, vote {known.hard_state.vote or 'none'}")
     say(f"to    term {term}, vote none")
     _print_backup(rewrite_config.set_term(files, dir, group, known, term), format)

@@ -101,7 +101,7 @@ def list_masters(masters: MastersOption = "", format: FormatOption = Format.TABL
     from nyala.operate.master_group import MasterGroup
     from nyala.operate.member_steps import kind_of
 
-    group = connected(masters, lambda core: MasterGroup(core).look())
+    group = connected(masters, lambda core: MasterGroup(core).view())
     config, leader = group.config, group.leader
     rows = [
         (m.uuid, m.address, m.peer_address, kind_of(m).value,
@@ -116,7 +116,7 @@ def status(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> 
     """Show the status of each master and its lag; exit status 1 if a master is not healthy."""
     from nyala.operate.master_group import MasterGroup
 
-    group = connected(masters, lambda core: MasterGroup(core).look())
+    group = connected(masters, lambda core: MasterGroup(core).view())
     rows = rows_of(group)
     show(COLUMNS, rows, format)
     if any(row[3] != "RUNNING" for row in rows):

@@ -8,7 +8,7 @@ from nyala.common.hybrid_time import to_micros
 from nyala.offline.recovery import RecoveryPlan
 
 
-def tell(left: RecoveryPlan, directory: str) -> None:
+def show_plan(left: RecoveryPlan, directory: str) -> None:
     """Print the text."""
     say(f"UNSAFE: the replica of {left.group} in {directory} becomes the only member of its group")
     say(f"  reason: {left.why}")
@@ -21,7 +21,7 @@ def tell(left: RecoveryPlan, directory: str) -> None:
     say(f"  LOST FOR GOOD: every write after entry {left.last}, acknowledged or not")
     if left.known > left.last.index:
         say(f"  entries up to {left.known} are known to have been committed")
-    for member in left.given_up:
+    for member in left.removed:
         say(f"  removed: {member.uuid} at {member.address}; its messages will be ignored")
     say(
         "  BUT if another replica works (nyala tablet survivors), or has files of a later entry (run this "
@@ -34,5 +34,5 @@ def facts(left: RecoveryPlan, backup: str) -> dict[str, Any]:
     return {
         "tablet": left.group, "server": left.server, "changed": bool(backup), "backup": backup,
         "rows": left.rows, "files": str(left.cut.op), "last": str(left.last),
-        "known": left.known, "why": left.why, "given_up": [m.uuid for m in left.given_up],
+        "known": left.known, "why": left.why, "given_up": [m.uuid for m in left.removed],
     }  # fmt: skip

@@ -62,7 +62,7 @@ def copy(
     from nyala.operate.remote_replicas import copied
 
     made = connected(
-        masters, lambda core: copied(core, tablet, source, target, force=force, tell=say)
+        masters, lambda core: copied(core, tablet, source, target, force=force, notify=say)
     )
     names = ("tablet", "stage", "bytes", "last", "may_lose", "ms")
     row = (tablet, made.stage, made.bytes_done, f"{made.last_term}.{made.last_index}", made.may_lose,
@@ -82,5 +82,5 @@ def delete(
     """Delete a replica that is not a member of its group; its vote is kept in a tombstone."""
     from nyala.operate.remote_replicas import deleted
 
-    did = connected(masters, lambda core: deleted(core, server, tablet, force=force, tell=say))
+    did = connected(masters, lambda core: deleted(core, server, tablet, force=force, notify=say))
     show(("tablet", "server", "deleted"), [(tablet, server, did)], format)

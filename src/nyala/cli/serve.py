@@ -210,7 +210,7 @@ def server_facts(
         metrics: metrics of the server.
     """
 
-    def sick() -> str | None:
+    def unavailable_reason() -> str | None:
         if server.failure:
             return server.failure.message
         try:
@@ -240,4 +240,4 @@ def server_facts(
         listings |= server.pages()
     links = {"health": "/healthz", "metrics": "/metrics"} | {p[1:]: p for p in listings}
     title = f"nyala {role} {addresses.public}"
-    return Facts(title, sick, values, lambda: links, metrics.registry, listings)
+    return Facts(title, unavailable_reason, values, lambda: links, metrics.registry, listings)

@@ -43,7 +43,7 @@ def _run(
     async def run(core: Any) -> "tuple[Membership, GroupView]":
         membership = Membership(core, tablet, say, int(timeout_s * 1000))
         await work(membership)
-        return membership, await membership.look()
+        return membership, await membership.view()
 
     membership, group = connected(masters, run)
     if not membership.done:
@@ -101,7 +101,7 @@ def members(
     """Show every tablet server: its state in the tablet's group, and its lag."""
     from nyala.operate.membership import Membership
 
-    group = connected(masters, lambda core: Membership(core, tablet).look())
+    group = connected(masters, lambda core: Membership(core, tablet).view())
     show(COLUMNS, rows_of(group), format)
 
 

@@ -34,11 +34,11 @@ def survivors(
 
     wanted = tablets or []
 
-    async def look(env: "Env") -> "dict[str, list[Survivor]]":
+    async def inspect(env: "Env") -> "dict[str, list[Survivor]]":
         found = await of_tablets(env, await _endpoints(env, masters), wanted)
         return {t: there for t, there in found.items() if wanted or not has_majority(there)}
 
-    found = run_alone(look)
+    found = run_alone(inspect)
     rows = [_row(t, one, has_majority(there)) for t, there in found.items() for one in there]
     show(("tablet", "table", "uuid", "address", "state", "role", "last", "committed", "told", "config",
           "pending", "majority"), rows, format)  # fmt: skip
@@ -55,7 +55,7 @@ def _row(tablet: str, one: "Survivor", majority: bool) -> tuple[object, ...]:
     state = f"{one.state} {one.error}".strip()
     return (
         tablet, one.table, one.place.uuid, one.place.address, state, one.role, str(one.last), one.commit,
-        one.told, _config(one.committed), "" if pending is None else _config(pending), majority,
+        one.known_commit, _config(one.committed), "" if pending is None else _config(pending), majority,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _print_plan(todo: "UnsafeConfigPlan") -> None:
     if mine.active.id != mine.committed.id:
         say(f"  a pending change, which will be discarded: {_config(mine.active)}")
     say(f"  keep     {' '.join(todo.keep)}")
-    say(f"  remove   {' '.join(todo.give_up) or 'none'}; their messages will be ignored")
+    say(f"  remove   {' '.join(todo.removed) or 'none'}; their messages will be ignored")
     say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows "
         f"entries up to {mine.commit} as committed; the later ones will be")  # fmt: skip
     say("  entries that only removed members had, acknowledged or not, are lost")
@@ -148,7 +148,7 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
     if format is Format.JSON:
         facts = {
             "tablet": todo.tablet, "server": todo.target.place.uuid, "keep": list(todo.keep),
-            "given_up": list(todo.give_up), "last": str(last), "known_lost": lost and list(lost),
+            "given_up": list(todo.removed), "last": str(last), "known_lost": lost and list(lost),
             "changed": outcome is not None and outcome.changed,
             "config": outcome and str(outcome.config), "doubts": list(todo.doubts),
         }  # fmt: skip
@@ -183,10 +183,10 @@ def unsafe_replace_tablet(
 
     All rows of its key range are lost. Other tablets of the table are not affected.
     """
-    from nyala.operate.tablet_replace import look, replace
+    from nyala.operate.tablet_replace import inspect, replace
 
-    seen = look(masters, tablet)
-    for line in seen.told:
+    seen = inspect(masters, tablet)
+    for line in seen.description:
         say(line)
     changed = False
     if not (seen.done or dry_run):

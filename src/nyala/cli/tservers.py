@@ -37,7 +37,7 @@ def _ask(masters: str, *calls: Any) -> list[Any]:
             masters_ = connection.core.masters
             ask = (
                 masters_.call
-                if method in (methods.LIST_SERVERS, methods.WILLS)
+                if method in (methods.LIST_SERVERS, methods.STANDBY_PLANS)
                 else masters_.change
             )
             answers.append(connection.run(ask(method, made, timeout_ms=TIMEOUT_MS)))
@@ -107,15 +107,15 @@ def will(
     from nyala.wire import methods
     from nyala.wire.proto import nyala_pb2 as pb
 
-    def wanted(answers: list[Any]) -> pb.WillsRequest:
-        return pb.WillsRequest(uuids=[_found(answers[0], server)] if server else [])
+    def wanted(answers: list[Any]) -> pb.StandbyPlansRequest:
+        return pb.StandbyPlansRequest(uuids=[_found(answers[0], server)] if server else [])
 
-    servers, answer = _ask(masters, _servers(), (methods.WILLS, wanted))
+    servers, answer = _ask(masters, _servers(), (methods.STANDBY_PLANS, wanted))
     addresses = {s.uuid: s.address for s in servers.servers}
     rows = [
-        (w.uuid, b.tablet_id, b.table_name, b.heir or None, addresses.get(b.heir))
-        for w in answer.wills
-        for b in w.bequests
+        (w.uuid, b.tablet_id, b.table_name, b.standby or None, addresses.get(b.standby))
+        for w in answer.plans
+        for b in w.standbys
     ]
     show(LEFT, rows, format)
 

@@ -82,7 +82,7 @@ class Connection:
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
         bell = Signal()
         call = session.small(
-            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, tell=bell.set
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, on_done=bell.set
         )
         if call is None:
             return self.change(
@@ -124,10 +124,10 @@ class Connection:
                 try:
                     batch = next(batches, None)
                 except Exception as err:  # of the caller's own making
-                    told = self.change(upload.stop(err))
-                    if told is err:
+                    failure = self.change(upload.stop(err))
+                    if failure is err:
                         raise
-                    raise told from err
+                    raise failure from err
                 if batch is None:
                     return self.change(upload.finish())
                 self.change(upload.take(batch))

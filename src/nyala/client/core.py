@@ -144,13 +144,13 @@ class ClientCore:
         while True:
             listed = [s.address for s in (await self.servers()).servers if s.role == "tserver"]
             servers = dict.fromkeys(listed)
-            heard = await self._times.ask(
-                servers, lambda heard: False, min(2_000, attempts.left_ms())
+            times = await self._times.ask(
+                servers, lambda times: False, min(2_000, attempts.left_ms())
             )
-            if heard and near(heard.values()) and len(heard) == len(servers):
-                self.clock.merge(max(heard.values()))
+            if times and near(times.values()) and len(times) == len(servers):
+                self.clock.merge(max(times.values()))
                 return self.clock.seen
-            if heard:
+            if times:
                 groups = await self._voters(attempts.left_ms())
                 of_groups = dict.fromkeys(a for g in groups for a in g)
                 return await self._times.time_of(of_groups, groups, attempts.left_ms())

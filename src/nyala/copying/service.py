@@ -100,8 +100,8 @@ class CopySourceService:
             while piece := await ahead:
                 begin, offset = offset, offset + len(piece)
                 ahead = asyncio.ensure_future(read(request.session_id, request.name, offset))
-                told = pb.FileChunk(offset=begin, crc32c=google_crc32c.value(piece))
-                yield FlightData(body=piece, app_metadata=told.SerializeToString())
+                chunk = pb.FileChunk(offset=begin, crc32c=google_crc32c.value(piece))
+                yield FlightData(body=piece, app_metadata=chunk.SerializeToString())
         finally:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from nyala.env.asking import AskHandler, Asking, Hear
+from nyala.env.request_stream import OnResponse, RequestHandler, RequestStream
 
 
 class Shape(Enum):
@@ -19,7 +19,9 @@ class Shape(Enum):
     UNARY = "unary"  # one request, one response
     SERVER_STREAM = "server_stream"  # one request, many responses
     BIDI = "bidi"  # many requests, many responses
-    ASK = "ask"  # as BIDI, with one response per request (env/asking.py)
+    REQUEST_STREAM = (
+        "request_stream"  # as BIDI, with one response per request (env/request_stream.py)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,9 @@ class Method:
 
 UnaryHandler = Callable[[Any], Awaitable[Any]]
 StreamHandler = Callable[[Any], AsyncIterator[Any]]
-Handlers = Mapping[Method, UnaryHandler | StreamHandler | AskHandler]
+Handlers = Mapping[Method, UnaryHandler | StreamHandler | RequestHandler]
 """UNARY: `async f(request) -> response`. SERVER_STREAM: `f(request) -> async iterator`.
-BIDI: `f(async iterator of requests) -> async iterator of responses`. ASK: `f(request, answer)`."""
+BIDI: `f(async iterator of requests) -> async iterator of responses`. REQUEST_STREAM: `f(request, answer)`."""
 
 
 class Rpc(Protocol):
@@ -66,8 +68,8 @@ class Rpc(Protocol):
 
         Args:
             address: host:port of a public port.
-            method: a SERVER_STREAM method (`request` is one message), or a BIDI or an ASK one (`request`
-                is an async iterator of messages).
+            method: a SERVER_STREAM method (`request` is one message), or a BIDI or REQUEST_STREAM method
+                (`request` is an async iterator of messages).
             request: see `method`.
             timeout_ms: deadline of the whole stream, from now; None: none.
 
@@ -76,12 +78,14 @@ class Rpc(Protocol):
         """
         ...
 
-    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream of requests to an ASK method, which connects in the background; see `env.asking`.
+    def request_stream(
+        self, address: str, method: Method, on_response: OnResponse
+    ) -> RequestStream:
+        """Open a stream of requests to a REQUEST_STREAM method; it connects in the background.
 
         Args:
             address: host:port.
             method: one of `wire.methods`.
-            hear: called with each response, or with the error that ended the stream.
+            on_response: called with each response, or with the error that ended the stream.
         """
         ...

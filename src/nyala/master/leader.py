@@ -276,11 +276,11 @@ async def build(
     now_us = env.clock.monotonic_us
     memory = LeaderMemory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
     if catalog.cluster is None:
-        await mint(env, memory)
+        await create_cluster_record(env, memory)
     return Term(memory, rows, dispatcher, background, env.clock.monotonic_us())
 
 
-async def mint(env: Env, memory: LeaderMemory) -> None:
+async def create_cluster_record(env: Env, memory: LeaderMemory) -> None:
     """Create the cluster id and the catalog incarnation: the first operation of the first leader."""
     record = cat.ClusterRecord(
         cluster_id=random_id(env.random),

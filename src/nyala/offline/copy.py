@@ -111,14 +111,14 @@ async def recover_in_directory(
         Path of the backup of the consensus metadata; empty: nothing was changed.
 
     Raises:
-        Forbidden: the server runs. Others as `recovery.look`. Nothing was changed then.
+        Forbidden: the server runs. Others as `recovery.plan`. Nothing was changed then.
     """
     env, directory, identity = server.env, server.directory, server.identity()
     run = env.tasks.run
     inspection.owner(env.files, directory)
     identity.open()
     read = partial(_read, env)
-    plan = await run(Lane.DISK, recovery.look, env.files, directory, group, read)
+    plan = await run(Lane.DISK, recovery.plan, env.files, directory, group, read)
     if not agree(plan) or plan.done:
         return ""
     host = await server.open(
@@ -129,7 +129,7 @@ async def recover_in_directory(
             await lifecycle.forget(host.get(group).context, group)
     finally:
         await host.close()
-    return await run(Lane.DISK, recovery.go_on, env.files, directory, plan)
+    return await run(Lane.DISK, recovery.execute, env.files, directory, plan)
 
 
 def _read(env: Env, path: str) -> tuple[Cut, int]:
@@ -152,7 +152,7 @@ async def copy_to_directory(
     address: str,
     *,
     force: bool = False,
-    tell: Callable[[CopyProgress], None] = lambda progress: None,
+    on_progress: Callable[[CopyProgress], None] = lambda progress: None,
 ) -> CopyProgress:
     """Copy a replica into a data directory; durable on return.
 
@@ -164,7 +164,7 @@ async def copy_to_directory(
         group: id of the tablet.
         address: public address of the source server.
         force: copy also from a replica that may lack acknowledged writes.
-        tell: called with the progress every `POLL_MS` until the copy ends.
+        on_progress: called with the progress every `POLL_MS` until the copy ends.
 
     Raises:
         Forbidden: another process holds the directory, or it belongs to another cluster than the source.
@@ -188,7 +188,7 @@ async def copy_to_directory(
         source = RemoteSource(env.rpc, identity.uuid, own, ServerUuid(info.uuid), address)
         progress = await host.copies.start(group, source, force=force)
         while progress.stage not in ENDED:
-            tell(progress)
+            on_progress(progress)
             await env.tasks.sleep_ms(POLL_MS)
     finally:
         await host.close()

@@ -92,7 +92,7 @@ def lock(files: Files, directory: str) -> Instance:
     return found
 
 
-def look(files: Files, directory: str, group: TabletId) -> StoppedReplica:
+def stopped_replica(files: Files, directory: str, group: TabletId) -> StoppedReplica:
     """Return the state of a group in a directory.
 
     Args:

@@ -62,12 +62,12 @@ class RecoveryPlan:
         return self.last.index > self.cut.op.index
 
     @property
-    def given_up(self) -> tuple[Member, ...]:
+    def removed(self) -> tuple[Member, ...]:
         """Members that are removed."""
         return tuple(m for m in self.before.members if m.uuid != self.server)
 
 
-def look(
+def plan(
     files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
 ) -> RecoveryPlan:
     """Return the plan to recover a replica from its files.
@@ -156,7 +156,7 @@ def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> Reco
     return found
 
 
-def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
+def execute(files: Files, directory: str, left: RecoveryPlan) -> str:
     """Make a replica the only member of its group; durable. Return the path of the metadata's backup.
 
     The caller has voided the group's log before, unless the log continues the files.
@@ -164,7 +164,7 @@ def go_on(files: Files, directory: str, left: RecoveryPlan) -> str:
     Args:
         files: the file system.
         directory: the data directory.
-        left: from `look`.
+        left: from `plan`.
     """
     backup = rewrite_config.put(
         files, directory, left.group, HardState(left.after.id.term), left.after

@@ -80,8 +80,8 @@ def rewrite(
     """
     if replace(after, id=known.config.id) == known.config and not known.later:
         return ""
-    given_up, promised = {*after.lost} - {*known.config.lost}, known.hard_state
-    beyond = HardState(promised.term + TERM_GAP) if given_up else promised
+    removed, promised = {*after.lost} - {*known.config.lost}, known.hard_state
+    beyond = HardState(promised.term + TERM_GAP) if removed else promised
     return put(files, directory, group, beyond, after)
 
 

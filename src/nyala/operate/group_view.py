@@ -105,9 +105,9 @@ class GroupView:
     @property
     def config(self) -> Configuration | None:
         """The committed configuration of the leader; without a leader the newest one reported."""
-        told = [self.status] if self.status else [r.status for r in self.replicas.values()]
+        statuses = [self.status] if self.status else [r.status for r in self.replicas.values()]
         known = [
-            convert.configuration_from_proto(s.report.consensus) for s in told if s is not None
+            convert.configuration_from_proto(s.report.consensus) for s in statuses if s is not None
         ]
         return max((c for c in known if c.members), key=lambda c: c.id, default=None)
 

@@ -107,10 +107,10 @@ async def check_masters(
             if answer.error:
                 health.problems.append(f"master {master.address} is FAILED {answer.error}")
         health.masters.append((master.uuid, master.address, state))
-    told = await asyncio.gather(
+    listings = await asyncio.gather(
         *(_ask(core, m.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for m in masters)
     )
-    for master, answer in zip(masters, told, strict=True):
+    for master, answer in zip(masters, listings, strict=True):
         if not isinstance(answer, NyalaError):
             health.problems += [
                 f"master {master.address}: {problem}" for problem in answer.problems
@@ -245,12 +245,12 @@ def tablet_problems(
     return found + _index_problems(tablet, replicas)
 
 
-def _there(
+def _reported(
     tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
 ) -> list[tuple[pb.ReplicaLocation, pb.TabletStatus]]:
     """Return the replicas of a tablet that were reported."""
-    told = [(r, replicas.get(r.uuid, {}).get(tablet.id)) for r in tablet.replicas]
-    return [(r, status) for r, status in told if status is not None]
+    listings = [(r, replicas.get(r.uuid, {}).get(tablet.id)) for r in tablet.replicas]
+    return [(r, status) for r, status in listings if status is not None]
 
 
 def _leader(there: list[tuple[pb.ReplicaLocation, pb.TabletStatus]]) -> pb.TabletStatus | None:
@@ -262,7 +262,7 @@ def _index_problems(
     tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
 ) -> list[str]:
     """Compare logs and configurations with those of the leader, if there is one."""
-    there = _there(tablet, replicas)
+    there = _reported(tablet, replicas)
     leader = _leader(there)
     if leader is None:
         return []
@@ -305,7 +305,7 @@ def replica_rows(
         replicas: by server and tablet, as the servers report them.
         table: summary of the tablet's table.
     """
-    there = _there(tablet, replicas)
+    there = _reported(tablet, replicas)
     leader = _leader(there)
     commit = 0 if leader is None else leader.commit_index
     return [

@@ -67,7 +67,7 @@ async def compare(core: ClientCore, timeout_ms: int) -> tuple[list[Sum], list[st
 
     found = [one(t.name, p) for t in await core.tables() for p in await _tablets(core, t.id)]
     parts = await asyncio.gather(*found)
-    return [s for sums, _ in parts for s in sums], [p for _, told in parts for p in told]
+    return [s for sums, _ in parts for s in sums], [p for _, usable in parts for p in usable]
 
 
 async def _tablets(core: ClientCore, table: str) -> list[pb.TabletLocation]:
@@ -92,12 +92,12 @@ class _Comparison:
     async def run(self) -> tuple[list[Sum], list[str]]:
         for _ in range(SCHEMA_TRIES):
             answers = await self._ask_all()
-            told = [a for a in answers if not isinstance(a, NyalaError) and not a.witness]
-            if len({a.schema_version for a in told}) <= 1:
+            usable = [a for a in answers if not isinstance(a, NyalaError) and not a.witness]
+            if len({a.schema_version for a in usable}) <= 1:
                 break
         sums = [self._sum(r, a) for r, a in zip(self._replicas, answers, strict=True)]
         where = named(self._table, self._tablet)
-        return sums, [f"{where}: {problem}" for problem in _problems(sums, told)]
+        return sums, [f"{where}: {problem}" for problem in _problems(sums, usable)]
 
     async def _ask_all(self) -> list[Answer]:
         """Return the checksums in the replicas' order; the leader chooses the time.
@@ -139,13 +139,13 @@ class _Comparison:
         return Sum(*where, answer.at, answer.rows, f"{answer.checksum:016x}")
 
 
-def _problems(sums: list[Sum], told: list[Any]) -> list[str]:
+def _problems(sums: list[Sum], usable: list[Any]) -> list[str]:
     found = [
         f"the replica on {s.address} was not compared: {s.note}"
         for s in sums
         if not s.at and not s.note.startswith("skipped: ")
     ]
-    if len({a.schema_version for a in told}) > 1:
+    if len({a.schema_version for a in usable}) > 1:
         return [*found, "its replicas have different versions of the schema; ask again"]
     if len({(s.rows, s.checksum) for s in sums if s.at}) > 1:
         each = ", ".join(f"{s.address} has {s.rows} rows, {s.checksum}" for s in sums if s.at)

@@ -49,7 +49,7 @@ class MasterDirectory:
         asked: set[str] = set()
         while todo := [a for a in known if a not in asked]:
             asked.update(todo)
-            for status in await asyncio.gather(*(self._told(a) for a in todo)):
+            for status in await asyncio.gather(*(self._status(a) for a in todo)):
                 if status is None or not all(m.uuid for m in status.consensus.members):
                     continue
                 known |= dict.fromkeys(m.address for m in status.consensus.members)
@@ -64,7 +64,7 @@ class MasterDirectory:
         for m in newest.consensus.members:
             self.servers[m.uuid] = ClusterServer(ServerUuid(m.uuid), m.address, m.peer_address)
 
-    async def _told(self, address: str) -> pb.MasterStatusResponse | None:
+    async def _status(self, address: str) -> pb.MasterStatusResponse | None:
         try:
             answer: pb.MasterStatusResponse = await self.core.env.rpc.call(
                 address, methods.MASTER_STATUS, pb.MasterStatusRequest(), timeout_ms=1_000
@@ -80,7 +80,7 @@ class MasterDirectory:
         )
         return answer
 
-    async def meet(self, address: str) -> ClusterServer:
+    async def identify(self, address: str) -> ClusterServer:
         """Return the master that runs at an address, which may be new.
 
         Raises:
@@ -127,8 +127,8 @@ class MasterDirectory:
         return found
 
     async def check(self, server: ClusterServer) -> None:
-        """Check that a master answers and has the expected uuid. Raises as `meet`."""
-        if await self.meet(server.address) != server:
+        """Check that a master answers and has the expected uuid. Raises as `identify`."""
+        if await self.identify(server.address) != server:
             raise Forbidden(
                 f"at {server.address} there is another master than {server.uuid}; stop that one, and start "
                 "the one that belongs there"
@@ -144,29 +144,29 @@ class MasterGroup:
 
     Args:
         core: a client of the cluster; one address that is still a master's is enough.
-        tell: called with each step before it is taken.
+        notify: called with each step before it is taken.
         patience_ms: a command without progress for so long fails with TimedOut.
     """
 
     def __init__(
         self,
         core: ClientCore,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         patience_ms: int = 60_000,
     ) -> None:
         self.directory = MasterDirectory(core)
-        self._core, self._tell, self._patience_ms = core, tell, patience_ms
+        self._core, self._notify, self._patience_ms = core, notify, patience_ms
         self._tservers: list[str] = []
-        self._membership = Membership(core, SYS_CATALOG, tell, patience_ms, self.directory)
+        self._membership = Membership(core, SYS_CATALOG, notify, patience_ms, self.directory)
 
     @property
     def done(self) -> list[str]:
         """The steps taken."""
         return self._membership.done
 
-    async def look(self) -> GroupView:
+    async def view(self) -> GroupView:
         """Return the group as it is. Raises Unavailable: no master answers."""
-        return await self._membership.look()
+        return await self._membership.view()
 
     async def add(self, address: str) -> GroupView:
         """Add the new master at an address; it is a voter on return. Idempotent.
@@ -183,12 +183,12 @@ class MasterGroup:
         return await self._followed(await self._membership.add(server.uuid, MemberKind.VOTER))
 
     async def _started(self, address: str) -> ClusterServer:
-        """Return the master at an address, which may still be starting. Raises as `MasterDirectory.meet`."""
+        """Return the master at an address, which may still be starting. Raises as `identify`."""
         env = self._core.env
         end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
         while True:
             try:
-                return await self.directory.meet(address)
+                return await self.directory.identify(address)
             except Unavailable:
                 if env.clock.monotonic_us() >= end_us:
                     raise
@@ -206,13 +206,13 @@ class MasterGroup:
             InvalidArgument: it is the only one.
             TimedOut: no progress for `patience_ms`, for instance because too few of the other masters answer.
         """
-        group = await self.look()
+        group = await self.view()
         self._tservers = await self._alive()
         try:
             server = self.directory.find(name, group)
         except NotFound:
             try:
-                server = await self.directory.meet(name)  # removed before, and still running
+                server = await self.directory.identify(name)  # removed before, and still running
             except NyalaError:
                 return await self._followed(group)
         member = group.member(server)
@@ -239,7 +239,7 @@ class MasterGroup:
                     "let masters that were removed run until they do. Run the command again to wait"
                 )
             if not told:
-                self._tell("wait until the tablet servers report to the masters as they are now")
+                self._notify("wait until the tablet servers report to the masters as they are now")
                 told = True
             await env.tasks.sleep_ms(POLL_MS)
         return group

@@ -39,7 +39,7 @@ class Membership:
     Args:
         core: a client of the cluster.
         tablet: its id.
-        tell: called with each step before it is taken.
+        notify: called with each step before it is taken.
         patience_ms: a command without progress for so long fails with TimedOut.
         directory: the servers that may have replicas; None: all tablet servers.
 
@@ -53,13 +53,13 @@ class Membership:
         self,
         core: ClientCore,
         tablet: str,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         patience_ms: int = 60_000,
         directory: ServerDirectory | None = None,
     ) -> None:
         self.core = core
         self.tablet = tablet
-        self.tell = tell
+        self.notify = notify
         self.patience_ms = patience_ms
         self.done: list[str] = []
         self.directory = directory or TServerDirectory(core)
@@ -68,14 +68,14 @@ class Membership:
         self._lacking_us: dict[str, int] = {}
         self._silent_us: dict[str, int] = {}
 
-    async def look(self) -> GroupView:
+    async def view(self) -> GroupView:
         """Return the present view of the group, with all servers of the masters. Raises NotFound."""
         await self.directory.learn()
         return await view(self.directory, self.tablet)
 
     async def find(self, name: str) -> tuple[ClusterServer, GroupView]:
         """Return a server and the group. Raises NotFound."""
-        group = await self.look()
+        group = await self.view()
         return self.directory.find(name, group), group
 
     async def drive(self, decide: Decide) -> GroupView:
@@ -103,7 +103,7 @@ class Membership:
                     "Run the command again to continue"
                 )
             if step.words != said:
-                self.tell(step.words)
+                self.notify(step.words)
                 said = step.words
             if step.act is not None:
                 try:
@@ -170,7 +170,7 @@ class Membership:
 
     async def step_down(self, to: str = "") -> GroupView:
         """Transfer leadership to the replica named, or to the most up-to-date one. Raises as `add`."""
-        group = await self.look()
+        group = await self.view()
         successor = self.directory.find(to, group) if to else None
         config, before = group.config, group.leader
         if successor and config is not None and not config.may_lead(successor.uuid):
@@ -239,7 +239,7 @@ def _state(group: GroupView) -> object:
     status, config = group.status, group.config
     coming = () if config is None else config.promoting
     peers = [] if status is None else [(p.uuid, p.match) for p in status.peers if p.uuid in coming]
-    heard = [
+    responsive = [
         (
             uuid,
             r.state,
@@ -248,4 +248,4 @@ def _state(group: GroupView) -> object:
         )
         for uuid, r in group.replicas.items()
     ]
-    return (group.leader, config, group.changing, peers, heard)
+    return (group.leader, config, group.changing, peers, responsive)

@@ -17,7 +17,7 @@ async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> GroupView:
     """
     if not addresses or len(set(addresses)) != len(addresses):
         raise InvalidArgument("name the public address of each new master, each of them once")
-    config = (await masters.look()).config
+    config = (await masters.view()).config
     present = [] if config is None else [m.address for m in config.members]
     wanted = list(dict.fromkeys([*present, *addresses]))
     if len(wanted) % 2 == 0:
@@ -26,7 +26,7 @@ async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> GroupView:
             "2N + 1 of them bear the loss of N"
         )
     for address in addresses:
-        await masters.directory.meet(address)
+        await masters.directory.identify(address)
     for address in addresses[:-1]:
         await masters.add(address)
     return await masters.add(addresses[-1])

@@ -11,7 +11,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 POLL_MS = 200
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,13 @@ def _copy_words(copy: pb.CopyProgress) -> str:
 
 
 async def copied(
-    core: ClientCore, tablet: str, source_name: str, target_name: str, *, force: bool, tell: Tell
+    core: ClientCore,
+    tablet: str,
+    source_name: str,
+    target_name: str,
+    *,
+    force: bool,
+    notify: Notify,
 ) -> pb.CopyProgress:
     """Copy a replica to another server, and wait until it runs there. If repeated, it continues waiting.
 
@@ -91,7 +97,7 @@ async def copied(
         source_name: uuid or address of the source server.
         target_name: uuid or address of the target server.
         force: copy even from a replica that may lack acknowledged writes.
-        tell: called with the action and its progress.
+        notify: called with the action and its progress.
 
     Raises:
         NotFound: unknown tablet or server. Forbidden: another cluster's. AlreadyPresent: it runs there.
@@ -110,13 +116,13 @@ async def copied(
             f"{there.silent and f', {there.silent}'}"
         )
     warning = "; forced: it may lack writes that were acknowledged" if force else ""
-    tell(f"copy the replica of {tablet} on {source} to {target}{warning}")
+    notify(f"copy the replica of {tablet} on {source} to {target}{warning}")
     copy = await MemberRpcs(directory, tablet).copy(target, source, force=force)
-    told = ""
+    notified = ""
     while copy.stage not in (*ENDED, "WAITING"):
-        if (words := tenths(copy)) != told:
-            tell(words)
-            told = words
+        if (words := tenths(copy)) != notified:
+            notify(words)
+            notified = words
         await core.env.tasks.sleep_ms(POLL_MS)
         request = pb.CopyStatusRequest(tablet_ids=[tablet])
         found: pb.CopyStatusResponse = await ask(core, target, methods.COPY_STATUS, request)
@@ -127,11 +133,11 @@ async def copied(
     if copy.stage in ("FAILED", "CANCELLED"):
         raise failure(copy)
     if copy.may_lose:
-        tell(f"it may lack something: {copy.may_lose}")
+        notify(f"it may lack something: {copy.may_lose}")
     return copy
 
 
-async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell: Tell) -> bool:
+async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, notify: Notify) -> bool:
     """Delete a replica that its group does not need; a tombstone keeps its vote.
 
     Args:
@@ -139,7 +145,7 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell
         name: uuid or address of the server.
         tablet: its id.
         force: delete even a member of the group.
-        tell: called with the action.
+        notify: called with the action.
 
     Returns:
         Whether there was anything to delete.
@@ -154,24 +160,24 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, tell
     server = directory.find(name, group)
     await directory.check(server)
     if group.of(server).copying and group.member(server) is None:
-        tell(f"cancel the copy to {server}")
+        notify(f"cancel the copy to {server}")
         await MemberRpcs(directory, tablet).cancel(server)
         group = await view(directory, tablet)
     if not group.of(server).there:
-        tell(f"{server} has no replica of {tablet}; nothing to do")
+        notify(f"{server} has no replica of {tablet}; nothing to do")
         return False
-    lost = _at_stake(group, server)
+    lost = _possible_loss(group, server)
     if lost and not force:
         raise InvalidArgument(
             f"{server} is a member of {tablet}, {lost}. nyala tablet change_config remove_replica removes "
             "it safely; --force deletes it nevertheless"
         )
-    tell(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
+    notify(f"delete the replica of {tablet} on {server}" + (f": forced, {lost}" if lost else ""))
     await MemberRpcs(directory, tablet).delete(server, group)
     return True
 
 
-def _at_stake(group: GroupView, server: ClusterServer) -> str:
+def _possible_loss(group: GroupView, server: ClusterServer) -> str:
     """Return the risk of a deletion; empty: none."""
     if group.config is None or group.member(server) is None:
         return ""

@@ -36,7 +36,7 @@ class Survivor:
         term: its current term.
         last: op id of its last entry.
         commit: index up to which it has the entries and knows that they are committed.
-        told: highest commit index that a leader has sent to it; it may lack that entry.
+        known_commit: highest commit index that a leader has sent to it; it may lack that entry.
         committed: the last committed configuration.
         active: the configuration in force.
         error: the reason for FAILED.
@@ -49,7 +49,7 @@ class Survivor:
     term: int
     last: OpId
     commit: int
-    told: int
+    known_commit: int
     committed: Configuration
     active: Configuration
     error: str
@@ -70,7 +70,7 @@ def survivor(place: ServerEndpoint, status: pb.TabletStatus) -> Survivor:
         status.active.term,
         OpId(status.last_term, status.last_index),
         status.commit_index,
-        status.told_commit,
+        status.known_commit,
         convert.configuration_from_proto(status.report.consensus),
         convert.configuration_from_proto(status.active),
         status.report.error,

@@ -36,7 +36,7 @@ class TabletReplacement:
         return self.successor != self.tablet
 
     @property
-    def told(self) -> list[str]:
+    def description(self) -> list[str]:
         """Lines to show before the replacement."""
         lines = [f"tablet {self.tablet} of table {self.table}: {self.state}; its members are"]
         for uuid, address in self.members:
@@ -62,7 +62,7 @@ class TabletReplacement:
         }  # fmt: skip
 
 
-def look(masters: str, tablet: str) -> TabletReplacement:
+def inspect(masters: str, tablet: str) -> TabletReplacement:
     """Return the leader master's state of a tablet, without changing anything.
 
     Raises:

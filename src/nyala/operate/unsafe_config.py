@@ -33,7 +33,7 @@ class UnsafeConfigPlan:
         tablet: its id.
         target: the survivor that is to become leader.
         keep: uuids of members that stay.
-        give_up: uuids of members that are removed, of the committed and of the active configuration.
+        removed: uuids of members that are removed, of the committed and of the active configuration.
         cluster: id of the cluster.
         term: minimum term of the new entry.
         known: highest index that any replica is known to have had.
@@ -43,7 +43,7 @@ class UnsafeConfigPlan:
     tablet: str
     target: Survivor
     keep: tuple[str, ...]
-    give_up: tuple[str, ...]
+    removed: tuple[str, ...]
     cluster: str
     term: int
     known: int
@@ -98,10 +98,10 @@ async def plan(
         tablet=tablet,
         target=mine,
         keep=tuple(keep),
-        give_up=tuple(sorted({*members} - {*keep})),
+        removed=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
         term=max(s.term for s in there) + TERM_GAP,
-        known=max(max(s.told, s.last.index) for s in there),
+        known=max(max(s.known_commit, s.last.index) for s in there),
         doubts=tuple(_doubts(mine, there, keep)),
     )
 

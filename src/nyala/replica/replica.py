@@ -18,7 +18,7 @@ from nyala.raft.status import Role
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.flusher import Maintenance
-from nyala.replica.member.member import Member
+from nyala.replica.member.member import ReplicaMember
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import MaintenanceStats, ReplicaStatus, State, WriteOutcome
 from nyala.replica.superblock import ReplicaStage, Superblock
@@ -47,9 +47,9 @@ class Replica:
     def __init__(self, context: ReplicaContext, group: TabletId) -> None:
         self.group = group
         self.error: BaseException | None = None
-        self.member: Member | None = None
+        self.member: ReplicaMember | None = None
         self.context = context
-        self._ended: Member | None = None
+        self._ended: ReplicaMember | None = None
         self._closing = asyncio.Lock()
         self.tombstone: Tombstone | None = None
         self.hard_state = HardState()
@@ -85,7 +85,7 @@ class Replica:
         """True if it leads its group, as far as it knows."""
         return self.member is not None and self.member.node.is_leader
 
-    def running_member(self) -> Member:
+    def running_member(self) -> ReplicaMember:
         """Return the running member.
 
         Raises:
@@ -257,7 +257,7 @@ class Replica:
     def start(self, opened: Opened) -> None:
         """Run the replica with the parts that were opened."""
         assert self.member is None, f"{self.group} takes part already"
-        self.member = Member(self.context, self.group, opened, self.fail)
+        self.member = ReplicaMember(self.context, self.group, opened, self.fail)
 
     def fail(self, err: BaseException) -> None:
         """Become FAILED: files are kept, memory is freed, callers that wait get errors."""
@@ -360,7 +360,7 @@ def _describe(replica: Replica) -> ReplicaStatus:
         commit=raft.commit,
         applied=applier.applied,
         applied_stamp=applier.applied_stamp,
-        told=raft.known_commit,
+        known_commit=raft.known_commit,
         durable=raft.durable,
         last=raft.last,
         cut=applier.machine.cut.op,

@@ -41,7 +41,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         commit: last index known to be committed.
         applied: op id of the last applied entry.
         applied_stamp: its hybrid time.
-        told: highest commit index that a leader has sent; this replica may lack the entry.
+        known_commit: highest commit index that a leader has sent; this replica may lack the entry.
         durable: last index known to be on disk here.
         last: op id of the last entry.
         cut: op id of the cut of the state machine's files.
@@ -64,7 +64,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     commit: int = 0
     applied: OpId = NO_OP
     applied_stamp: int = 0
-    told: int = 0
+    known_commit: int = 0
     durable: int = 0
     last: OpId = NO_OP
     cut: OpId = NO_OP

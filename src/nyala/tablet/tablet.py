@@ -171,9 +171,9 @@ class Tablet:
         """
         return self._maintenance.prepare_compaction(horizon, force=force)
 
-    def merge_score(self, horizon: int | None) -> float:
+    def compaction_score(self, horizon: int | None) -> float:
         """Return the score of the best compaction; 0: none has a benefit, or one is running. Any lane."""
-        return self._maintenance.merge_score(horizon)
+        return self._maintenance.compaction_score(horizon)
 
     def figures(self) -> Figures:
         """Return totals of flushes and compactions. Any lane."""

@@ -13,11 +13,11 @@ import nyala
 STAMP = ".kernels-warm"
 
 
-def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
+def warm_kernels(notify: Callable[[str], None] = lambda text: None) -> bool:
     """Compile all kernels in a separate process, unless the cache has them for this source.
 
     Args:
-        tell: called with a message before something that takes a while.
+        notify: called with a message before something that takes a while.
 
     Returns:
         True if kernels were compiled.
@@ -25,7 +25,7 @@ def warm_kernels(tell: Callable[[str], None] = lambda text: None) -> bool:
     stamp = _stamp()
     if stamp.exists():
         return False
-    tell("compiling the numba kernels, once per machine (about 20 s)")
+    notify("compiling the numba kernels, once per machine (about 20 s)")
     subprocess.run(
         [sys.executable, "-c", "from nyala.tablet.kernels import key_index; key_index.warm()"],
         check=True,

@@ -105,11 +105,11 @@ class FlightService:
 def _internal(data: FlightData, err: Exception) -> pb.WriteResult:
     """Return the result of a batch that failed with an internal error."""
     header = pb.WriteHeader.FromString(bytes(data.app_metadata))
-    told = OutcomeUnknown(
+    failure = OutcomeUnknown(
         f"tablet {header.tablet_id}: internal error of this server ({type(err).__name__}); the "
         "batch may or may not take effect; see the server's log"
     )
-    return pb.WriteResult(request=header.request, error=status.to_proto(told))
+    return pb.WriteResult(request=header.request, error=status.to_proto(failure))
 
 
 async def _with_keepalives(items: AsyncIterator[FlightData]) -> AsyncIterator[FlightData]:

@@ -137,7 +137,7 @@ def score_all(candidates: Sequence[Candidate]) -> dict[TabletId, float]:
     found = {}
     for group, tablet, horizon in candidates:
         try:
-            score = tablet.merge_score(horizon)
+            score = tablet.compaction_score(horizon)
         except Exception as bug:  # an error of one tablet does not affect the others
             log.error("the compaction score of tablet %s cannot be computed", group, exc_info=bug)
             continue

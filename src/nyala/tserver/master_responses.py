@@ -43,8 +43,8 @@ class MasterResponses:
                 self.refuse(address, err)
                 return
         self._refused.pop(address, None)
-        told = response.master_addresses
-        self._fence.learn(address, told, response.catalog_incarnation, response.term)
+        addresses = response.master_addresses
+        self._fence.learn(address, addresses, response.catalog_incarnation, response.term)
         await self._masters.update(response, self._fence.term)
         if response.HasField("server_list"):
             self.servers.take(response.server_list)

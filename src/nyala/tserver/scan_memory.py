@@ -72,7 +72,7 @@ class ScanMemory:
         finally:
             del self._scans[number]
 
-    def look(self) -> None:
+    def update_held(self) -> None:
         """Update the size of flushed rows that open scans reference; rows of a shared view count once."""
         held = {
             (s.tablet.info.tablet_id, s.cut): s.rows_bytes for s in self._scans.values() if s.holds

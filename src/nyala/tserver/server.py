@@ -156,7 +156,7 @@ class TabletServer:
         health = PeerHealth(self._env, host, options, self.heartbeater.changed)
         tablets = Tablets(host, health, holds)
         scans = ScanMemory(host.memory, options)
-        memory = MemoryBudget(self._env, tablets, options, scans.look)
+        memory = MemoryBudget(self._env, tablets, options, scans.update_held)
         memory.start()
         orders = OrderFence(self._env, self._identity, self.fence)
         compactor = Compactor(self._env, tablets, holds, options)

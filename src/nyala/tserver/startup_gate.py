@@ -33,7 +33,7 @@ class StartupGate:
 
     def handlers(self) -> Handlers:
         """Return the handlers to bind."""
-        make = {Shape.UNARY: self._unary, Shape.ASK: self._ask}
+        make = {Shape.UNARY: self._unary, Shape.REQUEST_STREAM: self._request_stream}
         return {m: make.get(m.shape, self._stream)(m) for m in self._methods}
 
     def _handler(self, method: Method) -> Any:
@@ -47,7 +47,7 @@ class StartupGate:
 
         return call
 
-    def _ask(self, method: Method) -> Any:
+    def _request_stream(self, method: Method) -> Any:
         def ask(request: Any, answer: Callable[[Any], None]) -> None:
             self._handler(method)(request, answer)
 

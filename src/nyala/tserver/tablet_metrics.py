@@ -27,7 +27,7 @@ class TabletSample:
         files: statistics of its files and memory.
         work: statistics of its maintenance.
         flush_score: see `MemoryBudget.score`.
-        merge_score: see `compaction.score`; 0: no compaction is worth it.
+        compaction_score: see `compaction.score`; 0: no compaction is worth it.
     """
 
     table: str
@@ -35,7 +35,7 @@ class TabletSample:
     files: Figures
     work: MaintenanceStats
     flush_score: float
-    merge_score: float
+    compaction_score: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ COLUMNS = (
            "Score of a flush: shares of memory and log.",
            lambda t: t.flush_score),
     MetricColumn("tablet_merge_score_ratio", "merge score", "Score of the best compaction; 0: none.",
-           lambda t: t.merge_score),
+           lambda t: t.compaction_score),
 )  # fmt: skip
 
 

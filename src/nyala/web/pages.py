@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 STYLE = """\
-:root { color-scheme: light dark; --line: #8884; --quiet: #888; --well: #1a7f37; --sick: #cf222e }
+:root { color-scheme: light dark; --line: #8884; --quiet: #888; --well: #1a7f37; --unhealthy: #cf222e }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90rem; padding: 0 1rem }
 h1 { font-size: 1.25rem; overflow-wrap: anywhere }
 nav { display: flex; flex-wrap: wrap; gap: .3rem 1.2rem; margin: 1rem 0 }
@@ -16,7 +16,7 @@ th, td { text-align: left }
 td { overflow-wrap: break-word }
 th { color: var(--quiet); font-weight: 500; white-space: nowrap }
 .well { color: var(--well) }
-.sick { color: var(--sick); font-weight: 600 }
+.unhealthy { color: var(--unhealthy); font-weight: 600 }
 .none { color: var(--quiet) }
 """ + "".join(f".number-{n} tr > :nth-child({n}) {{ text-align: right }}\n" for n in range(1, 33))
 """Style sheet of all pages, served as a file: pages have no inline style, so that none can be injected."""
@@ -57,18 +57,18 @@ def listing(title: str, shown: Listing) -> str:
 
 
 def overview(
-    title: str, sick: str | None, values: Mapping[str, str], links: Mapping[str, str]
+    title: str, unavailable_reason: str | None, values: Mapping[str, str], links: Mapping[str, str]
 ) -> str:
     """Return the first page of a process.
 
     Args:
         title: title of the page.
-        sick: why the process does not serve; None if it serves.
+        unavailable_reason: why the process does not serve; None if it serves.
         values: by name.
         links: URL by text; only http(s) and local URLs become links.
     """
-    state = f"not serving: {sick}" if sick else "serving"
-    mark = "sick" if sick else "well"
+    state = f"not serving: {unavailable_reason}" if unavailable_reason else "serving"
+    mark = "unhealthy" if unavailable_reason else "well"
     rows = "\n".join(
         f'<tr><th scope="row">{escape(name)}</th><td{_class(mark, at == 0)}>{escape(value)}</td></tr>'
         for at, (name, value) in enumerate({"state": state, **values}.items())

@@ -37,7 +37,8 @@ class Facts:
 
     Attributes:
         title: title of the page: "nyala tserver 7050".
-        sick: None while the process serves; otherwise the reason, which `/healthz` returns with 503.
+        unavailable_reason: returns the reason that `/healthz` sends with status 503; None while the process
+            serves.
         values: by name, in order.
         links: URL by text, to other pages and servers.
         registry: exposed by `/metrics`.
@@ -45,7 +46,7 @@ class Facts:
     """
 
     title: str
-    sick: Callable[[], str | None]
+    unavailable_reason: Callable[[], str | None]
     values: Callable[[], Mapping[str, str]]
     links: Callable[[], Mapping[str, str]]
     registry: CollectorRegistry
@@ -56,14 +57,16 @@ def application(facts: Facts) -> Starlette:
     """Return the web application of a process."""
 
     async def healthz(request: Request) -> Response:
-        reason = facts.sick()
+        reason = facts.unavailable_reason()
         return PlainTextResponse(f"{reason or 'ok'}\n", 503 if reason else 200)
 
     async def metrics(request: Request) -> Response:
         return Response(generate_latest(facts.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def index(request: Request) -> Response:
-        return HTMLResponse(overview(facts.title, facts.sick(), facts.values(), facts.links()))
+        return HTMLResponse(
+            overview(facts.title, facts.unavailable_reason(), facts.values(), facts.links())
+        )
 
     async def style(request: Request) -> Response:
         return Response(STYLE, media_type="text/css")

@@ -12,7 +12,7 @@ import grpc
 
 from nyala.common import addresses
 from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
-from nyala.env.asking import Asking, Hear
+from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
@@ -69,16 +69,18 @@ class GrpcRpc:
         assert method.shape is not Shape.UNARY, f"{method.path} is no stream"
         return self._streams.stream(address, method, request, timeout_ms)
 
-    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`.
+    def request_stream(
+        self, address: str, method: Method, on_response: OnResponse
+    ) -> RequestStream:
+        """Open a stream for requests to a REQUEST_STREAM method; see `env.rpc.Rpc.request_stream`.
 
         Args:
             address: host:port.
             method: one of `wire.methods`.
-            hear: called with each response, or with the error that ended the stream.
+            on_response: called with each response, or with the error that ended the stream.
         """
-        assert method.shape is Shape.ASK, f"{method.path} is asked otherwise"
-        return self._streams.asking(address, method, hear)
+        assert method.shape is Shape.REQUEST_STREAM, f"{method.path} is not a REQUEST_STREAM method"
+        return self._streams.request_stream(address, method, on_response)
 
     async def _find(self, address: str) -> FindStreamsResponse:
         """Return the stream port of a server."""

@@ -81,7 +81,7 @@ MASTER_STATUS = _method(_master, "MasterStatus")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
 SET_DECOMMISSION = _method(_master, "SetDecommission")
-WILLS = _method(_master, "Wills")
+STANDBY_PLANS = _method(_master, "Wills")
 REPLACE_TABLET = _method(_master, "ReplaceTablet")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
@@ -108,7 +108,7 @@ FETCH_ENTRIES = _method(_copy, "FetchEntries")
 HOLD_COPY = _method(_copy, "HoldCopy")
 
 _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
-GET = _method(_reads, "Get", Shape.ASK)
+GET = _method(_reads, "Get", Shape.REQUEST_STREAM)
 CHECKSUM = _method(_reads, "Checksum")
 SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
 

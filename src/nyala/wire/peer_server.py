@@ -91,7 +91,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._peer: ServerUuid | None = None
         self._transport: asyncio.Transport | None = None
         self._frames = 0
-        self._watch: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless there are too many."""
@@ -100,14 +100,14 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._server.count_refused("too many")
             self._transport.abort()
             return
-        self._watch_on()
+        self._schedule_check()
 
-    def _watch_on(self) -> None:
+    def _schedule_check(self) -> None:
         loop, wait_s = asyncio.get_running_loop(), self._server.limits.hello_ms / 1000
         half = self._frames if self._incoming.filled else -1  # a frame has begun, and not ended
-        self._watch = loop.call_later(wait_s, self._look, half)
+        self._check_timer = loop.call_later(wait_s, self._check_progress, half)
 
-    def _look(self, half: int) -> None:
+    def _check_progress(self, half: int) -> None:
         """Close a connection without a HELLO, or with an incomplete frame, after `hello_ms`."""
         waited = f"within {self._server.limits.hello_ms} ms"
         if self._peer is None:
@@ -115,12 +115,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         elif half == self._frames and self._incoming.filled:
             self._refuse("stalled", f"no frame was completed {waited}")
         else:
-            self._watch_on()
+            self._schedule_check()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop an incomplete frame."""
-        if self._watch is not None:
-            self._watch.cancel()
+        if self._check_timer is not None:
+            self._check_timer.cancel()
         if self._incoming.filled:
             self._server.count_refused("truncated")
         self._server.connections.remove(self)

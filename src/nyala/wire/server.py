@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 
 from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
-from nyala.env.asking import answered
+from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
@@ -102,7 +102,7 @@ class GrpcServer:
             return grpc.unary_unary_rpc_method_handler(call.unary)
         if method.shape is Shape.SERVER_STREAM:
             return grpc.unary_stream_rpc_method_handler(call.server_stream)
-        return grpc.stream_stream_rpc_method_handler(call.bidi)  # ASK too
+        return grpc.stream_stream_rpc_method_handler(call.bidi)  # REQUEST_STREAM too
 
 
 def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
@@ -146,8 +146,8 @@ class _Call:
                 yield self._method.decode_request(raw)
 
         handler = self._handler
-        if self._method.shape is Shape.ASK:
-            handler = partial(answered, handler)
+        if self._method.shape is Shape.REQUEST_STREAM:
+            handler = partial(responses_to, handler)
         await self._guard(self._send(handler(requests()), context), context)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from nyala.common import addresses
 from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailable
-from nyala.env.asking import Asking, Hear
+from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
 from nyala.wire import status
 from nyala.wire.connection import dial
@@ -14,7 +14,7 @@ from nyala.wire.flight_data import join, split
 from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
-from nyala.wire.stream_asking import Asker, AskingEnd
+from nyala.wire.request_stream import RequestStreamClient, RequestStreamEnd
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
 
@@ -76,22 +76,26 @@ class StreamClient:
         for end in list(self._open):
             end.fail(Unavailable("the connection was closed by this side"))
 
-    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method; see `env.rpc.Rpc.asking`.
+    def request_stream(
+        self, address: str, method: Method, on_response: OnResponse
+    ) -> RequestStream:
+        """Open a stream for requests to a REQUEST_STREAM method; see `env.rpc.Rpc.request_stream`.
 
         Args:
             address: host:port.
             method: one of `wire.methods`.
-            hear: called with each response, or with the error that ended the stream.
+            on_response: called with each response, or with the error that ended the stream.
         """
 
         async def connect(take: Callable[[StreamFrame | None], None]) -> StreamEnd:
             limit = self._limits.message_bytes
-            end = await self._connect(address, method, lambda: AskingEnd(limit, take))
+            end = await self._connect(address, method, lambda: RequestStreamEnd(limit, take))
             self._open[end] = None
             return end
 
-        return Asker(address, method, hear, connect, lambda: self._forget(address))
+        return RequestStreamClient(
+            address, method, on_response, connect, lambda: self._forget(address)
+        )
 
     def _plain_end(self) -> StreamEnd:
         return StreamEnd(self._limits.message_bytes, self._slabs)

@@ -37,10 +37,10 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._writers: list[asyncio.Future[None]] = []
         self._full = False
         self.max_bytes = max_bytes
-        self._incoming = FrameReader(max_bytes, slabs, self.heard)
+        self._incoming = FrameReader(max_bytes, slabs, self.on_frame)
         self._frames: deque[StreamFrame] = deque()
         self._queued_bytes = 0
-        self._held_back = False
+        self._reading_paused = False
         self._reader: asyncio.Future[None] | None = None
 
     # ---- sending and receiving ---------------------------------------------------------------------
@@ -102,7 +102,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         frame = self._frames.popleft()
         self._queued_bytes -= _size(frame)
         if self._queued_bytes < QUEUED_BYTES // 2:
-            self.go_on()
+            self.resume_reading()
         return frame
 
     def fail(self, why: NyalaError) -> None:
@@ -120,28 +120,28 @@ class StreamEnd(asyncio.BufferedProtocol):
         """
         self._incoming.stop()
         if self._transport is not None:
-            self.go_on()
+            self.resume_reading()
             self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_S, self.fail, _lost())
 
-    def heard(self, frame: StreamFrame) -> None:
+    def on_frame(self, frame: StreamFrame) -> None:
         """Queue a frame for `receive`."""
         self._frames.append(frame)
         self._queued_bytes += _size(frame)
         if self._queued_bytes > QUEUED_BYTES:
-            self.hold_back()
+            self.pause_reading()
         self._wake_reader()
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         """Stop reading from the connection."""
-        if not self._held_back and self._transport is not None:
-            self._held_back = True
+        if not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
             self._transport.pause_reading()
 
-    def go_on(self) -> None:
+    def resume_reading(self) -> None:
         """Resume reading from the connection."""
-        if self._held_back and self._transport is not None:
-            self._held_back = False
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
             self._transport.resume_reading()
 
     # ---- callbacks of the transport ------------------------------------------------------------------
@@ -176,9 +176,9 @@ class StreamEnd(asyncio.BufferedProtocol):
         try:
             self._incoming.take(nbytes)
         except NyalaError as err:
-            self.refused(err)
+            self.on_invalid_frame(err)
 
-    def refused(self, err: NyalaError) -> None:
+    def on_invalid_frame(self, err: NyalaError) -> None:
         """Fail the stream: the bytes received are no valid frame."""
         self.fail(err)
 

@@ -103,13 +103,15 @@ class FrameReader:
     Args:
         max_bytes: largest frame accepted.
         slabs: allocates the memory of bodies.
-        heard: called with each frame; may call `stop`.
+        on_frame: called with each frame; may call `stop`.
     """
 
-    def __init__(self, max_bytes: int, slabs: Slabs, heard: Callable[[StreamFrame], None]) -> None:
+    def __init__(
+        self, max_bytes: int, slabs: Slabs, on_frame: Callable[[StreamFrame], None]
+    ) -> None:
         self._max_bytes = max_bytes
         self._slabs = slabs
-        self._heard = heard
+        self._on_frame = on_frame
         self._buffer = ReceiveBuffer(BUFFER_BYTES, BUFFER_BYTES)
         self._partial: tuple[StreamFrameKind, bytes] | None = None  # its body is not complete
         self._body = memoryview(b"")
@@ -138,7 +140,7 @@ class FrameReader:
                 return
             self._received += count
             if self._received == len(self._body):
-                self._hand_on()
+                self._deliver()
         except NyalaError:
             self.stop()
             raise
@@ -153,17 +155,17 @@ class FrameReader:
             return 0
         message = bytes(raw[HEADER.size : end])
         if body is None:
-            self._heard(StreamFrame(kind, message))
+            self._on_frame(StreamFrame(kind, message))
             return end
         here = min(body, len(raw) - end)
         self._partial, self._body, self._received = (kind, message), self._slabs.take(body), here
         self._body[:here] = raw[end : end + here]
         if here == body:
-            self._hand_on()
+            self._deliver()
         return end + here
 
-    def _hand_on(self) -> None:
+    def _deliver(self) -> None:
         assert self._partial is not None, "a body without a frame"
         kind, message = self._partial
         body, self._body, self._partial = self._body, memoryview(b""), None
-        self._heard(StreamFrame(kind, message, body))
+        self._on_frame(StreamFrame(kind, message, body))

@@ -20,8 +20,8 @@ from nyala.wire.flight_data import join, split
 from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import reads_pb2 as pb
+from nyala.wire.request_stream import RequestStreamServer
 from nyala.wire.rpc_metrics import RpcMetrics
-from nyala.wire.stream_asking import Answerer
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
 
@@ -72,7 +72,7 @@ class ServerStream(StreamEnd):
         super().__init__(server.limits.message_bytes, server.slabs)
         self._server = server
         self._task: asyncio.Task[None] | None = None
-        self._answerer: Answerer | None = None
+        self._request_server: RequestStreamServer | None = None
         self._path = ""
         self._start_us: int | None = None
         self._open_timer: asyncio.TimerHandle | None = None
@@ -99,17 +99,17 @@ class ServerStream(StreamEnd):
             self._open_timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        elif self._answerer is not None:
-            self._answerer.lost()
+        elif self._request_server is not None:
+            self._request_server.lost()
             self._count("CANCELLED")
         self._server.connections.remove(self)
 
-    def heard(self, frame: StreamFrame) -> None:
+    def on_frame(self, frame: StreamFrame) -> None:
         """Start the handler at the first frame; queue the others for it, or pass them to the answerer."""
-        if self._answerer is not None:
-            self._answerer.take(frame)
+        if self._request_server is not None:
+            self._request_server.take(frame)
         elif self._task is not None:
-            super().heard(frame)
+            super().on_frame(frame)
         elif frame.kind is not StreamFrameKind.OPEN:
             raise Corrupt(f"the first frame of a stream is {frame.kind.name}; it must be OPEN")
         else:
@@ -121,9 +121,13 @@ class ServerStream(StreamEnd):
         self._path, method = path, self._server.methods.get(path)
         if self._server.metrics is not None:
             self._start_us = self._server.metrics.begin()
-        if ticket == self._server.ticket and method is not None and method.shape is Shape.ASK:
+        if (
+            ticket == self._server.ticket
+            and method is not None
+            and method.shape is Shape.REQUEST_STREAM
+        ):
             handler: Any = self._server.handlers[method]
-            self._answerer = Answerer(self, method, handler, self._ended)
+            self._request_server = RequestStreamServer(self, method, handler, self._ended)
             return
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
@@ -142,13 +146,13 @@ class ServerStream(StreamEnd):
             self._server.metrics.end(self._path, code, self._start_us)
         self._start_us = None
 
-    def refused(self, err: NyalaError) -> None:
+    def on_invalid_frame(self, err: NyalaError) -> None:
         """Send the error of an invalid frame to the client, and close."""
         log.warning("stream port: a connection was closed: %s", err)
         if err.details.get("why") == "oversized":
             err = TooLarge(f"{err.message}; send or ask for smaller batches", err.details)
         self.failure = self.failure or err
-        if self._answerer is not None:
+        if self._request_server is not None:
             self._ended(err)
         elif self._task is None:
             self.fail(err)

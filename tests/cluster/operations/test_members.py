@@ -67,7 +67,7 @@ class Operator:
 
     def led(self):
         """The group as it is, if its leader answers."""
-        group = self.connection.run(Membership(self.connection.core, self.tablet).look())
+        group = self.connection.run(Membership(self.connection.core, self.tablet).view())
         return group if group.leader else None
 
     def members(self):
@@ -84,7 +84,7 @@ class Operator:
         seen = []
 
         def gone():
-            group = self.connection.run(membership.look())
+            group = self.connection.run(membership.view())
             seen.append(next(group.of(s) for s in group.servers.values() if s.address == address))
             return seen[-1].state == "TOMBSTONED"
 
@@ -93,9 +93,9 @@ class Operator:
         except AssertionError as late:
             raise AssertionError(f"{late}; it says {seen[-1]}") from None
 
-    def do(self, command, *servers, tell=lambda _: None):
+    def do(self, command, *servers, notify=lambda _: None):
         """Run one command to its end; return its steps."""
-        membership = Membership(self.connection.core, self.tablet, tell)
+        membership = Membership(self.connection.core, self.tablet, notify)
         work = getattr(membership, command)
         self.connection.run(work(*(self.cluster.address(s) for s in servers)))
         return membership.done
@@ -189,13 +189,13 @@ def test_killed_command_and_killed_source_are_resumed(four):
         said: list[str] = []
         killed: list[str] = []
 
-        def tell(words):
+        def notify(words):
             said.append(words.split()[0])
             if words.startswith(WAIT_FOR_COPY) and not killed:
                 killed.append(operator.names[words.split()[5]])  # the leader, which hardly changes
                 four.kill(killed[0])
 
-        operator.do("move", old, new, tell=tell)
+        operator.do("move", old, new, notify=notify)
         assert killed, "the copy was over before its source could be killed"
         assert "copy" in said, "what the killed source had begun was of no use"
         assert "remove" in said

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nyala.common.errors import TimedOut, Unavailable
-from nyala.env.asking import Asking, Hear, StreamAsking
+from nyala.env.request_stream import OnResponse, QueuedRequestStream, RequestStream
 from nyala.env.rpc import Method, Rpc, Shape
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.process import SimProcess
@@ -96,9 +96,13 @@ class Steps:
                 raise Unavailable(f"the connection to {address} broke")
             yield answer
 
-    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """See `Rpc.asking`."""
-        return StreamAsking(lambda requests: self.stream(address, method, requests), hear)
+    def request_stream(
+        self, address: str, method: Method, on_response: OnResponse
+    ) -> RequestStream:
+        """See `Rpc.request_stream`."""
+        return QueuedRequestStream(
+            lambda requests: self.stream(address, method, requests), on_response
+        )
 
     def _step(self, address: str) -> str:
         """Count a step; return the phase at which harm comes to it, which may have come already."""

@@ -57,7 +57,7 @@ class MasterHand:
 
     async def _look(self) -> GroupView | None:
         try:
-            group = await self._group.look()
+            group = await self._group.view()
         except NyalaError:
             return None
         return group if group.config is not None else None

@@ -97,7 +97,7 @@ def test_dead_master_is_replaced_in_any_role(leads: bool) -> None:
 def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> None:
     """Rewrite where one of a stopped master's peers is."""
     files = master.disk.mount()
-    known = inspection.look(files, FOLDER, SYS_CATALOG)
+    known = inspection.stopped_replica(files, FOLDER, SYS_CATALOG)
     peers = [
         replace(m, address=there.address, peer_address=there.peer_address) if m.uuid == uuid else m
         for m in known.config.members

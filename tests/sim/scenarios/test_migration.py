@@ -65,6 +65,6 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
 
 async def looked(cluster: SimCluster) -> GroupView:
     group = operator(cluster, cluster.masters[0].address)
-    found = await cluster.run(cluster.clients[-1], group.look)
+    found = await cluster.run(cluster.clients[-1], group.view)
     assert isinstance(found, GroupView)
     return found

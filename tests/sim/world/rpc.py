@@ -11,7 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, Unavailable
-from nyala.env.asking import Asking, Hear, StreamAsking
+from nyala.env.request_stream import OnResponse, QueuedRequestStream, RequestStream
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
 from nyala.wire.status import from_proto, to_proto
@@ -53,9 +53,13 @@ class SimRpc:
         async for response in stream.run(request, timeout_ms):
             yield response
 
-    def asking(self, address: str, method: Method, hear: Hear) -> Asking:
-        """Open a stream for requests to an ASK method."""
-        return StreamAsking(lambda requests: self.stream(address, method, requests), hear)
+    def request_stream(
+        self, address: str, method: Method, on_response: OnResponse
+    ) -> RequestStream:
+        """Open a stream for requests to a REQUEST_STREAM method."""
+        return QueuedRequestStream(
+            lambda requests: self.stream(address, method, requests), on_response
+        )
 
 
 class _Call:

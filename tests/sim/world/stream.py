@@ -12,7 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from nyala.common.errors import NyalaError, TimedOut, Unavailable
-from nyala.env.asking import answered
+from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
 from nyala.wire.status import from_proto, to_proto
@@ -184,8 +184,8 @@ class Stream:
             requests = self._requests()
             if self._method.shape is Shape.SERVER_STREAM:
                 responses = handler(await anext(requests))
-            elif self._method.shape is Shape.ASK:
-                responses = answered(handler, requests)
+            elif self._method.shape is Shape.REQUEST_STREAM:
+                responses = responses_to(handler, requests)
             else:
                 responses = handler(requests)
             async with contextlib.aclosing(responses):

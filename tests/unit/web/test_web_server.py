@@ -17,13 +17,14 @@ class Process:
     """Arguments as a service passes them."""
 
     def __init__(self) -> None:
-        self.sick: str | None = None
+        self.unavailable_reason: str | None = None
         self.registry = CollectorRegistry()
         Counter("nyala_things", "Things.", registry=self.registry).inc(3)
 
     def facts(self) -> Facts:
         return Facts(
-            "nyala <tserver>", lambda: self.sick, lambda: {"table": "<script>alert(1)</script>"},
+            "nyala <tserver>", lambda: self.unavailable_reason,
+            lambda: {"table": "<script>alert(1)</script>"},
             lambda: {"master": "http://127.0.0.1:8051/", "bad": "javascript:alert(1)"}, self.registry,
         )  # fmt: skip
 
@@ -54,7 +55,7 @@ def test_healthz_follows_the_process():
         process = Process()
         async with served(process) as address:
             assert (await fetch(address, "/healthz"))[::2] == (200, "ok\n")
-            process.sick = "no majority of masters"
+            process.unavailable_reason = "no majority of masters"
             assert (await fetch(address, "/healthz"))[::2] == (503, "no majority of masters\n")
 
     uvloop.run(story())

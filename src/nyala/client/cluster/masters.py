@@ -104,10 +104,10 @@ class Masters:
             if not errors:
                 return
             if not await attempts.pause():
-                heard = "; ".join(f"{a}: {s}" for a, s in errors.items())
+                failures = "; ".join(f"{a}: {s}" for a, s in errors.items())
                 raise Unavailable(
-                    f"no nyala master answers ({heard}). Check that the cluster runs: nyala status; and the "
-                    "addresses: masters may have been added and removed since, and one that is still a "
+                    f"no nyala master answers ({failures}). Check that the cluster runs: nyala status; and "
+                    "the addresses: masters may have been added and removed since, and one that is still a "
                     "master's is enough (nyala master list names all)"
                 )
 
@@ -310,10 +310,10 @@ class Masters:
 def _timed_out(
     method: Method, timeout_ms: int, errors: dict[str, str], *, unknown: bool
 ) -> TimedOut | OutcomeUnknown:
-    heard = "; ".join(f"{a}: {s}" for a, s in errors.items()) or "none was asked"
+    failures = "; ".join(f"{a}: {s}" for a, s in errors.items()) or "none was asked"
     what = method.path.rpartition("/")[2]
     text = (
-        f"no leader master answered {what} within {timeout_ms} ms ({heard}). "
+        f"no leader master answered {what} within {timeout_ms} ms ({failures}). "
         "Check that a majority of masters runs: nyala status, or nyala cluster ksck"
     )
     if unknown:

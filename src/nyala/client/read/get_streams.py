@@ -22,8 +22,8 @@ MAX_KEYS = 64
 SILENT_MS = 5_000
 """Longest wait for an answer before the stream is cancelled, in milliseconds."""
 
-Tell = Callable[[pb.GetAnswer | NyalaError], None]
-_Waiting = tuple[pb.GetPart, Tell]
+OnAnswer = Callable[[pb.GetAnswer | NyalaError], None]
+_Waiting = tuple[pb.GetPart, OnAnswer]
 
 
 class _GetStream:
@@ -39,17 +39,17 @@ class _GetStream:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.broken = False
-        self._asking = env.rpc.asking(address, methods.GET, self._on_answer)
+        self._stream = env.rpc.request_stream(address, methods.GET, self._on_answer)
 
-    def enqueue(self, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
+    def enqueue(self, part: pb.GetPart, on_answer: OnAnswer, timeout_ms: int) -> None:
         """Take a caller; callers of the same loop iteration share a request.
 
         Args:
             part: keys of one tablet.
-            tell: called once, with the answer or an error.
+            on_answer: called once, with the answer or an error.
             timeout_ms: for the answer.
         """
-        self._queue.enqueue((part, tell))
+        self._queue.enqueue((part, on_answer))
         self._silent_ms = min(self._silent_ms, timeout_ms)
         if not self._due:
             self._due = True
@@ -64,7 +64,7 @@ class _GetStream:
             self._requests += 1
             self._sent[self._requests] = callers
             parts = [part for part, _ in callers]
-            self._asking.ask(
+            self._stream.send(
                 pb.GetRequest(request=self._requests, timeout_ms=self._silent_ms, parts=parts)
             )
             if self._timer is None:
@@ -80,10 +80,10 @@ class _GetStream:
         callers = self._sent.pop(answer.request, [])
         if callers:
             self._queue.finished(callers)
-        for (_, tell), found in zip(callers, answer.answers, strict=False):
-            tell(found)
-        for _, tell in callers[len(answer.answers) :]:
-            tell(Unavailable(f"{self._address} answered fewer reads than the request had"))
+        for (_, on_answer), found in zip(callers, answer.answers, strict=False):
+            on_answer(found)
+        for _, on_answer in callers[len(answer.answers) :]:
+            on_answer(Unavailable(f"{self._address} answered fewer reads than the request had"))
         if self._sent:
             self._timer = self._loop.call_later(self._silent_ms / 1000, self._on_timeout)
         else:
@@ -93,19 +93,19 @@ class _GetStream:
     def _on_timeout(self) -> None:
         self._timer = None
         self._end(Unavailable(f"{self._address} did not answer a point read in time"))
-        self._asking.abandon()
+        self._stream.abandon()
 
     def _end(self, why: NyalaError) -> None:
         self.broken = True
         waiting = [w for sent in self._sent.values() for w in sent] + list(self._queue.waiting)
         self._sent.clear()
         self._queue.waiting.clear()
-        for _, tell in waiting:
-            tell(why)
+        for _, on_answer in waiting:
+            on_answer(why)
 
     def close(self) -> None:
         """Close the stream after its last request is answered."""
-        self._asking.end()
+        self._stream.end()
 
     def abandon(self) -> None:
         """Cancel the stream; pending callers get an error."""
@@ -129,19 +129,19 @@ class GetStreams:
         self._env = env
         self._streams: dict[str, _GetStream] = {}
 
-    def ask(self, address: str, part: pb.GetPart, tell: Tell, timeout_ms: int) -> None:
+    def send(self, address: str, part: pb.GetPart, on_answer: OnAnswer, timeout_ms: int) -> None:
         """Look up keys at one server, once.
 
         Args:
             address: of the leader of the keys' tablet.
             part: tablet, columns and keys.
-            tell: called once, with the rows found, the server's error, or `Unavailable` without an answer.
+            on_answer: called once, with the rows found, the server's error, or `Unavailable`.
             timeout_ms: for the answer.
         """
         stream = self._streams.get(address)
         if stream is None or stream.broken:
             stream = self._streams[address] = _GetStream(self._env, address)
-        stream.enqueue(part, lambda found: tell(_answer_or_error(found)), timeout_ms)
+        stream.enqueue(part, lambda found: on_answer(_answer_or_error(found)), timeout_ms)
 
     def close(self) -> None:
         """End all streams."""

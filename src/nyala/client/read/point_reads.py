@@ -51,10 +51,10 @@ class PointRead:
         tablet: of the keys.
         keys: encoded.
         columns: those wanted; None: all.
-        tell: called when the read is complete.
+        on_done: called when the read is complete.
     """
 
-    __slots__ = ("_tell", "columns", "error", "keys", "raw", "table", "tablet")
+    __slots__ = ("_on_done", "columns", "error", "keys", "raw", "table", "tablet")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class PointRead:
         tablet: TabletLocation,
         keys: Sequence[bytes],
         columns: tuple[str, ...] | None,
-        tell: Callable[[], None],
+        on_done: Callable[[], None],
     ) -> None:
         self.table = table
         self.tablet = tablet
@@ -70,12 +70,12 @@ class PointRead:
         self.columns = columns
         self.raw: bytes = b""
         self.error: NyalaError | None = None
-        self._tell = tell
+        self._on_done = on_done
 
     def done(self, raw: bytes, error: NyalaError | None) -> None:
         """Complete the read with the bytes for a `RowReader`, or with an error."""
         self.raw, self.error = raw, error
-        self._tell()
+        self._on_done()
 
 
 class PointGetter:
@@ -136,7 +136,7 @@ class PointGetter:
             wanted.done(b"", Unavailable(f"no leader of tablet {tablet.id} is known"))
             return
 
-        def told(answer: reads_pb2.GetAnswer | NyalaError) -> None:
+        def on_answer(answer: reads_pb2.GetAnswer | NyalaError) -> None:
             if isinstance(answer, NyalaError):
                 address = answer.address if isinstance(answer, NotLeader) else None
                 if is_retryable(answer):
@@ -153,7 +153,7 @@ class PointGetter:
             column_ids=ids,
             keys=wanted.keys,
         )
-        self.lookups.ask(leader, part, told, timeout_ms)
+        self.lookups.send(leader, part, on_answer, timeout_ms)
 
     def rows(self, wanted: PointRead) -> Rows:
         """Return the rows of a complete read. Any thread."""

@@ -45,18 +45,18 @@ class Times:
         """
         attempts = Attempts(self._env, timeout_ms)
 
-        def enough(heard: dict[str, int]) -> bool:
-            return all(_settled(g, heard) for g in groups)
+        def enough(replies: dict[str, int]) -> bool:
+            return all(_settled(g, replies) for g in groups)
 
         while True:
-            heard = await self.ask(addresses, enough, min(ASK_TIMEOUT_MS, attempts.left_ms()))
-            times = [_reached(g, heard) for g in groups]
+            replies = await self.ask(addresses, enough, min(ASK_TIMEOUT_MS, attempts.left_ms()))
+            times = [_reached(g, replies) for g in groups]
             found = [t for t in times if t is not None]
             if len(found) == len(times):
                 self._clock.merge(max(found, default=0))
                 return self._clock.seen
             if not await attempts.pause():
-                silent = [a for a in addresses if a not in heard]
+                silent = [a for a in addresses if a not in replies]
                 raise Unavailable(
                     f"no majority of some tablet's replicas answers; silent: {', '.join(silent)}. "
                     "Check: nyala cluster ksck"
@@ -75,7 +75,7 @@ class Times:
             enough: returns whether the answers so far suffice.
             timeout_ms: for each.
         """
-        heard: dict[str, int] = {}
+        replies: dict[str, int] = {}
         answers: asyncio.Queue[tuple[str, int]] = asyncio.Queue()
 
         async def ask(address: str) -> None:
@@ -92,13 +92,13 @@ class Times:
             for _ in tasks:
                 address, time = await answers.get()
                 if time:
-                    heard[address] = time
-                if enough(heard):
+                    replies[address] = time
+                if enough(replies):
                     break
         finally:
             for task in tasks:
                 task.cancel()
-        return heard
+        return replies
 
     async def snapshot(self, table: OpenTable, timeout_ms: int) -> int:
         """Return a time that includes every write to the table acknowledged before this call."""
@@ -119,17 +119,17 @@ def near(times: Collection[int]) -> bool:
     return to_micros(max(times)) - to_micros(min(times)) <= MAX_SPREAD_US
 
 
-def _reached(group: list[str], heard: dict[str, int]) -> int | None:
+def _reached(group: list[str], replies: dict[str, int]) -> int | None:
     """Return the smallest time that a majority of a group has not passed; None: too few answered."""
-    times = sorted(heard[a] for a in group if a in heard)
+    times = sorted(replies[a] for a in group if a in replies)
     majority = len(group) // 2 + 1
     return times[majority - 1] if len(times) >= majority else None
 
 
-def _settled(group: list[str], heard: dict[str, int]) -> bool:
+def _settled(group: list[str], replies: dict[str, int]) -> bool:
     """Return whether a group's time is final: all have answered, or no clock among them is far ahead."""
-    reached = _reached(group, heard)
+    reached = _reached(group, replies)
     if reached is None:
         return False
-    times = [heard[a] for a in group if a in heard]
+    times = [replies[a] for a in group if a in replies]
     return len(times) == len(group) or to_micros(reached) - to_micros(min(times)) <= MAX_SPREAD_US

@@ -31,19 +31,19 @@ class Call:
         batch: the rows; columns by name, of the table's types.
         size_bytes: of the batch.
         deadline_us: monotonic; after it the call fails with a time-out.
-        tell: called once on the loop, when there is an outcome.
+        on_done: called once on the loop, when there is an outcome.
 
     Attributes:
         sent: a server may have seen the rows.
         over: the call is complete, or its caller has gone.
     """
 
-    __slots__ = ("_tell", "batch", "deadline_us", "error", "op", "over", "result", "sent",
+    __slots__ = ("_on_done", "batch", "deadline_us", "error", "op", "over", "result", "sent",
                  "size_bytes", "table")  # fmt: skip
 
     def __init__(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, size_bytes: int, deadline_us: int,
-        tell: Callable[[], None],
+        on_done: Callable[[], None],
     ) -> None:  # fmt: skip
         self.table = table
         self.op = op
@@ -53,21 +53,21 @@ class Call:
         self.sent = self.over = False
         self.result = Written()
         self.error: BaseException | None = None
-        self._tell = tell
+        self._on_done = on_done
 
     def done(self, result: Written) -> None:
         """Complete the call with a result."""
         if not self.over:
             self.over = True
             self.result = result
-            self._tell()
+            self._on_done()
 
     def failed(self, error: BaseException) -> None:
         """Complete the call with an error."""
         if not self.over:
             self.over = True
             self.error = error
-            self._tell()
+            self._on_done()
 
     def outcome(self) -> Written:
         """Return the result, or raise the error, of a call that is over."""

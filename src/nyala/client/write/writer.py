@@ -54,7 +54,7 @@ class Writer:
 
     def small(
         self, table: OpenTable, op: int, batch: pa.RecordBatch, *,
-        all_or_nothing: bool, timeout_ms: int, tell: Callable[[], None],
+        all_or_nothing: bool, timeout_ms: int, on_done: Callable[[], None],
     ) -> Call | None:  # fmt: skip
         """Return a write as a call for `combiner.take` if it may share a request. Any thread.
 
@@ -64,7 +64,7 @@ class Writer:
             batch: the rows, by column name.
             all_or_nothing: one failing row voids the others of its request.
             timeout_ms: deadline, from now.
-            tell: called once on the loop, when there is an outcome.
+            on_done: called once on the loop, when there is an outcome.
         """
         if all_or_nothing or not self._may_combine or batch.num_rows > coalescer.MAX_ROWS:
             return None
@@ -72,7 +72,7 @@ class Writer:
         if size > request_size.max_row_bytes(table, batch.num_columns, coalescer.MAX_BYTES):
             return None
         deadline_us = self._env.clock.monotonic_us() + timeout_ms * 1000
-        return Call(table, op, batch, size, deadline_us, tell)
+        return Call(table, op, batch, size, deadline_us, on_done)
 
     async def write(
         self,
@@ -97,16 +97,16 @@ class Writer:
             OutcomeUnknown: all rows went in one request, and it may have taken effect.
             NyalaError: nothing took effect.
         """
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        completed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         call = self.small(
             table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms,
-            tell=lambda: None if told.done() else told.set_result(None),
+            on_done=lambda: None if completed.done() else completed.set_result(None),
         )  # fmt: skip
         if call is None:
             return await self._bulk.write(table, op, batch, all_or_nothing, timeout_ms)
         self.combiner.take(call)
         try:
-            await told
+            await completed
         finally:
             call.over = True  # also when this caller is cancelled: rows not sent yet are dropped
         return call.outcome()

@@ -144,12 +144,12 @@ ConfigChange = Add | Remove | Modify
 RepairStep = ConfigChange | Copy | MakeWitness
 
 
-def nobody() -> ServerUuid | None:
+def no_witness() -> ServerUuid | None:
     """Return None: no server can be a witness."""
     return None
 
 
-def anybody(_server: ServerUuid) -> bool:
+def any_server(_server: ServerUuid) -> bool:
     """Return True: every server may be given data."""
     return True
 
@@ -165,5 +165,5 @@ class TargetServers:
     """
 
     replica: Callable[[ServerUuid | None], ServerUuid | None]
-    witness: Callable[[], ServerUuid | None] = nobody
-    may_fill: Callable[[ServerUuid], bool] = anybody
+    witness: Callable[[], ServerUuid | None] = no_witness
+    may_fill: Callable[[ServerUuid], bool] = any_server

@@ -73,7 +73,7 @@ class CatalogMaintenance:
                 return  # a witness
             horizon = replica.status().applied_stamp - self._history
             at = horizon if horizon > 0 else None
-            if not await self._env.tasks.run(Lane.COMPUTE, tablet.merge_score, at):
+            if not await self._env.tasks.run(Lane.COMPUTE, tablet.compaction_score, at):
                 return
             if not await replica.maintain(partial(tablet.prepare_compaction, at)):
                 return

@@ -155,9 +155,9 @@ def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.
     """
     counts = catalog.replica_counts()
     listed = {ServerUuid(s.uuid): s for s in catalog.servers.all()}
-    heard = {s.uuid: s for s in servers.all()}
+    registered = {s.uuid: s for s in servers.all()}
     entries = []
-    for uuid in sorted({**listed, **heard}):
+    for uuid in sorted({**listed, **registered}):
         known = listed.get(uuid) or pb.ListedServer()
         entry = pb.ServerEntry(
             uuid=uuid,
@@ -171,7 +171,7 @@ def tablet_servers(catalog: Catalog, servers: TServers, now_us: int) -> list[pb.
             list_version=known.version,
             replicas=counts.get(uuid, 0),
         )
-        if (server := heard.get(uuid)) is not None:
+        if (server := registered.get(uuid)) is not None:
             info = server.registration
             entry.address, entry.peer_address = info.address, info.peer_address
             entry.web_address, entry.location = info.web_address, info.location

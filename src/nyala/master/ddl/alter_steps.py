@@ -95,8 +95,8 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
 def _changes_tablets(before: pb.TableSpec, after: pb.TableSpec) -> bool:
     """Return whether tablets have to apply a change."""
     one, other = before.schema, after.schema
-    told = before.name != after.name or before.options != after.options
-    return told or one.columns != other.columns or one.next_column_id != other.next_column_id
+    requested = before.name != after.name or before.options != after.options
+    return requested or one.columns != other.columns or one.next_column_id != other.next_column_id
 
 
 def _alter_columns(message: pb.Schema, schema: Schema, steps: Sequence[alteration.Step]) -> None:
@@ -105,12 +105,12 @@ def _alter_columns(message: pb.Schema, schema: Schema, steps: Sequence[alteratio
     kept = {c.id: pb.Column.FromString(c.SerializeToString()) for c in message.columns}
     message.next_column_id = made.next_column_id
     del message.columns[:]
-    for told in made.columns:
+    for requested in made.columns:
         column = message.columns.add()
-        if told.id in kept:
-            column.CopyFrom(kept[told.id])
+        if requested.id in kept:
+            column.CopyFrom(kept[requested.id])
             _clear_known(column)
-        column.MergeFrom(told)
+        column.MergeFrom(requested)
 
 
 def _clear_known(message: Message) -> None:

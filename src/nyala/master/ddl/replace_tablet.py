@@ -54,7 +54,7 @@ def plan(
     stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
     if table is None or not stuck:
         return CatalogPlan()
-    return _replaced(catalog, table, stuck, around, give_up=False)
+    return _replaced(catalog, table, stuck, around, reset_attempts=False)
 
 
 def unsafe(
@@ -112,7 +112,7 @@ def unsafe_plan(
         )
     if tablet.dropped:
         return dropped_ranges.deletion_plan(catalog, tablet, tablet.record.dropped_at or time)
-    return _replaced(catalog, table, [tablet], around, give_up=True)
+    return _replaced(catalog, table, [tablet], around, reset_attempts=True)
 
 
 def known(catalog: Catalog, tablet_id: str) -> tuple[CatalogTablet, CatalogTable]:
@@ -136,7 +136,7 @@ def _replaced(
     old: Sequence[CatalogTablet],
     around: PlanInputs,
     *,
-    give_up: bool,
+    reset_attempts: bool,
 ) -> CatalogPlan:
     placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
     gone: list[cat.TabletRecord] = []
@@ -144,7 +144,7 @@ def _replaced(
     for tablet, servers in zip(old, placed, strict=True):
         part = convert.partition_from_proto(tablet.record.partition)
         made = create_table.new_tablet(table.id, part, servers, around, table.spec.schema.version)
-        made.attempt = 0 if give_up else tablet.record.attempt + 1
+        made.attempt = 0 if reset_attempts else tablet.record.attempt + 1
         if tablet.state is TabletState.CREATING:
             made.added_by, made.floor = tablet.record.added_by, tablet.record.floor
         record = tablet.edit()

@@ -126,14 +126,14 @@ class GroupMember:
                 self._state.failure = None  # it was given a place, or its disk can be written again
             return
         self._stop_leading()
-        told = self._peers.group()
-        if told is not None and told != self._state.committed:
-            self._state.committed = told
-            self._peers.follow([*self._addresses, *(m.address for m in told.members)])
+        learned = self._peers.group()
+        if learned is not None and learned != self._state.committed:
+            self._state.committed = learned
+            self._peers.follow([*self._addresses, *(m.address for m in learned.members)])
         nothing = self._state.presence is ReplicaPresence.NOTHING
         fresh = nothing and not self._identity.instance.initialised
         if fresh and self._state.failure is None and not group.being_copied:
-            await self._join_group(group, told)
+            await self._join_group(group, learned)
 
     def _check_not_replaced(self, group: MasterReplica) -> None:
         """Stop once another server has this master's uuid; see `replaced.check`."""
@@ -152,12 +152,12 @@ class GroupMember:
             return False
         return config.get(uuid) is None or peers.excluded(uuid, config.id, self._peers.group())
 
-    async def _join_group(self, group: MasterReplica, told: Configuration | None) -> None:
+    async def _join_group(self, group: MasterReplica, learned: Configuration | None) -> None:
         """On the first start, form the group once all masters have answered, or wait to be added to one."""
         try:
-            if told is not None and told.get(self._identity.uuid) is None:
-                peers.check_stranger(self._peers.own, told)
-            elif told is not None and told.id != NO_OP:
+            if learned is not None and learned.get(self._identity.uuid) is None:
+                peers.check_stranger(self._peers.own, learned)
+            elif learned is not None and learned.id != NO_OP:
                 return  # it was added to an existing group, and waits for its copy
             elif not self._peers.missing():
                 await self._follow(group, self._peers.first_configuration())

@@ -86,11 +86,11 @@ class MemberStatus:
             return "this master is starting; ask again"
         if self._state.presence is ReplicaPresence.HALF:
             return "a copy of the catalog to this master was not completed; nyala master add goes on with it"
-        told = self._peers.group()
+        learned = self._peers.group()
         if self._state.presence is ReplicaPresence.REMOVED or (
-            told and not told.get(self._identity.uuid)
+            learned and not learned.get(self._identity.uuid)
         ):
-            masters = ", ".join(m.address for m in told.members) if told else "not known here"
+            masters = ", ".join(m.address for m in learned.members) if learned else "not known here"
             was = (
                 "was removed from"
                 if self._state.presence is ReplicaPresence.REMOVED
@@ -108,10 +108,10 @@ class MemberStatus:
         opened, leading = self._identity.instance, self._state.leading
         answer = pb.MasterStatusResponse(uuid=opened.uuid, cluster_id=opened.cluster_id)
         if leading is None:
-            told = self._peers.group()
-            if told is not None:
-                answer.consensus.CopyFrom(convert.consensus_to_proto(told, 0, None))
-            for address in self._addresses if told is None else ():
+            learned = self._peers.group()
+            if learned is not None:
+                answer.consensus.CopyFrom(convert.consensus_to_proto(learned, 0, None))
+            for address in self._addresses if learned is None else ():
                 answer.consensus.members.add(address=address)
             return answer
         status = leading.status()

@@ -54,8 +54,8 @@ class Messenger:
         if leader is None:
             return None
         asked = pb.ListTabletsRequest(tablet_ids=[action.tablet])
-        told = await self._call(leader, methods.LIST_TABLETS, asked)
-        request = order_requests.witness_request(action, told, self._fence())
+        listed = await self._call(leader, methods.LIST_TABLETS, asked)
+        request = order_requests.witness_request(action, listed, self._fence())
         return (
             None if request is None else await self._call(server, methods.CREATE_WITNESS, request)
         )

@@ -56,15 +56,15 @@ class RepairView:
         server = self.known.get(uuid)
         return "" if server is None else server.registration.location
 
-    def is_eligible(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
+    def is_eligible(self, tablet: CatalogTablet, standby: ServerUuid) -> bool:
         """Return whether a server may get a replica of a tablet."""
-        server = self.known.get(heir)
+        server = self.known.get(standby)
         return (
             server is not None
             and not server.opening
-            and heir not in tablet.members
+            and standby not in tablet.members
             and tablet.id not in server.replicas
-            and heir not in (*self.maintained, *self.leaving)
+            and standby not in (*self.maintained, *self.leaving)
         )
 
     def choose(

@@ -87,9 +87,9 @@ class Repairer:
         """Check these tablets first in the next round."""
         self._tablet_rounds.prioritize(tablets)
 
-    def copied(self, action: CopyAction, told: pb.CopyProgress) -> None:
+    def copied(self, action: CopyAction, progress: pb.CopyProgress) -> None:
         """Record the progress of a copy."""
-        self._copies.note_progress(action.tablet, action.server, told, self._now_us())
+        self._copies.note_progress(action.tablet, action.server, progress, self._now_us())
 
     def cancelled(self, action: CancelCopyAction) -> None:
         """Record that a copy has ended."""

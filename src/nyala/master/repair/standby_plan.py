@@ -30,7 +30,7 @@ class StandbyLoad:
 class StandbyChoice(Protocol):
     """Choice of standby servers."""
 
-    def is_eligible(self, tablet: CatalogTablet, heir: ServerUuid) -> bool:
+    def is_eligible(self, tablet: CatalogTablet, standby: ServerUuid) -> bool:
         """Return whether a server may get a replica of a tablet now."""
         ...
 
@@ -51,7 +51,7 @@ class StandbyPlan:
     """Standby servers of each member of each tablet, of one leader in one term. On the loop only."""
 
     def __init__(self) -> None:
-        self._heirs: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
+        self._standbys: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
         self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
         self._left_of: dict[tuple[ServerUuid, TableId], Counter[ServerUuid]] = {}
         self._tables: dict[TabletId, TableId] = {}
@@ -59,71 +59,71 @@ class StandbyPlan:
         self._to_share: dict[TabletId, None] = {}
         self._shares: dict[ServerUuid, int] = {}
 
-    def update(self, tablets: Sequence[CatalogTablet], heirs: StandbyChoice, among: int) -> None:
+    def update(self, tablets: Sequence[CatalogTablet], choice: StandbyChoice, among: int) -> None:
         """Bring the plan of some tablets up to date.
 
         Args:
             tablets: live tablets; of a large cluster a part at a time.
-            heirs: chooses standby servers.
+            choice: chooses standby servers.
             among: number of servers.
         """
         if among > self._among:
-            self._to_share = dict.fromkeys(self._heirs)
+            self._to_share = dict.fromkeys(self._standbys)
             self._shares = {u: _share(left, among - self._among) for u, left in self._left.items()}
         self._among = among
         for tablet in tablets:
-            self._plan_tablet(tablet, heirs, share=tablet.id in self._to_share)
+            self._plan_tablet(tablet, choice, share=tablet.id in self._to_share)
             self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
         """Remove deleted tablets."""
-        for gone in [t for t in self._heirs if not lives(t)]:
+        for gone in [t for t in self._standbys if not lives(t)]:
             self._forget(gone)
 
-    def heir(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
+    def standby_of(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
         """Return the standby server of a lost member; None: there is none."""
-        return self._heirs.get(tablet, {}).get(lost)
+        return self._standbys.get(tablet, {}).get(lost)
 
     def of(self, server: ServerUuid) -> dict[TabletId, ServerUuid]:
         """Return the standby servers of one server, by tablet."""
-        return {t: heirs[server] for t, heirs in self._heirs.items() if server in heirs}
+        return {t: of[server] for t, of in self._standbys.items() if server in of}
 
-    def _plan_tablet(self, tablet: CatalogTablet, heirs: StandbyChoice, *, share: bool) -> None:
-        before = self._heirs.get(tablet.id, {})
+    def _plan_tablet(self, tablet: CatalogTablet, choice: StandbyChoice, *, share: bool) -> None:
+        before = self._standbys.get(tablet.id, {})
         stay: dict[ServerUuid, ServerUuid] = {}
         for lost in tablet.members:
-            heir = before.get(lost)
-            if heir is None or not heirs.is_eligible(tablet, heir):
+            standby = before.get(lost)
+            if standby is None or not choice.is_eligible(tablet, standby):
                 continue
-            if not share or self._left[lost][heir] <= self._shares[lost]:
-                stay[lost] = heir
+            if not share or self._left[lost][standby] <= self._shares[lost]:
+                stay[lost] = standby
         if len(stay) == len(before) == len(tablet.members):
             return
         self._forget(tablet.id)
         for lost in tablet.members:
             left = self._left.setdefault(lost, {})
             left_of = self._left_of.get((lost, tablet.table_id), Counter())
-            heir = stay.get(lost) or heirs.choose(tablet, lost, StandbyLoad(left, left_of))
-            if heir is not None:
-                self._heirs.setdefault(tablet.id, {})[lost] = heir
+            standby = stay.get(lost) or choice.choose(tablet, lost, StandbyLoad(left, left_of))
+            if standby is not None:
+                self._standbys.setdefault(tablet.id, {})[lost] = standby
                 self._tables[tablet.id] = tablet.table_id
-                left[heir] = left.get(heir, 0) + 1
-                left_of[heir] += 1
+                left[standby] = left.get(standby, 0) + 1
+                left_of[standby] += 1
                 self._left_of[lost, tablet.table_id] = left_of
 
     def _forget(self, tablet: TabletId) -> None:
         table = self._tables.pop(tablet, TableId(""))
-        for lost, heir in self._heirs.pop(tablet, {}).items():
-            self._left[lost][heir] -= 1
+        for lost, standby in self._standbys.pop(tablet, {}).items():
+            self._left[lost][standby] -= 1
             left_of = self._left_of[lost, table]
-            left_of[heir] -= 1
-            if not left_of[heir]:
-                del left_of[heir]
+            left_of[standby] -= 1
+            if not left_of[standby]:
+                del left_of[standby]
             if not left_of:
                 del self._left_of[lost, table]
 
 
 def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:
     """Return the maximum share of a standby server after other servers have joined."""
-    heirs = sum(n > 0 for n in left.values()) + newcomers
-    return -(-sum(left.values()) // heirs)
+    standbys = sum(n > 0 for n in left.values()) + newcomers
+    return -(-sum(left.values()) // standbys)

@@ -40,8 +40,8 @@ class TargetChoice:
         free = [
             u for u in self.view.known if self.view.is_eligible(self.tablet, u) and self.may_fill(u)
         ]
-        heir = None if instead is None else self.standby.heir(instead, self.tablet.id)
-        return heir if heir in free else self._best_of(free)
+        standby = None if instead is None else self.standby.standby_of(instead, self.tablet.id)
+        return standby if standby in free else self._best_of(free)
 
     def witness(self) -> ServerUuid | None:
         """Return a server for a witness: one that never had a replica of this tablet."""

@@ -77,7 +77,7 @@ class FlightInfoService:
         """Return a time above every write that these servers have acknowledged."""
         rpc = self._context.env.rpc
         try:
-            told: list[pb.ServerInfoResponse] = await asyncio.gather(
+            infos: list[pb.ServerInfoResponse] = await asyncio.gather(
                 *(
                     rpc.call(
                         address,
@@ -90,7 +90,7 @@ class FlightInfoService:
             )
         except NyalaError as err:
             raise Unavailable(f"a tablet's leader does not answer ({err}); ask again") from err
-        return max(info.hybrid_time for info in told)
+        return max(info.hybrid_time for info in infos)
 
     def _endpoint(
         self, table: CatalogTable, tablet: pb.TabletLocation, at: int

@@ -26,7 +26,7 @@ class ServersService:
         return {
             methods.SET_MAINTENANCE: self.set_maintenance,
             methods.SET_DECOMMISSION: self.set_decommission,
-            methods.WILLS: self.wills,
+            methods.STANDBY_PLANS: self.standby_plans,
             methods.INSPECT_MASTER: self.inspect_master,
         }
 
@@ -64,7 +64,7 @@ class ServersService:
         left = term.catalog.replica_counts().get(ServerUuid(request.uuid), 0)
         return pb.SetDecommissionResponse(replicas=left)
 
-    async def wills(self, request: pb.WillsRequest) -> pb.WillsResponse:
+    async def standby_plans(self, request: pb.StandbyPlansRequest) -> pb.StandbyPlansResponse:
         """Return the standby servers for the replicas of some servers, or of all.
 
         Raises:
@@ -73,18 +73,18 @@ class ServersService:
         term = await self._context.confirmed()
         catalog = term.catalog
         asked = list(request.uuids) or [s.uuid for s in self._context.servers.all()]
-        answer = pb.WillsResponse()
+        answer = pb.StandbyPlansResponse()
         for uuid in asked:
             self._known(catalog, uuid)
-            heirs = term.dispatcher.repairs.standby.of(ServerUuid(uuid))
-            will = answer.wills.add(uuid=uuid)
+            standbys = term.dispatcher.repairs.standby.of(ServerUuid(uuid))
+            plan = answer.plans.add(uuid=uuid)
             for tablet in catalog.tablets():
                 if tablet.live and uuid in tablet.members:
                     table = catalog.table(tablet.table_id)
-                    will.bequests.add(
+                    plan.standbys.add(
                         tablet_id=tablet.id,
                         table_name="" if table is None else table.name,
-                        heir=heirs.get(tablet.id, ""),
+                        standby=standbys.get(tablet.id, ""),
                     )
         return answer
 

@@ -59,9 +59,11 @@ class TabletsService:
         """Check that all live servers have sent a full report: a new leader knows of no replica yet."""
         servers, now_us = self._context.servers, self._context.env.clock.monotonic_us()
         alive = servers.alive(now_us)
-        told = [s.uuid for s in servers.known_in(term.memory.term, alive)]
+        reported = [s.uuid for s in servers.known_in(term.memory.term, alive)]
         listed = [ServerUuid(s.uuid) for s in term.catalog.servers.all() if s.alive]
-        waiting = [u for u in dict.fromkeys((*listed, *(s.uuid for s in alive))) if u not in told]
+        waiting = [
+            u for u in dict.fromkeys((*listed, *(s.uuid for s in alive))) if u not in reported
+        ]
         if waiting:
             raise Unavailable(
                 f"{', '.join(waiting)} may have replicas, and has not told the leader master, which was just "

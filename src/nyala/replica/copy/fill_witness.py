@@ -21,7 +21,7 @@ from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
 from nyala.replica.copy.uncancellable import PAUSE_MS, append_to_log, run_blocking, uncancellable
 from nyala.replica.member.bootstrap import Opened, assemble
-from nyala.replica.member.member import Member
+from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.witness import Witness
@@ -138,7 +138,7 @@ class CopyWitness:
             log.warning("%s stays until the next start: %s", staging, err)
 
 
-def _known(member: Member) -> tuple[Configuration, int]:
+def _known(member: ReplicaMember) -> tuple[Configuration, int]:
     """Return the committed configuration, and the last index that is committed and durable here."""
     return member.node.committed_config, _durably_committed(member.node)
 

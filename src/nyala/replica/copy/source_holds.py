@@ -13,7 +13,7 @@ from nyala.env.tasks import Lane
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.room import CopyQuota
 from nyala.replica.copy.uncancellable import uncancellable
-from nyala.replica.member.member import Member
+from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
@@ -39,7 +39,7 @@ class SourceSession:
 
     id: str
     replica: Replica
-    member: Member
+    member: ReplicaMember
     target: ServerUuid
     checkpoint: AnyCheckpoint | None = None
     first: int = 0
@@ -79,7 +79,7 @@ class SourceHolds:
     def add(self, session: SourceSession) -> None:
         """Add a session that begins now."""
         self._sessions[session.id] = session
-        self.touch(session)
+        self.renew(session)
 
     def find(self, session_id: str) -> SourceSession | None:
         """Return a session, valid or not; None: there is none with this id."""
@@ -96,7 +96,7 @@ class SourceHolds:
             raise SessionExpired(
                 f"this server has no session {session_id} of a copy (any more); begin the copy again"
             )
-        self.touch(session)
+        self.renew(session)
         return session
 
     def check(self, session: SourceSession) -> None:
@@ -112,7 +112,7 @@ class SourceHolds:
         if session.id not in self._sessions:
             raise SessionExpired(f"server {session.target} has begun this copy again meanwhile")
 
-    def touch(self, session: SourceSession) -> None:
+    def renew(self, session: SourceSession) -> None:
         """Extend the lifetime of a session: its target has sent a request."""
         session.used_us = self._context.env.clock.monotonic_us()
         if not self._watching:

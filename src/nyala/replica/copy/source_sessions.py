@@ -159,11 +159,11 @@ class CopySessions:
         session.busy += 1
         try:
             piece = await env.tasks.run(Lane.COMPUTE, env.files.read, path, offset, length)
-            await self._spend(len(piece))
+            await self._limit_rate(len(piece))
             return piece
         finally:
             session.busy -= 1
-            self._holds.touch(session)
+            self._holds.renew(session)
 
     async def entries(self, session_id: str, after: OpId) -> list[Entry]:
         """Return the entries that follow `after`; the log before it is released.
@@ -187,10 +187,10 @@ class CopySessions:
         try:
             max_bytes = self._throttle.chunk_bytes(LOG_BYTES)
             found = await self._context.wal.read(session.replica.group, after.index + 1, max_bytes)
-            await self._spend(sum(len(e.payload) for e in found))
+            await self._limit_rate(sum(len(e.payload) for e in found))
         finally:
             session.busy -= 1
-            self._holds.touch(session)
+            self._holds.renew(session)
         return [e for e in found if e.id.index <= end]
 
     async def hold(self, session_id: str, *, end: bool = False) -> int:
@@ -207,7 +207,7 @@ class CopySessions:
         self._holds.get(session_id)
         return self._context.options.copy_session_ttl_ms
 
-    async def _spend(self, size_bytes: int) -> None:
+    async def _limit_rate(self, size_bytes: int) -> None:
         """Wait as long as the rate limit requires before so many bytes are sent."""
         wait_ms = self._throttle.spend(size_bytes)
         if wait_ms > 0:

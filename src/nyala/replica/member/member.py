@@ -24,7 +24,7 @@ from nyala.replica.member.requests import MemberRequests
 from nyala.replica.memory import MemoryPart
 
 
-class Member:
+class ReplicaMember:
     """A running replica.
 
     Args:

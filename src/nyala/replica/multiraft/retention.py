@@ -27,7 +27,7 @@ class Retention:
     def __init__(self, context: ReplicaContext, replicas: Mapping[TabletId, Replica]) -> None:
         self._context = context
         self._replicas = replicas
-        self._giving_up: dict[TabletId, None] = {}
+        self._releasing: dict[TabletId, None] = {}
 
     def collect(self) -> tuple[TabletId, ...]:
         """Start collecting a log that exceeds its size; return the groups that pin its oldest segment."""
@@ -51,23 +51,23 @@ class Retention:
         for group in sorted(held, key=lambda g: (g not in unreadable, -held[g], g)):
             if over <= 0 and group not in unreadable:
                 return
-            self._let_go(group)
+            self._release(group)
             over -= held[group]
 
-    def _let_go(self, group: TabletId) -> None:
+    def _release(self, group: TabletId) -> None:
         replica = self._replicas.get(group)
-        if replica is None or group in self._giving_up:
+        if replica is None or group in self._releasing:
             return
         if replica.member is not None:
             replica.member.flusher.release_log()
         else:
-            self._giving_up[group] = None
-            self._context.env.tasks.spawn(self._give_up(replica), f"give up {group}")
+            self._releasing[group] = None
+            self._context.env.tasks.spawn(self._release_stopped(replica), f"give up {group}")
 
-    async def _give_up(self, replica: Replica) -> None:
+    async def _release_stopped(self, replica: Replica) -> None:
         try:
             await release_log(self._context, replica)
         except (OSError, NyalaError) as err:  # a full disk may have room again
             log.warning("the log keeps what %s needs: %s", replica.group, err)
         finally:
-            del self._giving_up[replica.group]
+            del self._releasing[replica.group]

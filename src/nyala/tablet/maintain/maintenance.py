@@ -108,7 +108,7 @@ class Maintenance:
             history_s=max(0, to_micros(stamp) - to_micros(oldest)) / 1e6,
         )
 
-    def merge_score(self, horizon: int | None) -> float:
+    def compaction_score(self, horizon: int | None) -> float:
         """Return the score of the compaction that `prepare_compaction` would choose (`compaction.score`)."""
         if self._busy:
             return 0.0

@@ -91,19 +91,21 @@ def apply_writes(store: Store, operations: Sequence[Operation]) -> list[bytes]:
     _take_effect(store, kind, rows, located, outcome)
     bounds = rows.given.bounds.tolist()
     if not failed:
-        return [_all_well(end - begin) for begin, end in pairwise(bounds)]
+        return [_all_succeeded(end - begin) for begin, end in pairwise(bounds)]
     return [
-        _result(_fine(outcome.errors[begin:end]), outcome, slice(begin, end), store.schema)
+        _result(
+            _count_succeeded(outcome.errors[begin:end]), outcome, slice(begin, end), store.schema
+        )
         for begin, end in pairwise(bounds)
     ]
 
 
 @lru_cache(maxsize=1024)
-def _all_well(rows: int) -> bytes:
+def _all_succeeded(rows: int) -> bytes:
     return ops.encode_result(rows, ())
 
 
-def _fine(errors: npt.NDArray[np.uint8]) -> int:
+def _count_succeeded(errors: npt.NDArray[np.uint8]) -> int:
     return len(errors) - int(np.count_nonzero(errors))
 
 
@@ -220,7 +222,7 @@ def _result(rows: int, outcome: _Outcome, part: slice, schema: Schema) -> bytes:
     errors, where = outcome.errors[part], outcome.where[part]
     failed = np.flatnonzero(errors)
     if not len(failed):
-        return _all_well(rows)
+        return _all_succeeded(rows)
     combined = errors[failed].astype(np.int64) << 32 | (where[failed] + 1)
     distinct, numbers = np.unique(combined, return_inverse=True)
     kinds = []

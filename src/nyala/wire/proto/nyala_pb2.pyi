@@ -1749,8 +1749,8 @@ class SetDecommissionResponse(_message.Message):
 Global___SetDecommissionResponse: _TypeAlias = SetDecommissionResponse  # noqa: Y015
 
 @_typing.final
-class WillsRequest(_message.Message):
-    """Who would take whose replicas if a server were lost now."""
+class StandbyPlansRequest(_message.Message):
+    """Servers that would take over replicas if a server were lost now. The method's name on the wire is `Wills`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1768,75 +1768,75 @@ class WillsRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WillsRequest: _TypeAlias = WillsRequest  # noqa: Y015
+Global___StandbyPlansRequest: _TypeAlias = StandbyPlansRequest  # noqa: Y015
 
 @_typing.final
-class Bequest(_message.Message):
+class TabletStandby(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLET_ID_FIELD_NUMBER: _builtins.int
     TABLE_NAME_FIELD_NUMBER: _builtins.int
-    HEIR_FIELD_NUMBER: _builtins.int
+    STANDBY_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_name: _builtins.str
-    heir: _builtins.str
+    standby: _builtins.str
     def __init__(
         self,
         *,
         tablet_id: _builtins.str = ...,
         table_name: _builtins.str = ...,
-        heir: _builtins.str = ...,
+        standby: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heir", b"heir", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standby", b"standby", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Bequest: _TypeAlias = Bequest  # noqa: Y015
+Global___TabletStandby: _TypeAlias = TabletStandby  # noqa: Y015
 
 @_typing.final
-class Will(_message.Message):
+class ServerStandbyPlan(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     UUID_FIELD_NUMBER: _builtins.int
-    BEQUESTS_FIELD_NUMBER: _builtins.int
+    STANDBYS_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     @_builtins.property
-    def bequests(self) -> _containers.RepeatedCompositeFieldContainer[Global___Bequest]: ...
+    def standbys(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletStandby]: ...
     def __init__(
         self,
         *,
         uuid: _builtins.str = ...,
-        bequests: _abc.Iterable[Global___Bequest] | None = ...,
+        standbys: _abc.Iterable[Global___TabletStandby] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bequests", b"bequests", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standbys", b"standbys", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Will: _TypeAlias = Will  # noqa: Y015
+Global___ServerStandbyPlan: _TypeAlias = ServerStandbyPlan  # noqa: Y015
 
 @_typing.final
-class WillsResponse(_message.Message):
+class StandbyPlansResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    WILLS_FIELD_NUMBER: _builtins.int
+    PLANS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def wills(self) -> _containers.RepeatedCompositeFieldContainer[Global___Will]: ...
+    def plans(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerStandbyPlan]: ...
     def __init__(
         self,
         *,
-        wills: _abc.Iterable[Global___Will] | None = ...,
+        plans: _abc.Iterable[Global___ServerStandbyPlan] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["wills", b"wills"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plans", b"plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WillsResponse: _TypeAlias = WillsResponse  # noqa: Y015
+Global___StandbyPlansResponse: _TypeAlias = StandbyPlansResponse  # noqa: Y015
 
 @_typing.final
 class ReplaceTabletRequest(_message.Message):
@@ -2385,7 +2385,7 @@ class TabletStatus(_message.Message):
     VOTE_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     HOLDS_FIELD_NUMBER: _builtins.int
-    TOLD_COMMIT_FIELD_NUMBER: _builtins.int
+    KNOWN_COMMIT_FIELD_NUMBER: _builtins.int
     APPLIED_TERM_FIELD_NUMBER: _builtins.int
     table_name: _builtins.str
     last_term: _builtins.int
@@ -2402,8 +2402,8 @@ class TabletStatus(_message.Message):
     """in the present term"""
     horizon: _builtins.int
     """the earliest time that can be read here"""
-    told_commit: _builtins.int
-    """the highest index that a leader has told here to be committed"""
+    known_commit: _builtins.int
+    """highest commit index that any leader has sent to this replica"""
     applied_term: _builtins.int
     """of the entry at applied_index, whose stamp is safe_time"""
     @_builtins.property
@@ -2440,12 +2440,12 @@ class TabletStatus(_message.Message):
         vote: _builtins.str = ...,
         horizon: _builtins.int = ...,
         holds: _abc.Iterable[Global___HoldStatus] | None = ...,
-        told_commit: _builtins.int = ...,
+        known_commit: _builtins.int = ...,
         applied_term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "partition", b"partition", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "applied_term", b"applied_term", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "told_commit", b"told_commit", "vote", b"vote"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "applied_index", b"applied_index", "applied_term", b"applied_term", "closed_time", b"closed_time", "commit_index", b"commit_index", "data_bytes", b"data_bytes", "durable_index", b"durable_index", "holds", b"holds", "horizon", b"horizon", "known_commit", b"known_commit", "last_index", b"last_index", "last_term", b"last_term", "partition", b"partition", "peers", b"peers", "report", b"report", "rows", b"rows", "safe_time", b"safe_time", "table_name", b"table_name", "vote", b"vote"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

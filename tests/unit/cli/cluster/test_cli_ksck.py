@@ -216,8 +216,8 @@ def test_healthz_names_a_clock_that_cannot_be_saved():
     host = SimpleNamespace(unavailable_reason="", summary=str)
     server: Any = SimpleNamespace(failure=None, host=host, uuid="a", cluster_id="c")
     facts = server_facts("tserver", server, ListenAddresses("a:1", "a:2", "a:3"), Metrics())
-    assert facts.sick() is None
+    assert facts.unavailable_reason() is None
     host.unavailable_reason = "clock ceiling cannot be saved: [Errno 5] Input/output error"
-    assert facts.sick() == host.unavailable_reason
+    assert facts.unavailable_reason() == host.unavailable_reason
     server.failure = Unavailable("it has no data directory")
-    assert facts.sick() == "it has no data directory"
+    assert facts.unavailable_reason() == "it has no data directory"

@@ -268,7 +268,7 @@ def test_master_list_needs_no_leader():
         others[0].kill()
         cluster.client()
         core = ClientCore(cluster.clients[-1].env, [others[1].address], CLIENT_OPTIONS)
-        found = await cluster.run(cluster.clients[-1], MasterGroup(core).look)
+        found = await cluster.run(cluster.clients[-1], MasterGroup(core).view)
         assert sorted(m.address for m in found.config.members) == of(cluster.masters)
         assert found.leader is None
 

@@ -18,17 +18,19 @@ class Story(Group):
 
     said: tuple[str, ...] = ()
 
-    def tell(self, words):
+    def notify(self, words):
         self.said = (*self.said, words)
 
     async def copy(self, source, target, force=False):
         work = remote_replicas.copied(
-            self.core, self.tablet, source, target, force=force, tell=self.tell
+            self.core, self.tablet, source, target, force=force, notify=self.notify
         )
         return await self.on(lambda: work)
 
     async def delete(self, server, force=False):
-        work = remote_replicas.deleted(self.core, server, self.tablet, force=force, tell=self.tell)
+        work = remote_replicas.deleted(
+            self.core, server, self.tablet, force=force, notify=self.notify
+        )
         return await self.on(lambda: work)
 
     async def listed(self, server):

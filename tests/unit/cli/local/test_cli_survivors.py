@@ -23,12 +23,13 @@ def config(*numbers):
     return Configuration(tuple(Member(U[n], f"p:{n}", f"s:{n}") for n in numbers), OpId(1, 1))
 
 
-def status(last, *, told=0, state="RUNNING", members=(1, 2, 3), term=4):
+def status(last, *, known_commit=0, state="RUNNING", members=(1, 2, 3), term=4):
     at = convert.consensus_to_proto(config(*members), term, None)
     why = "broken" if state == "FAILED" else ""
     return pb.TabletStatus(
         report=pb.TabletReport(tablet_id=TABLET, state=state, consensus=at, error=why),
-        last_term=last.term, last_index=last.index, commit_index=last.index, told_commit=told, active=at,
+        last_term=last.term, last_index=last.index, commit_index=last.index,
+        known_commit=known_commit, active=at,
     )  # fmt: skip
 
 
@@ -102,10 +103,13 @@ def test_majority_counts_only_healthy_voters():
 @pytest.mark.row("S1.40")
 def test_known_lost_entries_are_those_others_have_or_were_sent():
     five = (1, 2, 3, 4, 5)
-    found = {1: status(OpId(3, 90), members=five), 2: status(OpId(4, 95), members=five, told=97)}
+    found = {
+        1: status(OpId(3, 90), members=five),
+        2: status(OpId(4, 95), members=five, known_commit=97),
+    }
     todo = planned(found, 1, 1)
     assert "has a longer log, up to 4.95; this one's ends at 3.90" in todo.doubts[0]
-    assert (todo.term, todo.give_up) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
+    assert (todo.term, todo.removed) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
     assert known_lost(todo, OpId(3, 90)) == (91, 97)
     assert planned(found, 2, 1, 2).doubts == ()
     assert known_lost(planned(found, 2, 1, 2), OpId(4, 95)) == (96, 97)

@@ -82,7 +82,7 @@ def test_missing_segments_are_named(folder, gone, said):
     assert status == 1
     assert [p for p in problems if f"{folder}/wal: {said} from the log; replicas" in p]
     with pytest.raises(LogGap, match="missing from the log: replace this replica"):
-        inspection.look(SystemFiles(), str(folder), A)
+        inspection.stopped_replica(SystemFiles(), str(folder), A)
 
 
 def test_lost_log_directory_is_reported_from_extent_record(folder):

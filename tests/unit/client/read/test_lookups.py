@@ -44,20 +44,20 @@ class Story:
         self.table = await self.cluster.create_table(self.core, tablets=4)
         await self.write(**{f"k{k}": 10 * k for k in range(20)})
         rpc: Any = self.core.env.rpc
-        original = rpc.asking
+        original = rpc.request_stream
 
-        def counted(address: str, method: Any, hear: Any) -> Any:
-            asking = original(address, method, hear)
-            ask = asking.ask
+        def counted(address: str, method: Any, on_response: Any) -> Any:
+            request_stream = original(address, method, on_response)
+            ask = request_stream.send
 
             def noted(request: reads_pb2.GetRequest) -> None:
                 self.sent.append(request)
                 ask(request)
 
-            asking.ask = noted
-            return asking
+            request_stream.send = noted
+            return request_stream
 
-        rpc.asking = counted
+        rpc.request_stream = counted
         return self
 
     async def on(self, work, *args):
@@ -181,7 +181,7 @@ async def test_partitioned_leader_answers_no_lookup(s):
     s.cluster.network.partition([old.name], others)
     await s.write(**{f"k{key}": 77})  # the others choose a leader; the old one may not know yet
     part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys=[encoded(key)])
-    [answer] = await s.on(s.ask, old.address, [part])
+    [answer] = await s.on(s.send, old.address, [part])
     assert answer.answers[0].error.code in ("NOT_LEADER", "TIMED_OUT")
     assert await s.get(key) == [{"k": key, "v": 77}]
     s.cluster.network.heal()
@@ -202,7 +202,7 @@ async def test_lookup_error_of_one_server_fails_only_its_keys(s):
         part(version=9), part(ids=(1, 1)), part(keys=[good, b""]),
     ]  # fmt: skip
 
-    [answer] = await s.on(s.ask, tablet.leader, parts)
+    [answer] = await s.on(s.send, tablet.leader, parts)
     assert answer.request == 5
     codes = [a.error.code for a in answer.answers]
     assert codes[1:] == [
@@ -211,19 +211,19 @@ async def test_lookup_error_of_one_server_fails_only_its_keys(s):
     ]  # fmt: skip
     assert codes[0] == ""
     with pytest.raises(InvalidArgument, match="over the limit"):
-        await s.on(s.ask, tablet.leader, [part()] * 1025)
+        await s.on(s.send, tablet.leader, [part()] * 1025)
 
 
 @story
 async def test_pending_lookups_fail_when_client_closes(s):
     rpc, hears = s.core.env.rpc, []
-    asking = rpc.asking
+    request_stream = rpc.request_stream
 
-    def noted(address: str, method: Any, hear: Any) -> Any:
-        hears.append(hear)
-        return asking(address, method, hear)
+    def noted(address: str, method: Any, on_response: Any) -> Any:
+        hears.append(on_response)
+        return request_stream(address, method, on_response)
 
-    with patch.object(rpc, "asking", noted):
+    with patch.object(rpc, "request_stream", noted):
         waiting = asyncio.ensure_future(s.on(lambda: s.one(1)))
         while not hears:
             await s.loop.delay(1)
@@ -234,11 +234,11 @@ async def test_pending_lookups_fail_when_client_closes(s):
     async def unreachable() -> None:
         told = asyncio.Event()
 
-        def tell(found: Any) -> None:
+        def on_done(found: Any) -> None:
             heard.append(found)
             told.set()
 
-        s.core.getter.lookups.ask("nobody:1", reads_pb2.GetPart(), tell, 1000)
+        s.core.getter.lookups.send("nobody:1", reads_pb2.GetPart(), on_done, 1000)
         await told.wait()
 
     await s.on(unreachable)

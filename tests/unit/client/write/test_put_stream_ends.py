@@ -50,7 +50,7 @@ class BreakingRpc:
         return
         yield
 
-    def asking(self, *args: Any, **more: Any) -> Any:
+    def request_stream(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("nothing is asked here")
 
 

@@ -41,7 +41,7 @@ def cluster() -> Around:
 def test_lost_replicas_of_one_table_are_spread_over_servers(by_will):
     around = cluster()
     if not by_will:
-        around.repairs.standby.heir = lambda _lost, _tablet: None
+        around.repairs.standby.standby_of = lambda _lost, _tablet: None
     given = Counter(
         a.step.server
         for a in around.needed()

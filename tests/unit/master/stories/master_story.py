@@ -324,11 +324,11 @@ class Story(DdlCommands):
             self.say(f"-> {o.what} {subject}: {o.step}; committed by the {o.commit_point}")
 
     async def do_wills(self, rest: list[str]) -> None:
-        for will in (await self.people().wills(pb.WillsRequest(uuids=rest))).wills:
+        for plan in (await self.people().standby_plans(pb.StandbyPlansRequest(uuids=rest))).plans:
             left = (
-                f"{self.tablet_name(b.tablet_id)} to {b.heir or 'nobody'}" for b in will.bequests
+                f"{self.tablet_name(b.tablet_id)} to {b.standby or 'nobody'}" for b in plan.standbys
             )
-            self.say(f"-> {will.uuid} leaves {', '.join(left) or 'nothing'}")
+            self.say(f"-> {plan.uuid} leaves {', '.join(left) or 'nothing'}")
 
     async def do_report(self, rest: list[str]) -> None:
         full = rest[1:2] == ["full"]

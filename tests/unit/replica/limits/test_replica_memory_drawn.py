@@ -82,7 +82,7 @@ class Scans:
             self.refused += 1
 
     def check(self):
-        self.counted.look()
+        self.counted.update_held()
         batches = sum(size for *_, size in self.open)
         held: dict[tuple[Any, Any], int] = {}
         for tablet, cut, rows, _ in self.open:

@@ -112,11 +112,11 @@ def test_compaction_statistics_equal_rowset_versions(tmp_path):
             garbage if garbage > GARBAGE * 120 else seen.garbage,
         )
         assert (seen.garbage > GARBAGE * 120) == (garbage > GARBAGE * 120)
-    assert driver.tablet.merge_score(None) == pytest.approx(MIN_ROWSETS * 100 / 120, rel=0.02)
+    assert driver.tablet.compaction_score(None) == pytest.approx(MIN_ROWSETS * 100 / 120, rel=0.02)
     driver.flush()
     assert driver.compact(force=False)
-    assert driver.tablet.merge_score(None) == 0
-    assert driver.tablet.merge_score(driver.now) > 0  # the history may go
+    assert driver.tablet.compaction_score(None) == 0
+    assert driver.tablet.compaction_score(driver.now) > 0  # the history may go
 
 
 def test_history_is_stored_separately_and_not_read_by_writes(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ class Tablet:
     def status(self):
         return SimpleNamespace(applied_stamp=0)
 
-    def merge_score(self, _horizon):
+    def compaction_score(self, _horizon):
         return float(self.merges[0]) if self.merges else 0.0
 
     async def maintain(self, _prepare):

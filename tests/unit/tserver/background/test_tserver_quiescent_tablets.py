@@ -26,7 +26,7 @@ class Tablet:
         self.machine = self
         self.worth = 0  # compactions that are worth their cost
 
-    def merge_score(self, _horizon):
+    def compaction_score(self, _horizon):
         self.asked += 1
         return float(max(0, self.worth))
 
@@ -62,7 +62,9 @@ class Tablets:
         info = SimpleNamespace(options={})
         return SimpleNamespace(
             replica=self.replicas[group],
-            tablet=SimpleNamespace(info=info, merge_score=self.replicas[group].merge_score),
+            tablet=SimpleNamespace(
+                info=info, compaction_score=self.replicas[group].compaction_score
+            ),
         )
 
     def asked(self):

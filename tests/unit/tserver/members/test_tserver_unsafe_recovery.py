@@ -66,7 +66,7 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
         assert (one.place.uuid, one.last, one.commit) == (group.uuid(last), before, before.index)
         todo = await planned(group, last, last)
         assert (todo.doubts, todo.term) == ((), one.term + TERM_GAP)
-        assert set(todo.give_up) == {group.uuid(leader), group.uuid(second)}
+        assert set(todo.removed) == {group.uuid(leader), group.uuid(second)}
         outcome = await group.on(carry_out, group.core.env, todo)
         assert (outcome.changed, outcome.last) == (True, one.last)
         assert known_lost(todo, outcome.last) is None

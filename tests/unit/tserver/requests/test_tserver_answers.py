@@ -33,7 +33,7 @@ class Rpc:
     def stream(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("no streams here")
 
-    def asking(self, *args: Any, **more: Any) -> Any:
+    def request_stream(self, *args: Any, **more: Any) -> Any:
         raise AssertionError("nothing is asked here")
 
 

@@ -20,15 +20,15 @@ def test_flushed_rows_count_towards_scans_that_hold_them(tmp_path):
     rows = driver.tablet.unflushed_bytes()
     assert rows > LEAST_BYTES // 8
     with scans.open(driver.tablet, MIB), scans.open(driver.tablet, 0):
-        scans.look()
+        scans.update_held()
         assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES, "the rows are the tablet's still"
         driver.flush()
-        scans.look()
+        scans.update_held()
         assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES + rows, "once for both"
         with scans.open(driver.tablet, 0):
-            scans.look()
+            scans.update_held()
             assert memory.of(MemoryPart.SCANS) == MIB + 2 * LEAST_BYTES + rows
-    scans.look()
+    scans.update_held()
     assert (memory.of(MemoryPart.SCANS), memory.used_bytes) == (0, 0)
 
 

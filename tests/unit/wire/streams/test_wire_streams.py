@@ -217,10 +217,10 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
         heard: list[Any] = []
         server = GrpcServer(desk.handlers(), "127.0.0.1:0")
         address, rpc = await server.start(), GrpcRpc()
-        asking = rpc.asking(address, methods.GET, heard.append)
+        request_stream = rpc.request_stream(address, methods.GET, heard.append)
         for number in (1, 2, 3):
-            asking.ask(pb.GetRequest(request=number))
-        asking.end()
+            request_stream.send(pb.GetRequest(request=number))
+        request_stream.end()
         await eventually(lambda: len(desk.open) == 3, "three requests")
         for place in (1, 1, 0):
             desk.answer(place)
@@ -228,14 +228,14 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
         assert [a.request for a in heard[:3]] == [2, 3, 1]
         assert isinstance(heard[3], Unavailable)
         heard.clear()
-        asking = rpc.asking(address, methods.GET, heard.append)
-        asking.ask(pb.GetRequest(request=13))
+        request_stream = rpc.request_stream(address, methods.GET, heard.append)
+        request_stream.send(pb.GetRequest(request=13))
         await eventually(lambda: heard, "the refusal")
         assert isinstance(heard[0], InvalidArgument)
         heard.clear()
-        asking = rpc.asking(address, methods.GET, heard.append)
+        request_stream = rpc.request_stream(address, methods.GET, heard.append)
         for number in range(100, 300):
-            asking.ask(pb.GetRequest(request=number))
+            request_stream.send(pb.GetRequest(request=number))
         await eventually(lambda: len(desk.open) >= 64, "as many as may be under way")
         answered = 0
         while answered < 200:
@@ -243,14 +243,14 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
             desk.answer(0)
             answered += 1
         await eventually(lambda: len(heard) == 200, "all answers")
-        asking.ask(pb.GetRequest(request=7))
+        request_stream.send(pb.GetRequest(request=7))
         await eventually(lambda: desk.open, "one more")
         await server.stop(0)
         await eventually(lambda: len(heard) == 201, "the end of the server")
         assert isinstance(heard[200], NyalaError)
         await rpc.close()
         gone: list[Any] = []
-        GrpcRpc().asking(address, methods.GET, gone.append).ask(pb.GetRequest())
+        GrpcRpc().request_stream(address, methods.GET, gone.append).send(pb.GetRequest())
         await eventually(lambda: gone, "that nobody is there")
         assert isinstance(gone[0], Unavailable)
 

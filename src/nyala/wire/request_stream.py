@@ -1,6 +1,6 @@
-"""`Shape.ASK` on the stream port, both ends: requests are handled in the read callback, without tasks.
+"""`Shape.REQUEST_STREAM` on the stream port, both ends: requests are handled in the read callback.
 
-Tasks and queues would dominate the cost of a look-up of one row. Used on the loop only.
+There are no tasks and queues: they would dominate the cost of a look-up of one row. Used on the loop only.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from nyala.common.errors import Corrupt, NyalaError, TooLarge, Unavailable
-from nyala.env.asking import AskHandler, Hear
+from nyala.env.request_stream import OnResponse, RequestHandler
 from nyala.env.rpc import Method
 from nyala.wire import status
 from nyala.wire.framing import Slabs
@@ -19,8 +19,8 @@ MAX_IN_FLIGHT = 64
 """Maximum unanswered requests of one stream; above it no more are read."""
 
 
-class AskingEnd(StreamEnd):
-    """The connection of an `Asker`.
+class RequestStreamEnd(StreamEnd):
+    """The connection of a `RequestStreamClient`.
 
     Args:
         max_bytes: largest frame accepted.
@@ -31,7 +31,7 @@ class AskingEnd(StreamEnd):
         super().__init__(max_bytes, Slabs())  # its answers have no bodies
         self._take = take
 
-    def heard(self, frame: StreamFrame) -> None:
+    def on_frame(self, frame: StreamFrame) -> None:
         """Pass the frame to `take`."""
         self._take(frame)
 
@@ -41,13 +41,13 @@ class AskingEnd(StreamEnd):
         self._take(None)
 
 
-class Asker:
-    """The asking end; see `env.asking.Asking`.
+class RequestStreamClient:
+    """Client end; see `env.request_stream.RequestStream`.
 
     Args:
         address: address of the server, for error messages.
         method: method of the requests.
-        hear: called with each response, and once with the error that ended the stream.
+        on_response: called with each response, and once with the error that ended the stream.
         connect: opens the connection.
         lost: called when the server rejects the stream as Unavailable.
     """
@@ -56,13 +56,13 @@ class Asker:
         self,
         address: str,
         method: Method,
-        hear: Hear,
+        on_response: OnResponse,
         connect: Callable[[Callable[[StreamFrame | None], None]], Awaitable[StreamEnd]],
         lost: Callable[[], None],
     ) -> None:
         self._address = address
         self._method = method
-        self._hear = hear
+        self._on_response = on_response
         self._lost = lost
         self._end: StreamEnd | None = None
         self._early: list[tuple[StreamFrameKind, bytes]] = []
@@ -87,8 +87,8 @@ class Asker:
         for kind, message in self._early:
             end.write(kind, message)
 
-    def ask(self, request: Any) -> None:
-        """Send a request; the response is passed to `hear`."""
+    def send(self, request: Any) -> None:
+        """Send a request; the response is passed to `on_response`."""
         self._write(StreamFrameKind.MESSAGE, self._method.encode_request(request))
 
     def end(self) -> None:
@@ -98,7 +98,7 @@ class Asker:
     def abandon(self) -> None:
         """End the stream at once."""
         self._task.cancel()
-        self._finish(Unavailable(f"the stream to {self._address} was given up"))
+        self._finish(Unavailable(f"the stream to {self._address} was abandoned"))
 
     def _write(self, kind: StreamFrameKind, message: bytes) -> None:
         if self._end is not None:
@@ -121,7 +121,7 @@ class Asker:
             except NyalaError as err:
                 self._finish(err)
             else:
-                self._hear(answer)
+                self._on_response(answer)
         elif frame.kind is StreamFrameKind.END:
             self._finish(Unavailable("the stream ended"))
         elif frame.kind is StreamFrameKind.ERROR:
@@ -139,11 +139,11 @@ class Asker:
         end, self._end = self._end, None
         if end is not None:
             end.fail(Unavailable("the client closed its stream of requests"))
-        self._hear(why)
+        self._on_response(why)
 
 
-class Answerer:
-    """The answering end of one stream.
+class RequestStreamServer:
+    """Server end of one stream.
 
     Args:
         connection: connection of the stream.
@@ -156,7 +156,7 @@ class Answerer:
         self,
         connection: StreamEnd,
         method: Method,
-        handler: AskHandler,
+        handler: RequestHandler,
         ended: Callable[[NyalaError | None], None],
     ) -> None:
         self._connection = connection
@@ -172,14 +172,14 @@ class Answerer:
             return
         if frame.kind is StreamFrameKind.END:
             self._last = True
-            self._look()
+            self._end_if_done()
             return
         if frame.kind is not StreamFrameKind.MESSAGE:
             self._end(Corrupt(f"a frame of kind {frame.kind.name} where a request belongs"))
             return
         self._in_flight += 1
         if self._in_flight == MAX_IN_FLIGHT:
-            self._connection.hold_back()
+            self._connection.pause_reading()
         try:
             self._handler(self._method.decode_request(frame.message), self._answer)
         except Exception as err:  # the top of a stream: its client receives every failure
@@ -187,7 +187,7 @@ class Answerer:
 
     def _answer(self, response: Any) -> None:
         if self._in_flight == MAX_IN_FLIGHT:
-            self._connection.go_on()
+            self._connection.resume_reading()
         self._in_flight -= 1
         if self._over:
             return
@@ -198,9 +198,9 @@ class Answerer:
             )
             return
         self._connection.write(StreamFrameKind.MESSAGE, message)
-        self._look()
+        self._end_if_done()
 
-    def _look(self) -> None:
+    def _end_if_done(self) -> None:
         if self._last and not self._in_flight:
             self._end(None)
 

@@ -1,4 +1,4 @@
-"""Requests with one response each, in any order, over one stream: `Shape.ASK`.
+"""Requests with one response each, in any order, over one stream: `Shape.REQUEST_STREAM`.
 
 A transport may implement them itself (`wire/stream_client.py`); this module runs them over any stream. Used
 on the event loop only.
@@ -10,16 +10,16 @@ from typing import Any, Protocol
 
 from nyala.common.errors import NyalaError, Unavailable
 
-Hear = Callable[[Any], None]
+OnResponse = Callable[[Any], None]
 """Called with each response, and last, once, with the `NyalaError` that ended the stream."""
-AskHandler = Callable[[Any, Callable[[Any], None]], None]
+RequestHandler = Callable[[Any, Callable[[Any], None]], None]
 """`f(request, answer)` calls `answer` once, at once or later; a NyalaError that it raises ends the stream."""
 
 
-class Asking(Protocol):
+class RequestStream(Protocol):
     """The client end of such a stream."""
 
-    def ask(self, request: Any) -> None:
+    def send(self, request: Any) -> None:
         """Send a request; it gets no response if the stream has ended."""
         ...
 
@@ -32,22 +32,24 @@ class Asking(Protocol):
         ...
 
 
-class StreamAsking:
+class QueuedRequestStream:
     """Client end of request-response pairs over a stream of messages.
 
     Args:
         open_stream: opens the stream for an iterator of requests.
-        hear: called with each response, and once with the error that ended the stream.
+        on_response: called with each response, and once with the error that ended the stream.
     """
 
     def __init__(
-        self, open_stream: Callable[[AsyncIterator[Any]], AsyncIterator[Any]], hear: Hear
+        self,
+        open_stream: Callable[[AsyncIterator[Any]], AsyncIterator[Any]],
+        on_response: OnResponse,
     ) -> None:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self._hear = hear
+        self._on_response = on_response
         self._task = asyncio.get_running_loop().create_task(self._run(open_stream))
 
-    def ask(self, request: Any) -> None:
+    def send(self, request: Any) -> None:
         """Send a request; it gets no response if the stream has ended."""
         self._queue.put_nowait(request)
 
@@ -67,14 +69,14 @@ class StreamAsking:
         error: NyalaError = Unavailable("the stream ended")
         try:
             async for answer in open_stream(self._requests()):
-                self._hear(answer)
+                self._on_response(answer)
         except NyalaError as err:
             error = err
         finally:
-            self._hear(error)
+            self._on_response(error)
 
 
-async def answered(handler: AskHandler, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def responses_to(handler: RequestHandler, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     """Yield the responses to requests as they arrive; ends once all requests have responses."""
     answers: asyncio.Queue[Any] = asyncio.Queue()
     asked = 0
