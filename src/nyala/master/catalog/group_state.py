@@ -13,7 +13,7 @@ from nyala.common.ids import ServerUuid
 class ReplicaHealth(Enum):
     """Health of a member, as its leader, its server and its copy report it."""
 
-    FINE = "FINE"
+    HEALTHY = "FINE"  # the text in reports
     SILENT = "SILENT"
     """It does not answer, and may return: no repair is started for it."""
     FAILED = "FAILED"
@@ -42,7 +42,7 @@ class ReplicaState:
     promote: bool = False
     replace: bool = False
     electable: bool = True
-    health: ReplicaHealth = ReplicaHealth.FINE
+    health: ReplicaHealth = ReplicaHealth.HEALTHY
     holds: bool = True
     log_only: bool = False
     load: int = 0
@@ -56,7 +56,7 @@ class ReplicaState:
     @property
     def healthy(self) -> bool:
         """True when it answers and has what it needs."""
-        return self.health is ReplicaHealth.FINE
+        return self.health is ReplicaHealth.HEALTHY
 
 
 @dataclass(frozen=True, slots=True)

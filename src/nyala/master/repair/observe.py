@@ -138,7 +138,7 @@ def group_state(
     if leader is None or report is None or report.config != tablet.config_id:
         return None
     health = {u: _HEALTH.get(state, ReplicaHealth.SILENT) for u, state in report.health.items()}
-    health[leader.uuid] = ReplicaHealth.FINE
+    health[leader.uuid] = ReplicaHealth.HEALTHY
     members = tuple(
         _replica_state(
             tablet.id,
@@ -197,12 +197,12 @@ def _health_of(
     server = view.known.get(uuid)
     state = None if server is None else server.replicas.get(tablet)
     if uuid in view.maintained or _opens(server, state, view.now_us, copies.failed_us):
-        return ReplicaHealth.FINE if reported is ReplicaHealth.FINE else ReplicaHealth.SILENT
+        return ReplicaHealth.HEALTHY if reported is ReplicaHealth.HEALTHY else ReplicaHealth.SILENT
     if server is None or state not in (None, "FAILED"):
         return reported
     if member.voter:
-        return reported if reported is ReplicaHealth.FINE else ReplicaHealth.FAILED
-    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.FINE
+        return reported if reported is ReplicaHealth.HEALTHY else ReplicaHealth.FAILED
+    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.HEALTHY
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:

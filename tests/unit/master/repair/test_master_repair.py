@@ -22,7 +22,7 @@ from nyala.master.catalog.group_state import (
 )
 from nyala.master.repair.next_steps import next_steps
 
-FINE, SILENT, FAILED = ReplicaHealth.FINE, ReplicaHealth.SILENT, ReplicaHealth.FAILED
+HEALTHY, SILENT, FAILED = ReplicaHealth.HEALTHY, ReplicaHealth.SILENT, ReplicaHealth.FAILED
 STEPS = 40
 
 
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def answering(self):
-        return [s for s in self.voters if s.health is FINE]
+        return [s for s in self.voters if s.health is HEALTHY]
 
     def put(self, members):
         self.situation = replace(self.situation, members=tuple(members))
@@ -99,7 +99,7 @@ class Group:
     def promote(self):
         members = list(self.situation.members)
         for n, member in enumerate(members):
-            ready = member.promote and member.holds and member.health is FINE
+            ready = member.promote and member.holds and member.health is HEALTHY
             if ready and not member.voter and member.electable:
                 members[n] = replace(member, voter=True, promote=False)
                 self.put(members)
@@ -121,12 +121,12 @@ class Group:
         return found
 
 
-HEALTH = st.sampled_from([FINE, FINE, FINE, SILENT, FAILED])
-VOTER = st.builds(lambda health, going: ReplicaState("?", health=health, replace=going), HEALTH,
+HEALTHS = st.sampled_from([HEALTHY, HEALTHY, HEALTHY, SILENT, FAILED])
+VOTER = st.builds(lambda health, going: ReplicaState("?", health=health, replace=going), HEALTHS,
                   st.booleans() | st.just(False))  # fmt: skip
 LEARNER = st.builds(
     lambda health, holds: ReplicaState("?", voter=False, promote=True, health=health, holds=holds),
-    HEALTH, st.booleans(),
+    HEALTHS, st.booleans(),
 )  # fmt: skip
 
 
@@ -134,10 +134,10 @@ WITNESS = st.builds(
     lambda health, voter, promote, holds: ReplicaState(
         "?", voter=voter, promote=promote and voter, electable=False, health=health, holds=holds or voter,
         log_only=holds or voter),
-    HEALTH, st.booleans(), st.booleans(), st.booleans(),
+    HEALTHS, st.booleans(), st.booleans(), st.booleans(),
 )  # fmt: skip
 PARKED = st.builds(
-    lambda health: ReplicaState("?", voter=False, replace=True, health=health), HEALTH
+    lambda health: ReplicaState("?", voter=False, replace=True, health=health), HEALTHS
 )
 
 
@@ -165,7 +165,7 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
         silent = [n for n, s in enumerate(group.situation.members) if s.health is SILENT]
         if silent and data.draw(st.booleans()):
             members = list(group.situation.members)
-            members[silent[0]] = replace(members[silent[0]], health=FINE)
+            members[silent[0]] = replace(members[silent[0]], health=HEALTHY)
             group.put(members)
     else:
         for _ in range(STEPS):
