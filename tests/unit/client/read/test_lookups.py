@@ -48,11 +48,11 @@ class Story:
 
         def counted(address: str, method: Any, on_response: Any) -> Any:
             request_stream = original(address, method, on_response)
-            ask = request_stream.send
+            send = request_stream.send
 
             def noted(request: reads_pb2.GetRequest) -> None:
                 self.sent.append(request)
-                ask(request)
+                send(request)
 
             request_stream.send = noted
             return request_stream
@@ -181,7 +181,7 @@ async def test_partitioned_leader_answers_no_lookup(s):
     s.cluster.network.partition([old.name], others)
     await s.write(**{f"k{key}": 77})  # the others choose a leader; the old one may not know yet
     part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys=[encoded(key)])
-    [answer] = await s.on(s.send, old.address, [part])
+    [answer] = await s.on(s.ask, old.address, [part])
     assert answer.answers[0].error.code in ("NOT_LEADER", "TIMED_OUT")
     assert await s.get(key) == [{"k": key, "v": 77}]
     s.cluster.network.heal()
@@ -202,7 +202,7 @@ async def test_lookup_error_of_one_server_fails_only_its_keys(s):
         part(version=9), part(ids=(1, 1)), part(keys=[good, b""]),
     ]  # fmt: skip
 
-    [answer] = await s.on(s.send, tablet.leader, parts)
+    [answer] = await s.on(s.ask, tablet.leader, parts)
     assert answer.request == 5
     codes = [a.error.code for a in answer.answers]
     assert codes[1:] == [
@@ -211,24 +211,24 @@ async def test_lookup_error_of_one_server_fails_only_its_keys(s):
     ]  # fmt: skip
     assert codes[0] == ""
     with pytest.raises(InvalidArgument, match="over the limit"):
-        await s.on(s.send, tablet.leader, [part()] * 1025)
+        await s.on(s.ask, tablet.leader, [part()] * 1025)
 
 
 @story
 async def test_pending_lookups_fail_when_client_closes(s):
-    rpc, hears = s.core.env.rpc, []
+    rpc, callbacks = s.core.env.rpc, []
     request_stream = rpc.request_stream
 
     def noted(address: str, method: Any, on_response: Any) -> Any:
-        hears.append(on_response)
+        callbacks.append(on_response)
         return request_stream(address, method, on_response)
 
     with patch.object(rpc, "request_stream", noted):
         waiting = asyncio.ensure_future(s.on(lambda: s.one(1)))
-        while not hears:
+        while not callbacks:
             await s.loop.delay(1)
-    hears[0](Unavailable("the stream is broken"))
-    assert await waiting == [{"k": 1, "v": 10}]  # by the patient way
+    callbacks[0](Unavailable("the stream is broken"))
+    assert await waiting == [{"k": 1, "v": 10}]  # by a scan
     heard: list[Any] = []
 
     async def unreachable() -> None:
