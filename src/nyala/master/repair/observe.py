@@ -202,7 +202,9 @@ def _health_of(
         return reported
     if member.voter:
         return reported if reported is ReplicaHealth.HEALTHY else ReplicaHealth.FAILED
-    return ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.HEALTHY
+    return (
+        ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.HEALTHY
+    )
 
 
 def _opens(server: TServer | None, state: str | None, now_us: int, failed_us: int) -> bool:
