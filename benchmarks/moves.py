@@ -72,7 +72,7 @@ class Moved:
         self._table = table
         self._connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
         ((self.tablet, _),) = cluster.leaders(table).items()
-        self._members = Membership(self._connection.core, self.tablet, patience_ms=600_000)
+        self._members = Membership(self._connection.core, self.tablet, timeout_ms=600_000)
 
     def close(self) -> None:
         """End it."""

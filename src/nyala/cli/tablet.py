@@ -65,20 +65,20 @@ def rows_of(group: "GroupView") -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     commit = 0 if group.status is None else group.status.commit_index
     for server in group.servers.values():
-        member, there = group.member(server), group.of(server)
-        if member is None and not there.there:
+        member, replica = group.member(server), group.of(server)
+        if member is None and not replica.exists:
             continue
-        status = there.status
+        status = replica.status
         kind = "no member" if member is None else kind_of(member).value
         if status is None:
             rows.append(
-                (server.uuid, server.address, kind, "", "", there.silent or "no replica", None)
+                (server.uuid, server.address, kind, "", "", replica.silent or "no replica", None)
             )
             continue
         last = f"{status.last_term}.{status.last_index}"
         behind = max(0, commit - status.last_index)
         rows.append(
-            (server.uuid, server.address, kind, there.state, status.report.role, last, behind)
+            (server.uuid, server.address, kind, replica.state, status.report.role, last, behind)
         )
     return rows
 

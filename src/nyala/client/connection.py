@@ -179,10 +179,10 @@ class Connection:
         """End the client; a second call does nothing."""
         if self._loop.closed:
             return
-        self._loop.run(self._shut())
+        self._loop.run(self._close_core())
         self._loop.close()
 
-    async def _shut(self) -> None:
+    async def _close_core(self) -> None:
         await self.core.close()
         await self._rpc.close()
 

@@ -107,7 +107,7 @@ def bounds(tree: Predicate, column_id: ColumnId) -> Bounds:
         case And(children):
             return _intersect([bounds(c, column_id) for c in children])
         case Or(children):
-            return _unite([bounds(c, column_id) for c in children])
+            return _union([bounds(c, column_id) for c in children])
         case Not(child):
             pushed = negate(child)
             return (
@@ -209,7 +209,7 @@ def _intersect(parts: Sequence[Bounds]) -> Bounds:
     return span
 
 
-def _unite(parts: Sequence[Bounds]) -> Bounds:
+def _union(parts: Sequence[Bounds]) -> Bounds:
     nulls = any(p.nulls for p in parts)
     some = [p for p in parts if p.values != ()]
     if all(p.values is not None for p in some):

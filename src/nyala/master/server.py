@@ -84,7 +84,7 @@ class Master:
             servers=self.tservers,
             peers=peers,
             leading=lambda: member.leading,
-            waiting=member.status.why_waiting,
+            waiting=member.status.waiting_reason,
             info=self.info,
             status=member.status.status,
         )
@@ -162,7 +162,7 @@ class Master:
         if self._member.failure is None and self.leading is not None:
             return self.leading.failure
         if self._member.failure is None and self._member.status.removed:
-            return Unavailable(self._member.status.why_waiting())
+            return Unavailable(self._member.status.waiting_reason())
         return self._member.failure
 
     def pages(self) -> dict[str, Callable[[], Listing]]:
@@ -170,7 +170,7 @@ class Master:
 
         def term() -> Term:
             if self.leading is None:
-                raise Unavailable(self._member.status.why_waiting())
+                raise Unavailable(self._member.status.waiting_reason())
             return self.leading.require()
 
         servers, now_us = self.tservers, self._env.clock.monotonic_us

@@ -54,7 +54,7 @@ class ReplicaView:
         return "" if self.status is None else self.status.report.state
 
     @property
-    def there(self) -> bool:
+    def exists(self) -> bool:
         """True if the server has a replica in any state but TOMBSTONED."""
         return self.state not in ("", "TOMBSTONED")
 

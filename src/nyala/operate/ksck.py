@@ -103,7 +103,7 @@ async def check_masters(
             state = "UNREACHABLE"
             health.problems.append(f"master {master.address} is unreachable: {answer.message}")
         else:
-            state, leaders = _standing(answer), leaders + answer.leader
+            state, leaders = _state_of(answer), leaders + answer.leader
             if answer.error:
                 health.problems.append(f"master {master.address} is FAILED {answer.error}")
         health.masters.append((master.uuid, master.address, state))
@@ -119,7 +119,7 @@ async def check_masters(
         health.problems.append(f"{leaders} masters say that they lead; there should be one")
 
 
-def _standing(answer: pb.MasterStatusResponse) -> str:
+def _state_of(answer: pb.MasterStatusResponse) -> str:
     if answer.error:
         return "FAILED"
     return "LEADER" if answer.leader else "FOLLOWER"

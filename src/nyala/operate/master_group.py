@@ -103,10 +103,10 @@ class MasterDirectory:
                 f"the master at {address} belongs to cluster {info.cluster_id}, not to {self.id}; a new one "
                 "needs an empty data directory"
             )
-        there = self.servers.get(info.uuid)
-        if there is not None and there.address != info.address:
+        known = self.servers.get(info.uuid)
+        if known is not None and known.address != info.address:
             raise InvalidArgument(
-                f"the process at {address} has the uuid of the master at {there.address}, {info.uuid}; is "
+                f"the process at {address} has the uuid of the master at {known.address}, {info.uuid}; is "
                 "its directory a copy of that one's? Start it with an empty one; the two must never run both"
             )
         server = ClusterServer(ServerUuid(info.uuid), info.address, info.peer_address)
@@ -145,19 +145,19 @@ class MasterGroup:
     Args:
         core: a client of the cluster; one address that is still a master's is enough.
         notify: called with each step before it is taken.
-        patience_ms: a command without progress for so long fails with TimedOut.
+        timeout_ms: a command without progress for so long fails with TimedOut.
     """
 
     def __init__(
         self,
         core: ClientCore,
         notify: Callable[[str], None] = lambda _: None,
-        patience_ms: int = 60_000,
+        timeout_ms: int = 60_000,
     ) -> None:
         self.directory = MasterDirectory(core)
-        self._core, self._notify, self._patience_ms = core, notify, patience_ms
+        self._core, self._notify, self._timeout_ms = core, notify, timeout_ms
         self._tservers: list[str] = []
-        self._membership = Membership(core, SYS_CATALOG, notify, patience_ms, self.directory)
+        self._membership = Membership(core, SYS_CATALOG, notify, timeout_ms, self.directory)
 
     @property
     def done(self) -> list[str]:
@@ -174,7 +174,7 @@ class MasterGroup:
         It is added as a non-voter, gets a copy of the catalog, and is promoted when it has caught up.
 
         Raises:
-            Unavailable, TimedOut: it does not answer, or no progress for `patience_ms`.
+            Unavailable, TimedOut: it does not answer, or no progress for `timeout_ms`.
             InvalidArgument, Forbidden: the process there cannot be a master of this cluster.
         """
         await self.directory.learn()
@@ -185,7 +185,7 @@ class MasterGroup:
     async def _started(self, address: str) -> ClusterServer:
         """Return the master at an address, which may still be starting. Raises as `identify`."""
         env = self._core.env
-        end_us = env.clock.monotonic_us() + min(self._patience_ms, START_MS) * 1000
+        end_us = env.clock.monotonic_us() + min(self._timeout_ms, START_MS) * 1000
         while True:
             try:
                 return await self.directory.identify(address)
@@ -204,7 +204,7 @@ class MasterGroup:
 
         Raises:
             InvalidArgument: it is the only one.
-            TimedOut: no progress for `patience_ms`, for instance because too few of the other masters answer.
+            TimedOut: no progress for `timeout_ms`, for instance because too few of the other masters answer.
         """
         group = await self.view()
         self._tservers = await self._alive()
@@ -226,11 +226,11 @@ class MasterGroup:
         """Wait until all tablet servers report to these masters, so that removed ones may be stopped.
 
         Raises:
-            TimedOut: some live servers do not, within `patience_ms`.
+            TimedOut: some live servers do not, within `timeout_ms`.
         """
         env = self._core.env
         masters = {m.address for m in group.config.members if m.voter} if group.config else set()
-        end_us = env.clock.monotonic_us() + self._patience_ms * 1000
+        end_us = env.clock.monotonic_us() + self._timeout_ms * 1000
         told = False
         while waiting := await self._stale(masters):
             if env.clock.monotonic_us() >= end_us:

@@ -61,18 +61,18 @@ def check(group: GroupView, server: ClusterServer, kind: MemberKind) -> None:
     Raises:
         InvalidArgument: it is another kind of member, or a voter whose vote is lost.
     """
-    member, there = group.member(server), group.of(server)
-    if kind is MemberKind.WITNESS and (there.state == "TOMBSTONED" or there.has_data):
+    member, replica = group.member(server), group.of(server)
+    if kind is MemberKind.WITNESS and (replica.state == "TOMBSTONED" or replica.has_data):
         raise InvalidArgument(
             f"{server} has a replica with data, or had one, and cannot be a witness: add it as a "
             f"{MemberKind.VOTER}"
         )
     if member is None:
         return
-    lost = not there.silent and (not there.there or there.state == "FAILED")
+    lost = not replica.silent and (not replica.exists or replica.state == "FAILED")
     if kind is MemberKind.VOTER and member.electable and member.voter and lost:
         raise InvalidArgument(
-            f"{server} is a voter whose replica is {there.state or 'missing'}, and its vote is lost: "
+            f"{server} is a voter whose replica is {replica.state or 'missing'}, and its vote is lost: "
             "remove_replica first, then add_replica"
         )
 
@@ -87,7 +87,7 @@ class MemberSteps:
     def __init__(self, orders: MemberRpcs) -> None:
         self._orders = orders
 
-    def becoming(
+    def next_step(
         self, server: ClusterServer, kind: MemberKind, group: GroupView
     ) -> MemberStep | None:
         """Return the next step until a server is a member of this kind; None: it is.
@@ -99,9 +99,9 @@ class MemberSteps:
         """
         if wait := _unsettled(group):
             return wait
-        member, there = group.member(server), group.of(server)
+        member, replica = group.member(server), group.of(server)
         if member is None:
-            if there.there and group.config is not None and server.uuid in group.config.lost:
+            if replica.exists and group.config is not None and server.uuid in group.config.lost:
                 return self.deleting(
                     server, group
                 )  # it may have entries that the group has replaced
@@ -112,7 +112,7 @@ class MemberSteps:
             return self._witnessing(server, member, group)
         if kind is MemberKind.NON_VOTER and member.voter:
             return self._demoting(server, member, group)
-        if not there.has_data and not (kind is MemberKind.NON_VOTER and there.silent):
+        if not replica.has_data and not (kind is MemberKind.NON_VOTER and replica.silent):
             return self._filling(server, member, group)
         promote = kind is MemberKind.VOTER and not member.voter
         wanted = replace(member, electable=True, promote=promote)
@@ -157,20 +157,20 @@ class MemberSteps:
                 edits.append(("add", _fresh(new, MemberKind.VOTER)))
             words = f"add {new} as a non-voter to be promoted, in the place of {old}"
             return self._change(group, words, *edits)
-        return self.becoming(new, MemberKind.VOTER, group)
+        return self.next_step(new, MemberKind.VOTER, group)
 
     def leaving(self, server: ClusterServer, group: GroupView) -> MemberStep | None:
         """Return the next step until a server is no member and has no replica; None: reached."""
         if wait := _unsettled(group):
             return wait
-        there, member = group.of(server), group.member(server)
-        if there.copying:
+        replica, member = group.of(server), group.member(server)
+        if replica.copying:
             return MemberStep(f"cancel the copy to {server}", partial(self._orders.cancel, server))
         if member is not None:
             if group.leader == server:
                 return self.handing_over(server, None)
             return self._change(group, f"remove {server} from the group", ("remove", member))
-        return self.deleting(server, group) if there.there else None
+        return self.deleting(server, group) if replica.exists else None
 
     def handing_over(self, leader: ClusterServer, successor: ClusterServer | None) -> MemberStep:
         """Return the step that transfers leadership."""
@@ -185,19 +185,19 @@ class MemberSteps:
 
     def _filling(self, server: ClusterServer, member: Member, group: GroupView) -> MemberStep:
         """Return the step that copies the leader's data to a member without data."""
-        there, leader = group.of(server), group.leader
+        replica, leader = group.of(server), group.leader
         assert leader is not None, "settled without a leader"
-        if there.silent:
-            return MemberStep(f"wait for {server}: {there.silent}")
-        if there.state == "BOOTSTRAPPING":
+        if replica.silent:
+            return MemberStep(f"wait for {server}: {replica.silent}")
+        if replica.state == "BOOTSTRAPPING":
             return MemberStep(f"wait until {server} has opened its replica")
-        if there.copying and there.copy is not None:
-            where = f"from {there.copy.source_address} to {server}"
-            return MemberStep(f"wait for the copy {where}: {tenths(there.copy)}")
+        if replica.copying and replica.copy is not None:
+            where = f"from {replica.copy.source_address} to {server}"
+            return MemberStep(f"wait for the copy {where}: {tenths(replica.copy)}")
         if not member.electable and member.voter and not member.promote:
             keeps = ("modify", replace(member, promote=True))
             return self._change(group, f"let the witness {server} keep all of its log", keeps)
-        order = partial(self._orders.copy, server, leader, last=there.copy)
+        order = partial(self._orders.copy, server, leader, last=replica.copy)
         return MemberStep(f"copy the replica of {leader} to {server}", order)
 
     def _witnessing(
@@ -206,13 +206,13 @@ class MemberSteps:
         """Return the next step of a witness: a non-voter until it has a log, then not electable."""
         if member.voter:
             return None
-        there, leader = group.of(server), group.status
+        replica, leader = group.of(server), group.status
         assert leader is not None, "settled without a leader"
-        if there.silent:
-            return MemberStep(f"wait for {server}: {there.silent}")
+        if replica.silent:
+            return MemberStep(f"wait for {server}: {replica.silent}")
         if leader.applied_index < leader.report.consensus.config_index:
             return MemberStep("wait until the leader has applied its configuration")
-        if not there.there:
+        if not replica.exists:
             order = partial(self._orders.witness, server, group)
             return MemberStep(f"make a log without data on {server}", order)
         voter = ("modify", replace(member, voter=True))

@@ -40,7 +40,7 @@ class Membership:
         core: a client of the cluster.
         tablet: its id.
         notify: called with each step before it is taken.
-        patience_ms: a command without progress for so long fails with TimedOut.
+        timeout_ms: a command without progress for so long fails with TimedOut.
         directory: the servers that may have replicas; None: all tablet servers.
 
     Attributes:
@@ -54,13 +54,13 @@ class Membership:
         core: ClientCore,
         tablet: str,
         notify: Callable[[str], None] = lambda _: None,
-        patience_ms: int = 60_000,
+        timeout_ms: int = 60_000,
         directory: ServerDirectory | None = None,
     ) -> None:
         self.core = core
         self.tablet = tablet
         self.notify = notify
-        self.patience_ms = patience_ms
+        self.timeout_ms = timeout_ms
         self.done: list[str] = []
         self.directory = directory or TServerDirectory(core)
         self._orders = MemberRpcs(self.directory, tablet)
@@ -82,7 +82,7 @@ class Membership:
         """Execute steps until `decide` returns None; return the view of the group then.
 
         Raises:
-            TimedOut: no progress for `patience_ms`. NyalaError: a step was refused.
+            TimedOut: no progress for `timeout_ms`. NyalaError: a step was refused.
         """
         clock, tasks = self.core.env.clock, self.core.env.tasks
         said = answer = ""
@@ -96,10 +96,10 @@ class Membership:
             step = decide(group)
             if step is None:
                 return group
-            if now_us - since_us > self.patience_ms * 1000:
+            if now_us - since_us > self.timeout_ms * 1000:
                 last = f"; the last answer: {answer}" if answer else ""
                 raise TimedOut(
-                    f"no progress for {self.patience_ms / 1000:g} s. The step was: {step.words}{last}. "
+                    f"no progress for {self.timeout_ms / 1000:g} s. The step was: {step.words}{last}. "
                     "Run the command again to continue"
                 )
             if step.words != said:
@@ -125,12 +125,12 @@ class Membership:
         Raises:
             NotFound: unknown tablet or server. Forbidden: the server belongs to another cluster.
             InvalidArgument: it cannot become that. Unavailable: it does not answer.
-            TimedOut: no progress for `patience_ms`.
+            TimedOut: no progress for `timeout_ms`.
         """
         server, group = await self.find(name)
         await self.directory.check(server)
         check(group, server, kind)
-        return await self._becoming(server, partial(self.steps.becoming, server, kind))
+        return await self._execute(server, partial(self.steps.next_step, server, kind))
 
     async def change_type(self, name: str, kind: MemberKind) -> GroupView:
         """Change the kind of a member. Raises as `add`, and InvalidArgument if it is no member."""
@@ -138,7 +138,7 @@ class Membership:
         if group.config is not None and group.member(server) is None:
             raise InvalidArgument(f"{server} is no member of {self.tablet}: add_replica adds it")
         check(group, server, kind)
-        return await self._becoming(server, partial(self.steps.becoming, server, kind))
+        return await self._execute(server, partial(self.steps.next_step, server, kind))
 
     async def remove(self, name: str) -> GroupView:
         """Remove a member and its data; a tombstone keeps its vote. Raises as `add`.
@@ -165,7 +165,7 @@ class Membership:
         if group.member(leaving) is not None:
             await self.directory.check(coming)
             check(group, coming, MemberKind.VOTER)
-            await self._becoming(coming, partial(self.steps.replacing, leaving, coming))
+            await self._execute(coming, partial(self.steps.replacing, leaving, coming))
         return await self._leaving(leaving)
 
     async def step_down(self, to: str = "") -> GroupView:
@@ -193,7 +193,7 @@ class Membership:
 
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
-    async def _becoming(self, server: ClusterServer, decide: Decide) -> GroupView:
+    async def _execute(self, server: ClusterServer, decide: Decide) -> GroupView:
         """Execute steps; delete a replica first that the group's logs can no longer bring up to date."""
         self._orders.begin()
 
@@ -213,13 +213,17 @@ class Membership:
             silent = group.of(server).silent
             if not silent:
                 self._silent_us.pop(server.uuid, None)
-            if step is not None or not silent or self._longer(self._silent_us, server, SILENT_MS):
+            if (
+                step is not None
+                or not silent
+                or self._has_lasted(self._silent_us, server, SILENT_MS)
+            ):
                 return step
             return MemberStep(f"wait for {server}: {silent}")
 
         return await self.drive(decided)
 
-    def _longer(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
+    def _has_lasted(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
         """Return whether a condition of a server has held for `ms`."""
         now_us = self.core.env.clock.monotonic_us()
         return now_us - since_us.setdefault(server.uuid, now_us) >= ms * 1000
@@ -231,7 +235,7 @@ class Membership:
         if not lacks or member is None or member.voter:
             self._lacking_us.pop(server.uuid, None)
             return False
-        return self._longer(self._lacking_us, server, LACKING_MS)
+        return self._has_lasted(self._lacking_us, server, LACKING_MS)
 
 
 def _state(group: GroupView) -> object:

@@ -109,11 +109,11 @@ async def copied(
     source, target = directory.find(source_name, group), directory.find(target_name, group)
     for server in (source, target):
         await directory.check(server)
-    there = group.of(source)
-    if not there.has_data:
+    replica = group.of(source)
+    if not replica.has_data:
         raise InvalidArgument(
-            f"{source} has no replica of {tablet} with data to copy from: it is {there.state or 'none'}"
-            f"{there.silent and f', {there.silent}'}"
+            f"{source} has no replica of {tablet} with data to copy from: it is {replica.state or 'none'}"
+            f"{replica.silent and f', {replica.silent}'}"
         )
     warning = "; forced: it may lack writes that were acknowledged" if force else ""
     notify(f"copy the replica of {tablet} on {source} to {target}{warning}")
@@ -163,7 +163,7 @@ async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, noti
         notify(f"cancel the copy to {server}")
         await MemberRpcs(directory, tablet).cancel(server)
         group = await view(directory, tablet)
-    if not group.of(server).there:
+    if not group.of(server).exists:
         notify(f"{server} has no replica of {tablet}; nothing to do")
         return False
     lost = _possible_loss(group, server)

@@ -134,5 +134,5 @@ def has_majority(found: Sequence[Survivor]) -> bool:
     config = max((s.active for s in found if s.healthy), key=lambda c: c.id, default=None)
     if config is None:
         return False
-    there = {s.place.uuid for s in found if s.healthy}
-    return sum(u in there for u in config.voters) >= majority(len(config.voters))
+    healthy = {s.place.uuid for s in found if s.healthy}
+    return sum(u in healthy for u in config.voters) >= majority(len(config.voters))

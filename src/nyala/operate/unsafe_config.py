@@ -93,33 +93,33 @@ async def plan(
     members = {m.uuid: m for m in (*mine.committed.members, *mine.active.members)}
     places = [ServerEndpoint(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
     others = (await of_tablets(env, places, [tablet])).get(tablet, [])
-    there = [mine, *(o for o in others if o.healthy)]
+    healthy = [mine, *(o for o in others if o.healthy)]
     return UnsafeConfigPlan(
         tablet=tablet,
         target=mine,
         keep=tuple(keep),
         removed=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
-        term=max(s.term for s in there) + TERM_GAP,
-        known=max(max(s.known_commit, s.last.index) for s in there),
-        doubts=tuple(_doubts(mine, there, keep)),
+        term=max(s.term for s in healthy) + TERM_GAP,
+        known=max(max(s.known_commit, s.last.index) for s in healthy),
+        doubts=tuple(_doubts(mine, healthy, keep)),
     )
 
 
-def _doubts(mine: Survivor, there: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
+def _doubts(mine: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
     found = []
-    if has_majority(there):
+    if has_majority(healthy):
         found.append(
             "a majority of its voters answers: the group needs no rescue, and works or will by itself; "
             "change its members with nyala tablet change_config"
         )
-    best = max(there, key=lambda s: s.last)
+    best = max(healthy, key=lambda s: s.last)
     if best.last > mine.last:
         found.append(
             f"{best.place.uuid} at {best.place.address} has a longer log, up to {best.last}; this "
             f"one's ends at {mine.last}: choose that server, or the entries between are lost"
         )
-    silent = sorted({*keep} - {s.place.uuid for s in there})
+    silent = sorted({*keep} - {s.place.uuid for s in healthy})
     voters = [u for u in mine.committed.voters if u in keep]
     if voters and len([u for u in voters if u not in silent]) < majority(len(voters)):
         found.append(

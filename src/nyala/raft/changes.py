@@ -102,7 +102,7 @@ def change(
         )
     if lead.transfer is not None:
         raise _stepping_down(core, lead.transfer.to)
-    if why := _not_yet(core, lead):
+    if why := _reason_to_wait(core, lead):
         raise Unavailable(f"{why}; retry")
     active = core.configs.active
     if expected is not None and expected != active.id:
@@ -126,7 +126,7 @@ def _stepping_down(core: RaftCore, successor: ServerUuid) -> NotLeader:
     )
 
 
-def _not_yet(core: RaftCore, lead: Leadership) -> str:
+def _reason_to_wait(core: RaftCore, lead: Leadership) -> str:
     """Return why no change may begin now; empty: one may."""
     if core.configs.pending:
         return f"the configuration of {core.configs.active.id} is not committed yet"
@@ -137,7 +137,7 @@ def _not_yet(core: RaftCore, lead: Leadership) -> str:
 
 def may_begin(core: RaftCore, lead: Leadership) -> bool:
     """Return whether a change may begin now."""
-    return lead.transfer is None and not _not_yet(core, lead)
+    return lead.transfer is None and not _reason_to_wait(core, lead)
 
 
 def append(core: RaftCore, lead: Leadership, after: Configuration, stamp: int) -> OpId:

@@ -60,7 +60,7 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
         if hint.index >= log.committed:
             _fetch(core, message.sender, hint)
         return
-    _follow_nobody(core, message)
+    _become_leaderless(core, message)
     core.reset_timer()
     if not follower.merge(core, message.entries):
         return  # a duplicate
@@ -70,7 +70,7 @@ def on_suffix(core: RaftCore, message: Suffix) -> None:
         election.campaign(core, pre=True)
 
 
-def _follow_nobody(core: RaftCore, message: Suffix) -> None:
+def _become_leaderless(core: RaftCore, message: Suffix) -> None:
     """Become follower without a leader, in the witness's term or a later one.
 
     The next term is entered if entries are truncated that agreed with this term's leader.

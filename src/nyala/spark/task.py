@@ -100,7 +100,7 @@ class TaskWrites:
         try:
             return send(self._table)
         except NyalaError as err:
-            if not _left_behind(err):
+            if not _has_lost_sequence(err):
                 raise
             self._check(ops, err.message)
         self._own = True
@@ -119,7 +119,7 @@ class TaskWrites:
             )
 
 
-def _left_behind(err: NyalaError) -> bool:
+def _has_lost_sequence(err: NyalaError) -> bool:
     """Return whether an earlier try used a sequence number for other rows, or its result is dropped."""
     found: BaseException | None = err
     while found is not None:

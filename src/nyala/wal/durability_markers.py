@@ -56,7 +56,7 @@ class DurabilityMarkers:
         if self._interval_ms is not None:
             await self._tasks.sleep_ms(self._interval_ms)
         else:
-            await self._quiet()
+            await self._wait_idle()
         self._armed = False
         if self.stopped:
             return
@@ -67,7 +67,7 @@ class DurabilityMarkers:
         self.count += 1
         self._wake()
 
-    async def _quiet(self) -> None:
+    async def _wait_idle(self) -> None:
         seen = -1
         while not self.stopped and (seen != self._rounds or self._queue.pending_bytes):
             seen = self._rounds

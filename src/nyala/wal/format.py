@@ -280,7 +280,11 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
     if kind not in _KINDS or (kind in ENTRIES and (entry_kind not in _ENTRY_KINDS or not index)):
         return f"a record of an unknown kind ({kind}, entry kind {entry_kind}, index {index})"
     payload: bytes | None = data[start : start + length]
-    if len(payload or b"") != length or crc32c(payload) != payload_crc or not _sound(kind, payload):
+    if (
+        len(payload or b"") != length
+        or crc32c(payload) != payload_crc
+        or not _is_valid(kind, payload)
+    ):
         payload = None
     return Record(
         _KINDS[kind], group, term, index, stamp, entry_kind, own_offset, RECORD_HEADER_BYTES + length,
@@ -288,7 +292,7 @@ def inspect_record(data: bytes, offset: int, sequence: int, base: int = 0) -> Re
     )  # fmt: skip
 
 
-def _sound(kind: int, payload: bytes | None) -> bool:
+def _is_valid(kind: int, payload: bytes | None) -> bool:
     """Return whether a payload with a valid checksum is valid for its kind."""
     data = payload or b""
     if kind == RecordKind.HARD_STATE:

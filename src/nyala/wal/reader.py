@@ -63,12 +63,12 @@ def read_entries(
     return [
         entry
         for path, places in runs
-        for near in _together(places)
+        for near in _contiguous(places)
         for entry in _read(files, group, path, near)
     ]
 
 
-def _together(places: Sequence[EntryLocation]) -> Iterator[list[EntryLocation]]:
+def _contiguous(places: Sequence[EntryLocation]) -> Iterator[list[EntryLocation]]:
     near: list[EntryLocation] = []
     for place in places:
         if near:

@@ -140,10 +140,12 @@ def _attribute(scans: list[SegmentScan]) -> dict[int, list[tuple[int, Damage]]]:
             own.append((0, Damage(error, everyone, certain=False)))
         if one.server_uuid is None:
             groups = _present([one])
-            error = _bad(one.path, 0, "the segment header")
+            error = _damaged(one.path, 0, "the segment header")
             own.append((0, Damage(error, groups or everyone, certain=bool(groups))))
         for gap in one.gaps:
-            error = _bad(one.path, gap.start, "the footer" if gap.footer else "a durable record")
+            error = _damaged(
+                one.path, gap.start, "the footer" if gap.footer else "a durable record"
+            )
             certain = gap.footer or gap.record is not None or one.rows is not None
             own.append((gap.start, Damage(error, groups_of(one, gap, everyone), certain)))
         expected = one.sequence + 1
@@ -158,7 +160,7 @@ def _present(scans: list[SegmentScan]) -> tuple[TabletId, ...]:
     return tuple(map(to_group, raw))
 
 
-def _bad(path: str, offset: int, what: str) -> BadChecksum:
+def _damaged(path: str, offset: int, what: str) -> BadChecksum:
     return BadChecksum(
         f"{path}: {what} at offset {offset} is damaged; replicas with records there must be replaced",
         {"path": path, "offset": str(offset)},

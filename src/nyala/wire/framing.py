@@ -144,12 +144,12 @@ class Slabs:
         if size > SLAB_BYTES // 4:
             return np.empty(size, np.uint8).data
         if not self._slabs or self._used + size > SLAB_BYTES:
-            self._turn()
+            self._next_slab()
         slab, begin = self._slabs[-1], self._used
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
         return slab[begin : begin + size].data
 
-    def _turn(self) -> None:
+    def _next_slab(self) -> None:
         """Continue with an unreferenced slab, or else with a new one."""
         slabs, self._used = self._slabs, 0
         for number in range(len(slabs)):

@@ -125,7 +125,7 @@ class RequestStreamClient:
         elif frame.kind is StreamFrameKind.END:
             self._finish(Unavailable("the stream ended"))
         elif frame.kind is StreamFrameKind.ERROR:
-            error = status.carried(frame.message, self._address)
+            error = status.decode_error(frame.message, self._address)
             if isinstance(error, Unavailable):
                 self._lost()
             self._finish(error)

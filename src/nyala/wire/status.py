@@ -119,13 +119,13 @@ def as_nyala_error(err: BaseException, doing: str) -> NyalaError:
 
 def to_status(err: NyalaError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Return the gRPC status, status text and trailing metadata of an error."""
-    carried = to_proto(err)
-    text = f"{carried.message} [{err.code}]"
-    trailer = ((METADATA_KEY, carried.SerializeToString()),)
+    message = to_proto(err)
+    text = f"{message.message} [{err.code}]"
+    trailer = ((METADATA_KEY, message.SerializeToString()),)
     return STATUS.get(err.code, _Code.INTERNAL), text, trailer
 
 
-def carried(raw: bytes, address: str) -> NyalaError:
+def decode_error(raw: bytes, address: str) -> NyalaError:
     """Return the error in an encoded `Error` from the server at an address."""
     try:
         return from_proto(Error.FromString(raw))
@@ -143,7 +143,7 @@ def from_rpc_error(err: grpc.aio.AioRpcError, address: str, method: str) -> Nyal
     """
     for key, value in err.trailing_metadata() or ():
         if key == METADATA_KEY:
-            return carried(value, address)
+            return decode_error(value, address)
     text = err.details() or ""
     if found := _OVERSIZED.search(text):
         size, limit = found.groups()

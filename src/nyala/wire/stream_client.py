@@ -177,7 +177,7 @@ class StreamClient:
                 continue
             if frame.kind is not StreamFrameKind.ERROR:
                 raise Corrupt(f"{address} sent a frame of kind {frame.kind.name} in a stream")
-            error = status.carried(frame.message, address)
+            error = status.decode_error(frame.message, address)
             if isinstance(error, Unavailable):
                 self._forget(address)  # it may be another server
             raise error

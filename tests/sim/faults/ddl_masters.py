@@ -33,7 +33,7 @@ class MasterHand:
         self._victims = victims
         self._rng = seeded(cluster.seed, "masters")
         known = [m.address for m in cluster.masters]
-        self._group: MasterGroup = operator(cluster, *known, patience_ms=PATIENCE_MS)
+        self._group: MasterGroup = operator(cluster, *known, timeout_ms=PATIENCE_MS)
         self.process = cluster.clients[-1]
         self._spare: SimProcess | None = None
         self.done: Counter[str] = Counter()

@@ -43,7 +43,7 @@ def new_master(cluster: SimCluster, *known: str) -> SimProcess:
 
 
 def operator(
-    cluster: SimCluster, *known: str, wire: Any = None, patience_ms: int = 20_000
+    cluster: SimCluster, *known: str, wire: Any = None, timeout_ms: int = 20_000
 ) -> MasterGroup:
     """Return a person's command on a machine of its own, which knows some addresses of masters."""
     cluster.client()
@@ -52,7 +52,7 @@ def operator(
     assert process.life is not None
     env = process.env if wire is None else replace(process.env, rpc=wire(process.env.rpc))
     core = process.life.inside(ClientCore, env, list(known), OPTIONS)
-    return MasterGroup(core, patience_ms=patience_ms)
+    return MasterGroup(core, timeout_ms=timeout_ms)
 
 
 async def change(cluster: SimCluster, group: MasterGroup, verb: str, address: str) -> GroupView:
@@ -105,10 +105,10 @@ class Changer:
         )
         await self.do(verb, which, self._rng.choice([200, 1_000, 4_000]))
 
-    async def do(self, verb: str, which: str, patience_ms: int) -> bool:
+    async def do(self, verb: str, which: str, timeout_ms: int) -> bool:
         """Begin one command; it may not come to its end. Return whether it did."""
         group = operator(
-            self._cluster, *(m.address for m in self._cluster.masters), patience_ms=patience_ms
+            self._cluster, *(m.address for m in self._cluster.masters), timeout_ms=timeout_ms
         )
         self._cluster.loop.trace.note("masters", f"{verb} {which}")
         try:

@@ -168,7 +168,7 @@ class Definer:
         free = [uuid for uuid in servers if uuid not in there]
         if not there or not free:
             return
-        move = Membership(self.core, tablet.id, patience_ms=PATIENCE_MS)
+        move = Membership(self.core, tablet.id, timeout_ms=PATIENCE_MS)
         try:
             await move.move(self._rng.choice(there), self._rng.choice(free))
         except NyalaError:

@@ -53,9 +53,9 @@ class _GetStream:
         self._silent_ms = min(self._silent_ms, timeout_ms)
         if not self._due:
             self._due = True
-            self._loop.call_soon(self._turn)
+            self._loop.call_soon(self._send_due)
 
-    def _turn(self) -> None:
+    def _send_due(self) -> None:
         self._due = False
         self._send_ready()
 

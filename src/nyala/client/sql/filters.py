@@ -129,8 +129,8 @@ class _Reader:
         right = self._one(depth)
         self._expect(")")
         if both:
-            return _Read(left.expression & right.expression, _both(left, right))
-        return _Read(left.expression | right.expression, _either(left, right))
+            return _Read(left.expression & right.expression, _and(left, right))
+        return _Read(left.expression | right.expression, _or(left, right))
 
     def _compared(self) -> _Read | None:
         began = self._at
@@ -141,12 +141,12 @@ class _Reader:
                     if self._take(sign + " "):
                         value = _value(self._literal(), column.type)
                         self._expect(")")
-                        said = (
+                        predicates = (
                             None
                             if pa.types.is_floating(column.type)
                             else Compare(column.id, op, value)
                         )
-                        return _Read(build(pc.field(column.name), pc.scalar(value)), said)
+                        return _Read(build(pc.field(column.name), pc.scalar(value)), predicates)
         self._at = began
         return None
 
@@ -185,17 +185,17 @@ def _value(text: str, kind: pa.DataType) -> pa.Scalar:
     return pa.array([text]).cast(kind)[0]
 
 
-def _both(left: _Read, right: _Read) -> Predicate | None:
+def _and(left: _Read, right: _Read) -> Predicate | None:
     """Combine two sides; one that cannot be expressed is left out, and DuckDB filters more rows."""
-    said = [r.predicate for r in (left, right) if r.predicate is not None]
-    parts = [c for p in said for c in (p.children if isinstance(p, And) else (p,))]
+    predicates = [r.predicate for r in (left, right) if r.predicate is not None]
+    parts = [c for p in predicates for c in (p.children if isinstance(p, And) else (p,))]
     return And(tuple(parts)) if len(parts) > 1 else (parts[0] if parts else None)
 
 
-def _either(left: _Read, right: _Read) -> Predicate | None:
-    said = [left.predicate, right.predicate]
+def _or(left: _Read, right: _Read) -> Predicate | None:
+    predicates = [left.predicate, right.predicate]
     parts: list[Predicate] = []
-    for one in said:
+    for one in predicates:
         if one is None:
             return None
         parts.extend(one.children if isinstance(one, Or) else (one,))

@@ -119,9 +119,9 @@ class Batcher:
         parts, errors = await self._cut(call.table, window, first)
         if self._locations is None or all(code != NO_PARTITION for _, code, _ in errors):
             return parts, errors
-        return await self.group_anew(call, window, first)
+        return await self.regroup(call, window, first)
 
-    async def group_anew(
+    async def regroup(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
         """Group rows after looking up the tablets at the leader master. Raises as `group`.

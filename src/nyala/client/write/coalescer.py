@@ -57,7 +57,7 @@ class Coalescer:
         self._unplaced: dict[CallKind, list[Call]] = {}
         self._touched: dict[Key, CallQueue] = {}
         self._waiting = CallDeadlines(env.clock)
-        self._turn_is_due = False
+        self._placing_is_due = False
 
     def take(self, call: Call) -> None:
         """Queue a call; `Call.done` or `Call.failed` completes it."""
@@ -70,9 +70,9 @@ class Coalescer:
             self._enqueue(call, kind, table.tablets[0])
         else:
             self._unplaced.setdefault(kind, []).append(call)
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            asyncio.get_running_loop().call_soon(self._turn)
+        if not self._placing_is_due:
+            self._placing_is_due = True
+            asyncio.get_running_loop().call_soon(self._place_calls)
 
     def close(self) -> None:
         """Fail every pending call: the client is closed."""
@@ -80,9 +80,9 @@ class Coalescer:
 
     # ---- queues ------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _place_calls(self) -> None:
         """Assign the calls of a loop iteration to queues at its end, and send requests."""
-        self._turn_is_due = False
+        self._placing_is_due = False
         unplaced, self._unplaced = self._unplaced, {}
         for kind, calls in unplaced.items():
             self._place(kind, calls)

@@ -106,7 +106,7 @@ class RowGrouper(Protocol):
         """
         ...
 
-    async def group_anew(
+    async def regroup(
         self, call: Writing, window: pa.RecordBatch, first: int
     ) -> tuple[list[TabletRows], RowErrors]:
         """As `group`, after a look-up of the tablets.
@@ -314,7 +314,7 @@ class Upload:
                 f"the ranges of table {call.table.name!r} changed at every try; the rows of the last request "
                 "had no effect; write them again"
             )
-        parts, errors = await self._groups.group_anew(call, part.batch, 0)
+        parts, errors = await self._groups.regroup(call, part.batch, 0)
         self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
         line.failed = False
         for other in parts:

@@ -101,7 +101,7 @@ def place_one(free: Sequence[Candidate], taken: Collection[str], rng: Random) ->
     if not free:
         return None
     apart = [c for c in free if c.location not in taken or not c.location]
-    return _lighter(apart or free, {c.uuid: (c.of_table, c.replicas) for c in free}, rng)
+    return _less_loaded(apart or free, {c.uuid: (c.of_table, c.replicas) for c in free}, rng)
 
 
 def _servers(
@@ -112,13 +112,13 @@ def _servers(
         free = [c for c in ordered if c not in chosen]
         used = [c.location for c in chosen if c.location]
         apart = [c for c in free if c.location not in used]
-        pick = _lighter(apart or free, load, rng)
+        pick = _less_loaded(apart or free, load, rng)
         of_table, of_all = load[pick.uuid]
         load[pick.uuid] = of_table + 1, of_all + 1
         chosen.append(pick)
     return tuple(c.uuid for c in chosen)
 
 
-def _lighter(free: Sequence[Candidate], load: Loads, rng: Random) -> Candidate:
+def _less_loaded(free: Sequence[Candidate], load: Loads, rng: Random) -> Candidate:
     two = rng.sample(free, min(2, len(free)))
     return min(two, key=lambda c: load[c.uuid])

@@ -45,7 +45,7 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
             return CatalogPlan(answer=done)
     table = catalog.table(TableId(request.id))
     if table is None or not table.recallable:
-        raise NotFound(_why_not(request.id, table))
+        raise NotFound(_refusal(request.id, table))
     spec = pb.TableSpec()
     spec.CopyFrom(table.spec)
     spec.name = request.new_name or table.name
@@ -58,11 +58,11 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
     return CatalogPlan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
 
 
-def _why_not(table_id: str, table: CatalogTable | None) -> str:
+def _refusal(table_id: str, table: CatalogTable | None) -> str:
     if table is None:
-        said = f"no table has the id {table_id[:80]!r}"
+        reason = f"no table has the id {table_id[:80]!r}"
     elif table.live:
-        said = f"the table {table.name!r} (id {table.id}) is there"
+        reason = f"the table {table.name!r} (id {table.id}) is there"
     else:
-        said = f"the table {table.name!r} (id {table.id}) was dropped for good"
-    return f"{said}: there is nothing to recall; see: nyala table list --dropped"
+        reason = f"the table {table.name!r} (id {table.id}) was dropped for good"
+    return f"{reason}: there is nothing to recall; see: nyala table list --dropped"

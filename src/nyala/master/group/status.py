@@ -78,7 +78,7 @@ class MemberStatus:
         self._addresses = tuple(addresses)
         self._state = state
 
-    def why_waiting(self) -> str:
+    def waiting_reason(self) -> str:
         """Return the reason why this master has no sys catalog yet, as a sentence for clients."""
         if self._state.failure is not None:
             return f"this master cannot join the others: {self._state.failure}"

@@ -78,13 +78,13 @@ def _removable(
         why = "it has failed" if member.health is ReplicaHealth.FAILED else "it was to be replaced"
     elif not leaving and len(healthy) > tablet.replicas:
         others = [s for s in healthy if s.uuid != tablet.leader] or healthy
-        member = max(others, key=lambda s: (_crowded(s, staying), s.load, s.uuid))
+        member = max(others, key=lambda s: (_shares_location(s, staying), s.load, s.uuid))
         why = f"there are {len(staying)} replicas where {tablet.replicas} are wanted"
     else:
         return None
     return Remove(member.uuid, why) if tablet.majority_without(member) else None
 
 
-def _crowded(member: ReplicaState, members: Sequence[ReplicaState]) -> bool:
+def _shares_location(member: ReplicaState, members: Sequence[ReplicaState]) -> bool:
     """Return whether another replica is in the same location."""
     return bool(member.location) and sum(s.location == member.location for s in members) > 1

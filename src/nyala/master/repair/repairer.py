@@ -81,7 +81,7 @@ class Repairer:
         actions: list[Action] = []
         for tablet in tablets:
             actions += self._repair(tablet, view)
-        return [*actions, *self._leftovers(view), *self._unneeded(view)]
+        return [*actions, *self._unneeded_replicas(view), *self._unneeded(view)]
 
     def reported(self, tablets: Iterable[TabletId]) -> None:
         """Check these tablets first in the next round."""
@@ -143,7 +143,7 @@ class Repairer:
                 view.count_joining(tablet.id, step.server)
         return actions
 
-    def _leftovers(self, view: RepairView) -> list[Action]:
+    def _unneeded_replicas(self, view: RepairView) -> list[Action]:
         """Return orders to delete replicas without a configuration (S0.44, S0.45, S1.10, S1.22)."""
         actions: list[Action] = []
         for server in view.known.values():

@@ -121,7 +121,7 @@ class MasterService:
         term = await self._context.confirmed()
         if create_table.executed(term.catalog, request.operation) is None:
             replicas = request.table.replicas or self._context.options.replicas
-            await _know_servers(self._context, self._started_us, term, replicas)
+            await _wait_for_servers(self._context, self._started_us, term, replicas)
         wanted = create_table.operation(request, _plan_inputs(self._context))
         table_id = await self._run(wanted, term)
         return pb.CreateTableResponse(table_id=table_id, at=self._context.now())
@@ -138,7 +138,7 @@ class MasterService:
         table = queries.search(term.catalog, request.name, request.id)
         replicas = 0 if table is None else alter_table.servers_for(table, request.steps)
         if replicas:
-            await _know_servers(self._context, self._started_us, term, replicas)
+            await _wait_for_servers(self._context, self._started_us, term, replicas)
         wanted = alter_table.operation(request, _plan_inputs(self._context))
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
@@ -220,7 +220,9 @@ class MasterService:
         )
 
 
-async def _know_servers(context: MasterContext, started_us: int, term: Term, replicas: int) -> None:
+async def _wait_for_servers(
+    context: MasterContext, started_us: int, term: Term, replicas: int
+) -> None:
     """Wait after a start or an election until the tablet servers are known (S0.31, S0.32).
 
     That is at least as many as replicas are needed; after a start also all that the catalog names, so that a

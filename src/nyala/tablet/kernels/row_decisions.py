@@ -42,7 +42,7 @@ does not give come from the version that was live before (1) or are defaults (0)
 
 
 @njit(types.int64(_CODES, types.int64, types.int64), nogil=True, cache=True, inline="always")
-def _clash(codes: Any, i: Any, j: Any) -> Any:
+def _first_difference(codes: Any, i: Any, j: Any) -> Any:
     """Return the first column in which two values differ, or -1."""
     for c in range(codes.shape[0]):
         if codes[c, i] != codes[c, j]:
@@ -133,7 +133,7 @@ def decide(
         kind = (ops[i] - 1) // 2  # 0 insert, 1 upsert, 2 update, 3 delete
         clash = types.int64(-1)
         if alive[g] != 0 and (kind == 1 or kind == 2):
-            clash = _clash(codes, i, values[g])
+            clash = _first_difference(codes, i, values[g])
         verdict = _verdict(kind, ops[i] % 2 == 0, alive[g] != 0, clash, no_create)
         if verdict >= 0:
             errors[i] = verdict

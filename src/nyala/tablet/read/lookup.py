@@ -94,7 +94,7 @@ def _find(
     stamp = np.uint64(at)
     for number in reversed(range(len(rowsets))):
         rowset = rowsets[number]
-        if rowset.lifetimes.none_at(at) or _apart(rowset.key_range, low, high):
+        if rowset.lifetimes.none_at(at) or _disjoint(rowset.key_range, low, high):
             continue
         found = np.empty(len(todo), np.int64)
         key_index.find(
@@ -120,7 +120,7 @@ def _ends(keys: KeyBytes) -> tuple[bytes, bytes]:
     return (found["min"].as_py(), found["max"].as_py()) if found else (b"", b"")
 
 
-def _apart(key_range: tuple[bytes, bytes] | None, low: bytes, high: bytes) -> bool:
+def _disjoint(key_range: tuple[bytes, bytes] | None, low: bytes, high: bytes) -> bool:
     return key_range is not None and (high < key_range[0] or low > key_range[1])
 
 

@@ -106,10 +106,10 @@ def select(
                 rowset.ins[begin:end], rowset.ends[begin:end], np.uint64(wanted.at), flags
             )
         if size and wanted.within != EVERY_KEY and not rowset.is_sorted:
-            flags, size = _both(flags, _within(rowset, begin, end, wanted.within))
+            flags, size = _intersection(flags, _within(rowset, begin, end, wanted.within))
         if size and wanted.where is not None:
             matches = _matches(rowset, schema, chunk, begin - base, end - begin, wanted.where)
-            flags, size = _both(flags, matches)
+            flags, size = _intersection(flags, matches)
         if size:
             chosen = None if size == end - begin else flags
             yield Selected(number, chunk, begin - base, end - base, chosen, size)
@@ -129,7 +129,7 @@ def _may_match(rowset: RowSetView, chunk: int, column: ColumnId, within: Bounds)
     return within.may_match(stats.minimum, stats.maximum, has_nulls=stats.has_nulls)
 
 
-def _both(flags: Flags | None, others: Flags) -> tuple[Flags, int]:
+def _intersection(flags: Flags | None, others: Flags) -> tuple[Flags, int]:
     both = others if flags is None else flags & others
     return both, int(np.count_nonzero(both.view(np.bool_)))
 

@@ -164,7 +164,7 @@ def test_master_removal_requires_answering_majority():
         await cluster.loop.delay(3_000_000)
         before = story.masters
         with pytest.raises(TimedOut, match=r"only 1 of the 2 voters after the change respond"):
-            await story.do("remove", gone.address, patience_ms=3_000)
+            await story.do("remove", gone.address, timeout_ms=3_000)
         assert story.masters == before
         silent.start()
         _, voters = await story.do("remove", gone.address)

@@ -113,7 +113,7 @@ def test_group_shrinks_to_one_replica_and_grows_to_three():
         await story.do("remove", story.uuid(second))
         await story.do("remove", story.uuid(first))
         assert story.kinds() == {third.name: "voter"}
-        err = await refused(story.do("remove", story.uuid(third), patience_ms=2_000))
+        err = await refused(story.do("remove", story.uuid(third), timeout_ms=2_000))
         assert isinstance(err, InvalidArgument)
         for server in (first, second):
             await story.do("add", story.uuid(server))

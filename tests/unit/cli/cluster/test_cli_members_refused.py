@@ -68,7 +68,7 @@ def test_failed_command_reports_step_and_reason():
         live, dead = story.having()[1:]
         dead.kill()
         await story.cluster.loop.delay(3_000_000)
-        err = await refused(story.do("remove", story.uuid(live), patience_ms=3_000))
+        err = await refused(story.do("remove", story.uuid(live), timeout_ms=3_000))
         assert isinstance(err, TimedOut)
         for part in ("no progress for 3 s", "remove ", "respond, and 2 are needed", "again"):
             assert part in err.message

@@ -26,11 +26,11 @@ class Story:
             made.start()
         return made
 
-    async def do(self, verb, address, *, known=(), patience_ms=20_000, **wire):
+    async def do(self, verb, address, *, known=(), timeout_ms=20_000, **wire):
         """Run one command to its end; return it, and the voters."""
         carried = (lambda rpc: Wire(rpc, **wire)) if wire else None
         known = known or [next(m.address for m in self.cluster.masters if leading(m))]
-        group = operator(self.cluster, *known, wire=carried, patience_ms=patience_ms)
+        group = operator(self.cluster, *known, wire=carried, timeout_ms=timeout_ms)
         return group, addresses(await change(self.cluster, group, verb, address))
 
     async def ask(self, address, method, request):

@@ -63,7 +63,7 @@ def die():
 class Story(Group):
     """A group, and commands about it."""
 
-    def command(self, patience_ms=20_000, **wire):
+    def command(self, timeout_ms=20_000, **wire):
         """Return a fresh command, and its wire."""
         self.cluster.client()
         carried: Any = Wire(self.core.env.rpc, **wire)
@@ -73,7 +73,7 @@ class Story(Group):
         assert process.life is not None
         env = replace(process.env, rpc=carried)
         core = process.life.inside(ClientCore, env, addresses, CLIENT_OPTIONS)
-        return Membership(core, self.tablet, patience_ms=patience_ms), carried
+        return Membership(core, self.tablet, timeout_ms=timeout_ms), carried
 
     async def do(self, name, *args, **more):
         """Run one command to its end."""
