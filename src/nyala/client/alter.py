@@ -44,7 +44,7 @@ class AlterSteps:
         """See `Alter.add_column`.
 
         Args:
-            name: of the column.
+            name: name of the column.
             type: Arrow type.
             nullable: null is allowed.
             default: value of rows written before; None: null.

@@ -125,7 +125,7 @@ class Client:
                 UTC. Key columns become not nullable.
             primary_key: names of the key columns, in order; any type but bool, float and double.
             partition: hash levels and ranges over key columns; None: one tablet.
-            replicas: of each tablet; odd, at most the number of live tablet servers.
+            replicas: replicas of each tablet; odd, at most the number of live tablet servers.
             defaults: value per column for new rows that do not give it.
             immutable: columns that only the first write of a row sets.
             options: table options, for instance {"history_max_age_s": 3600}.
@@ -171,7 +171,7 @@ class Client:
         """Drop a table and its data; the name is free on return.
 
         Args:
-            name: of the table.
+            name: name of the table.
             reserve_seconds: time in which `recall_table` can restore it; 0: the data are deleted at once.
 
         Raises:
@@ -187,7 +187,7 @@ class Client:
         """Restore a table that was dropped with `reserve_seconds`, with all its rows.
 
         Args:
-            table_id: of the table; `dropped_tables` lists them.
+            table_id: id of the table; `dropped_tables` lists them.
             new_name: None: the name that it had.
 
         Raises:

@@ -65,7 +65,7 @@ class ClientCore:
 
     Args:
         env: the environment: clock, tasks, files, calls.
-        addresses: of the masters, one or more.
+        addresses: addresses of the masters, one or more.
         options: see `ClientOptions`.
     """
 

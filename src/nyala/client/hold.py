@@ -47,7 +47,7 @@ class Holding:
 
     Attributes:
         at: hybrid time that stays readable.
-        name: of the hold, in the status of its tablets.
+        name: name of the hold, in the status of its tablets.
     """
 
     def __init__(

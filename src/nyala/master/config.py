@@ -16,7 +16,7 @@ class MasterConfig:
         web_address: host:port of the web port; empty: none.
         master_addresses: public addresses of all masters, this one among them; the same list on each. Of one
             that is to be added: its own, and at least one of a master.
-        options: of the server.
+        options: options of the server.
     """
 
     dir: str

@@ -55,7 +55,7 @@ class Term:
     Attributes:
         memory: state for operations.
         rows: the sys catalog.
-        dispatcher: of orders to tablet servers.
+        dispatcher: dispatcher of orders to tablet servers.
         background: operations that the leader starts by itself.
         elected_us: monotonic time at which the memory was ready.
     """
@@ -78,9 +78,9 @@ class MasterLeadership:
     Args:
         env: the environment: clock, tasks, files, calls.
         sys_catalog: makes the sys catalog of a new term.
-        status: of this master's replica of it.
+        status: status of this master's replica of it.
         servers: the tablet servers.
-        options: of this master.
+        options: options of this master.
         followed: catalog of this master's own replica; None: look-ups need the leader.
     """
 
@@ -257,7 +257,7 @@ async def build(
         rows: the sys catalog of the term.
         servers: the tablet servers.
         number: the term.
-        options: of this master.
+        options: options of this master.
 
     Raises:
         Corrupt: a row cannot be read.

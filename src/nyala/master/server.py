@@ -45,7 +45,7 @@ class Master:
 
     Attributes:
         tservers: the tablet servers that have reported to it, leader or not.
-        identity: of its data directory.
+        identity: identity of its data directory.
 
     Raises:
         InvalidArgument: `config.address` is not among `config.master_addresses`, or one is twice.

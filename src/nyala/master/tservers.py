@@ -26,7 +26,7 @@ class LeaderReport:
 
     Attributes:
         config: op id of its committed configuration.
-        health: of the other members: texts of `ReplicaHealth`.
+        health: health of the other members: texts of `ReplicaHealth`.
     """
 
     config: OpId

@@ -56,7 +56,7 @@ class ClockOffsets:
 
     Args:
         transport: sends and receives the batches.
-        clock: of this process.
+        clock: clock of this process.
         limit_ms: largest offset of a correct clock.
     """
 

@@ -25,9 +25,9 @@ class Clocks:
 
     Args:
         clock: its own.
-        offsets: of other servers' wall clocks from the local one.
+        offsets: offsets of other servers' wall clocks from the local one.
         address: returns the address of a server; empty: not known.
-        metrics: of the process.
+        metrics: metrics of the process.
     """
 
     def __init__(

@@ -67,8 +67,8 @@ class ReplicaContext:
 
     Attributes:
         env: the environment: clock, tasks, files, calls.
-        options: of the server.
-        uuid: of this server.
+        options: options of the server.
+        uuid: uuid of this server.
         directory: the data directory.
         clock: the process's hybrid clock.
         wal: the process's log.
@@ -79,7 +79,7 @@ class ReplicaContext:
         schedule: schedules a group for this iteration of the event loop.
         changed: called when configuration, leader, role or state of a group changed.
         disk_failed: called when the log has failed; every replica of the process becomes FAILED.
-        offsets: of other servers' wall clocks from this one's.
+        offsets: offsets of other servers' wall clocks from this one's.
         memory: memory use of the process, and its budget.
         clocks: problems of clocks, and the peers that are refused for them.
         slow_log: latency of this server's log compared with those of its peers.

@@ -51,7 +51,7 @@ class ReplicaHost:
 
     Attributes:
         wal: the process's log.
-        copies: of replicas, to this server and from it.
+        copies: copies of replicas, to this server and from it.
         memory: memory use of the process, and its budget.
     """
 
@@ -90,13 +90,13 @@ class ReplicaHost:
 
         Args:
             env: the environment: clock, tasks, files, calls.
-            options: of the server.
+            options: options of the server.
             directory: the data directory, locked by this process.
-            uuid: of this server, as in its directory.
+            uuid: uuid of this server, as in its directory.
             transport: to and from the other servers.
             clock: the process's hybrid clock.
             open_machine: see `OpenMachine`.
-            metrics: of this process.
+            metrics: metrics of this process.
             on_change: called on the loop when configuration, leader, role or state of a group changed.
 
         Raises:

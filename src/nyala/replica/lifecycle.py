@@ -48,8 +48,8 @@ async def create(
     """Create the files of a new replica. Durable on return.
 
     Args:
-        context: of the process.
-        group: of the replica.
+        context: context of the process.
+        group: group of the replica.
         config: the group's first configuration.
         create_machine: see `CreateMachine`.
 
@@ -323,8 +323,8 @@ def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None
     """Remove the files of an incomplete copy.
 
     Args:
-        context: of the process.
-        group: of the copy.
+        context: context of the process.
+        group: group of the copy.
         mark: remove the superblock of stage COPYING, too.
     """
     context.env.files.remove_tree(context.staging_directory(group))

@@ -52,7 +52,7 @@ class MemoryTracker:
         options: the budget and the limits of parts.
 
     Attributes:
-        used_bytes: of all parts.
+        used_bytes: bytes used by all parts.
         budget_bytes: limit of all parts together.
     """
 

@@ -29,9 +29,9 @@ class SlowLog:
     """Slowness of the log of one process.
 
     Args:
-        clock: of this process.
+        clock: clock of this process.
         options: the four `slow_log_*`.
-        latency: of this process's log.
+        latency: latency of this process's log.
     """
 
     def __init__(self, clock: Clock, options: Options, latency: Latency) -> None:

@@ -43,7 +43,7 @@ class Witness:
 
         Args:
             files: the file system.
-            directory: of the witness.
+            directory: directory of the witness.
             cut: point after which its log begins.
 
         Raises:

@@ -19,8 +19,8 @@ async def describe(
     """Return the description of a table, by name or id.
 
     Args:
-        masters: of the cluster.
-        name: of the table.
+        masters: masters of the cluster.
+        name: name of the table.
         timeout_ms: for the answer.
         table_id: id of the table, instead of the name.
         max_age_ms: largest age of an answer of another master than the leader; 0: the leader's only.
@@ -59,7 +59,7 @@ class Definitions:
         """Create a table and wait until all its tablets run.
 
         Args:
-            name: of the table.
+            name: name of the table.
             schema: columns of the table.
             partition: its partitioning; None: one tablet.
             replicas: per tablet, odd; None: the cluster's default.
@@ -135,7 +135,7 @@ class Definitions:
         """Drop a table, named or else given by id; its name is free on return.
 
         Args:
-            name: of the table.
+            name: name of the table.
             reserve_seconds: time in which it can be recalled; 0: its tablets are deleted at once.
             table_id: instead of the name; also of a dropped table that could be recalled still.
 

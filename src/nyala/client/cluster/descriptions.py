@@ -52,7 +52,7 @@ class TableFacts:
         id: its id.
         state: PREPARING, RUNNING, ALTERING or REMOVED.
         partition: partitioning of the table.
-        replicas: of each tablet.
+        replicas: replicas of each tablet.
         options: table options.
         comment: as given at its creation.
     """

@@ -162,7 +162,7 @@ class Masters:
         leader answers `NotFound`.
 
         Args:
-            method: of the masters.
+            method: method of the masters.
             request: with a `staleness` field.
             max_age_ms: greatest age of a follower's answer; 0: the leader's only.
             timeout_ms: deadline, from now.
@@ -184,7 +184,7 @@ class Masters:
         """Run a DDL request on the leader master; later look-ups of this client include its effect.
 
         Args:
-            method: of the masters.
+            method: method of the masters.
             request: the definition.
             timeout_ms: deadline, from now.
 
@@ -202,7 +202,7 @@ class Masters:
         """Call the leader master with a request that changes its state, retrying until the deadline.
 
         Args:
-            method: of the masters.
+            method: method of the masters.
             request: carries its own number, so that a retry takes effect once.
             timeout_ms: deadline, from now.
 
@@ -219,7 +219,7 @@ class Masters:
         """Call the leader master, retrying until the deadline.
 
         Args:
-            method: of the masters.
+            method: method of the masters.
             request: a read; it may be sent more than once.
             timeout_ms: deadline, from now.
 

@@ -110,7 +110,7 @@ class TabletCache:
     """Finds tables and the leaders of their tablets. Runs on the client's loop.
 
     Args:
-        masters: of the cluster.
+        masters: masters of the cluster.
         max_age_ms: largest age of answers of other masters than the leader; 0: the leader's only.
     """
 
@@ -128,7 +128,7 @@ class TabletCache:
         """Open a table by name, or else by id, from the masters.
 
         Args:
-            name: of the table; used when `table_id` is empty.
+            name: name of the table; used when `table_id` is empty.
             timeout_ms: deadline, from now.
             table_id: id of the table; empty: by name.
 
@@ -209,7 +209,7 @@ class TabletCache:
         """Update a tablet's leader from the response of a replica that does not lead, or from its failure.
 
         Args:
-            tablet: of the request.
+            tablet: tablet of the request.
             asked: address of the replica that does not lead, or does not answer.
             leader: uuid of the leader in the response, if any.
             address: public address of the leader in the response, if any.

@@ -133,7 +133,7 @@ class GetStreams:
         """Look up keys at one server, once.
 
         Args:
-            address: of the leader of the keys' tablet.
+            address: address of the leader of the keys' tablet.
             part: tablet, columns and keys.
             on_answer: called once, with the rows found, the server's error, or `Unavailable`.
             timeout_ms: for the answer.

@@ -33,7 +33,7 @@ class ReadPlan:
         locations: looks ranges up.
         table: that is read.
         spec: what of it.
-        timeout_ms: of planning, and of each token.
+        timeout_ms: deadline of planning, and of each token.
 
     Attributes:
         at: hybrid time of the read; 0: not chosen yet, or each leader's own.

@@ -48,7 +48,7 @@ class PointRead:
 
     Args:
         table: where.
-        tablet: of the keys.
+        tablet: tablet of the keys.
         keys: encoded.
         columns: those wanted; None: all.
         on_done: called when the read is complete.
@@ -83,7 +83,7 @@ class PointGetter:
 
     Args:
         env: clock, tasks, rpc.
-        locations: of tablets; updated when another replica leads.
+        locations: locations of tablets; updated when another replica leads.
         clock: merges the times of the servers' reads.
         reader: runs scan tokens.
     """
@@ -106,7 +106,7 @@ class PointGetter:
 
         Args:
             table: where.
-            tablet: of the keys.
+            tablet: tablet of the keys.
             keys: encoded.
             batch: makes the same keys as a batch, for a scan token.
             columns: those wanted; None: all.

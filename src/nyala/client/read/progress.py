@@ -21,7 +21,7 @@ class ScanProgress:
     """One run of a token.
 
     Args:
-        token: of the scan.
+        token: token of the scan.
         on_header: called with the header of each response.
 
     Attributes:

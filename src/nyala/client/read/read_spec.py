@@ -60,7 +60,7 @@ def scan_spec(
     """Check the arguments of a scan.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         columns: names wanted; None: all.
         where: text of a predicate; None: every row.
         at: snapshot; None: the time when the scan begins.
@@ -106,7 +106,7 @@ def changes_spec(
     """Check the arguments of a change feed.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         since: exclusive lower end.
         until: inclusive upper end; None: now.
         net: one row per key that changed; else every version.
@@ -184,7 +184,7 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
     Args:
         table: the open table.
         tablet: the tablet that is read.
-        spec: of the read.
+        spec: spec of the read.
         at: hybrid time of the snapshot; 0: now, at each leader.
     """
     token = pb.ScanToken(

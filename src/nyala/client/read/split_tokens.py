@@ -50,7 +50,7 @@ async def split_all(
     Args:
         env: clock, tasks and RPCs.
         reader: runs tokens.
-        tokens: of one scan.
+        tokens: tokens of one scan.
         split_bytes: approximate bytes of one piece.
 
     Raises:

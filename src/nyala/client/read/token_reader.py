@@ -62,7 +62,7 @@ class Reader:
 
         Args:
             table: the open table.
-            spec: of the read.
+            spec: spec of the read.
             timeout_ms: deadline, from now.
 
         Raises:
@@ -77,7 +77,7 @@ class Reader:
 
         Args:
             table: the open table.
-            spec: of the read; with `at`, that time.
+            spec: spec of the read; with `at`, that time.
             timeout_ms: deadline, from now.
         """
         if spec.at or spec.latest:
@@ -95,7 +95,7 @@ class Reader:
 
         Args:
             table: the open table.
-            spec: of the read.
+            spec: spec of the read.
             at: hybrid time of the snapshot; 0: now, at each leader.
             timeout_ms: deadline, from now.
         """
@@ -123,7 +123,7 @@ class Reader:
         Args:
             table: the open table.
             tablet: the tablet that is read.
-            spec: of the read.
+            spec: spec of the read.
             at: hybrid time of the snapshot; 0: now, at each leader.
             timeout_ms: deadline, from now.
         """
@@ -192,7 +192,7 @@ class Reader:
         fails resumes after the last row delivered, at the same snapshot, on another server.
 
         Args:
-            token: of one tablet, or a piece of it.
+            token: token of one tablet, or a piece of it.
             attempts: deadline and pauses; None: from the token's `timeout_ms`.
             on_header: called when a server answers; None: no call.
 
@@ -245,7 +245,7 @@ class Reader:
         """Look up a token's tablet at the masters; a failure is ignored, as the caller retries.
 
         Args:
-            token: of one tablet.
+            token: token of one tablet.
             location: known location of the tablet; updated.
             attempts: the deadline and the pauses between tries.
 

@@ -58,7 +58,7 @@ class Tables(Protocol):
         """Return the rows of a snapshot that pass.
 
         Args:
-            name: of the table.
+            name: name of the table.
             columns: names wanted.
             where: predicate; None: every row.
             at: hybrid time of the snapshot; 0: now, at each leader.
@@ -98,7 +98,7 @@ class ClusterTables:
         """See `Tables.read`.
 
         Args:
-            name: of the table.
+            name: name of the table.
             columns: names wanted.
             where: predicate; None: every row.
             at: hybrid time of the snapshot; 0: now, at each leader.

@@ -35,7 +35,7 @@ class Batcher:
         env: clock and lanes.
         requests: number and deliver each batch.
         clock: merges the stamps of the writes.
-        limits: of one batch.
+        limits: limits of one batch.
         locations: looks up a table's ranges again when a row has no partition or its tablet was retired;
             None: ranges never change.
     """
@@ -200,7 +200,7 @@ def cut_batch(
 
     Args:
         batch: rows of one tablet.
-        limits: of a piece, by the average size of a row.
+        limits: limits of a piece, by the average size of a row.
         most: bytes that a piece of two or more rows never exceeds.
 
     Returns:

@@ -40,8 +40,8 @@ class Coalescer:
         env: clock and tasks.
         send: see `Send`.
         alone: writes one call by itself; for rows without a single tablet.
-        max_rows: of a request.
-        max_bytes: of a request, one call at least.
+        max_rows: largest number of rows of a request.
+        max_bytes: largest size of a request, one call at least.
     """
 
     def __init__(

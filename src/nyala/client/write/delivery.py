@@ -39,7 +39,7 @@ class Delivery:
     """Delivery of batches. Runs on the client's loop.
 
     Args:
-        locations: of tablets.
+        locations: locations of tablets.
         clock: its highest time is sent with each batch.
         streams: open streams to servers.
     """
@@ -61,8 +61,8 @@ class Delivery:
         """Send one batch to the leader of its tablet until it is answered.
 
         Args:
-            table: of the rows.
-            tablet: of the rows.
+            table: table of the rows.
+            tablet: tablet of the rows.
             header: operation and sequence number.
             piece: the rows.
             attempts: the deadline and the pauses between tries.

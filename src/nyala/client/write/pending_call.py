@@ -29,7 +29,7 @@ class Call:
         table: the open table.
         op: a `WriteOp` of the wire.
         batch: the rows; columns by name, of the table's types.
-        size_bytes: of the batch.
+        size_bytes: size in bytes of the batch.
         deadline_us: monotonic; after it the call fails with a time-out.
         on_done: called once on the loop, when there is an outcome.
 

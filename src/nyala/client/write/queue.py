@@ -36,7 +36,7 @@ class CallQueue:
     """Calls of one kind for one tablet.
 
     Args:
-        tablet: of the rows.
+        tablet: tablet of the rows.
 
     Attributes:
         tablet: as given; replaced when the tablet's replicas are looked up again.
@@ -53,8 +53,8 @@ class CallQueue:
         """Take the calls of the next request; see `RequestQueue.take_batch`.
 
         Args:
-            max_rows: of a request, one call at least.
-            max_bytes: of a request, one call at least.
+            max_rows: largest number of rows of a request, one call at least.
+            max_bytes: largest size of a request, one call at least.
             now_us: monotonic time.
 
         Returns:

@@ -19,8 +19,8 @@ def max_row_bytes(table: OpenTable, columns: int, wanted: int) -> int:
     """Return the maximum bytes of rows in one request.
 
     Args:
-        table: of the rows, with the servers' limit if that is known.
-        columns: of the rows.
+        table: table of the rows, with the servers' limit if that is known.
+        columns: columns of the rows.
         wanted: limit of the client itself.
     """
     limit = table.write_max_bytes
@@ -35,7 +35,7 @@ def refusal(
     """Return the error of the largest row if no request has room for it; None: each row may fit.
 
     Args:
-        table: of the rows.
+        table: table of the rows.
         batch: the rows.
         sent: rows of the same call that were sent before.
         waiting: rows that were accepted and not sent yet.

@@ -58,7 +58,7 @@ class Outcomes:
 
         Args:
             rows: number of rows; they follow those of the previous window.
-            errors: of rows without a tablet.
+            errors: errors of rows without a tablet.
             void: no row of the window is sent because of these errors.
         """
         made = Window(self.rows, rows)

@@ -84,7 +84,7 @@ class Sequencer:
 
         Args:
             table: the open table.
-            tablet: of the rows.
+            tablet: tablet of the rows.
             op: a `WriteOp` of the wire.
             piece: the rows of one request.
             all_or_nothing: one failing row voids the others.

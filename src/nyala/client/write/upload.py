@@ -37,9 +37,9 @@ class TabletRows:
     """The rows of one window for one tablet.
 
     Attributes:
-        tablet: of the rows.
+        tablet: tablet of the rows.
         rows: positions in the write, in order.
-        batch: of these rows.
+        batch: batch of these rows.
     """
 
     tablet: TabletLocation

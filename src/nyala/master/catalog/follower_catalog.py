@@ -83,7 +83,7 @@ class FollowerCatalog:
         env: the environment: clock, tasks, files, calls.
         replica: this master's member of the group.
         view: returns a view of the applied rows.
-        timeout_ms: of a read index round.
+        timeout_ms: deadline, in milliseconds, of a read index round.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def search(catalog: Catalog, name: str, table_id: str) -> CatalogTable | None:
 
     Args:
         catalog: the leader's catalog.
-        name: of the table; empty: look it up by id.
+        name: name of the table; empty: look it up by id.
         table_id: id of the table.
     """
     return catalog.named(name) if name else catalog.table(TableId(table_id))
@@ -43,7 +43,7 @@ def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
 
     Args:
         catalog: the leader's catalog.
-        name: of the table; empty: look it up by id.
+        name: name of the table; empty: look it up by id.
         table_id: id of the table.
 
     Raises:
@@ -71,7 +71,7 @@ def describe(
     Args:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
-        request: of the client.
+        request: request of the client.
     """
     table = find(catalog, request.name, request.id)
     tablets = catalog.current_of(table.id)
@@ -99,7 +99,7 @@ def locations(
     Args:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
-        request: of the client.
+        request: request of the client.
         ttl_ms: time for which clients may cache the answer.
 
     Raises:

@@ -123,7 +123,7 @@ def changed(view: View, since: int, until: int) -> list[CatalogRow]:
     """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
 
     Args:
-        view: of the sys catalog.
+        view: view of the sys catalog.
         since: hybrid time, exclusive.
         until: hybrid time, inclusive.
 
@@ -164,7 +164,7 @@ class SysCatalog:
         replica: this master's member of the group.
         tablet: state machine of the replica.
         client_id: 16 random bytes, new for each term: names this leader's writes.
-        timeout_ms: of one write or confirmation.
+        timeout_ms: deadline, in milliseconds, of one write or confirmation.
         max_batch_bytes: largest batch that is replicated.
     """
 

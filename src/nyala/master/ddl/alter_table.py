@@ -72,7 +72,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) ->
 
     Args:
         catalog: the leader's catalog.
-        request: of the client.
+        request: request of the client.
         around: live servers, limits and randomness.
 
     Returns:
@@ -105,7 +105,7 @@ def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]
 
     Args:
         catalog: as it is before the table becomes `record`.
-        record: of the table.
+        record: record of the table.
     """
     if record.state != TableState.ALTERING.value:
         return []
@@ -143,7 +143,7 @@ def changed(
         catalog: the leader's catalog.
         table: as it is.
         spec: the new definition.
-        operation_id: of the client's request.
+        operation_id: operation id of the client's request.
     """
     record = table.edit()
     record.spec.CopyFrom(spec)

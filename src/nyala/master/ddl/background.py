@@ -34,10 +34,10 @@ def due(
     """Return the operations that are due.
 
     Args:
-        catalog: of the leader.
+        catalog: catalog of the leader.
         servers: the tablet servers and their reports.
         now_us: microseconds since the epoch.
-        monotonic_us: of this process.
+        monotonic_us: monotonic time of this process.
         history_s: how long a table that names no time keeps its history.
     """
     version_of = servers.schema_version
@@ -63,7 +63,7 @@ class BackgroundOperations:
     Args:
         env: clock and tasks.
         servers: the tablet servers and their reports.
-        options: of this master.
+        options: options of this master.
     """
 
     def __init__(self, env: Env, servers: TServers, options: Options) -> None:
@@ -78,7 +78,7 @@ class BackgroundOperations:
         """Start the background task.
 
         Args:
-            memory: of the term.
+            memory: memory tracker of the term.
             creations: progress of tablets that are being created.
         """
         work = self._follow(memory, creations)

@@ -77,7 +77,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: PlanInputs) -
 
     Args:
         catalog: the leader's catalog.
-        request: of the client.
+        request: request of the client.
         around: live servers, limits and randomness.
 
     Returns:

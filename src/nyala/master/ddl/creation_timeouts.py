@@ -50,7 +50,7 @@ class Creations:
         """Return the tablets without progress for the timeout.
 
         Args:
-            catalog: of the leader.
+            catalog: catalog of the leader.
             reporting: live servers that have sent a full report, and are sent orders.
             now_us: monotonic.
         """

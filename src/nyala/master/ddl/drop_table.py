@@ -60,7 +60,7 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
 
     Args:
         catalog: the leader's catalog.
-        request: of the client.
+        request: request of the client.
         now_us: wall clock, microseconds since the epoch.
 
     Returns:

@@ -21,8 +21,8 @@ def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int
     """Return whether a dropped tablet is older than its table's history.
 
     Args:
-        catalog: of the leader.
-        tablet: of a dropped range.
+        catalog: catalog of the leader.
+        tablet: tablet of a dropped range.
         now_us: microseconds since the epoch.
         history_s: history of tables without the option, in seconds.
     """
@@ -39,7 +39,7 @@ def is_held(servers: TServers, tablet: CatalogTablet, monotonic_us: int) -> bool
 
     Args:
         servers: the tablet servers known to this master.
-        tablet: of a dropped range.
+        tablet: tablet of a dropped range.
         monotonic_us: monotonic time, in microseconds.
     """
     known = (servers.get(ServerUuid(s)) for s in tablet.holders)
@@ -65,8 +65,8 @@ def deletion_plan(catalog: Catalog, tablet: CatalogTablet, until: int) -> Catalo
     """Return the plan that deletes a dropped tablet.
 
     Args:
-        catalog: of the leader.
-        tablet: of a dropped range.
+        catalog: catalog of the leader.
+        tablet: tablet of a dropped range.
         until: hybrid time from which on the table can be read without it.
     """
     table = catalog.table(tablet.table_id)

@@ -100,7 +100,7 @@ class LeaderMemory:
         catalog: tables and tablets.
         rows: where the catalog's rows are replicated.
         orders: queue of the actions.
-        locks: of the operations under way.
+        locks: locks of the operations under way.
         on_drop: stops orders and background operations.
         now_us: monotonic time, for listings.
         in_flight: the operations under way, by number.

@@ -63,7 +63,7 @@ def unsafe(
     """Return the operation that replaces one tablet in any state (S1.44).
 
     Args:
-        request: of an operator.
+        request: request of an operator.
         around: live servers, limits and randomness.
         shown: live servers that report a working replica.
         time: a hybrid time that is not below any at which it had rows.

@@ -65,7 +65,7 @@ def mark(
     It raises NotFound of an unknown server, and InvalidArgument when too few would be left.
 
     Args:
-        uuid: of the tablet server.
+        uuid: uuid of the tablet server.
         maintenance: the new mark; None: unchanged.
         decommission: the new mark; None: unchanged.
     """

@@ -158,7 +158,7 @@ def check_partitions(
     """Return the partitions of a partition schema.
 
     Args:
-        schema: of the table.
+        schema: schema of the table.
         asked: the partition schema of the request.
         max_tablets: most tablets of one table.
 

@@ -38,9 +38,9 @@ async def open_host(
     Args:
         env: the environment: clock, tasks, files, calls.
         config: addresses, data directory, options.
-        uuid: of this master.
-        clock: of this master.
-        transport: of the peer port.
+        uuid: uuid of this master.
+        clock: clock of this master.
+        transport: asyncio transport of the peer port.
         metrics: registry of this process.
 
     Raises:

@@ -34,10 +34,10 @@ class GroupMember:
         peers: the other masters.
         servers: the tablet servers.
         addresses: public addresses of all masters, as given at the start.
-        options: of this master.
+        options: options of this master.
 
     Attributes:
-        status: of this master, for clients and servers.
+        status: status of this master, for clients and servers.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class MasterPeers:
         env: calls, clock, tasks.
         own: this master's own registration.
         masters: public addresses of all masters, this one among them, as given at its start.
-        options: of this master.
+        options: options of this master.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ def excluded(uuid: ServerUuid, known: OpId, group: Configuration | None) -> bool
     """Return whether a committed configuration newer than `known` does not have this master.
 
     Args:
-        uuid: of the master.
+        uuid: uuid of the master.
         known: op id of the newest configuration in its own log.
         group: the newest configuration that other masters report; None: none did.
     """

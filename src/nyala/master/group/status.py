@@ -63,7 +63,7 @@ class MemberStatus:
         identity: uuid and cluster of this master.
         peers: the other masters.
         addresses: public addresses of all masters, as given at the start.
-        state: of the membership.
+        state: state of the membership.
     """
 
     def __init__(

@@ -43,10 +43,10 @@ class Dispatcher:
 
     Args:
         env: calls, tasks, clock.
-        catalog: of this term.
+        catalog: catalog of this term.
         servers: the tablet servers and their reports.
         term: the term in which this master leads.
-        options: of this master.
+        options: options of this master.
         on_news: called when a response may change the catalog.
 
     Attributes:

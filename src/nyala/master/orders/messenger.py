@@ -20,10 +20,10 @@ class Messenger:
 
     Args:
         env: calls.
-        catalog: of this term.
+        catalog: catalog of this term.
         servers: their addresses.
         term: in which this master leads.
-        timeout_ms: of one order.
+        timeout_ms: deadline, in milliseconds, of one order.
     """
 
     def __init__(

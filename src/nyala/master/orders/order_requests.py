@@ -29,10 +29,10 @@ def order(
     """Return the RPC of an action; None when the catalog no longer calls for it.
 
     Args:
-        catalog: of the leader.
+        catalog: catalog of the leader.
         servers: their addresses.
         action: to carry out.
-        fence: of the term in which this master leads.
+        fence: fence of the term in which this master leads.
         timeout_ms: timeout of the response.
     """
     assert not isinstance(action, WitnessAction), "its leader is asked first: see `witness_request`"
@@ -121,7 +121,7 @@ def witness_request(
     Args:
         action: to carry out.
         leader: the leader's status of the tablet.
-        fence: of the term in which this master leads.
+        fence: fence of the term in which this master leads.
     """
     for status in leader.tablets:
         consensus = status.report.consensus

@@ -37,7 +37,7 @@ def needed(
     catalog record is never touched (S0.46).
 
     Args:
-        catalog: of the leader.
+        catalog: catalog of the leader.
         servers: live servers whose replicas are known from a full report in this term.
         looked_at: returns the replicas of a server to check for deletion and for lost alterations.
     """

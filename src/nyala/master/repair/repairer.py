@@ -37,10 +37,10 @@ class Repairer:
     """Repair of one leader in one term. On the loop only.
 
     Args:
-        catalog: of this term.
+        catalog: catalog of this term.
         servers: the tablet servers known to this master, and what they report.
         term: in which this master leads.
-        options: of this master.
+        options: options of this master.
         now_us: monotonic time.
 
     Attributes:

@@ -20,7 +20,7 @@ class TargetChoice:
         group: state of its group.
         view: the view of this round, with what it has ordered.
         standby: the standby plan.
-        options: of this master.
+        options: options of this master.
     """
 
     tablet: CatalogTablet

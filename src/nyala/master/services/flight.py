@@ -23,7 +23,7 @@ class FlightInfoService:
     """The look-up part of Arrow Flight's service. On the loop only.
 
     Args:
-        context: of this master.
+        context: context of this master.
     """
 
     def __init__(self, context: MasterContext) -> None:

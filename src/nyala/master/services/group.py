@@ -22,7 +22,7 @@ class GroupService:
 
     Args:
         env: calls and time.
-        identity: of this master.
+        identity: identity of this master.
         host: owns its replica; raises Unavailable until it is open.
     """
 

@@ -32,7 +32,7 @@ class HeartbeatService:
         servers: the tablet servers known to this master.
         leading: the role; None until this master has its sys catalog.
         header: returns the header of a response.
-        options: of this master.
+        options: options of this master.
         metrics: registry of the counter of orphaned replicas; None: a new one.
     """
 

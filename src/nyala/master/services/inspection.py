@@ -48,7 +48,7 @@ class MapPage:
 
         Args:
             what: name of the map.
-            entries: of the map, in order.
+            entries: entries of the map, in order.
             size: how many entries there are.
         """
         if size > self._end:
@@ -60,7 +60,7 @@ class MapPage:
 
         Args:
             what: name of the map.
-            entries: of one list.
+            entries: entries of one list.
             lists: how many lists the map has.
         """
         shown = entries[: max(1, self._limit // max(1, lists))]

@@ -15,7 +15,7 @@ class ServersService:
     """Handlers of `MasterService` for operators. On the loop only.
 
     Args:
-        context: of this master.
+        context: context of this master.
     """
 
     def __init__(self, context: MasterContext) -> None:

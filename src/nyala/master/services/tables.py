@@ -33,7 +33,7 @@ class MasterContext:
 
     Attributes:
         env: the environment: clock, tasks, files, calls.
-        options: of this master.
+        options: options of this master.
         servers: the tablet servers known to this master.
         peers: the other masters.
         leading: the role; None until this master has its sys catalog.
@@ -79,7 +79,7 @@ class MasterService:
     """Control plane for clients. On the loop only.
 
     Args:
-        context: of this master.
+        context: context of this master.
     """
 
     def __init__(self, context: MasterContext) -> None:

@@ -17,7 +17,7 @@ class TabletsService:
     """Handlers of `MasterService` about tablets. On the loop only.
 
     Args:
-        context: of this master.
+        context: context of this master.
     """
 
     def __init__(self, context: MasterContext) -> None:

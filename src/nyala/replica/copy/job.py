@@ -15,7 +15,7 @@ class CopyJob:
 
     Attributes:
         source: the replica that is copied.
-        progress: of this copy; updated in place.
+        progress: progress of this copy; updated in place.
         throttle: limit of bytes per second for all copies to this server together.
         quota: limit of disk space for all copies to this server together.
         pending_bytes: returns the bytes of files that all copies to this server still have to write.

@@ -40,7 +40,7 @@ class CopyManager:
     """Copies to this server, and sessions of copies from it.
 
     Attributes:
-        sessions: of servers that copy from this one.
+        sessions: sessions of servers that copy from this one.
         quota: limit of disk space for the files of copies to this server.
 
     Args:
@@ -74,7 +74,7 @@ class CopyManager:
         """Begin to copy a replica to this server; a repeated call returns the progress.
 
         Args:
-            group: of the replica.
+            group: group of the replica.
             source: the replica that is copied.
             force: copy even if the source may lack acknowledged writes, or this server's vote is lost.
             for_member: a master orders it, which has added this server to the configuration before.

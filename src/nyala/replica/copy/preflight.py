@@ -26,8 +26,8 @@ def check_offer(
 
     Args:
         context: the process.
-        progress: of the copy.
-        offer: of the source.
+        progress: progress of the copy.
+        offer: offer of the source.
         free_bytes: free bytes of the disk.
         pending_bytes: bytes that all copies to this server still have to write, this one included.
         tombstone: tombstone of the group on this server; None: none.
@@ -63,7 +63,7 @@ def check_entries(entries: Sequence[Entry], last: OpId, stamp: int) -> tuple[OpI
     Args:
         entries: as the source sent them.
         last: op id of the last entry that the copy has.
-        stamp: of that entry.
+        stamp: timestamp of that entry.
 
     Returns:
         Op id and stamp of the new last entry.
@@ -85,7 +85,7 @@ def check_reach(offer: CopyOffer, last: OpId, tombstone: Superblock | None) -> N
     comparison is that of a candidate's log in an election.
 
     Args:
-        offer: of the source.
+        offer: offer of the source.
         last: op id of the last entry that the copy has.
         tombstone: tombstone of the group on this server; None: there is none.
 

@@ -36,7 +36,7 @@ class CopyOffer:
         files: in the order in which they are to be written; the last one is the manifest.
         config: the committed configuration.
         term: current term of the source.
-        leader: of that term; None: not known.
+        leader: leader of that term; None: not known.
         may_lose: description of what the copy may lack, when the source is not a confirmed leader; empty:
             nothing.
     """
@@ -78,7 +78,7 @@ class CopySource(Protocol):
         """Begin a session; an earlier session of the same target and group ends.
 
         Args:
-            group: of the replica.
+            group: group of the replica.
             min_index: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
 
@@ -93,8 +93,8 @@ class CopySource(Protocol):
 
         Args:
             session: from `begin`.
-            name: of the file, as offered.
-            offset: of the first byte.
+            name: name of the file, as offered.
+            offset: offset of the first byte.
 
         Raises:
             BadChecksum: a piece was damaged in transfer; it was not yielded.
@@ -132,13 +132,13 @@ class CopyProgress:
     """Progress of one copy. Loop only.
 
     Attributes:
-        group: of the replica.
+        group: group of the replica.
         source: uuid of the source server.
-        address: of that server.
+        address: address of that server.
         stage: see `CopyStage`.
-        bytes_total: of the files.
-        bytes_done: of the files, on this disk.
-        log_bytes: of entries copied.
+        bytes_total: size of the files.
+        bytes_done: bytes of the files that are on this disk.
+        log_bytes: size of the entries copied.
         last: op id of the last entry received.
         may_lose: see `CopyOffer`.
         error: the reason for FAILED; None otherwise.

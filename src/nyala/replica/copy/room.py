@@ -19,11 +19,11 @@ class CopyQuota:
     """Disk space of all copies to a server, or of all copies from it.
 
     Args:
-        limit_bytes: of all copies together; a single copy may exceed it.
+        limit_bytes: limit of all copies together; a single copy may exceed it.
         clock: monotonic time.
 
     Attributes:
-        used_bytes: of the copies that were admitted and have not ended.
+        used_bytes: bytes used by the copies that were admitted and have not ended.
     """
 
     def __init__(self, limit_bytes: int, clock: Clock) -> None:
@@ -42,8 +42,8 @@ class CopyQuota:
         A copy that was admitted before keeps its place in the order when it starts again with another size.
 
         Args:
-            name: of the copy, for `release`.
-            size_bytes: of all its files.
+            name: name of the copy, for `release`.
+            size_bytes: size in bytes of all its files.
         """
         first = name if name in self._admitted else next(iter(self._queue), name)
         self._set(name, None)

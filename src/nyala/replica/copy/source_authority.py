@@ -12,7 +12,7 @@ async def possible_loss(context: ReplicaContext, replica: Replica, force: bool) 
     """Return a description of the writes that a copy of a replica may lack; empty: none.
 
     Args:
-        context: of the process.
+        context: context of the process.
         replica: the source.
         force: copy also if it may lack acknowledged writes.
 

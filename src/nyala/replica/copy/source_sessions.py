@@ -61,7 +61,7 @@ class CopySessions:
         """Begin a session; errors as `CopySource.begin`.
 
         Args:
-            group: of the replica.
+            group: group of the replica.
             target: server that gets the copy; an earlier session of it for the group ends.
             min_index: lowest index that the cut of the files may have.
             force: begin even if the replica may lack acknowledged entries.
@@ -140,8 +140,8 @@ class CopySessions:
 
         Args:
             session_id: from `begin`.
-            name: of the file, as offered.
-            offset: of the first byte.
+            name: name of the file, as offered.
+            offset: offset of the first byte.
 
         Raises:
             SessionExpired: no such session (any more). InvalidArgument: no such file in it.

@@ -25,7 +25,7 @@ class Staging:
 
     Args:
         context: the process.
-        group: of the copy.
+        group: group of the copy.
         piece: returns how many of so many bytes to write at a time.
     """
 
@@ -105,8 +105,8 @@ def install(
     """Move the staged files to the directory of the replica, which is not READY yet.
 
     Args:
-        context: of the process.
-        group: of the replica.
+        context: context of the process.
+        group: group of the replica.
         hard_state: its first term and vote.
         config: the committed configuration.
     """
@@ -128,8 +128,8 @@ def fill(context: ReplicaContext, group: TabletId, witness_file: str) -> None:
     """Move the staged files to a witness' directory and remove its file: it has data from then on.
 
     Args:
-        context: of the process.
-        group: of the witness.
+        context: context of the process.
+        group: group of the witness.
         witness_file: name of the witness' own file.
     """
     files, directory = context.env.files, context.machine_directory(group)

@@ -31,7 +31,7 @@ class CopyTarget:
     Args:
         context: the process.
         job: source, progress and limits of the copy.
-        tombstone: of the group on this server; None: there is none.
+        tombstone: tombstone of the group on this server; None: there is none.
         was_partial: a crash left an incomplete copy on the server; its superblock stays if this one fails.
 
     Attributes:
@@ -134,7 +134,7 @@ def initial_hard_state(offer: CopyOffer, last: OpId, tombstone: Superblock | Non
     In the source's own term the vote goes to its leader: no other candidate can win that term any more.
 
     Args:
-        offer: of the source.
+        offer: offer of the source.
         last: op id of the last entry that the copy has.
         tombstone: tombstone of the group on this server; None: there is none.
     """

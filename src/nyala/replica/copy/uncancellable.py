@@ -75,7 +75,7 @@ async def run_blocking(
     """Run a blocking call to its end even if the copy is cancelled: it may have a file open.
 
     Args:
-        context: of the process.
+        context: context of the process.
         where: lane of the call.
         fn: the call.
         *args: its arguments.
@@ -89,8 +89,8 @@ async def append_to_log(
     """Append to the log; durable on return.
 
     Args:
-        context: of the process.
-        group: of the entries.
+        context: context of the process.
+        group: group of the entries.
         entries: contiguous; may be empty.
         hard_state: term and vote; None: unchanged.
 

@@ -25,7 +25,7 @@ class ClosedTime:
     Args:
         context: the process.
         node: the core.
-        leadership_watch: of the member.
+        leadership_watch: observer of the member's leadership.
         reads: pending reads; a round that closes a time is one of them.
     """
 

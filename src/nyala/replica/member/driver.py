@@ -34,7 +34,7 @@ class RaftDriver:
 
     Args:
         context: the process.
-        group: of the core.
+        group: group of the core.
         node: the core.
         fail: makes this replica FAILED.
     """

@@ -48,7 +48,7 @@ class Flusher:
 
     Args:
         context: the process.
-        group: of the replica.
+        group: group of the replica.
         node: its Raft node, which knows the entries that other members need.
         applier: has the state machine and the applied position.
         fail: makes this replica FAILED.

@@ -29,7 +29,7 @@ class ReplicaMember:
 
     Args:
         context: the process.
-        group: of the replica.
+        group: group of the replica.
         opened: from bootstrap.
         fail: makes this replica FAILED.
     """

@@ -34,7 +34,7 @@ class PendingReads:
 
         Args:
             at: hybrid time, already merged into this server's clock.
-            number: of its read-index round.
+            number: number of its read-index round.
             upto: last index of the leader's log; later entries are stamped above `at`.
             deadline_us: monotonic.
         """

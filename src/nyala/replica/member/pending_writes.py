@@ -47,7 +47,7 @@ class PendingWrites:
     """Pending writes of one replica. On the loop only.
 
     Attributes:
-        inflight_bytes: of the payloads in flight, timed-out ones included.
+        inflight_bytes: size of the payloads in flight, timed-out ones included.
     """
 
     def __init__(self) -> None:
@@ -64,8 +64,8 @@ class PendingWrites:
         """Return a future that completes when the entry is applied; with None for a configuration.
 
         Args:
-            op: of the entry.
-            size_bytes: of its payload.
+            op: term and index of the entry.
+            size_bytes: size in bytes of its payload.
             deadline_us: monotonic deadline of the caller.
             identity: for retries; None: it has none.
         """

@@ -52,7 +52,7 @@ def check(client_id: bytes, sequence: int, first_outstanding: int, since: int = 
 
     Args:
         client_id: 16 bytes.
-        sequence: of the operation.
+        sequence: sequence number of the operation.
         first_outstanding: at most `sequence`.
         since: hybrid time; 0: not known.
 
@@ -87,10 +87,10 @@ def wrap(
     """Return the payload of an entry: header and operation. The arguments have been checked.
 
     Args:
-        payload: of the operation.
+        payload: payload of the operation.
         client_id: see `Header`, as those that follow.
-        sequence: of the operation.
-        first_outstanding: of the client.
+        sequence: sequence number of the operation.
+        first_outstanding: first sequence number of the client that has no answer yet.
         ttl_s: retention of the result, in seconds.
         since: hybrid time; 0: not known.
         table_kib: limit of the group's table of sessions, in KiB; 0: none.

@@ -35,7 +35,7 @@ class EventLoop:
     """The event loop of a process' groups.
 
     Args:
-        replicas: of the process, by group; the host adds and removes them.
+        replicas: replicas of the process, by group; the host adds and removes them.
         outbox: sent at the end of each iteration.
         detector: liveness of servers, and the quiesced groups that rely on it.
     """

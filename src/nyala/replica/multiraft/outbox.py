@@ -64,7 +64,7 @@ class Outbox:
 
         Args:
             to: the receiving server.
-            configs: of all groups, in which to look for an address that is not known yet.
+            configs: configs of all groups, in which to look for an address that is not known yet.
         """
         if to not in self._addresses:
             found = next((m for c in configs if (m := c.get(to)) is not None), None)
