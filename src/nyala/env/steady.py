@@ -10,7 +10,7 @@ from enum import Enum
 from nyala.env.clock import Clock
 
 ISOLATION_US = 3_000_000
-"""Microseconds after the start after which a server without contact to others trusts its own clock."""
+"""Microseconds after the start after which a server without contact to others uses its wall clock."""
 
 
 class ClockVerdict(Enum):
@@ -33,10 +33,13 @@ class SteadyClock:
     reading and the monotonic clock; after a restart, the last reading is the time up to which the earlier run
     may have assigned timestamps. Smaller steps are followed. After a jump:
 
-        a majority agrees with the wall clock, or there was never contact to another server    it is followed
-        a majority agrees on another time                                                      that is
-        followed otherwise                                                       time advances by the
-        monotonic clock
+        a majority agrees with the wall clock    the jump is followed
+        a majority agrees on another time        that time is followed
+        otherwise                                time advances by the monotonic clock
+
+    A server that has had no contact to others since its start has nothing to compare with. After
+    `ISOLATION_US` it follows its wall clock, except for a forward jump since the start: others may exist,
+    and would reject its hybrid times. Such a jump is followed only if the server is `alone`.
 
     A forward jump is followed at once. A backward jump is followed by running at half speed until the
     followed clock has caught up: earlier timestamps are ahead of it, and other servers reject hybrid times
@@ -45,6 +48,9 @@ class SteadyClock:
     Args:
         clock: clock of the machine.
         limit_ms: a larger difference is a jump, and clocks further apart disagree.
+
+    Attributes:
+        alone: this server has replicas, and no other server has replicas of their groups.
     """
 
     def __init__(self, clock: Clock, limit_ms: int) -> None:
@@ -53,6 +59,9 @@ class SteadyClock:
         self._offsets: Callable[[], Collection[int]] = _no_offsets
         self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
+        # Wall clock minus monotonic clock, without jumps.
+        self._steady_us = self._at_us - self._started_us
+        self.alone = False
         self._others_seen = False  # there was contact to another server
 
     def compare(self, offsets: Callable[[], Collection[int]]) -> None:
@@ -76,6 +85,8 @@ class SteadyClock:
         now_us, wall_us = self._clock.monotonic_us(), self._clock.wall_us()
         elapsed_us = now_us - self._monotonic_us
         at_us = self._at_us + elapsed_us
+        if abs(wall_us - now_us - self._steady_us) <= self._limit_us:
+            self._steady_us = wall_us - now_us
         if abs(wall_us - at_us) > self._limit_us:
             wall_us = self._time_after_jump(wall_us, at_us)
         if at_us - wall_us > self._limit_us:
@@ -87,9 +98,11 @@ class SteadyClock:
         """Return the time to follow after a jump."""
         verdict, ahead_us = self.verdict()
         running_us = self._clock.monotonic_us() - self._started_us
-        alone = not self._others_seen and running_us >= ISOLATION_US
-        if verdict is ClockVerdict.AGREED or alone:
+        if verdict is ClockVerdict.AGREED:
             return wall_us
+        if not self._others_seen and running_us >= ISOLATION_US:
+            without_jumps_us = self._steady_us + self._clock.monotonic_us()
+            return wall_us if self.alone else min(wall_us, without_jumps_us)
         return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
 
     def verdict(self) -> tuple[ClockVerdict, int]:

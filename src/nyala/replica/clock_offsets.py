@@ -67,6 +67,10 @@ class ClockOffsets:
         self._servers: dict[ServerUuid, _OffsetSpan] = {}
         self._any_far = False  # some clock is beyond the limit, as of the last `update`
 
+    def __len__(self) -> int:
+        """Number of servers whose offsets are kept."""
+        return len(self._servers)
+
     def send(self, address: str, batch: PeerBatch) -> None:
         """See `Transport.send`."""
         self._transport.send(address, replace(batch, wall_us=self._clock.wall_us()))
@@ -108,7 +112,10 @@ class ClockOffsets:
         return {u: h.best_us - own_us for u, h in self._servers.items() if h.began_us > since_us}
 
     def update(self) -> None:
-        """Compare the clocks with the limit. Called once a tick, for the leaders of all groups."""
+        """Drop old offsets, and compare the others with the limit. Called once a tick, for all groups."""
+        since_us = self._clock.monotonic_us() - LATEST_TTL_US
+        for server in [u for u, h in self._servers.items() if h.began_us <= since_us]:
+            del self._servers[server]
         self._any_far = any(abs(o) > self._limit_us for o in self.known_us().values())
 
     def worst_ms(self) -> float:

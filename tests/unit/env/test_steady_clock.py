@@ -97,12 +97,46 @@ def test_disagreeing_clocks_move_no_clock():
 
 def test_clock_without_peers_follows_itself_and_clock_that_lost_peers_does_not():
     found, clock = machine()
+    clock.alone = True
     found.skew_us += HOUR_US
     assert clock.wall_us() == found.wall_us()
     found, clock = machine(others=2)
+    clock.alone = True
     found.others_us.clear()
     found.skew_us += HOUR_US
     assert clock.wall_us() == START_US + found.up_us
+
+
+def test_forward_jump_of_isolated_clock_is_not_followed_and_backward_jump_slows_it():
+    found, clock = machine()
+    found.skew_us += HOUR_US
+    for _ in range(3):
+        found.up_us += SECOND_US
+        assert clock.wall_us() == START_US + found.up_us
+    found.skew_us -= HOUR_US
+    assert clock.wall_us() == found.wall_us()
+    before_us = clock.wall_us()
+    found.skew_us -= HOUR_US
+    found.up_us += 2 * SECOND_US
+    assert clock.wall_us() == before_us + SECOND_US
+    found.skew_us += HOUR_US
+    assert clock.wall_us() == found.wall_us(), "as it was at the start"
+    found.skew_us += HOUR_US
+    found.others_us = [START_US + HOUR_US]
+    assert clock.wall_us() == found.wall_us(), "the first server heard has the same time"
+
+
+def test_isolated_start_follows_clock_without_jump_since_start():
+    found = Machine()
+    clock = found.clock()
+    clock.resume_from(START_US - HOUR_US)
+    found.up_us = SECOND_US
+    assert clock.wall_us() == START_US - HOUR_US + found.up_us
+    found.skew_us += 9 * SECOND_US
+    clock.wall_us()
+    found.skew_us += HOUR_US
+    found.up_us = ISOLATION_US
+    assert clock.wall_us() == found.wall_us() - HOUR_US
 
 
 def test_start_waits_for_peers_for_limited_time():

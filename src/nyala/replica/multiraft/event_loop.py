@@ -194,6 +194,7 @@ class EventLoop:
             if since_collection_ms >= COLLECT_MS:
                 since_collection_ms = 0
                 self._collect()
+                self._context.clock.physical.alone = _alone(self._replicas.values())
 
     def _shrink(self) -> None:
         """Free entries cached for slow followers: first those of groups that were idle longest."""
@@ -221,6 +222,18 @@ def _stamped(message: AnyMessage) -> int:
         return 0
     closed = message.closed if isinstance(message, AppendEntries) else 0
     return max(closed, message.entries[-1].stamp) if message.entries else closed
+
+
+def _alone(replicas: Iterable[Replica]) -> bool:
+    """Return whether there are replicas, and no other server has replicas of their groups."""
+    found = False
+    for replica in replicas:
+        if replica.tombstone is None:
+            config = replica.config if replica.node is None else replica.node.config
+            if len(config.members) != 1:
+                return False
+            found = True
+    return found
 
 
 def _flush_pinning(replicas: Mapping[TabletId, Replica], pinning: Iterable[TabletId]) -> None:

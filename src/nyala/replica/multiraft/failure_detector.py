@@ -21,6 +21,8 @@ ABSENT_TIMEOUTS = 4
 """Number of minimum election timeouts without a batch after which a server is absent: groups quiesce without
 it.
 """
+KEPT_TIMEOUTS = 100
+"""Number of minimum election timeouts without a batch after which a server's state is dropped."""
 
 
 class _Peer:
@@ -149,10 +151,14 @@ class FailureDetector:
             self._left.popleft()
             self._name()
         woken: dict[TabletId, None] = {}
-        for server, peer in self._peers.items():
-            if not peer.silent and self._now - peer.received_at >= self._pace.election_ticks:
+        timeout = self._pace.election_ticks
+        for server, peer in list(self._peers.items()):
+            without_batch = self._now - peer.received_at
+            if not peer.silent and without_batch >= timeout:
                 peer.silent = True
                 woken.update(self._relying.get(server, {}))
+            elif without_batch >= KEPT_TIMEOUTS * timeout and server not in self._relying:
+                del self._peers[server]
         return list(woken)
 
     def due(self) -> Mapping[ServerUuid, object]:

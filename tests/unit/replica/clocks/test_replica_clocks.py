@@ -1,12 +1,13 @@
 """Wall clocks that are apart: who leads, what is measured; stamps after a clock was set back."""
 
 import pytest
+from msgspec.structs import replace
 
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
-from nyala.replica.clock_offsets import ClockOffsets
+from nyala.replica.clock_offsets import LATEST_TTL_US, ClockOffsets
 from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
 
 
@@ -92,6 +93,12 @@ async def test_smallest_offset_of_each_second_is_used(fleet):
     assert offsets.known_us() == {uuid_of(1): 499_000}
     await fleet.pass_ms(5_000)
     assert offsets.known_us() == {}, "that was long ago"
+    assert list(offsets.latest_us()) == [uuid_of(1)]
+    for number in range(2, 50):
+        wire.handler(fleet_batch(replace(request, sender=uuid_of(number)), clock.wall_us()))
+        await fleet.pass_ms(2_000)
+        offsets.update()
+    assert len(offsets) == len(offsets.latest_us()) == LATEST_TTL_US // 2_000_000 - 1
 
 
 def fleet_batch(message, wall_us):

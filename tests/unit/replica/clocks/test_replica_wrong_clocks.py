@@ -162,6 +162,36 @@ async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
     assert abs(ahead_us(fleet, fleet.processes[leader].server.clock.now())) < 1_000_000
 
 
+@pytest.mark.parametrize("replicas", [True, False])
+def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
+    """Others exist that it has not heard from: all links are cut, or its replicas were moved away."""
+
+    @story(options=AWAKE)
+    async def tell(fleet):
+        await fleet.write(b"k 1")
+        await fleet.settled()
+        cut = (await fleet.leader() + 1) % 3
+        if not replicas:
+            await fleet.as_(cut, fleet.host(cut).delete_replica(GROUP))
+        fleet.processes[cut].kill(power_cut=True)
+        fleet.network.partition([f"s{cut}"], [f"s{n}" for n in range(3) if n != cut])
+        await fleet.boot(cut)
+        await fleet.pass_ms(4000)
+        fleet.processes[cut].clock.jump(until(2050))
+        for _ in range(20):
+            await fleet.pass_ms(100)
+            assert abs(ahead_us(fleet, fleet.processes[cut].server.clock.now())) < 5_500_000
+        assert not any("hybrid clock" in said for said in fleet.host(cut).problems())
+        fleet.network.heal()
+        await fleet.pass_ms(2000)
+        assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 5_500_000
+        fleet.processes[cut].clock.jump(-until(2050))
+        if replicas:
+            await same_in_the_end(fleet)
+
+    tell()
+
+
 @pytest.mark.parametrize("year", [2038, 2050])
 def test_server_with_hybrid_clock_far_ahead_is_refused_and_named(year):
     story(options=AWAKE)(lambda fleet: hybrid_clock_in(fleet, year))()

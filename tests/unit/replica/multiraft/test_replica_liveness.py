@@ -7,6 +7,7 @@ from nyala.raft.messages import PeerBatch
 from nyala.raft.options import RaftOptions
 from nyala.replica.multiraft.failure_detector import (
     ABSENT_TIMEOUTS,
+    KEPT_TIMEOUTS,
     NAMED_GROUPS,
     NAMED_TIMEOUTS,
     FailureDetector,
@@ -109,6 +110,25 @@ def test_server_is_absent_after_timeout_or_when_never_heard(account):
     assert B not in account
     assert ServerUuid("f" * 32) in account
     account.receive(word())
+    assert A not in account
+
+
+def test_state_of_server_without_batches_is_dropped_unless_groups_rely_on_it(account):
+    """A dropped server's incarnation is not known any more: an older one counts as new."""
+    earlier, gone = 4, [ServerUuid(f"{number + 4096:032x}") for number in range(3)]
+    for server in gone:
+        account.receive(word(sender=server))
+        pass_ticks(account, PACE.election_ticks, B)
+    pass_ticks(account, (KEPT_TIMEOUTS - 2) * PACE.election_ticks, B)
+    old = [word(earlier, sender=server) for server in (A, *gone)]
+    assert [account.receive(batch) for batch in old] == [[]] * 4
+    assert [account.is_latest(batch) for batch in old] == [False, True, True, False]
+    assert A in account
+    account.remove_quiesced(ONE)
+    account.remove_quiesced(TWO)
+    pass_ticks(account, 1, B)
+    assert account.receive(word(earlier)) == []
+    assert account.is_latest(word(earlier))
     assert A not in account
 
 
