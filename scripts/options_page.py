@@ -20,7 +20,7 @@ The options of `nyala master run` and `nyala tserver run`; a name ends with its 
 def page() -> str:
     """Return the text of the page."""
     rows = [
-        f"| `{d.name}` | {d.default} | {d.limits.replace('|', ' or ')} | {d.sentence} |\n"
+        f"| `{d.name}` | {d.default} | {d.limits.replace('|', ' or ')} | {d.description} |\n"
         for d in describe()
     ]
     return HEAD + "".join(rows)

@@ -79,13 +79,13 @@ def copy_from_remote(
     options = Options.load(None, os.environ, _flags(set))
     kind = role.value if role else inspection.owner(SystemFiles(), dir).role
 
-    said = 0
+    reported = 0
 
     def on_progress(progress: CopyProgress) -> None:
-        nonlocal said
+        nonlocal reported
         tenths = 10 * progress.bytes_done // max(1, progress.bytes_total)
-        if tenths > said:
-            said = tenths
+        if tenths > reported:
+            reported = tenths
             say(f"{progress.bytes_done:,} of {progress.bytes_total:,} bytes of files")
 
     async def work(env: Env) -> CopyProgress:

@@ -20,9 +20,9 @@ def list_replicas(
     server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
     """List the replicas of a server, with tombstones and copies in progress."""
-    from nyala.operate.remote_replicas import COLUMNS, cells, listed
+    from nyala.operate.remote_replicas import COLUMNS, cells, replicas_of_server
 
-    _, rows = connected(masters, lambda core: listed(core, server))
+    _, rows = connected(masters, lambda core: replicas_of_server(core, server))
     show(COLUMNS, [cells(r) for r in rows], format)
 
 
@@ -30,9 +30,9 @@ def list_replicas(
 @verb
 def check(server: Server, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
     """Check that every replica of a server runs; exit status 1 and a message for each that does not."""
-    from nyala.operate.remote_replicas import listed
+    from nyala.operate.remote_replicas import replicas_of_server
 
-    found, rows = connected(masters, lambda core: listed(core, server))
+    found, rows = connected(masters, lambda core: replicas_of_server(core, server))
     problems = [r.problem for r in rows if r.problem]
     if format is Format.JSON:
         print(
@@ -59,10 +59,10 @@ def copy(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Copy a replica to another server without making it a member; wait until it is complete."""
-    from nyala.operate.remote_replicas import copied
+    from nyala.operate.remote_replicas import copy_replica
 
     made = connected(
-        masters, lambda core: copied(core, tablet, source, target, force=force, notify=say)
+        masters, lambda core: copy_replica(core, tablet, source, target, force=force, notify=say)
     )
     names = ("tablet", "stage", "bytes", "last", "may_lose", "ms")
     row = (tablet, made.stage, made.bytes_done, f"{made.last_term}.{made.last_index}", made.may_lose,
@@ -80,7 +80,9 @@ def delete(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Delete a replica that is not a member of its group; its vote is kept in a tombstone."""
-    from nyala.operate.remote_replicas import deleted
+    from nyala.operate.remote_replicas import delete_replica
 
-    did = connected(masters, lambda core: deleted(core, server, tablet, force=force, notify=say))
+    did = connected(
+        masters, lambda core: delete_replica(core, server, tablet, force=force, notify=say)
+    )
     show(("tablet", "server", "deleted"), [(tablet, server, did)], format)

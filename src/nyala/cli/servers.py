@@ -148,5 +148,5 @@ def config_list(format: FormatOption = Format.TABLE) -> None:
     """List every option of a server with its default and limits."""
     from nyala.common.options import describe
 
-    rows = [(d.name, d.default, d.limits, d.sentence) for d in describe()]
+    rows = [(d.name, d.default, d.limits, d.description) for d in describe()]
     show(("name", "default", "limits", "what it is for"), rows, format)

@@ -140,12 +140,12 @@ def decommission(
         return pb.SetDecommissionRequest(uuid=_found(answers[0], server), on=not cancel)
 
     _, answer = _ask(masters, _servers(), (methods.SET_DECOMMISSION, wanted))
-    said = (
+    outcome = (
         "may have replicas again"
         if cancel
         else f"is being decommissioned: {answer.replicas} replicas to move"
     )
-    say(f"tablet server {server} {said}")
+    say(f"tablet server {server} {outcome}")
 
 
 def _set(masters: str, server: str, *, on: bool) -> None:

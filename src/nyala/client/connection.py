@@ -80,9 +80,9 @@ class Connection:
             all_or_nothing: one failing row voids the others of its request.
         """
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
-        bell = Signal()
+        done = Signal()
         call = session.small(
-            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, on_done=bell.set
+            table, op, batch, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms, on_done=done.set
         )
         if call is None:
             return self.change(
@@ -92,7 +92,7 @@ class Connection:
             )
         self._loop.hand_over(session.combiner.take, call)
         try:
-            self._loop.wait(bell.wait)
+            self._loop.wait(done.wait)
         except ClosedDuringCall as err:
             raise closed_meanwhile(sent=call.sent) from err
         finally:
@@ -153,10 +153,10 @@ class Connection:
             batch: makes the same key as a batch, for a read by scan token.
         """
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
-        bell = Signal()
-        wanted = PointRead(table, tablet, [key], columns, bell.set)
+        done = Signal()
+        wanted = PointRead(table, tablet, [key], columns, done.set)
         self._loop.hand_over(partial(getter.try_leader, timeout_ms=timeout_ms), wanted)
-        self._loop.wait(bell.wait)
+        self._loop.wait(done.wait)
         if wanted.error is None:
             return getter.rows(wanted)[0]
         if not is_retryable(wanted.error):

@@ -21,13 +21,13 @@ class Family:
 
     Attributes:
         name: as for `Metrics.counter`; a counter if it ends with `_total`.
-        sentence: description.
+        description: description.
         labels: names of its labels.
         samples: label values, and the value.
     """
 
     name: str
-    sentence: str
+    description: str
     labels: Sequence[str]
     samples: Sequence[tuple[Sequence[str], float]]
 
@@ -43,17 +43,17 @@ class Metrics:
         self.registry = registry if registry is not None else CollectorRegistry()
         self._made: dict[str, Counter | Gauge] = {}
 
-    def counter(self, name: str, sentence: str, labels: Sequence[str] = ()) -> Counter:
+    def counter(self, name: str, description: str, labels: Sequence[str] = ()) -> Counter:
         """Return a counter, which is exposed with the suffix `_total`.
 
         Args:
             name: `<component>_<what>_<unit>`, without the leading `nyala_`.
-            sentence: description.
+            description: description.
             labels: names of its labels.
         """
         made = self._made.get(name)
         if made is None:
-            made = Counter(_full(name), sentence, labels, registry=self.registry)
+            made = Counter(_full(name), description, labels, registry=self.registry)
             self._made[name] = made
         assert isinstance(made, Counter), f"{name} is a {type(made).__name__}"
         return made
@@ -61,7 +61,7 @@ class Metrics:
     def gauge(
         self,
         name: str,
-        sentence: str,
+        description: str,
         labels: Sequence[str] = (),
         *,
         read: Callable[[], float] | None = None,
@@ -70,13 +70,13 @@ class Metrics:
 
         Args:
             name: as for `counter`.
-            sentence: description.
+            description: description.
             labels: names of its labels.
             read: returns the value at each exposition, instead of `set`; must be fast.
         """
         made = self._made.get(name)
         if made is None:
-            made = Gauge(_full(name), sentence, labels, registry=self.registry)
+            made = Gauge(_full(name), description, labels, registry=self.registry)
             self._made[name] = made
         assert isinstance(made, Gauge), f"{name} is a {type(made).__name__}"
         if read is not None:
@@ -99,7 +99,7 @@ class _Read(Collector):
     def collect(self) -> Iterator[Metric]:
         for family in self._read():
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
-            made = kind(_full(family.name), family.sentence, labels=family.labels)
+            made = kind(_full(family.name), family.description, labels=family.labels)
             for labels, value in family.samples:
                 made.add_metric(labels, value)
             yield made

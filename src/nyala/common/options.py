@@ -176,13 +176,13 @@ class Described:
         name: as in files; in the environment in upper case after `NYALA_`.
         default: value if not set.
         limits: "least..most", or the pattern of the choices.
-        sentence: its description.
+        description: its description.
     """
 
     name: str
     default: Any
     limits: str
-    sentence: str
+    description: str
 
 
 def describe() -> list[Described]:

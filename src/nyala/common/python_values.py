@@ -208,9 +208,9 @@ def _conversion_error(
         except (*_FAILURES, SchemaMismatch) as found:
             row, why = number, found
             break
-    said = why.message if isinstance(why, SchemaMismatch) else str(why)
+    reason = why.message if isinstance(why, SchemaMismatch) else str(why)
     return SchemaMismatch(
         f"column {name!r}, row {first_row + row}: {str(_to_python(values[row]))[:60]!r} of type "
-        f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {said}",
+        f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {reason}",
         {"row": str(first_row + row)},
     )

@@ -136,7 +136,7 @@ def _units(column: Column, literal: Literal) -> Fraction:
         return Fraction(_number(literal)) * Fraction(10) ** scale
     if literal.kind not in ("date", "timestamp", "string"):
         raise _mismatch(column, literal)
-    micros, zoned = moment(literal)
+    micros, zoned = microseconds_of(literal)
     if zoned and getattr(kind, "tz", None) is None:
         raise problem(
             f"column {column.name!r} has type {kind}, without a time zone; omit the time zone",
@@ -193,7 +193,7 @@ def _mismatch(column: Column, literal: Literal) -> Exception:
     )
 
 
-def moment(literal: Literal) -> tuple[Fraction, bool]:
+def microseconds_of(literal: Literal) -> tuple[Fraction, bool]:
     """Return a date or time in microseconds since the epoch, and whether it has a time zone (else UTC)."""
     found = _MOMENT.fullmatch(literal.text.strip())
     example = "date '2024-02-29'" if literal.kind == "date" else "timestamp '2024-02-29 13:30:00.5'"

@@ -111,12 +111,12 @@ class RemoteSource:
                         f"{self._address} sent no data of {name} for {CALL_MS} ms"
                     ) from err
                 what = f"{name} at {offset} from {self._address}"
-                piece, told = _piece(chunk, what)
-                if told.offset != offset:
+                piece, chunk_info = _piece(chunk, what)
+                if chunk_info.offset != offset:
                     raise BadChecksum(
-                        f"{self._address} sent {name} from offset {told.offset} instead of {offset}"
+                        f"{self._address} sent {name} from offset {chunk_info.offset} instead of {offset}"
                     )
-                _check(piece, told.crc32c, what)
+                _check(piece, chunk_info.crc32c, what)
                 yield piece
                 offset += len(piece)
 

@@ -231,16 +231,16 @@ class MasterGroup:
         env = self._core.env
         masters = {m.address for m in group.config.members if m.voter} if group.config else set()
         end_us = env.clock.monotonic_us() + self._timeout_ms * 1000
-        told = False
+        notified = False
         while waiting := await self._stale(masters):
             if env.clock.monotonic_us() >= end_us:
                 raise TimedOut(
                     f"the tablet servers {', '.join(waiting)} do not report to the masters as they are now: "
                     "let masters that were removed run until they do. Run the command again to wait"
                 )
-            if not told:
+            if not notified:
                 self._notify("wait until the tablet servers report to the masters as they are now")
-                told = True
+                notified = True
             await env.tasks.sleep_ms(POLL_MS)
         return group
 
@@ -251,8 +251,8 @@ class MasterGroup:
         infos = await asyncio.gather(*(self._info(a) for a in asked))
         return [
             a
-            for a, told in zip(asked, infos, strict=True)
-            if (a in alive if told is None else told != masters)
+            for a, followed in zip(asked, infos, strict=True)
+            if (a in alive if followed is None else followed != masters)
         ]
 
     async def _alive(self) -> list[str]:

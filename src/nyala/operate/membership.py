@@ -85,7 +85,7 @@ class Membership:
             TimedOut: no progress for `timeout_ms`. NyalaError: a step was refused.
         """
         clock, tasks = self.core.env.clock, self.core.env.tasks
-        said = answer = ""
+        notified = answer = ""
         seen: object = None
         since_us = 0
         while True:
@@ -102,9 +102,9 @@ class Membership:
                     f"no progress for {self.timeout_ms / 1000:g} s. The step was: {step.words}{last}. "
                     "Run the command again to continue"
                 )
-            if step.words != said:
+            if step.words != notified:
                 self.notify(step.words)
-                said = step.words
+                notified = step.words
             if step.act is not None:
                 try:
                     await step.act()

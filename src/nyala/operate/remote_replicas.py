@@ -45,7 +45,9 @@ def cells(row: RemoteReplica) -> tuple[object, ...]:
     return astuple(row)
 
 
-async def listed(core: ClientCore, name: str) -> tuple[ClusterServer, list[RemoteReplica]]:
+async def replicas_of_server(
+    core: ClientCore, name: str
+) -> tuple[ClusterServer, list[RemoteReplica]]:
     """Return all replicas of a server, tombstones too.
 
     Raises:
@@ -80,7 +82,7 @@ def _copy_words(copy: pb.CopyProgress) -> str:
     return f"{copy.stage} {copy.bytes_done} of {copy.bytes_total} bytes from {copy.source_address}"
 
 
-async def copied(
+async def copy_replica(
     core: ClientCore,
     tablet: str,
     source_name: str,
@@ -137,7 +139,9 @@ async def copied(
     return copy
 
 
-async def deleted(core: ClientCore, name: str, tablet: str, *, force: bool, notify: Notify) -> bool:
+async def delete_replica(
+    core: ClientCore, name: str, tablet: str, *, force: bool, notify: Notify
+) -> bool:
     """Delete a replica that its group does not need; a tombstone keeps its vote.
 
     Args:

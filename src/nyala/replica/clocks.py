@@ -74,7 +74,7 @@ class Clocks:
             self._refused[batch.sender] = now_us, self._clock.ahead_us(batch.hlc)
             return None
 
-    def cannot_pass(self, stamp: int) -> bool:
+    def is_too_far_ahead(self, stamp: int) -> bool:
         """Return whether an entry's stamp is too far ahead of the clock, or above its durable ceiling."""
         try:
             return not self._clock.merge(stamp)

@@ -61,8 +61,12 @@ def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
         return f"({column} is not null)"
     if isinstance(offered, In):
         values = [literal(v) for v in offered.value]
-        said = [v for v in values if v is not None]
-        return f"({column} in ({', '.join(said)}))" if values and len(said) == len(values) else None
+        literals = [v for v in values if v is not None]
+        return (
+            f"({column} in ({', '.join(literals)}))"
+            if values and len(literals) == len(values)
+            else None
+        )
     if isinstance(offered, StringStartsWith):
         prefix = offered.value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         return f"({column} like {_text(prefix + '%')})"

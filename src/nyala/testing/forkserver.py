@@ -117,8 +117,8 @@ def _ready_parent() -> "subprocess.Popen[bytes]":
 
 
 def _error_output(parent: "subprocess.Popen[bytes]") -> str:
-    said: bytes = parent.communicate()[1]
-    return said.decode(errors="replace").strip() or f"exit status {parent.returncode}"
+    output: bytes = parent.communicate()[1]
+    return output.decode(errors="replace").strip() or f"exit status {parent.returncode}"
 
 
 def _job(layout: Layout, server: ServerSpec) -> Job:

@@ -76,15 +76,15 @@ def wait_healthy(
     """
     deadline = time.monotonic() + timeout_s
     running = [s.name for s in layout.servers if processes.running_pid(s) is not None]
-    said = ""
+    reported = ""
     while True:
         processes.require_running(layout, running)
         missing = _missing(layout, running)
         if not missing:
             return
-        if missing != said:
+        if missing != reported:
             on_wait(missing)
-            said = missing
+            reported = missing
         if time.monotonic() > deadline:
             raise TimedOut(
                 f"the cluster is not healthy after {timeout_s:.0f} s: waiting for {missing}"

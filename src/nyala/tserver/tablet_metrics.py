@@ -45,13 +45,13 @@ class MetricColumn:
     Attributes:
         metric: name in `/metrics`; a counter if it ends with `_total`.
         heading: heading of the column on the page.
-        sentence: its description.
+        description: its description.
         read: returns its value for a tablet.
     """
 
     metric: str
     heading: str
-    sentence: str
+    description: str
     read: Callable[[TabletSample], float]
 
 
@@ -120,7 +120,7 @@ class TabletMetrics:
         shown = list(self._figures())
         for column in COLUMNS:
             samples = [((t.table, t.tablet), column.read(t)) for t in shown]
-            yield Family(column.metric, column.sentence, LABELS, samples)
+            yield Family(column.metric, column.description, LABELS, samples)
 
     def _figures(self) -> Iterator[TabletSample]:
         scores = self._compactor.scores

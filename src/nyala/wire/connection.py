@@ -23,7 +23,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 log = logging.getLogger(__name__)
 
 
-def established(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Transport:
+def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Transport:
     """Return the transport of a new connection, which the kernel closes when the other end is silent.
 
     An idle connection is probed (SO_KEEPALIVE); one whose bytes are not acknowledged is closed

@@ -12,7 +12,7 @@ from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgumen
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.raft.messages import PeerBatch
-from nyala.wire.connection import Listener, established
+from nyala.wire.connection import Listener, configured
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 from nyala.wire.framing import ReceiveBuffer
 from nyala.wire.limits import PeerLimits
@@ -95,7 +95,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, unless there are too many."""
-        self._transport = established(transport, self._server.limits.silence_ms)
+        self._transport = configured(transport, self._server.limits.silence_ms)
         if not self._server.connections.admit(self):
             self._server.count_refused("too many")
             self._transport.abort()

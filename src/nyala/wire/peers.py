@@ -20,14 +20,14 @@ from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
 from nyala.wire.backoff import Backoff
-from nyala.wire.connection import dial, established
+from nyala.wire.connection import configured, dial
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
 from nyala.wire.limits import PeerLimits
 from nyala.wire.peer_server import PeerServer
 
 log = logging.getLogger(__name__)
 
-LOOKS_AFTER_LOSS = 3
+CHECKS_AFTER_LOSS = 3
 """Reconnects without a frame to send after a lost connection: a process that exits may still accept."""
 
 
@@ -163,7 +163,7 @@ class PeerLane(asyncio.Protocol):
     ) -> None:
         self.dropped = 0
         self._refused = refused
-        self._looks_left = 0
+        self._checks_left = 0
         self._env = env
         self._address = address
         self._hello = hello
@@ -238,7 +238,7 @@ class PeerLane(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send HELLO, then the queued frames."""
-        self._transport = established(transport, self._limits.silence_ms)
+        self._transport = configured(transport, self._limits.silence_ms)
         self._lost.clear()
         if self._closed:
             self._transport.abort()
@@ -262,9 +262,9 @@ class PeerLane(asyncio.Protocol):
         lived_us = self._env.clock.monotonic_us() - self._connected_at_us
         if lived_us >= 1000 * self._limits.good_connection_ms:
             self._backoff.reset()
-            self._looks_left = LOOKS_AFTER_LOSS
+            self._checks_left = CHECKS_AFTER_LOSS
         self._pause()
-        if self._looks_left and not self._closed:
-            self._looks_left -= 1
+        if self._checks_left and not self._closed:
+            self._checks_left -= 1
             pause_us = self._retry_at_us - self._env.clock.monotonic_us()
             asyncio.get_running_loop().call_later(max(0, pause_us) / 1e6, self._start_dialling)

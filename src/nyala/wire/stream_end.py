@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from nyala.common.errors import NyalaError, Unavailable
-from nyala.wire.connection import established
+from nyala.wire.connection import configured
 from nyala.wire.flight_data import Bytes
 from nyala.wire.framing import Slabs
 from nyala.wire.limits import SILENCE_MS
@@ -148,7 +148,7 @@ class StreamEnd(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set buffer limits, keep-alive and the time-out of unacknowledged bytes."""
-        self._transport = established(transport, SILENCE_MS)
+        self._transport = configured(transport, SILENCE_MS)
         self._transport.set_write_buffer_limits(UNSENT_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:

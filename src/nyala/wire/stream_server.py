@@ -127,12 +127,12 @@ class ServerStream(StreamEnd):
             and method.shape is Shape.REQUEST_STREAM
         ):
             handler: Any = self._server.handlers[method]
-            self._request_server = RequestStreamServer(self, method, handler, self._ended)
+            self._request_server = RequestStreamServer(self, method, handler, self._send_end)
             return
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
 
-    def _ended(self, failure: NyalaError | None) -> None:
+    def _send_end(self, failure: NyalaError | None) -> None:
         """Send END or the error to the client."""
         self._count("OK" if failure is None else failure.code)
         if failure is None:
@@ -153,7 +153,7 @@ class ServerStream(StreamEnd):
             err = TooLarge(f"{err.message}; send or ask for smaller batches", err.details)
         self.failure = self.failure or err
         if self._request_server is not None:
-            self._ended(err)
+            self._send_end(err)
         elif self._task is None:
             self.fail(err)
         else:
@@ -177,7 +177,7 @@ class ServerStream(StreamEnd):
             raise
         except Exception as err:  # the top of a stream: its client receives every failure
             failure = status.as_nyala_error(err, self._path)
-        self._ended(failure)
+        self._send_end(failure)
 
     async def _answer(self, method: Method, path: str) -> None:
         handler: Any = self._server.handlers[method]

@@ -86,7 +86,7 @@ def test_every_option_has_description_and_valid_default():
     )
     others = words.split()
     for option in describe():
-        assert option.sentence.endswith("."), option
+        assert option.description.endswith("."), option
         assert option.limits, option
         assert option.name.endswith(units) or option.name in others, option
         assert Options.load(None, {}, {option.name: option.default}) == Options()

@@ -179,10 +179,10 @@ def _read(engine: Any, query: str) -> _Named:
     """
     parsed = json.loads(engine.execute("select json_serialize_sql(?)", [query]).fetchall()[0][0])
     if parsed.get("error"):
-        said = str(parsed.get("error_message", "the text cannot be read"))
-        if "Only SELECT" in said:
+        text = str(parsed.get("error_message", "the text cannot be read"))
+        if "Only SELECT" in text:
             raise InvalidArgument(PIVOT_NEEDS_VALUES if _pivots(engine, query) else READS_ONLY)
-        raise InvalidArgument(f"SQL: {said}; mend the query")
+        raise InvalidArgument(f"SQL: {text}; mend the query")
     if len(parsed["statements"]) != 1:
         raise InvalidArgument(READS_ONLY)
     found = _Named()

@@ -156,10 +156,10 @@ def _restart_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
 
 
 def _timed_out(tablet: TabletLocation, unknown: bool, last: str) -> NyalaError:
-    said = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
+    text = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
     if unknown:
         return OutcomeUnknown(
-            said
+            text
             + "The rows sent may or may not have taken effect; read them back, or upsert them again"
         )
-    return TimedOut(said + "The rows of that batch had no effect; check: nyala cluster ksck")
+    return TimedOut(text + "The rows of that batch had no effect; check: nyala cluster ksck")

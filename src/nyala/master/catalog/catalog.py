@@ -131,7 +131,7 @@ class Catalog:
         """Return the tablets of dropped ranges that are still kept, of all tables."""
         return [self._tablets[t] for t in self._kept]
 
-    def ever_of(self, table_id: TableId) -> list[CatalogTablet]:
+    def tablets_with_deleted(self, table_id: TableId) -> list[CatalogTablet]:
         """Return the tablets that a table has, and those deleted since this catalog was loaded."""
         return [self._tablets[t] for t in self._of_table.get(table_id, {})]
 

@@ -105,7 +105,7 @@ class FollowerCatalog:
             Unavailable: this replica has failed, is still opening, or was deleted.
         """
         async with self._one:
-            with sys_catalog.while_member():
+            with sys_catalog.not_found_is_unavailable():
                 return await self._within(wanted)
 
     async def _within(self, wanted: pb.Staleness) -> tuple[Catalog, int, int]:

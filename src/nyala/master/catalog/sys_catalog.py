@@ -142,7 +142,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> list[CatalogRow]:
 
 
 @contextmanager
-def while_member() -> Iterator[None]:
+def not_found_is_unavailable() -> Iterator[None]:
     """Turn NotFound into Unavailable: this master was removed, and another one has the catalog.
 
     Raises:
@@ -206,7 +206,7 @@ class SysCatalog:
         sequence = self._sequence
         self._outstanding[sequence] = None
         try:
-            with while_member():
+            with not_found_is_unavailable():
                 outcome = await self._replica.write(
                     payload,
                     client_id=self._client_id,
@@ -228,7 +228,7 @@ class SysCatalog:
             NotLeader: another master leads.
             Unavailable, TimedOut: no majority answers.
         """
-        with while_member():
+        with not_found_is_unavailable():
             return await self._replica.read_point(None, self._timeout_ms)
 
     async def rows(self) -> list[CatalogRow]:

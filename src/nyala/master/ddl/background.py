@@ -51,7 +51,7 @@ def due(
         *(
             dropped_ranges.purge(t)
             for t in catalog.kept()
-            if dropped_ranges.is_over(catalog, t, now_us, history_s)
+            if dropped_ranges.is_expired(catalog, t, now_us, history_s)
             and not dropped_ranges.is_held(servers, t, monotonic_us)
         ),
     ]

@@ -40,7 +40,7 @@ class Creations:
         self._waiting: dict[TabletId, _Waiting] = {}
         self._tried: dict[TabletId, dict[ServerUuid, None]] = {}
 
-    def tried(self, tablet: TabletId, server: ServerUuid) -> None:
+    def record_attempt(self, tablet: TabletId, server: ServerUuid) -> None:
         """Note that a server was sent the order to make its replica, whatever it answered."""
         self._tried.setdefault(tablet, {})[server] = None
 

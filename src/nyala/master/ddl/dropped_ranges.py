@@ -17,7 +17,7 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 
 
-def is_over(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
+def is_expired(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
     """Return whether a dropped tablet is older than its table's history.
 
     Args:

@@ -98,7 +98,9 @@ def _check_remaining(catalog: Catalog, uuid: ServerUuid) -> None:
     held = [t for t in catalog.tablets() if t.live and uuid in t.members]
     tables = [catalog.table(t.table_id) for t in held]
     needed = max((t.spec.replicas for t in tables if t is not None), default=0)
-    left = [s for s in catalog.servers.all() if s.alive and not is_away(s) and s.uuid != uuid]
+    left = [
+        s for s in catalog.servers.all() if s.alive and not takes_no_replicas(s) and s.uuid != uuid
+    ]
     if len(left) < needed:
         raise InvalidArgument(
             f"{len(left)} live servers would be left, and tables with replicas on {uuid} have {needed} "
@@ -106,7 +108,7 @@ def _check_remaining(catalog: Catalog, uuid: ServerUuid) -> None:
         )
 
 
-def is_away(server: pb.ListedServer) -> bool:
+def takes_no_replicas(server: pb.ListedServer) -> bool:
     """Return whether a server gets no new replicas."""
     return server.maintenance or server.decommission
 

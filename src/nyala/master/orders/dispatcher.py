@@ -47,7 +47,7 @@ class Dispatcher:
         servers: the tablet servers and their reports.
         term: the term in which this master leads.
         options: options of this master.
-        on_news: called when a response may change the catalog.
+        on_change: called when a response may change the catalog.
 
     Attributes:
         repairs: repair of lost replicas.
@@ -61,14 +61,14 @@ class Dispatcher:
         servers: TServers,
         term: int,
         options: Options,
-        on_news: Callable[[], None] = lambda: None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._env = env
         self._catalog = catalog
         self._servers = servers
         self._term = term
         self._options = options
-        self._on_news = on_news
+        self._on_change = on_change
         now_us = env.clock.monotonic_us
         self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
         self._turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
@@ -179,7 +179,7 @@ class Dispatcher:
 
     async def _order(self, action: Action) -> None:
         if isinstance(action, CreateTabletAction):
-            self.creations.tried(action.tablet, action.server)
+            self.creations.record_attempt(action.tablet, action.server)
         server = self._servers.get(action.server)
         answer = None if server is None else await self._messenger.send(action, server)
         if server is not None and answer is not None:
@@ -192,10 +192,10 @@ class Dispatcher:
         elif isinstance(action, AlterTabletAction):
             server.time = max(server.time, answer.hybrid_time)
             server.note_version(action.tablet, answer.schema_version)
-            self._on_news()
+            self._on_change()
         elif isinstance(action, DeleteTabletAction):
             server.replicas.pop(action.tablet, None)
         elif isinstance(action, CopyAction):
-            self.repairs.copied(action, answer.copy)
+            self.repairs.record_copy_progress(action, answer.copy)
         elif isinstance(action, CancelCopyAction):
             self.repairs.cancelled(action)

@@ -87,7 +87,7 @@ class Repairer:
         """Check these tablets first in the next round."""
         self._tablet_rounds.prioritize(tablets)
 
-    def copied(self, action: CopyAction, progress: pb.CopyProgress) -> None:
+    def record_copy_progress(self, action: CopyAction, progress: pb.CopyProgress) -> None:
         """Record the progress of a copy."""
         self._copies.note_progress(action.tablet, action.server, progress, self._now_us())
 

@@ -195,7 +195,7 @@ def _catalog_maps(catalog: Catalog, part: MapPage) -> dict[str, Any]:
     }
     for what, ids in indexes.items():
         shown[what] = list(part.of(what, ids, len(ids)))
-    of_table = {t: catalog.ever_of(t) for t in shown["tables"]}
+    of_table = {t: catalog.tablets_with_deleted(t) for t in shown["tables"]}
     shown["tablets_of"] = {
         table: [t.id for t in part.within("tablets_of", ever, len(of_table))]
         for table, ever in of_table.items()

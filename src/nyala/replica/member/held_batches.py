@@ -60,7 +60,7 @@ class HeldBatches:
                 log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
                 self._batches.clear()
             # The first may be another one now, if the sender of the one before has ended.
-            while self._batches and not self._context.clocks.cannot_pass(self._batches[0].hlc):
+            while self._batches and not self._context.clocks.is_too_far_ahead(self._batches[0].hlc):
                 batch = self._batches.popleft()
                 self._bytes -= _size(batch)
                 self._deliver(batch)

@@ -103,7 +103,7 @@ class ReplicaMember:
         self._count()
         change = self.leadership_watch.update()
         if change.deposed:
-            self.requests.deposed()
+            self.requests.on_leadership_lost()
         if change.elected:
             self._context.counters.elected.inc()
         return changed or change.changed

@@ -99,7 +99,7 @@ class PendingWrites:
             if not done.done():
                 done.set_result(answer)
 
-    def deposed(self, commit: int) -> None:
+    def on_leadership_lost(self, commit: int) -> None:
         """Fail the writes that are not known to be committed, as unknown: leadership is lost."""
         for index in [i for i in self._pending if i > commit]:
             _fail_waiters(

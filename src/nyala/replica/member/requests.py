@@ -257,9 +257,9 @@ class MemberRequests:
         """Complete the reads that are due; return the latest of their times; 0: none was due."""
         return self._reads.complete(applied.index, applied_stamp)
 
-    def deposed(self) -> None:
+    def on_leadership_lost(self) -> None:
         """Fail pending requests after the loss of leadership."""
-        self._writes.deposed(self._node.commit_index)
+        self._writes.on_leadership_lost(self._node.commit_index)
         self._reads.end(self.not_leader())
 
     def end(self, why: str, err: NyalaError) -> None:

@@ -114,7 +114,7 @@ class EventLoop:
                 if replica is None or not replica.step_tombstone(message, hlc):
                     context.counters.refused.labels("group").inc()
                 continue
-            if _stamped(message) > hlc and context.clocks.cannot_pass(_stamped(message)):
+            if _stamped(message) > hlc and context.clocks.is_too_far_ahead(_stamped(message)):
                 context.counters.refused.labels("clock").inc()
                 continue
             try:
@@ -152,7 +152,7 @@ class EventLoop:
             if replica is None:
                 continue
             if replica.member is None:
-                self._quiesced.ended(group, replica)
+                self._quiesced.on_replica_ended(group, replica)
                 continue
             self._to_anchor[group] = None
             try:

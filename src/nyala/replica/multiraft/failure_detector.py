@@ -88,7 +88,7 @@ class FailureDetector:
         """Return whether a group is quiesced here."""
         return group in self._quiesced
 
-    def replica_stopped(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
+    def on_replica_stopped(self, group: TabletId, members: Iterable[ServerUuid]) -> None:
         """Note that a replica stopped; its group's members get keepalives with its name for a while."""
         self.remove_quiesced(group)
         until = self._naming_end()

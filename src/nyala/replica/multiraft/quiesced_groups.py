@@ -67,14 +67,14 @@ class QuiescedGroups:
             if member is not None and member.node.peer_exited(server):
                 self._schedule(group)
 
-    def ended(self, group: TabletId, replica: Replica) -> None:
+    def on_replica_ended(self, group: TabletId, replica: Replica) -> None:
         """Note that a replica stopped: no group may rely on it, or on its queued messages, while quiesced."""
         if group not in self.active and not self._failure_detector.is_quiesced(group):
             return  # noted before, or it never ran
         self.active.pop(group, None)
         self._outbox.drop(group)
         others = [m.uuid for m in replica.config.members if m.uuid != self._outbox.uuid]
-        self._failure_detector.replica_stopped(group, others)
+        self._failure_detector.on_replica_stopped(group, others)
 
     def send_keepalives(self) -> bool:
         """Queue keepalives for the servers that rely on this one; return whether there are any."""

@@ -201,6 +201,6 @@ def switch(place: FileTarget, store: Store, built: Built) -> None:
     by_number = {d.entry.number: d for d in store.disks}
     by_number |= {d.entry.number: d for d in built.rowsets}
     store.disks = [by_number[e.number] for e in built.manifest.rowsets]
-    store.forget_places()
+    store.remove_replaced()
     for disk, entry in zip(store.disks, built.manifest.rowsets, strict=True):
         disk.entry = entry

@@ -199,7 +199,7 @@ class Store:
             self.frozen.append(self.mem)
             self.mem = MemRowSet(self.schema.columns)
 
-    def forget_places(self) -> None:
+    def remove_replaced(self) -> None:
         """Remove replaced rowsets; their files are removed when they are no longer mapped."""
         self._named, self._placed = [], []
 

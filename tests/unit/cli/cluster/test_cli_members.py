@@ -51,7 +51,7 @@ def test_move_reports_copy_progress():
         await story.cluster.loop.delay(1_000_000)  # some rows
         membership, _ = story.command()
         said: list[str] = []
-        membership.tell = said.append
+        membership.notify = said.append
         await story.on(membership.move, story.uuid(story.leader), story.uuid(story.without()[0]))
         tenths = [w.split(": ")[1] for w in said if w.startswith("wait for the copy from ")]
         assert len(tenths) > 2, said

@@ -22,19 +22,19 @@ class Story(Group):
         self.said = (*self.said, words)
 
     async def copy(self, source, target, force=False):
-        work = remote_replicas.copied(
+        work = remote_replicas.copy_replica(
             self.core, self.tablet, source, target, force=force, notify=self.notify
         )
         return await self.on(lambda: work)
 
     async def delete(self, server, force=False):
-        work = remote_replicas.deleted(
+        work = remote_replicas.delete_replica(
             self.core, server, self.tablet, force=force, notify=self.notify
         )
         return await self.on(lambda: work)
 
     async def listed(self, server):
-        _, rows = await self.on(lambda: remote_replicas.listed(self.core, server))
+        _, rows = await self.on(lambda: remote_replicas.replicas_of_server(self.core, server))
         return rows
 
 
@@ -53,7 +53,7 @@ def test_copy_command_starts_copy_and_waits():
         assert made.stage == "WAITING"
         assert made.source_uuid == story.uuid(leader)
         assert story.said[0].startswith(f"copy the replica of {story.tablet} on ")
-        (row,) = await story.listed(new.address)
+        (row,) = await story.replicas_of_server(new.address)
         assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
         assert row.copy.startswith("WAITING")
         again = await story.copy(story.uuid(leader), new.address)

@@ -99,10 +99,10 @@ def test_deleted_tablet_is_listed_with_its_table_until_catalog_reload():
     table = catalog.require("t")
     before = [t.id for t in catalog.tablets_of(table.id)]
     put(catalog, drop_table.operation(pb.DropTableRequest(name="t"), 5))
-    assert [t.id for t in catalog.ever_of(table.id)] == before
+    assert [t.id for t in catalog.tablets_with_deleted(table.id)] == before
     assert not catalog.tablets_of(table.id)
     again = loaded(rows_of(catalog))
-    assert not again.ever_of(table.id)
+    assert not again.tablets_with_deleted(table.id)
     assert [again.tablet(t) is None for t in before] == [False, False], "but they are known"
 
 

@@ -142,7 +142,7 @@ def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
     assert late(0) == late(5 * PATIENCE_US) == [], "no order was sent yet"
     for server in told:
         for tablet in (one, two):
-            waiting.tried(tablet.id, ServerUuid(server))
+            waiting.record_attempt(tablet.id, ServerUuid(server))
     assert late(6 * PATIENCE_US - 1) == []
     shown(catalog, two, "a")
     assert late(6 * PATIENCE_US) == [one.id], "c is not there to be told"

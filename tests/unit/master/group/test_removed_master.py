@@ -4,7 +4,7 @@ import pytest
 
 from nyala.common.errors import NotFound, Unavailable
 from nyala.common.ids import SYS_CATALOG
-from nyala.master.catalog.sys_catalog import while_member
+from nyala.master.catalog.sys_catalog import not_found_is_unavailable
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.follower_reads import started, within
@@ -29,5 +29,5 @@ def test_deleted_catalog_is_not_reported_as_table_not_found():
 
 
 def test_removed_master_answer_is_independent_of_leader():
-    with pytest.raises(Unavailable, match="ask another"), while_member():
+    with pytest.raises(Unavailable, match="ask another"), not_found_is_unavailable():
         raise NotFound("the replica was deleted")

@@ -73,8 +73,8 @@ def test_overlapping_range_is_refused_until_dropped_range_has_ended():
     (new,) = opening(catalog, **shown)
     assert new.id not in (one, two)
     assert servers.schema_version(new.id) == 0
-    assert not dropped_ranges.is_over(catalog, tablet_of(catalog, one), 10, 1)
-    assert dropped_ranges.is_over(catalog, tablet_of(catalog, one), 10**12, 1)
+    assert not dropped_ranges.is_expired(catalog, tablet_of(catalog, one), 10, 1)
+    assert dropped_ranges.is_expired(catalog, tablet_of(catalog, one), 10**12, 1)
 
 
 def test_second_added_range_waits_for_first():

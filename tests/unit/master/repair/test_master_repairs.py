@@ -59,7 +59,7 @@ def test_copy_with_progress_continues_and_stalled_copy_fails():
     copy = CopyAction("d", "t0", "a")
     for done in range(5):
         assert around.needed() == [copy]
-        around.repairs.copied(copy, pb.CopyProgress(stage="FILES", bytes_done=done))
+        around.repairs.record_copy_progress(copy, pb.CopyProgress(stage="FILES", bytes_done=done))
         around.now_us += FAILED_US
     around.now_us += 1
     assert [a.step for a in around.needed()] == [
@@ -74,7 +74,7 @@ def test_repeatedly_failing_copy_counts_as_stalled():
     around.needed()
     for n in range(4):
         progress = pb.CopyProgress(stage="FAILED" if n % 2 else "FILES", error=pb.Error(code="X"))
-        around.repairs.copied(CopyAction("d", "t0", "a"), progress)
+        around.repairs.record_copy_progress(CopyAction("d", "t0", "a"), progress)
         around.now_us += FAILED_US // 3
     assert isinstance(around.needed()[0], ChangeMembersAction)
 

@@ -78,7 +78,7 @@ def test_retry_of_completed_entry_is_not_joined():
         for end in (
             lambda w: w.applied(OpId(1, 5), Answer(AnswerKind.DONE, 9, b"r")),
             lambda w: w.applied(OpId(2, 5), None),
-            lambda w: w.deposed(4),
+            lambda w: w.on_leadership_lost(4),
             lambda w: w.fail("it ends"),
         ):
             writes = PendingWrites()

@@ -152,8 +152,8 @@ def test_newly_heard_server_gets_keepalives_for_a_time():
 def test_exited_replica_is_announced_by_id_for_a_time_and_counted_permanently(account):
     pass_ticks(account, NAMED_TIMEOUTS * PACE.election_ticks, A, B)
     account.remove_quiesced(TWO)
-    account.replica_stopped(ONE, [A])
-    account.replica_stopped(THREE, [B])
+    account.on_replica_stopped(ONE, [A])
+    account.on_replica_stopped(THREE, [B])
     assert (account.epoch, account.left) == (2, (ONE, THREE))
     assert not account.is_quiesced(ONE)
     assert list(account.due()) == [A, B]
@@ -166,6 +166,6 @@ def test_many_exited_replicas_announce_recent_ids_and_total_count(account):
     many = [TabletId(f"{n:032x}") for n in range(3 * NAMED_GROUPS)]
     for group in many:
         account.remove_quiesced(group)
-        account.replica_stopped(group, [A])
+        account.on_replica_stopped(group, [A])
     assert account.epoch == len(many)
     assert account.left == tuple(many[-NAMED_GROUPS:])
