@@ -53,7 +53,7 @@ def test_copy_command_starts_copy_and_waits():
         assert made.stage == "WAITING"
         assert made.source_uuid == story.uuid(leader)
         assert story.said[0].startswith(f"copy the replica of {story.tablet} on ")
-        (row,) = await story.replicas_of_server(new.address)
+        (row,) = await story.listed(new.address)
         assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
         assert row.copy.startswith("WAITING")
         again = await story.copy(story.uuid(leader), new.address)
