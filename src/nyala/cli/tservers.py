@@ -9,7 +9,7 @@ from nyala.common.errors import NotFound
 
 TIMEOUT_MS = 15_000
 LISTED = ("uuid", "address", "location", "version", "replicas", "state", "changed_in", "knows")
-LEFT = ("uuid", "tablet", "table", "heir", "address")
+STANDBY_COLUMNS = ("uuid", "tablet", "table", "heir", "address")
 
 state = typer.Typer(no_args_is_help=True, help="Servers in maintenance.")
 Server = Annotated[str, typer.Argument(help="Uuid, a prefix of it, or the public address.")]
@@ -117,7 +117,7 @@ def will(
         for w in answer.plans
         for b in w.standbys
     ]
-    show(LEFT, rows, format)
+    show(STANDBY_COLUMNS, rows, format)
 
 
 @verb

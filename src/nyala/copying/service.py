@@ -194,7 +194,7 @@ class CopyTargetService:
             retries=progress.retries,
         )
         if progress.error is not None:
-            message.error.CopyFrom(status.to_proto(_told(progress.error)))
+            message.error.CopyFrom(status.to_proto(_as_nyala_error(progress.error)))
         return message
 
 
@@ -214,7 +214,7 @@ def copy_handlers(
     return {**source.handlers(), **target.handlers()}
 
 
-def _told(err: Exception) -> NyalaError:
+def _as_nyala_error(err: Exception) -> NyalaError:
     return err if isinstance(err, NyalaError) else Unavailable(f"{type(err).__name__}: {err}")
 
 

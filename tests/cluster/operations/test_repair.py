@@ -124,18 +124,18 @@ def test_server_in_maintenance_keeps_replicas_and_its_standby_plan_is_followed_w
 
     def written():
         lines = json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
-        will = {line["tablet"]: line["address"] for line in lines}
-        assert will.keys() == held.keys()
-        return will if all(will.values()) else None
+        standbys = {line["tablet"]: line["address"] for line in lines}
+        assert standbys.keys() == held.keys()
+        return standbys if all(standbys.values()) else None
 
-    will = wait_until(written, "each of its tablets has an heir", poll_s=0.2)
+    standbys = wait_until(written, "each of its tablets has a standby server", poll_s=0.2)
     four.kill(victim)
     wait_until(lambda: failed(four, away), "its leaders give it up", 60, 0.2)
     assert members(four, away).keys() == held.keys(), "and it keeps its place"
     nyala(four, "tserver", "state", "exit_maintenance", away)
     wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 120, 0.2)
     after = members(four, "")
-    assert all(will[tablet] in after[tablet] for tablet in held), (will, after)
+    assert all(standbys[tablet] in after[tablet] for tablet in held), (standbys, after)
     four.start(victim)
     wait_equal(four)
 

@@ -188,7 +188,7 @@ class CopyFetcher:
                             SYNC, run_blocking(self._context, Lane.COMPUTE, self._staging.sync)
                         )
                     work.start(WRITE, self._put(piece))
-                    await self._spend(len(piece))
+                    await self._limit_rate(len(piece))
             await work.wait(WRITE)
             await work.wait(SYNC)
             if done < file.size_bytes:
@@ -223,10 +223,10 @@ class CopyFetcher:
         self.progress.last = last
         self.progress.log_bytes += size
         self._last_response_us = self._context.env.clock.monotonic_us()
-        await self._spend(size)
+        await self._limit_rate(size)
         return True
 
-    async def _spend(self, size: int) -> None:
+    async def _limit_rate(self, size: int) -> None:
         """Wait as long as the rate limit requires after `size` bytes."""
         assert self.offer is not None, "bytes without a session"
         await _wait(self._context, self._source, self.offer, self._throttle.spend(size))

@@ -1,4 +1,4 @@
-"""From catalog and reports to orders: throttles, copies that do not move, servers that start, wills."""
+"""From catalog and reports to orders: throttles, copies that do not move, servers that start, the standby plan."""
 
 from typing import Any
 
@@ -191,15 +191,15 @@ def test_standby_plan_is_kept_while_its_servers_are_eligible_and_followed():
     for name in "def":
         around.server(name)
     assert around.needed() == []
-    will = around.repairs.standby.of("c")
-    assert len(will) == 6
-    assert len(set(will.values())) > 1, "spread"
+    plan = around.repairs.standby.of("c")
+    assert len(plan) == 6
+    assert len(set(plan.values())) > 1, "spread"
     around.needed()
-    assert around.repairs.standby.of("c") == will
+    assert around.repairs.standby.of("c") == plan
     around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
     around.servers.get("c").full_in_term = 0
     added = {a.tablet: a.step for a in around.needed()}
-    assert added == {tablet: Add(heir) for tablet, heir in will.items()}
+    assert added == {tablet: Add(standby) for tablet, standby in plan.items()}
     around.listed(*"abcdef")
     around.mark("d", maintenance=True)
     around.needed()
@@ -219,7 +219,7 @@ def test_new_server_gets_its_share_of_standby_plans():
     for _ in range(3):
         around.needed()
     after = around.repairs.standby.of("c")
-    counts = {heir: list(after.values()).count(heir) for heir in "defg"}
+    counts = {standby: list(after.values()).count(standby) for standby in "defg"}
     assert sum(counts.values()) == 40
     assert min(counts.values()) >= 4, counts
     moved = [t for t in after if after[t] != before[t]]

@@ -55,9 +55,9 @@ def test_standby_counts_are_per_table_and_removed_with_tablets():
     around = cluster()
     around.needed()
     standby = around.repairs.standby
-    heirs = {s: standby.of(ServerUuid(s)) for s in "abcdef"}
-    assert any(heirs.values())
+    standbys = {s: standby.of(ServerUuid(s)) for s in "abcdef"}
+    assert any(standbys.values())
     standby.retain(lambda _tablet: False)
     assert not any(standby.of(ServerUuid(s)) for s in "abcdef")
     around.needed()
-    assert {s: standby.of(ServerUuid(s)) for s in "abcdef"} == heirs
+    assert {s: standby.of(ServerUuid(s)) for s in "abcdef"} == standbys
