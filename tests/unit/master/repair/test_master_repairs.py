@@ -1,4 +1,4 @@
-"""From catalog and reports to orders: throttles, copies that do not move, servers that start, the standby plan."""
+"""From catalog and reports to orders: throttles, stalled copies, servers that start, the standby plan."""
 
 from typing import Any
 
