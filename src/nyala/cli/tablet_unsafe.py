@@ -101,7 +101,7 @@ def unsafe_change_config(
     The servers that are removed must be dead and stay so. Operations that only they had are lost.
     """
     from nyala.operate.run import run_alone
-    from nyala.operate.unsafe_config import carry_out, plan
+    from nyala.operate.unsafe_config import execute, plan
 
     async def work(env: "Env") -> "tuple[UnsafeConfigPlan, Outcome | None]":
         place = await _endpoint(env, server, masters)
@@ -109,7 +109,7 @@ def unsafe_change_config(
         _print_plan(todo)
         if todo.doubts and not (force or todo.done):
             raise fail("nothing was changed; use --force to proceed", 2)
-        return todo, None if dry_run else await carry_out(env, todo)
+        return todo, None if dry_run else await execute(env, todo)
 
     todo, outcome = run_alone(work)
     _print_outcome(todo, outcome, format)

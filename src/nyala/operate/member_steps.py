@@ -168,11 +168,11 @@ class MemberSteps:
             return MemberStep(f"cancel the copy to {server}", partial(self._orders.cancel, server))
         if member is not None:
             if group.leader == server:
-                return self.handing_over(server, None)
+                return self.transfer_step(server, None)
             return self._change(group, f"remove {server} from the group", ("remove", member))
         return self.deleting(server, group) if replica.exists else None
 
-    def handing_over(self, leader: ClusterServer, successor: ClusterServer | None) -> MemberStep:
+    def transfer_step(self, leader: ClusterServer, successor: ClusterServer | None) -> MemberStep:
         """Return the step that transfers leadership."""
         to = str(successor) if successor else "the most up-to-date voter"
         order = partial(self._orders.step_down, leader, successor)
@@ -220,7 +220,7 @@ class MemberSteps:
 
     def _demoting(self, server: ClusterServer, member: Member, group: GroupView) -> MemberStep:
         if group.leader == server:
-            return self.handing_over(server, None)
+            return self.transfer_step(server, None)
         wanted = replace(member, voter=False, promote=False)
         return self._change(group, f"make {server} a non-voter", ("modify", wanted))
 

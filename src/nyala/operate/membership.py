@@ -78,7 +78,7 @@ class Membership:
         group = await self.view()
         return self.directory.find(name, group), group
 
-    async def drive(self, decide: Decide) -> GroupView:
+    async def run_steps(self, decide: Decide) -> GroupView:
         """Execute steps until `decide` returns None; return the view of the group then.
 
         Raises:
@@ -187,9 +187,9 @@ class Membership:
                 return MemberStep("wait for a leader")
             if leader == successor or (successor is None and leader != before):
                 return None
-            return self.steps.handing_over(leader, successor)
+            return self.steps.transfer_step(leader, successor)
 
-        return await self.drive(decide)
+        return await self.run_steps(decide)
 
     # ---- replicas that cannot be brought up to date -------------------------------------------------
 
@@ -203,7 +203,7 @@ class Membership:
                 return step
             return self.steps.deleting(server, group)
 
-        return await self.drive(decided)
+        return await self.run_steps(decided)
 
     async def _leaving(self, server: ClusterServer) -> GroupView:
         """Execute steps; a server counts as dead only after `SILENT_MS`."""
@@ -221,7 +221,7 @@ class Membership:
                 return step
             return MemberStep(f"wait for {server}: {silent}")
 
-        return await self.drive(decided)
+        return await self.run_steps(decided)
 
     def _has_lasted(self, since_us: dict[str, int], server: ClusterServer, ms: int) -> bool:
         """Return whether a condition of a server has held for `ms`."""

@@ -146,7 +146,7 @@ class Outcome:
     leader: str
 
 
-async def carry_out(env: Env, todo: UnsafeConfigPlan) -> Outcome:
+async def execute(env: Env, todo: UnsafeConfigPlan) -> Outcome:
     """Execute the plan, and wait until a leader has committed the configuration.
 
     Raises:

@@ -7,7 +7,7 @@ from nyala.operate.member_rpcs import CopyFailed
 from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import Membership
 from nyala.operate.survivors import ServerEndpoint
-from nyala.operate.unsafe_config import carry_out, plan
+from nyala.operate.unsafe_config import execute, plan
 from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -132,7 +132,7 @@ def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
         second.kill()
         place = ServerEndpoint("", last.address)
         todo = await story.on(plan, story.core.env, story.tablet, place, [story.uuid(last)])
-        await story.on(carry_out, story.core.env, todo)
+        await story.on(execute, story.core.env, todo)
         for returned in (second, leader):
             await returned.restart()
             await story.cluster.until(

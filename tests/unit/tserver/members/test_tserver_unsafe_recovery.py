@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.errors import Forbidden, InvalidArgument, NyalaError
 from nyala.operate.survivors import ServerEndpoint, has_majority, of_tablets
-from nyala.operate.unsafe_config import carry_out, known_lost, plan
+from nyala.operate.unsafe_config import execute, known_lost, plan
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -67,12 +67,12 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
         todo = await planned(group, last, last)
         assert (todo.doubts, todo.term) == ((), one.term + TERM_GAP)
         assert set(todo.removed) == {group.uuid(leader), group.uuid(second)}
-        outcome = await group.on(carry_out, group.core.env, todo)
+        outcome = await group.on(execute, group.core.env, todo)
         assert (outcome.changed, outcome.last) == (True, one.last)
         assert known_lost(todo, outcome.last) is None
         again = await planned(group, last, last)
         assert again.done
-        assert not (await group.on(carry_out, group.core.env, again)).changed
+        assert not (await group.on(execute, group.core.env, again)).changed
         await second.restart()
         await group.cluster.loop.delay(10_000_000)
         status = group.status(last)
@@ -95,7 +95,7 @@ def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
         replica = last.server.host.find(other)
         before = replica.status()
         todo = await planned(group, last, last)
-        assert (await group.on(carry_out, group.core.env, todo)).changed
+        assert (await group.on(execute, group.core.env, todo)).changed
         await group.cluster.until(lambda: group.cluster.leader_of(group.tablet) is last, "it leads")
         status = replica.status()
         assert last.server.host.find(other) is replica, "it was not opened again"
