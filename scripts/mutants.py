@@ -1,11 +1,11 @@
 """Runs the mutants: deliberate mistakes, each of which a test must notice.
 
-A mutant of tests/mutants/<room>.toml is an edit of one product file (`find` -> `replace`; lists of them:
+A mutant of tests/mutants/<suite>.toml is an edit of one product file (`find` -> `replace`; lists of them:
 several edits) and the tests that must fail because of it (`killed_by`, pytest arguments). Without
-`killed_by` the whole judge has to find it (tests/judge/run.py), and it must be good on good days. The judge
-has to pass in the unchanged tree before, and the tests that failed right after. A mutant that survives, that
-is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot fail is a
-defect.
+`killed_by` the judge has to detect it (tests/judge/run.py), and it must pass the judge's runs without faults.
+The judge has to pass in the unchanged tree before, and the tests that failed right after. A mutant that
+survives, that is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot
+fail is a defect.
 
 Each verdict is recorded in tests/mutants/verdicts.json with hashes of the code of the mutated file and of its
 tests, so that an interrupted run continues where it ended, and a later run skips what has not changed.
@@ -55,16 +55,16 @@ Outcome = dict[str, Any]
 """What forked_tests.py answers: `exit` (None: over the limit), `failed`, `passed` and what it took."""
 
 
-def load(rooms: list[str]) -> list[tuple[str, Mutant]]:
-    """Return (room, mutant) of the named rooms in their order, or of all."""
+def load(suites: list[str]) -> list[tuple[str, Mutant]]:
+    """Return (suite, mutant) of the named suites in their order, or of all."""
     known = [f.stem for f in sorted(FOLDER.glob("*.toml"))]
-    unknown = [r for r in rooms if r not in known]
+    unknown = [r for r in suites if r not in known]
     if unknown:
         sys.exit(f"no mutants for {unknown}; there are: {known}")
     return [
-        (room, mutant)
-        for room in rooms or known
-        for mutant in tomllib.loads((FOLDER / f"{room}.toml").read_text())["mutant"]
+        (suite, mutant)
+        for suite in suites or known
+        for mutant in tomllib.loads((FOLDER / f"{suite}.toml").read_text())["mutant"]
     ]
 
 
@@ -90,21 +90,21 @@ class Verdicts:
         self._root = root
         self._known = self._read()
 
-    def of(self, room: str, mutant: Mutant) -> str | None:
+    def of(self, suite: str, mutant: Mutant) -> str | None:
         """Return the verdict on this mutant of this file and these tests, or None where they have changed."""
-        text = self._known.get(self._key(room, mutant), "")
+        text = self._known.get(self._key(suite, mutant), "")
         hashes, _, verdict = text.partition(" ")
         return verdict if hashes == self._hashes(mutant) else None
 
-    def record(self, room: str, mutant: Mutant, verdict: str, tree: Path | None = None) -> None:
+    def record(self, suite: str, mutant: Mutant, verdict: str, tree: Path | None = None) -> None:
         """Write a verdict down, for the files of the tree in which it was found."""
         hashes = self._hashes(mutant, tree)
-        self._known = self._read() | {self._key(room, mutant): f"{hashes} {verdict}"}
+        self._known = self._read() | {self._key(suite, mutant): f"{hashes} {verdict}"}
         self._write()
 
     def keep_only(self, mutants: list[tuple[str, Mutant]]) -> None:
         """Forget the verdicts on mutants that are not in the list of all mutants."""
-        keys = {self._key(room, mutant) for room, mutant in mutants}
+        keys = {self._key(suite, mutant) for suite, mutant in mutants}
         self._known = {k: v for k, v in self._known.items() if k in keys}
         self._write()
 
@@ -118,9 +118,9 @@ class Verdicts:
         new.replace(self._path)
 
     @staticmethod
-    def _key(room: str, mutant: Mutant) -> str:
+    def _key(suite: str, mutant: Mutant) -> str:
         edit = [mutant["file"], mutant["find"], mutant["replace"], mutant.get("killed_by", "")]
-        return f"{room}-{_digest(json.dumps(edit))}"
+        return f"{suite}-{_digest(json.dumps(edit))}"
 
     def _hashes(self, mutant: Mutant, tree: Path | None = None) -> str:
         root = tree or self._root
@@ -254,8 +254,8 @@ def _copy_kernels(kept: Path, to: Path, stale: set[Path]) -> None:
     heads = {(p.parent.name, p.stem) for p in stale}
 
     def is_stale(folder: str, names: list[str]) -> list[str]:
-        room = Path(folder).name.rpartition("_")[0]
-        return [n for n in names if (room, n.partition(".")[0]) in heads]
+        parent = Path(folder).name.rpartition("_")[0]
+        return [n for n in names if (parent, n.partition(".")[0]) in heads]
 
     shutil.copytree(kept, to, ignore=is_stale)
 
@@ -446,7 +446,7 @@ class Work:
     def _try(self, trial: Trial, some: list[tuple[str, Mutant]]) -> None:
         """Try some mutants, and then the tests that killed them in the unchanged tree."""
         killed: list[tuple[str, Mutant, str]] = []
-        for room, mutant in some:
+        for suite, mutant in some:
             if time.monotonic() > self._deadline:
                 break
             if "killed_by" not in mutant and not self._judged(trial):
@@ -458,19 +458,19 @@ class Work:
             with self._lock:
                 self._done += 1
                 count = f"{self._done:>3}/{self._count}"
-                print(f"{count} {room:<8} {times}  {_name(mutant)}: {told}", flush=True)
+                print(f"{count} {suite:<8} {times}  {_name(mutant)}: {told}", flush=True)
             if found.killer:
-                killed.append((room, mutant, found.killer))
+                killed.append((suite, mutant, found.killer))
             elif found.verdict:
-                self._record(trial, room, mutant, found.verdict)
+                self._record(trial, suite, mutant, found.verdict)
         killers = list(dict.fromkeys(killer for _, _, killer in killed))
         passing = trial.passing(killers) if killers else set()
-        for room, mutant, killer in killed:
+        for suite, mutant, killer in killed:
             wrong = "" if killer in passing else trial.unchanged(mutant)[0]
             if wrong:
-                self._tell_unsound(f"{room} {killer}: {wrong}")
+                self._tell_unsound(f"{suite} {killer}: {wrong}")
             else:
-                self._record(trial, room, mutant, "killed")
+                self._record(trial, suite, mutant, "killed")
 
     def _judged(self, trial: Trial) -> bool:
         """Return whether the judge is content with the unchanged tree; it is asked once."""
@@ -486,10 +486,10 @@ class Work:
             self.unsound += 1
             print(f"FAILED in the unchanged tree: {text}", flush=True)
 
-    def _record(self, trial: Trial, room: str, mutant: Mutant, verdict: str) -> None:
+    def _record(self, trial: Trial, suite: str, mutant: Mutant, verdict: str) -> None:
         with self._lock:
             word = "killed" if verdict.startswith("killed") else verdict
-            self._verdicts.record(room, mutant, word, trial.tree.root)
+            self._verdicts.record(suite, mutant, word, trial.tree.root)
 
 
 def _name(mutant: Mutant) -> str:
@@ -499,7 +499,9 @@ def _name(mutant: Mutant) -> str:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(prog="./run mutants", description=__doc__)
-    parser.add_argument("rooms", nargs="*", help="names of tests/mutants/<room>.toml; all without")
+    parser.add_argument(
+        "suites", nargs="*", help="names of tests/mutants/<suite>.toml; all without"
+    )
     parser.add_argument("--only", default="", help="mutants whose reason contains these words")
     parser.add_argument("--list", action="store_true", help="print the mutants and their verdicts")
     parser.add_argument("--again", action="store_true", help="run those too that have a verdict")
@@ -514,11 +516,11 @@ def main(arguments: list[str]) -> int:
     asked = parse(arguments)
     verdicts = Verdicts(asked.verdicts, ROOT)
     verdicts.keep_only(load([]))
-    mutants = [(r, m) for r, m in load(asked.rooms) if asked.only in str(m.get("why", ""))]
+    mutants = [(r, m) for r, m in load(asked.suites) if asked.only in str(m.get("why", ""))]
     if asked.list:
-        for room, mutant in mutants:
-            word = verdicts.of(room, mutant) or "no verdict"
-            print(f"{room:<10} {word:<12} {mutant['file']}: {_name(mutant)}")
+        for suite, mutant in mutants:
+            word = verdicts.of(suite, mutant) or "no verdict"
+            print(f"{suite:<10} {word:<12} {mutant['file']}: {_name(mutant)}")
         return 0
     todo = [(r, m) for r, m in mutants if asked.again or verdicts.of(r, m) != "killed"]
     work = Work(todo, verdicts, asked)
@@ -530,15 +532,15 @@ def main(arguments: list[str]) -> int:
 
 
 def _closing_line(mutants: list[tuple[str, Mutant]], verdicts: Verdicts, alive: int) -> int:
-    """Print how many mutants of each room have which verdict, and the sum; return the exit status."""
-    rooms: dict[str, Counter[str]] = {}
-    for room, mutant in mutants:
-        known = verdicts.of(room, mutant)
+    """Print how many mutants of each suite have which verdict, and the sum; return the exit status."""
+    suites: dict[str, Counter[str]] = {}
+    for suite, mutant in mutants:
+        known = verdicts.of(suite, mutant)
         word = "killed" if known == "killed" else "failed" if known else "no verdict"
-        rooms.setdefault(room, Counter())[word] += 1
-    for room, words in rooms.items():
-        print(f"{room:<10} " + ", ".join(f"{n} {w}" for w, n in sorted(words.items())))
-    total = sum(rooms.values(), Counter())
+        suites.setdefault(suite, Counter())[word] += 1
+    for suite, words in suites.items():
+        print(f"{suite:<10} " + ", ".join(f"{n} {w}" for w, n in sorted(words.items())))
+    total = sum(suites.values(), Counter())
     failures = alive + total["failed"]
     print(f"{len(mutants)} mutants, {failures} failures, {total['no verdict']} without a verdict")
     return 1 if failures else 0

@@ -27,7 +27,7 @@ def wait_until(
 ) -> T:
     """Return what `condition()` returns once that is true; fail with `what` when it is not in time.
 
-    The twin of `eventually` for tests that run no loop: they wait for processes.
+    The counterpart of `eventually` for tests that run no loop: they wait for processes.
     """
     end, pause = time.monotonic() + timeout_s, threading.Event()
     while not (found := condition()):

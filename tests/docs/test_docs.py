@@ -84,7 +84,7 @@ def test_each_row_names_existing_tests():
 def test_each_scenario_of_a_row_names_it():
     page = (ROOT / "docs" / "internals" / "rows.md").read_text()
     told = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
-    assert len(told) > 10, "the stories are missing"
+    assert len(told) > 10, "the scenarios are missing"
     for row, file in told:
         assert row in (ROOT / file).read_text(), f"{row}: {file} does not name it"
 

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.testing import MiniCluster
 from tests.docs.pages import FOLDER, run_page
-from tests.docs.support.rescue_pages import some_table
+from tests.docs.support.recovery_pages import some_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "masters.md"
 

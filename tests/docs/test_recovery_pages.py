@@ -9,7 +9,7 @@ import pytest
 
 from nyala.testing import MiniCluster
 from tests.docs.pages import FOLDER, Step, run_page
-from tests.docs.support.rescue_pages import ROWS, SCHEMA, fill, some_table
+from tests.docs.support.recovery_pages import ROWS, SCHEMA, fill, some_table
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
 

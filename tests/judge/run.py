@@ -1,11 +1,11 @@
-"""The judge: whether a changed tree still keeps its promises; a fixed budget, the cheapest part first.
+"""The judge: checks of a changed tree within a fixed budget, the cheapest part first.
 
     python -m tests.judge.run
 
-First the tree must be good on good days (`calm`): a mistake that shows without a fault is too coarse to tell
-anything about the judge. Then directed scenarios, the small worlds of tests/model, and fixed seeds of the
-simulator. The last line says what killed it and after how long. Exit status: 0 it survived, 2 too coarse, 3
-killed; any other, and nothing was judged.
+First the tree must pass without faults (`fault_free`): a mutant that fails there is too coarse to test the
+judge. Then directed scenarios, the small worlds of tests/model, and fixed seeds of the
+simulator. The last line names the part that killed it, and the time. Exit status: 0 survived, 2 too coarse, 3
+killed; with any other there is no verdict.
 """
 
 import argparse
@@ -15,8 +15,8 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.judge import stories
-from tests.judge.stages import calm_day
+from tests.judge import scenarios
+from tests.judge.directed_clients import fault_free_run
 from tests.sim.runs.judge import judge
 from tests.sim.systems.core_cluster import core, host
 from tests.sim.systems.stores import WalLog
@@ -28,13 +28,13 @@ SEEDS = (("core", 12), ("wal", 12), ("host", 30), ("cluster", 4))
 """Levels of the simulator, and how many seeds of each."""
 SURVIVED, COARSE, KILLED = 0, 2, 3
 LIMIT_S = 200
-"""Longest that one part may take; what hangs is noticed."""
+"""Time limit of one part, in seconds; a part that hangs has detected the mutant."""
 
 Part = tuple[str, list[str]]
 
 
 def parts() -> list[Part]:
-    """Return the parts that may kill, in their order, each a command."""
+    """Return the name and the command of each part, in their order."""
     python = [sys.executable, "-m"]
     pytest = [*python, "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     seeds = [
@@ -42,24 +42,24 @@ def parts() -> list[Part]:
         for level, n in SEEDS
     ]
     return [
-        ("scenarios", [*python, "tests.judge.stories"]),
+        ("scenarios", [*python, "tests.judge.scenarios"]),
         ("directed simulation", [*python, "tests.judge.directed"]),
         ("model", [*python, "tests.model.run", "--states", str(MODEL_STATES)]),
         *seeds[:-1],
-        ("cluster stories", [*pytest, "tests/sim/scenarios/test_scenarios.py"]),
+        ("cluster scenarios", [*pytest, "tests/sim/scenarios/test_scenarios.py"]),
         seeds[-1],
     ]
 
 
-def calm() -> str:
-    """Return what goes wrong without any fault; empty: nothing."""
-    if failed := stories.failing(calm=True):
+def fault_free() -> str:
+    """Return the first failure of the runs without faults; empty if there is none."""
+    if failed := scenarios.failing(fault_free=True):
         return failed
     try:
         for make in (core(), core(store=WalLog), host):
-            run(partial(calm_day, make=make))
-    except Exception as err:  # whatever it is, it needs no fault
-        return f"{type(err).__name__} on a calm day: {err}"
+            run(partial(fault_free_run, make=make))
+    except Exception as err:  # any failure, since there is no fault
+        return f"{type(err).__name__} without a fault: {err}"
     return ""
 
 
@@ -68,12 +68,12 @@ def seeds(level: str, count: int) -> int:
     for seed in range(count):
         verdict = judge(level, seed, 12, lines=0, mixture=1)
         if verdict.report:
-            print(f"{level} seed {seed}: {_told(verdict.report)}")
+            print(f"{level} seed {seed}: {_failure(verdict.report)}")
             return 1
     return 0
 
 
-def _told(report: str) -> str:
+def _failure(report: str) -> str:
     failed = [line for line in report.splitlines() if line.startswith("FAILED")]
     return failed[0][:200] if failed else report[-200:]
 
@@ -81,10 +81,10 @@ def _told(report: str) -> str:
 def whole() -> int:
     """Judge the tree; return the exit status."""
     began = time.monotonic()
-    if why := calm():
+    if why := fault_free():
         print(f"too coarse: {why}"[:300])
         return COARSE
-    calm_s = time.monotonic() - began
+    fault_free_s = time.monotonic() - began
     began = time.monotonic()
     for name, command in parts():
         try:
@@ -96,31 +96,31 @@ def whole() -> int:
             return KILLED
         if done.returncode:
             why = _reason(done.stdout)
-            print(f"{name} after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s): {why}")
+            print(
+                f"{name} after {time.monotonic() - began:.0f} s (without faults {fault_free_s:.0f} s): {why}"
+            )
             return KILLED
-    print(f"nothing after {time.monotonic() - began:.0f} s (calm {calm_s:.0f} s)")
+    print(f"nothing after {time.monotonic() - began:.0f} s (without faults {fault_free_s:.0f} s)")
     return SURVIVED
 
 
 def _reason(output: str) -> str:
-    """Return the line of a part's output that tells most."""
+    """Return the most informative line of a part's output."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     failed = [x for x in lines if x.startswith("FAILED")]
-    told = [x for x in lines if ", after " in x or " seed " in x]
-    return (failed or told or lines or ["no output"])[0][:160]
+    summary = [x for x in lines if ", after " in x or " seed " in x]
+    return (failed or summary or lines or ["no output"])[0][:160]
 
 
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="tests.judge.run", description=__doc__)
-    parser.add_argument(
-        "--calm", action="store_true", help="only the days on which nothing goes wrong"
-    )
+    parser.add_argument("--fault-free", action="store_true", help="only the runs without faults")
     parser.add_argument("--level")
     parser.add_argument("--seeds", type=int, default=0)
     asked = parser.parse_args()
-    if asked.calm:
-        print(why := calm())
+    if asked.fault_free:
+        print(why := fault_free())
         return COARSE if why else SURVIVED
     return seeds(asked.level, asked.seeds) if asked.level else whole()
 

@@ -1,4 +1,4 @@
-"""`./run mutants` on a tree of one module: what is killed, what survives, and what is neither."""
+"""`./run mutants` on a tree of one module: killed mutants, surviving ones, and those without a verdict."""
 
 import argparse
 import contextlib
@@ -21,24 +21,24 @@ TEST = """
 import os, subprocess, time
 from nyala import sums
 
-def test_that_leaves_a_server_and_hangs():
+def test_leaves_server_process_and_hangs():
     session = subprocess.Popen("setsid sleep 300 & echo $! > pid.new; mv pid.new pid", shell=True)
     assert session.wait() == 0
     while True:
         time.sleep(0.01)
 
-def test_of_a_sum():
+def test_sum():
     assert sums.add(2, 2) == 4
 
-def test_that_skips():
+def test_skips():
     import pytest
-    pytest.skip("on every day")
+    pytest.skip("always")
 
-def test_that_waits():
+def test_waits():
     while sums.add(1, 0) != 1:
         time.sleep(0.01)
 
-def test_that_says_it_is_late():
+def test_reports_delay():
     late = os.path.exists("loaded")
     assert sums.add(1, 0) == 1 and not late, "not within 30 s: one"
 """
@@ -75,7 +75,7 @@ def trial(tree, monkeypatch) -> mutants.Trial:
 
 
 def mutant(
-    replace: str, killed_by: str = "tests/test_sums.py::test_of_a_sum", find: str = "a + b"
+    replace: str, killed_by: str = "tests/test_sums.py::test_sum", find: str = "a + b"
 ) -> Any:
     return {
         "file": "src/nyala/sums.py",
@@ -87,8 +87,8 @@ def mutant(
 
 def test_failing_test_kills_mutant_and_edit_is_undone(trial, tree, root):
     verdict, killer = trial.verdict(mutant("a - b"))
-    assert verdict.startswith("killed by tests/test_sums.py::test_of_a_sum: ")
-    assert killer == "tests/test_sums.py::test_of_a_sum"
+    assert verdict.startswith("killed by tests/test_sums.py::test_sum: ")
+    assert killer == "tests/test_sums.py::test_sum"
     assert (tree.root / "src/nyala/sums.py").read_text() == "def add(a, b):\n    return a + b\n"
     assert trial.unchanged(mutant("a - b"))[0] == ""
 
@@ -191,16 +191,14 @@ def test_killing_tests_must_pass_in_unchanged_tree(trial, tree, tmp_path, capsys
     verdicts = mutants.Verdicts(tmp_path / "verdicts.json", tree.root)
     monkeypatch.setattr(mutants, "_tree", lambda root: contextlib.nullcontext(tree))
     monkeypatch.setattr(mutants, "LATE", re.compile("never"))
-    work = mutants.Work([("room", edit) for edit in edits], verdicts, asked)
+    work = mutants.Work([("suite", edit) for edit in edits], verdicts, asked)
     assert work.work() > 0
     os.unlink(tree.root / "loaded")
-    assert [verdicts.of("room", edit) for edit in edits] == ["killed", None, "SURVIVED"]
+    assert [verdicts.of("suite", edit) for edit in edits] == ["killed", None, "SURVIVED"]
     assert work.unsound == 1
     told = capsys.readouterr().out
-    assert "1/3 room" in told
-    assert (
-        "FAILED in the unchanged tree: room tests/test_sums.py::test_that_says_it_is_late" in told
-    )
+    assert "1/3 suite" in told
+    assert "FAILED in the unchanged tree: suite tests/test_sums.py::test_reports_delay" in told
 
 
 KERNEL = """
@@ -211,7 +209,7 @@ def {name}(x):
 """
 USER = """
 from numba import njit, types
-from nyala.rooms.inner import inner
+from nyala.parts.inner import inner
 @njit(types.int64(types.int64), cache=True)
 def outer(x):
     return inner(x) * 2
@@ -221,15 +219,15 @@ def outer(x):
 def test_cached_bytecode_hides_no_mutant_or_change(root, tmp_path):
     whole = tmp_path / "tree"
     shutil.copytree(root, whole)
-    (whole / "src/nyala/rooms").mkdir()
-    (whole / "src/nyala/rooms/inner.py").write_text(KERNEL.format(name="inner"))
-    (whole / "src/nyala/rooms/apart.py").write_text(KERNEL.format(name="apart"))
-    (whole / "src/nyala/rooms/outer.py").write_text(USER)
+    (whole / "src/nyala/parts").mkdir()
+    (whole / "src/nyala/parts/inner.py").write_text(KERNEL.format(name="inner"))
+    (whole / "src/nyala/parts/apart.py").write_text(KERNEL.format(name="apart"))
+    (whole / "src/nyala/parts/outer.py").write_text(USER)
     (whole / "tests/test_outer.py").write_text(
-        "from nyala.rooms.apart import apart\nfrom nyala.rooms.outer import outer\n\n"
+        "from nyala.parts.apart import apart\nfrom nyala.parts.outer import outer\n\n"
         "def test_outer():\n    assert outer(1) == 4\n    assert apart(1) == 2\n"
     )
-    edit = {"file": "src/nyala/rooms/inner.py", "find": "x + 1", "killed_by": "tests/test_outer.py"}
+    edit = {"file": "src/nyala/parts/inner.py", "find": "x + 1", "killed_by": "tests/test_outer.py"}
     made = mutants.Tree(tmp_path / "copy", whole)
     trial = mutants.Trial(made)
     assert trial.unchanged(edit)[0] == ""
@@ -238,7 +236,7 @@ def test_cached_bytecode_hides_no_mutant_or_change(root, tmp_path):
     assert trial.unchanged(edit)[0] == ""
     made.close()
     changed = KERNEL.format(name="inner").replace("x + 1", "x + 3")
-    (whole / "src/nyala/rooms/inner.py").write_text(changed)
+    (whole / "src/nyala/parts/inner.py").write_text(changed)
     made = mutants.Tree(tmp_path / "copy", whole)
     assert "assert 8 == 4" in mutants.Trial(made).unchanged(edit)[0]
     made.close()

@@ -1,4 +1,4 @@
-"""A sample of `./run mutants judge`: all still apply, and where two are found the tree as it is holds."""
+"""A sample of `./run mutants judge`: all mutants apply, two are killed, and the unchanged tree passes."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ SAMPLE = {
     "the CRC is ignored at the tail": "tails",
     "expired by the local clock": "expiry",
 }
-"""Mistakes, and the directed run that finds them first."""
+"""Mutants, and the directed run that kills them first."""
 
 
 def test_every_mutant_applies():
@@ -45,15 +45,15 @@ def test_verdict_is_valid_until_code_of_file_or_tests_changes(tmp_path: Path):
     (tmp_path / "a.py").write_text("a = 1\n")
     (tmp_path / "tests" / "test_a.py").write_text("def test_one(): ...\n")
     path = tmp_path / "verdicts.json"
-    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) == "killed"
+    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) == "killed"
     assert mutants.Verdicts(path, tmp_path).of("another", mutant) is None
-    assert mutants.Verdicts(path, tmp_path).of("room", {**mutant, "replace": "3"}) is None
+    assert mutants.Verdicts(path, tmp_path).of("suite", {**mutant, "replace": "3"}) is None
     (tmp_path / "tests" / "test_a.py").write_text("def test_one(): assert True\n")
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
-    mutants.Verdicts(path, tmp_path).record("room", mutant, "SURVIVED")
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
+    mutants.Verdicts(path, tmp_path).record("suite", mutant, "SURVIVED")
     (tmp_path / "a.py").write_text("a = 1\nb = 3\n")
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 DOCUMENTED = '''"""A module."""
@@ -76,14 +76,14 @@ def test_verdict_survives_changes_of_docstrings_comments_and_formatting(tmp_path
     path, tests = tmp_path / "verdicts.json", tmp_path / "test_a.py"
     (tmp_path / "a.py").write_text(DOCUMENTED)
     tests.write_text("def test_one():\n    assert True\n")
-    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
+    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
     other = DOCUMENTED.replace("# a comment", "").replace('"text"', "(\n'te' 'xt')")
     other = other.replace('"""A ', '"""Another ').replace('"""Return', '"""Give')
     (tmp_path / "a.py").write_text(other)
     tests.write_text('"""Tests."""\n\n\ndef test_one():\n    """It holds."""\n    assert (True)\n')
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) == "killed"
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) == "killed"
     (tmp_path / "a.py").write_text(DOCUMENTED.replace('"text"', '"other text"'))
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 def test_verdict_is_bound_to_edit_of_same_code(tmp_path: Path):
@@ -91,9 +91,9 @@ def test_verdict_is_bound_to_edit_of_same_code(tmp_path: Path):
     (tmp_path / "test_a.py").write_text("def test_one(): ...\n")
     (tmp_path / "a.py").write_text("# here\nA = 1\nA = 1\n")
     path = tmp_path / "verdicts.json"
-    mutants.Verdicts(path, tmp_path).record("room", mutant, "killed")
+    mutants.Verdicts(path, tmp_path).record("suite", mutant, "killed")
     (tmp_path / "a.py").write_text("A = 1\n# here\nA = 1\n")
-    assert mutants.Verdicts(path, tmp_path).of("room", mutant) is None
+    assert mutants.Verdicts(path, tmp_path).of("suite", mutant) is None
 
 
 def test_verdict_is_bound_to_the_tested_tree(tmp_path: Path):
@@ -105,7 +105,7 @@ def test_verdict_is_bound_to_the_tested_tree(tmp_path: Path):
     path = tmp_path / "verdicts.json"
     verdicts = mutants.Verdicts(path, tmp_path / "changed since")
     mutants.Verdicts(path, tmp_path).record("another", mutant, "killed", tmp_path / "copy")
-    verdicts.record("room", mutant, "killed", tmp_path / "copy")
-    assert verdicts.of("room", mutant) is None
-    assert mutants.Verdicts(path, tmp_path / "copy").of("room", mutant) == "killed"
+    verdicts.record("suite", mutant, "killed", tmp_path / "copy")
+    assert verdicts.of("suite", mutant) is None
+    assert mutants.Verdicts(path, tmp_path / "copy").of("suite", mutant) == "killed"
     assert mutants.Verdicts(path, tmp_path / "copy").of("another", mutant) == "killed"

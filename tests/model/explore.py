@@ -179,7 +179,7 @@ class Explorer:
                             parents[after] = state
                             following.append(after)
                 except _Broken as broken:
-                    raise Violation(self._story(state, broken)) from broken
+                    raise Violation(self._report(state, broken)) from broken
                 if len(parents) >= self.at_most:
                     break
             report.depth += bool(following)
@@ -201,7 +201,7 @@ class Explorer:
         except (AssertionError, NyalaError) as err:
             raise Violation(f"{self.bounds.name}, at its beginning: {err}") from err
 
-    def _story(self, state: int, broken: "_Broken") -> str:
+    def _report(self, state: int, broken: "_Broken") -> str:
         """Tell how a state is reached, and what broke."""
         chain = [state]
         while self.parents[chain[-1]] >= 0:

@@ -21,7 +21,7 @@ from nyala.common.predicate import (
 )
 from nyala.common.where import parse
 from tests.properties.support.common_strategies import SCHEMA, TREES, batches
-from tests.properties.support.predicate_twin import SIGNS, naive
+from tests.properties.support.predicate_reference import SIGNS, naive
 
 
 def truth(tree, batch):

@@ -15,7 +15,7 @@ from nyala.tablet.read import split_points
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
 from tests.properties.support import tablet_steps as steps
-from tests.properties.support.predicate_twin import naive
+from tests.properties.support.predicate_reference import naive
 from tests.properties.support.tablet_model import Key, Row, exact
 from tests.properties.support.tablet_rows import random_keys, random_predicate
 from tests.properties.support.tablet_world import World, sizes

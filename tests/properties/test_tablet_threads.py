@@ -15,7 +15,7 @@ import pytest
 from nyala.env.tasks import Lane, LoopTasks
 from nyala.tablet.files.ops import RowOp, decode_result
 from nyala.tablet.read.view import View
-from tests.properties.support.predicate_twin import naive
+from tests.properties.support.predicate_reference import naive
 from tests.properties.support.tablet_model import Model, exact
 from tests.properties.support.tablet_rows import random_predicate, weak_hash
 from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, payload

@@ -3,7 +3,7 @@
     python -m tests.properties.where_fuzz [--seed N] [--inputs 100000] [--minutes M]
 
 Texts are random bytes, words of the language in any order, and good expressions with harm done to them.
-What parses is counted on a small tablet, and row by row by the twin; what does not has a position.
+What parses is counted on a small tablet, and row by row by the model; what does not has a position.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from nyala.common.schema import from_arrow
 from nyala.common.where import parse
 from nyala.tablet.files.ops import RowOp
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
-from tests.properties.support.predicate_twin import naive
+from tests.properties.support.predicate_reference import naive
 from tests.properties.support.tablet_rows import POOLS
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_support import Driver

@@ -1,4 +1,4 @@
-"""Runs the stories in tests/scenarios/raft: commands, then `----`, then what the group did.
+"""Runs the scenarios in tests/scenarios/raft: commands, then `----`, then what the group did.
 
 Only protocol facts are in a transcript: role changes, writes, messages as they leave, commits, answers.
 A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
@@ -14,7 +14,7 @@ A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into t
     crash N [KEEP]     restart N                 flush N      files hold what is applied
     change N [if=OP] +4'p -3 =2w   N, a leader, adds (' non-voter, w witness, p to be promoted, r to be
                        replaced), removes, or changes members, all at once
-    rescue N [term=T] A B...   N, a survivor, goes on with A, B ... only
+    unsafe_config N [term=T] A B...   N, a survivor, makes A, B ... the only members
     copy N M           N begins anew with the files of M
     collect N INDEX    N's log can no longer be read up to INDEX
     cut A B ...        these cannot reach the others (what is sent there is lost); `heal`
@@ -30,7 +30,7 @@ from nyala.common.ids import ServerUuid
 from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
 from nyala.raft.ready import Ready
-from tests.scenarios import story_file
+from tests.scenarios import scenario_file
 from tests.scenarios.raft_text import (
     change_of,
     describe,
@@ -43,7 +43,7 @@ from tests.scenarios.raft_text import (
 from tests.unit.raft.support.raft_harness import Cluster
 
 
-class Story:
+class Scenario:
     """One scenario while it runs."""
 
     def __init__(self) -> None:
@@ -173,11 +173,11 @@ class Story:
             why = ", ".join(f"{k} {v}" for k, v in err.details.items())
             self.lines.append(f"{uuid} refuses: {err.code}" + (f" ({why})" if why else ""))
 
-    def do_rescue(self, uuid: str, *texts: str) -> None:
+    def do_unsafe_config(self, uuid: str, *texts: str) -> None:
         term = next((int(t[5:]) for t in texts if t.startswith("term=")), 0)
         keep = [ServerUuid(t) for t in texts if not t.startswith("term=")]
         try:
-            self.cluster.rescue(uuid, keep, term)
+            self.cluster.unsafe_config(uuid, keep, term)
         except NyalaError as err:
             self.lines.append(f"{uuid} refuses: {err.code}")
 
@@ -299,9 +299,9 @@ class Story:
 
 
 def run_file(path: Path) -> None:
-    """Run one story, and compare (or, with NYALA_REWRITE=1, replace) its transcript.
+    """Run one scenario, and compare (or, with NYALA_REWRITE=1, replace) its transcript.
 
     Raises:
         AssertionError: the group did something else.
     """
-    story_file.run(path, Story().run)
+    scenario_file.run(path, Scenario().run)

@@ -1,4 +1,4 @@
-"""Entries, members and messages as a story of a Raft group writes them, both ways."""
+"""Entries, members and messages as a scenario of a Raft group writes them, both ways."""
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import membership

@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.tidy.source import (
     Functions,
+    area,
     docstrings,
     module,
     own_tests,
     product,
     public,
-    room,
     walk,
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ def missing_args() -> Found:
             if _parameters(node) < MANY_PARAMETERS or marks & {"verb", "overload", "override"}:
                 continue
             if "Args:" not in (ast.get_docstring(node) or ""):
-                found[room(path)].append(f"{path}:{node.lineno} {node.name}")
+                found[area(path)].append(f"{path}:{node.lineno} {node.name}")
     return found
 
 
@@ -83,7 +83,7 @@ def riddles() -> Found:
             for line, text in docstrings(tree):
                 if RIDDLE.match(text):
                     first = text.strip().splitlines()[0]
-                    found[room(path)].append(f"{path}:{line} {first}")
+                    found[area(path)].append(f"{path}:{line} {first}")
     return found
 
 

@@ -41,8 +41,8 @@ def walk(kind: Any, trees: dict[str, ast.Module]) -> Iterator[tuple[str, Any]]:
                 yield path, node
 
 
-def room(path: str) -> str:
-    """Return the room of a file: `raft` for src/nyala/raft/node.py, `tests` for a test, else the folder."""
+def area(path: str) -> str:
+    """Return the area of a file: `raft` for src/nyala/raft/node.py, `tests` for a test, else the folder."""
     parts = path.split("/")
     if parts[0] == "tests":
         return "tests"

@@ -5,7 +5,7 @@ import re
 
 from tests.tidy.source import ROOT, own_tests, product, walk
 
-BANNED = {  # call -> (replacement, rooms under src/nyala where it is the real implementation)
+BANNED = {  # call -> (replacement, packages under src/nyala where it is the real implementation)
     "time.time": ("env.clock.Clock", ("env",)),
     "time.time_ns": ("env.clock.Clock", ("env",)),
     "time.monotonic": ("env.clock.Clock", ("env",)),
@@ -31,10 +31,10 @@ EDGE = ("cli", "spark", "testing", "web")
 def test_clock_random_and_files_come_from_the_environment():
     found = []
     for path, node in walk(ast.Attribute, product()):
-        room = path.split("/")[2]
+        package = path.split("/")[2]
         name = ast.unparse(node)
-        replacement, rooms = BANNED.get(name, ("", ()))
-        if replacement and room not in rooms and room not in EDGE:
+        replacement, packages = BANNED.get(name, ("", ()))
+        if replacement and package not in packages and package not in EDGE:
             found.append(f"{path}:{node.lineno} {name}: use {replacement}")
     assert not found
 

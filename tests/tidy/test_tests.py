@@ -31,21 +31,21 @@ def test_no_empty_tests():
 def test_every_mutant_applies_to_its_file():
     from scripts import mutants
 
-    for room, mutant in mutants.load([]):
-        assert mutants.apply((ROOT / mutant["file"]).read_text(), mutant), room
+    for suite, mutant in mutants.load([]):
+        assert mutants.apply((ROOT / mutant["file"]).read_text(), mutant), suite
 
 
 def test_every_test_that_kills_a_mutant_exists():
     from scripts import mutants
 
     lost = []
-    for room, mutant in mutants.load([]):
+    for suite, mutant in mutants.load([]):
         for named in mutants.test_names(mutant):
             path, _, test = named.partition("::")
             name = test.partition("[")[0].rpartition("::")[2]
             found = (ROOT / path).exists()
             if not found or (name and f"def {name}(" not in (ROOT / path).read_text()):
-                lost.append(f"{room}: {named}")
+                lost.append(f"{suite}: {named}")
     assert not lost
 
 

@@ -41,7 +41,7 @@ def test_every_write_form_reports_row_errors(client):
     table = create(client, "forms")
     present, absent = row(1, v=5), row(2, v=6)
     # form, rows, rows without an error, errors, what is there afterwards by key
-    story = [
+    cases = [
         ("insert", [present], 1, [], {1: 5}),
         ("insert", [row(1, v=9), absent], 1, [(0, "already_present")], {1: 5, 2: 6}),
         ("insert_ignore", [row(1, v=9), row(3, v=7)], 2, [], {1: 5, 2: 6, 3: 7}),
@@ -59,7 +59,7 @@ def test_every_write_form_reports_row_errors(client):
                    {**row(3), "_op": "delete"}, {**row(8), "_op": "update"}], 2,
          [(0, "already_present"), (3, "not_found")], {4: 4, 5: 5, 7: 2}),
     ]  # fmt: skip
-    for form, rows, took, errors, after in story:
+    for form, rows, took, errors, after in cases:
         result = getattr(table, form)(rows)
         assert (form, result.rows, codes(result)) == (form, took, errors)
         there = table.scan(columns=["k", "v"]).to_arrow().to_pydict()

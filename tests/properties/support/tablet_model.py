@@ -1,4 +1,4 @@
-"""The tablet's twin: a dictionary of rows and the list of what happened, row by row in plain Python.
+"""Model of a tablet: a dictionary of rows and the list of what happened, row by row in plain Python.
 
 Rows are kept by column id, as they were written: an altered schema needs nothing but the ids. What a row
 lacks is what the column was added with. Rows are shown by name.

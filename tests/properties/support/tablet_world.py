@@ -1,4 +1,4 @@
-"""A tablet on a disk that may fail, its twin, and what a reader would hold: the world of random steps.
+"""A tablet on a disk that may fail, its model, and what a reader would hold: the state of random steps.
 
 `check_*` compare everything that can be read with the model; `tablet_steps.py` has what may happen.
 """
@@ -23,7 +23,7 @@ from nyala.tablet.read import changes, ordered
 from nyala.tablet.read.selection import EVERY_KEY
 from nyala.tablet.read.view import View
 from nyala.tablet.write import memrowset
-from tests.properties.support.predicate_twin import naive
+from tests.properties.support.predicate_reference import naive
 from tests.properties.support.tablet_model import Key, Model, Row, exact
 from tests.properties.support.tablet_rows import (
     random_alteration,

@@ -1,8 +1,8 @@
-"""Harm at one step of one call: what a client sends is counted, and one message of it goes wrong.
+"""A fault at one step of one call: the messages of a client are counted, and one of them is disturbed.
 
-A step is a request: a call, or a message on a stream. Harm comes before it leaves, while it is on its way
-or being carried out, or after it was carried out and before the answer arrives. Steps are counted in a run
-without harm, so that whatever a call comes to send is tried.
+A step is a request: a call, or a message on a stream. The fault comes before it is sent, while it is in
+flight or executed, or after its execution and before the answer arrives. Steps are counted in a run without a
+fault, so that each message of a call is disturbed once.
 """
 
 from collections.abc import AsyncIterator
@@ -18,11 +18,11 @@ from tests.sim.world.process import SimProcess
 PHASES = ("before", "during", "after")
 KINDS = ("kill", "pause", "cut")
 DURING_US = 600.0
-"""A request is on its way, or has just arrived, so long after it was sent."""
+"""Microseconds after its sending at which a request is in flight or has just arrived."""
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class CallFault:
     """Fault at one step of a call.
 
     Attributes:
@@ -39,7 +39,7 @@ class Harm:
 
 
 class Steps:
-    """A client's way to the servers, with harm at one step. An `env.rpc.Rpc`.
+    """Transport of a client, with a fault at one step. An `env.rpc.Rpc`.
 
     Args:
         cluster: where it happens.
@@ -48,7 +48,7 @@ class Steps:
 
     Attributes:
         count: steps so far.
-        harm: what is to go wrong.
+        fault: to inject; None: none.
         struck: the servers that it happened to.
     """
 
@@ -57,17 +57,17 @@ class Steps:
         self._client = client
         self._inner = inner
         self.count = 0
-        self.harm: Harm | None = None
+        self.fault: CallFault | None = None
         self.struck: list[SimProcess] = []
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
         """See `Rpc.call`."""
         phase = self._step(address)
         answer = await self._inner.call(address, method, request, timeout_ms=timeout_ms)
-        harm = self.harm
-        if phase == "after" and harm is not None:
+        fault = self.fault
+        if phase == "after" and fault is not None:
             self._strike(address)
-            if harm.kind == "kill":
+            if fault.kind == "kill":
                 raise Unavailable(f"the connection to {address} broke")
             await self._cluster.loop.delay(timeout_ms * 1000)
             raise TimedOut(f"no answer from {address}")
@@ -105,39 +105,39 @@ class Steps:
         )
 
     def _step(self, address: str) -> str:
-        """Count a step; return the phase at which harm comes to it, which may have come already."""
+        """Count a step; return the phase at which the fault comes, which may have come already."""
         self.count += 1
-        if self.harm is None or self.harm.at != self.count:
+        if self.fault is None or self.fault.at != self.count:
             return ""
-        if self.harm.phase == "before":
+        if self.fault.phase == "before":
             self._strike(address)
-        elif self.harm.phase == "during":
+        elif self.fault.phase == "during":
             self._cluster.network.after(DURING_US, self._strike, address)
-        return self.harm.phase
+        return self.fault.phase
 
     def _strike(self, address: str) -> None:
-        cluster, harm = self._cluster, self.harm
-        if harm is None or self.struck:
+        cluster, fault = self._cluster, self.fault
+        if fault is None or self.struck:
             return
         one = next(s for s in cluster.servers if s.address == address)
         role = cluster.masters if one in cluster.masters else cluster.tservers
-        self.struck = list(role) if harm.wide else [one]
-        if harm.kind == "cut":
+        self.struck = list(role) if fault.wide else [one]
+        if fault.kind == "cut":
             cluster.network.partition([self._client.name], [s.name for s in self.struck])
             return
         for server in self.struck:
-            if harm.kind == "kill":
+            if fault.kind == "kill":
                 server.kill()
             else:
                 server.pause()
 
     def mend(self) -> None:
-        """Undo the harm: who was killed is started again."""
-        harm, self.harm = self.harm, None
+        """Undo the fault: killed servers are started again."""
+        fault, self.fault = self.fault, None
         struck, self.struck = self.struck, []
         self._cluster.network.heal()
         for server in struck:
-            if harm is not None and harm.kind == "kill":
+            if fault is not None and fault.kind == "kill":
                 server.start()
-            elif harm is not None and harm.kind == "pause":
+            elif fault is not None and fault.kind == "pause":
                 server.resume()

@@ -1,9 +1,9 @@
-"""Faults of disks while they run: wrong bits, errors, no room.
+"""Faults of disks while they run: bit flips, I/O errors, full disks.
 
-Rules: bits turn and errors come only on the disks of `prone` servers, of which no group has a majority;
-what is left of a replica that met damage is FAILED for good, so nobody else could be asked to go on. Any disk
-may be full for a while, or refuse to let files grow now and then. Where a turned bit could not be told from
-the torn tail of a crash, nobody crashes (`SimDisk.doubtful`), and bits do not rot.
+Bit flips and I/O errors occur only on the disks of `prone` servers, of which no group has a majority: a
+replica with damage stays FAILED, and the others have to continue. Any disk may be full for a while, or
+occasionally refuse the growth of files. Where a flipped bit could not be distinguished from the torn tail of
+a crash, no server crashes (`SimDisk.doubtful`), and no bit is flipped.
 """
 
 import random
@@ -15,23 +15,23 @@ from tests.sim.world.inode import Inode
 from tests.sim.world.loop import SimLoop
 from tests.sim.world.process import SimProcess
 
-ROOM_BYTES = 3000
-"""Bytes that a disk still takes when it becomes full."""
+FREE_BYTES = 3000
+"""Largest number of bytes that are free on a disk that becomes full."""
 READS = 20
-"""Reads are so much rarer than writes: nearly all of them happen when a process starts."""
+"""Factor of the fault rates of reads, which are rarer than writes: most of them happen at a start."""
 LEAST_LOG_BYTES = 4000
-"""A shorter log is spared from rot: its last records must prove those before them."""
+"""Bytes of the shortest log in which bits are flipped: its last records must prove those before them."""
 
 
-class Harm:
-    """The disks of one run.
+class DiskFaultInjector:
+    """Faults of the disks of one run.
 
     Args:
         loop: virtual time.
-        rng: what, when, where.
-        swarm: how often.
-        servers: all of them.
-        prone: those whose disks go wrong.
+        rng: source of the choices.
+        swarm: rates of the faults.
+        servers: all servers.
+        prone: servers with bit flips and I/O errors.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class Harm:
     def faults(self) -> list[tuple[float, Callable[[], Awaitable[None]]]]:
         """Return the faults to repeat, with the mean time between them."""
         return [
-            (self._swarm.rot_s if self._prone else 0.0, self._rot),
+            (self._swarm.rot_s if self._prone else 0.0, self._flip_bit),
             (self._swarm.full_s, self._fill),
-            (self._swarm.no_room_s, self._no_room),
+            (self._swarm.no_room_s, self._refuse_growth),
         ]
 
     def heal(self) -> None:
-        """Disks work again; what is damaged stays so."""
+        """End all faults; damage remains."""
         for server in self._servers:
             server.disk.faults = DiskFaults()
 
-    async def _rot(self) -> None:
+    async def _flip_bit(self) -> None:
         server = self._rng.choice(self._prone)
         seen = server.disk.names.seen
         found = [
@@ -86,14 +86,14 @@ class Harm:
 
     async def _fill(self) -> None:
         server = self._rng.choice(self._servers)
-        room = self._rng.randrange(ROOM_BYTES)
+        room = self._rng.randrange(FREE_BYTES)
         server.disk.faults.capacity_bytes = server.disk.used_bytes() + room
         self._loop.trace.note("disk_fills", f"{server.name} {room}")
         await self._loop.delay(self._rng.expovariate(1 / self._swarm.full_length_s) * 1e6)
         server.disk.faults.capacity_bytes = None
         self._loop.trace.note("disk_has_room", server.name)
 
-    async def _no_room(self) -> None:
+    async def _refuse_growth(self) -> None:
         server = self._rng.choice(self._servers)
         server.disk.faults.no_room_rate = self._swarm.no_room_rate
         await self._loop.delay(self._rng.expovariate(1 / self._swarm.no_room_length_s) * 1e6)
@@ -101,7 +101,7 @@ class Harm:
 
 
 def _span(path: str, inode: Inode) -> int:
-    """Return how many bytes of a file may rot, from its beginning."""
+    """Return the length of the prefix of a file in which bits may be flipped."""
     if "/wal/" not in path:
         return len(inode.content)
     used = len(inode.content.rstrip(b"\0"))

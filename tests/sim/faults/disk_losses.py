@@ -37,7 +37,7 @@ def _remove(process: SimProcess, wanted: Callable[[str], bool]) -> None:
         if gone:
             files.sync_dir(directory)
     process.disk.kill()
-    process.disk.harmed = True
+    process.disk.lost_data = True
 
 
 def _segments(process: SimProcess) -> list[str]:

@@ -1,10 +1,10 @@
-"""Does a swarm's faults to a set of servers, until told to heal. What happens to disks is in `harm.py`."""
+"""Injects a swarm's faults into a set of servers until `heal`. Faults of disks are in `disk_faults.py`."""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.sim.faults.disk_faults import Harm
+from tests.sim.faults.disk_faults import DiskFaultInjector
 from tests.sim.faults.plan import SKEW_MAX_MS, Swarm
 from tests.sim.world.network import NetFaults, SimNetwork
 from tests.sim.world.process import SimProcess
@@ -13,17 +13,17 @@ Fault = Callable[[], Awaitable[None]]
 
 
 class Nemesis:
-    """Does the faults of one run.
+    """Injects the faults of one run.
 
     Args:
         network: of the simulation.
-        servers: what is crashed, paused and skewed; may grow and shrink meanwhile.
-        everybody: names that partitions divide, clients among them.
-        swarm: what to do how often.
-        rng: when and to whom.
-        leader: who leads now, since faults that meet a leader tell most.
-        prone: servers whose disks may go wrong: never a majority of any group.
-        extra: further faults: mean seconds between two, and what to do.
+        servers: to crash, pause and skew; the list may change during the run.
+        everybody: names that partitions divide, clients included.
+        swarm: rates of the faults.
+        rng: source of the choices.
+        leader: returns the present leader, which faults prefer.
+        prone: servers with disk faults: never a majority of any group.
+        extra: further faults: mean seconds between two, and the fault.
 
     Attributes:
         alone: a fault that `only` let begin is under way, and no other one begins.
@@ -51,7 +51,7 @@ class Nemesis:
         self.alone = False
         self._under_way = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._harm = Harm(self._loop, rng, swarm, servers, prone)
+        self._disk_faults = DiskFaultInjector(self._loop, rng, swarm, servers, prone)
         self._apply_rates()
 
     def _apply_rates(self) -> None:
@@ -78,7 +78,7 @@ class Nemesis:
             (swarm.partition_s, self._partition),
             (swarm.pause_s, self._pause),
             (swarm.jump_s, self._jump),
-            *self._harm.faults(),
+            *self._disk_faults.faults(),
             *self._extra,
         ):
             if mean_s:
@@ -115,7 +115,7 @@ class Nemesis:
         self._tasks.clear()
         self._network.heal()
         self._network.faults = NetFaults()
-        self._harm.heal()
+        self._disk_faults.heal()
         self._loop.trace.note("healed", "")
         for server in self._servers:
             server.delays.slow_rate = 0.0

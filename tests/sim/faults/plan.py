@@ -166,7 +166,7 @@ class Swarm:
 def draw(rng: random.Random) -> Swarm:
     """Draw a mixture; most seeds leave the clients enough room to be under load."""
     pick = rng.choice
-    harmed = rng.random() < 0.4
+    with_disk_faults = rng.random() < 0.4
     drawn = Swarm(
         loss_rate=pick((0, 0, 0.01, 0.05, 0.15, 0.3)),
         duplicate_rate=pick((0, 0.02, 0.1, 0.3)),
@@ -187,7 +187,7 @@ def draw(rng: random.Random) -> Swarm:
         skew_ms=pick((0, 5, 500, 5000)),
         slow_rate=pick((0, 0.002, 0.01, 0.05)),
         slow_ms=pick((5, 50, 500, 2000)),
-        prone=int(harmed),
+        prone=int(with_disk_faults),
         flip_rate=pick((0, 0.005, 0.02)),
         eio_rate=pick((0, 0.002, 0.01)),
         rot_s=pick((0, 3, 10)),
@@ -196,7 +196,7 @@ def draw(rng: random.Random) -> Swarm:
         change_s=pick((0, 0, 2, 6, 15)),
         transfer_s=pick((0, 0, 2, 6, 15)),
     )
-    return drawn if harmed else replace(drawn, flip_rate=0, eio_rate=0, rot_s=0)
+    return drawn if with_disk_faults else replace(drawn, flip_rate=0, eio_rate=0, rot_s=0)
 
 
 def further(swarm: Swarm, rng: random.Random) -> Swarm:

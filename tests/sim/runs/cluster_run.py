@@ -21,7 +21,7 @@ CLIENTS = 6
 SOUND_S = 120
 
 
-async def _story(
+async def _scenario(
     loop: SimLoop, seed: int, swarm: Swarm, seconds: float, options: Options
 ) -> Outcome:
     if (
@@ -93,7 +93,7 @@ def run_cluster(
 ) -> Outcome:
     """Run one seed on three masters and three tablet servers."""
     return run(
-        lambda loop: _story(loop, seed, swarm, seconds, options),
+        lambda loop: _scenario(loop, seed, swarm, seconds, options),
         max_events=most_events(seconds),
         recorder=recorder,
     )

@@ -46,7 +46,7 @@ def most_events(seconds: float) -> int:
     return round(EVENTS_PER_S * (seconds + 60))
 
 
-async def story(
+async def scenario(
     loop: SimLoop,
     seed: int,
     swarm: Swarm,
@@ -117,7 +117,7 @@ def run_core(
 ) -> Outcome:
     """Run one seed on one group."""
     return run(
-        lambda loop: story(loop, seed, swarm, seconds=seconds, servers=servers, make=make),
+        lambda loop: scenario(loop, seed, swarm, seconds=seconds, servers=servers, make=make),
         max_events=most_events(seconds),
         recorder=recorder,
     )

@@ -96,7 +96,7 @@ def swarm_of(seed: int) -> Swarm:
     )  # fmt: skip
 
 
-async def _story(loop: SimLoop, found: Found, pause_us: float) -> None:
+async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
     seed = found.seed
     cluster = SimCluster(loop, seed, tservers=TSERVERS, options=DEFINING)
     await cluster.start()
@@ -147,7 +147,7 @@ def run_ddl(
     """Run one seed. Raises what it finds."""
     found, began = Found(seed, seconds), time.process_time()
     run(
-        lambda loop: _story(loop, found, pause_us),
+        lambda loop: _scenario(loop, found, pause_us),
         max_time_s=seconds + 600,
         max_events=40_000_000,
         recorder=recorder,

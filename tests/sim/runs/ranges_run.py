@@ -80,7 +80,7 @@ def swarm_of(seed: int) -> Swarm:
     )  # fmt: skip
 
 
-async def _story(loop: SimLoop, found: Found, seconds: float) -> None:
+async def _scenario(loop: SimLoop, found: Found, seconds: float) -> None:
     seed, seen = found.seed, found.seen
     cluster = SimCluster(loop, seed, tservers=TSERVERS, options=SETTINGS)
     core = await cluster.start()
@@ -118,7 +118,7 @@ def run_ranges(seed: int, seconds: float) -> Found:
     """Run one seed. Raises what it finds."""
     found, began = Found(seed), time.process_time()
     run(
-        lambda loop: _story(loop, found, seconds),
+        lambda loop: _scenario(loop, found, seconds),
         max_time_s=seconds + 300,
         max_events=40_000_000,
     )

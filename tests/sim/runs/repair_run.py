@@ -97,7 +97,7 @@ class Graves:
         return sum(len(set(self._voters(t)) - self._first[t]) for t in self._tablets)
 
 
-async def _story(
+async def _scenario(
     loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float, options: Mapping[str, str]
 ) -> tuple[int, int]:
     cluster = SimCluster(loop, seed, tservers=REPLICAS + 1 + deaths, options=REPAIRING)
@@ -252,6 +252,6 @@ def run_repair(
         options: of the table.
     """
     return run(
-        lambda loop: _story(loop, seed, swarm, deaths, seconds, options),
+        lambda loop: _scenario(loop, seed, swarm, deaths, seconds, options),
         max_events=most_events(seconds + (deaths + 1) * LIMIT_S),
     )

@@ -123,7 +123,7 @@ def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
         await fill(cluster, there, uuid)
         await cluster.create_table(cluster.client(), "meanwhile")
         (await led(cluster)).kill()  # the old one would be a majority with either of the two
-        old.disk.harmed = True  # the judge lets it fail
+        old.disk.lost_data = True  # the judge lets it fail
         old.start()
         await cluster.until(lambda: old.server and old.server.failure, "it finds out")
         assert isinstance(old.server.failure, InvalidArgument)

@@ -1,7 +1,7 @@
-"""Errors tell the truth about their call, whatever went wrong at whichever step of it.
+"""Errors state the correct outcome of their call after a fault at any of its steps.
 
-Each call runs once undisturbed, which counts its steps; then again and again with harm at one of them.
-An error that says that nothing happened is held against what another client sees, also a while later.
+Each call runs once undisturbed, which counts its steps; then repeatedly with a fault at one of them.
+An error that states that nothing happened is compared with what another client reads, also a while later.
 """
 
 from itertools import product
@@ -20,7 +20,7 @@ from nyala.common.errors import (
     has_no_effect,
 )
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.faults.call_faults import KINDS, PHASES, Harm, Steps
+from tests.sim.faults.call_faults import KINDS, PHASES, CallFault, Steps
 from tests.sim.runs.error_calls import CALLS, CUT, READ_ROWS, TABLE, Call
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.table_client import rows_of
@@ -30,7 +30,7 @@ TIMEOUT_MS = 2_500
 LATER_US = 3_000_000
 VICTIM = ClientOptions(timeout_ms=TIMEOUT_MS, limits=BatchLimits(batch_rows=20))
 PER_STEP = 2
-"""Kinds of harm tried at each step, in turn; more where a call has few steps."""
+"""Kinds of faults at each step, in turn; more where a call has few steps."""
 AT_LEAST = 18
 MOST_STEPS = 12
 
@@ -47,8 +47,8 @@ class Bench:
     async def ask(self, fn: Any, *args: Any) -> Any:
         return await self.cluster.run(self.people, fn, *args)
 
-    async def once(self, kind: type[Call], harm: Harm | None) -> int:
-        """Run a call; return how many steps it took. The harm is over afterwards."""
+    async def once(self, kind: type[Call], fault: CallFault | None) -> int:
+        """Run a call; return how many steps it took. The fault is over afterwards."""
         self.number += 1
         call = kind(self.number)
         await self.ask(call.prepare, self.admin)
@@ -57,7 +57,7 @@ class Bench:
         steps = Steps(self.cluster, victim, core.env.rpc)
         object.__setattr__(core.env, "rpc", steps)
         await victim.run(call.begin, core)
-        steps.count, steps.harm = 0, harm
+        steps.count, steps.fault = 0, fault
         error: NyalaError | None = None
         try:
             await victim.run(call.act, core)
@@ -66,7 +66,7 @@ class Bench:
         taken = steps.count
         steps.mend()
         await self.ask(self.whole)
-        await self.judge(call, error, harm)
+        await self.judge(call, error, fault)
         await victim.run(core.close)
         victim.kill()
         return taken
@@ -77,8 +77,8 @@ class Bench:
         await self.cluster.loop.delay(LATER_US)
         await self.admin.describe(TABLE)
 
-    async def judge(self, call: Call, error: NyalaError | None, harm: Harm | None) -> None:
-        what = f"{type(call).__name__} with {harm}: {error!r}"
+    async def judge(self, call: Call, error: NyalaError | None, fault: CallFault | None) -> None:
+        what = f"{type(call).__name__} with {fault}: {error!r}"
         name = "done" if error is None else type(error).__name__
         self.told[name] = self.told.get(name, 0) + 1
         if call.reads:
@@ -99,15 +99,15 @@ class Bench:
             assert isinstance(error, OutcomeUnknown | SessionExpired), what
 
 
-def harms(steps: int) -> list[Harm]:
-    """Every step, with some of the kinds of harm, so that all kinds come over a few steps."""
+def call_faults(steps: int) -> list[CallFault]:
+    """Every step, with some of the kinds of faults, so that all kinds come over a few steps."""
     kinds = list(product(PHASES, KINDS, (True, False)))
-    chosen: list[Harm] = []
+    chosen: list[CallFault] = []
     steps = min(steps, MOST_STEPS)
     for at in range(1, steps + 1):
         for _ in range(max(PER_STEP, AT_LEAST // steps)):
             phase, kind, wide = kinds[len(chosen) * 7 % len(kinds)]
-            chosen.append(Harm(at, phase, kind, wide))
+            chosen.append(CallFault(at, phase, kind, wide))
     return chosen
 
 
@@ -139,8 +139,8 @@ def test_error_at_each_step_states_correct_outcome_of_call(kind):
     async def work(at: Bench) -> None:
         steps = await at.once(kind, None)
         assert steps > 0
-        for harm in harms(steps):
-            await at.once(kind, harm)
+        for fault in call_faults(steps):
+            await at.once(kind, fault)
 
     found = bench(work, seed=CALLS.index(kind))
     print(kind.__name__, found.told)

@@ -9,7 +9,7 @@ from nyala.operate.migration import migrate
 from tests.sim.faults.master_changes import addresses, new_master, operator
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import SimLoop, run
-from tests.unit.cli.support.member_story import Killed, Wire, die
+from tests.unit.cli.support.member_commands import Killed, Wire, die
 
 
 @pytest.mark.row("S2.25", "S2.26", "S2.27")

@@ -3,7 +3,7 @@
 from nyala.common.hybrid_time import to_micros
 from nyala.common.options import Options
 from tests.sim.faults.plan import SKEW_MAX_MS
-from tests.sim.runs.stories import Stage, play
+from tests.sim.runs.scenario import ScenarioCluster, play
 from tests.sim.systems.core_cluster import CoreCluster, host
 from tests.sim.world.loop import WALL_START_US, SimLoop, run
 from tests.sim.world.process import SimProcess
@@ -12,32 +12,32 @@ YEAR_US = 365 * 86_400 * 1_000_000
 LIMIT_MS = Options().clock_max_ahead_ms
 
 
-def ahead_us(stage: Stage) -> int:
+def ahead_us(running: ScenarioCluster) -> int:
     """Return how far the furthest hybrid clock of a living server is ahead of true time."""
-    now_us = WALL_START_US + stage.loop.now_us()
-    alive = [s for s in stage.cluster.servers if s.alive and s.server is not None]
+    now_us = WALL_START_US + running.loop.now_us()
+    alive = [s for s in running.cluster.servers if s.alive and s.server is not None]
     return max(to_micros(s.server.info().hybrid_time) - now_us for s in alive)
 
 
 def test_single_clock_wrong_by_years_affects_no_other_server():
-    async def story(stage: Stage) -> None:
-        await stage.acknowledged(20)
+    async def scenario(running: ScenarioCluster) -> None:
+        await running.acknowledged(20)
         for number, years in enumerate((24, -40)):
             for starts in (False, True):
-                wrong = stage.cluster.tservers[number] if starts else await stage.leader()
+                wrong = running.cluster.tservers[number] if starts else await running.leader()
                 if starts:
                     wrong.kill(power_cut=True)
                 wrong.clock.jump(years * YEAR_US)
                 if starts:
                     wrong.start()
                 for _ in range(3):
-                    await stage.acknowledged(10)
-                    assert ahead_us(stage) < LIMIT_MS * 1000
+                    await running.acknowledged(10)
+                    assert ahead_us(running) < LIMIT_MS * 1000
                 wrong.clock.jump(-years * YEAR_US)
-                await stage.acknowledged(10)
-        assert ahead_us(stage) < LIMIT_MS * 1000
+                await running.acknowledged(10)
+        assert ahead_us(running) < LIMIT_MS * 1000
 
-    play(story)
+    play(scenario)
 
 
 async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, SimProcess]:

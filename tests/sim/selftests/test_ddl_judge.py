@@ -91,7 +91,7 @@ class Scene:
 def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
     """Set the scene, and act."""
 
-    async def story(loop: SimLoop) -> None:
+    async def scenario(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 1, tservers=4, options=DEFINING)
         core = await cluster.start()
         await plant_orphan(cluster.tservers[0])
@@ -103,7 +103,7 @@ def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
         watch.look()
         await act(Scene(cluster, core, watch, made.id))
 
-    run(story, max_time_s=120)
+    run(scenario, max_time_s=120)
 
 
 def looks(watch: CatalogWatch) -> None:

@@ -19,7 +19,7 @@ SPARE = 2
 
 
 def run_masters(seed, seconds, definers=2):
-    async def story(loop):
+    async def scenario(loop):
         cluster = SimCluster(loop, seed)
         core = await cluster.start()
         known = [m.address for m in cluster.masters]
@@ -49,7 +49,7 @@ def run_masters(seed, seconds, definers=2):
         cluster.look()
         return model, changer.changed, loop.trace
 
-    return run(story, max_time_s=seconds + 600, max_events=20_000_000)
+    return run(scenario, max_time_s=seconds + 600, max_events=20_000_000)
 
 
 @pytest.mark.parametrize("seed", [4])

@@ -15,7 +15,7 @@ from nyala.replica.replica import Replica
 from tests.sim.faults.plan import DAMAGE, WHOLE, Swarm, count, draw, missing
 from tests.sim.runs.cluster_run import run_cluster
 from tests.sim.runs.levels import NOT_AT
-from tests.sim.runs.stories import Stage, play, reads_from_paused_leaders
+from tests.sim.runs.scenario import ScenarioCluster, play, reads_from_paused_leaders
 from tests.sim.systems.cluster import OPTIONS
 from tests.sim.world.loop import seeded
 
@@ -99,17 +99,17 @@ def test_deposed_leader_without_read_round_is_detected(monkeypatch: pytest.Monke
 def test_acknowledgement_before_sync_is_detected():
     """The planted lost write: the real servers with `wal_sync=never`, and a power cut of all."""
 
-    async def story(stage: Stage) -> None:
+    async def scenario(running: ScenarioCluster) -> None:
         for _ in range(12):
-            await stage.acknowledged(40)
-            for server in stage.cluster.servers:
+            await running.acknowledged(40)
+            for server in running.cluster.servers:
                 server.kill(power_cut=True)
-            for server in stage.cluster.servers:
+            for server in running.cluster.servers:
                 server.start()
-            await stage.leader()
+            await running.leader()
 
     never = msgspec.structs.replace(OPTIONS, wal_sync="never")
     with pytest.raises(
         AssertionError, match=r"not linearizable|its disk holds|durable on its disk"
     ):
-        play(story, options=never)
+        play(scenario, options=never)

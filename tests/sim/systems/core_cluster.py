@@ -240,7 +240,7 @@ class CoreCluster:
         if not process.alive or server is None:
             return
         if server.failed is not None:
-            if not process.disk.harmed:
+            if not process.disk.lost_data:
                 raise server.failed
             if process not in self._failed:
                 self._failed[process] = server.failed

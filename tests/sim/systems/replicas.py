@@ -30,7 +30,7 @@ def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId
         for replica in host.all() if asleep else host.active_replicas():
             error = replica.error
             whole = error is None or isinstance(error, Unavailable)  # half a copy
-            if not whole and not process.disk.harmed:
+            if not whole and not process.disk.lost_data:
                 raise AssertionError(f"{process.name}: {replica.group} FAILED") from error
             member = replica.member
             if member is not None:

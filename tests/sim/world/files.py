@@ -71,7 +71,7 @@ class SimDisk:
         self.on_death: Callable[[], None] | None = None
         self.on_sync: Callable[[], None] | None = None
         self.on_operation: Callable[[str, str], None] | None = None
-        self.harmed = False  # it has shown damage or errors: whoever reads it may fail
+        self.lost_data = False  # it has shown damage or errors: whoever reads it may fail
         self._doubt = 0  # see `doubtful`
         self.syncs = 0
         self.durable = DurableLog(self.names)
@@ -173,6 +173,6 @@ class SimDisk:
         """Damage one stored byte, as bit rot does."""
         inode = self.names.get(normpath(path))
         assert inode is not None, f"no file {path}"
-        self.harmed = True
+        self.lost_data = True
         inode.content[offset] ^= 1 << self.rng.randrange(8)
         self.trace.note("bit_rot", f"{self.name} {path} {offset}")

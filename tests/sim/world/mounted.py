@@ -58,7 +58,7 @@ class SimFiles:
     def _hit(self, rate: float, kind: str, path: str) -> bool:
         if rate and self.disk.rng.random() < rate:
             self.disk.trace.note(kind, f"{self.disk.name} {path}")
-            self.disk.harmed = True
+            self.disk.lost_data = True
             return True
         return False
 

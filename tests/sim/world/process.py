@@ -133,7 +133,7 @@ class SimProcess:
             await self.server.start()
         except Exception as err:  # a start that fails is a failure of the run, unless forgiven
             full = isinstance(err, OSError) and err.errno == errno.ENOSPC
-            if full or (self.disk.harmed and isinstance(err, NyalaError | OSError)):
+            if full or (self.disk.lost_data and isinstance(err, NyalaError | OSError)):
                 self._refused(err)
                 return
             self.failures.append(err)

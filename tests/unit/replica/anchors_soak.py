@@ -43,7 +43,7 @@ class Measured:
         self.entries_bytes.append(max(sum(n.view.log_bytes for n in own) for own in nodes))
 
 
-async def story(loop: SimLoop, seconds: int) -> Measured:
+async def scenario(loop: SimLoop, seconds: int) -> Measured:
     """Live through it; return what was measured."""
     with mock.patch.object(host, "MIB", SEGMENT_BYTES):
         fleet = await Fleet(loop, 3, OPTIONS).start(GROUPS)
@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=3600)
     asked = parser.parse_args()
     began = time.process_time()
-    measured = run(lambda loop: story(loop, asked.seconds), max_time_s=2 * asked.seconds + 600)
+    measured = run(lambda loop: scenario(loop, asked.seconds), max_time_s=2 * asked.seconds + 600)
     check(measured)
     print(
         f"{asked.seconds} simulated seconds, {measured.writes} writes, {len(GROUPS)} groups: at most "

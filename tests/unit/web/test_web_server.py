@@ -51,29 +51,29 @@ async def fetch(address, path, method="GET", host=None):
 
 
 def test_healthz_follows_the_process():
-    async def story():
+    async def scenario():
         process = Process()
         async with served(process) as address:
             assert (await fetch(address, "/healthz"))[::2] == (200, "ok\n")
             process.unavailable_reason = "no majority of masters"
             assert (await fetch(address, "/healthz"))[::2] == (503, "no majority of masters\n")
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_metrics_are_those_of_the_registry_passed_in():
-    async def story():
+    async def scenario():
         async with served(Process()) as address:
             status, head, body = await fetch(address, "/metrics")
             assert status == 200
             assert "text/plain" in head
             assert "nyala_things_total 3.0" in body
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_status_page_shows_and_escapes_values():
-    async def story():
+    async def scenario():
         async with served(Process()) as address:
             status, head, body = await fetch(address, "/")
             assert status == 200
@@ -93,11 +93,11 @@ def test_status_page_shows_and_escapes_values():
                 True,
             )
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_other_paths_methods_and_hosts_are_refused():
-    async def story():
+    async def scenario():
         async with served(Process()) as address:
             assert (await fetch(address, "/../etc/passwd"))[0] == 404
             assert (await fetch(address, "/metrics", "POST"))[0] == 405
@@ -105,11 +105,11 @@ def test_other_paths_methods_and_hosts_are_refused():
             assert (await fetch(address, "/", host="localhost"))[0] == 200
             assert (await fetch(address, "/", host="[::1]:80"))[0] == 200
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_web_server_binds_loopback_only_and_names_port_in_use():
-    async def story():
+    async def scenario():
         for address in ("0.0.0.0:0", "192.168.1.1:8051"):
             with pytest.raises(Forbidden, match="no authentication"):
                 await WebServer(Process().facts(), address).start()
@@ -118,7 +118,7 @@ def test_web_server_binds_loopback_only_and_names_port_in_use():
                 await WebServer(Process().facts(), address).start()
             assert (await fetch(address, "/healthz"))[0] == 200
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_listing_page_aligns_numbers_escapes_texts_and_marks_empty():

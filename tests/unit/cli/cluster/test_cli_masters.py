@@ -14,8 +14,8 @@ from nyala.operate.master_group import MasterGroup
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS
-from tests.unit.cli.support.cli_masters import leading, with_story
-from tests.unit.cli.support.member_story import Killed, die
+from tests.unit.cli.support.cli_masters import leading, with_scenario
+from tests.unit.cli.support.member_commands import Killed, die
 
 
 def of(processes):
@@ -24,168 +24,173 @@ def of(processes):
 
 @pytest.mark.row("S2.15", "S0.85")
 def test_master_group_grows_and_shrinks_while_client_knows_one_old_address():
-    async def work(story):
-        cluster = story.cluster
-        opened = await cluster.create_table(story.core, "kept")
+    async def work(scenario):
+        cluster = scenario.cluster
+        opened = await cluster.create_table(scenario.core, "kept")
         await cluster.add_workers(1, "kept")
         first = cluster.masters[0]
         for size in (2, 3, 4, 5):
-            _, voters = await story.do("add", story.a_master(first.address).address)
+            _, voters = await scenario.do("add", scenario.a_master(first.address).address)
             assert len(voters) == size
         assert voters == of(cluster.masters)
         for gone in (cluster.leader_master(), cluster.masters[1]):
-            gone = gone if gone.address in story.masters else cluster.masters[2]
-            _, voters = await story.do("remove", gone.address)
+            gone = gone if gone.address in scenario.masters else cluster.masters[2]
+            _, voters = await scenario.do("remove", gone.address)
             assert gone.address not in voters
             gone.kill()
         assert len(voters) == 3
-        again, voters = await story.do("remove", gone.address)
+        again, voters = await scenario.do("remove", gone.address)
         assert again.done == []
         made = await cluster.create_table(cluster.client(), "later")
-        known = [t.name for t in await cluster.run(cluster.clients[-1], story.core.tables)]
+        known = [t.name for t in await cluster.run(cluster.clients[-1], scenario.core.tables)]
         assert sorted(known) == ["kept", "later"], "a client that was there before follows"
         assert (opened.id, made.id) != ("", "")
         for server in cluster.tservers:
             assert sorted(server.server.masters.current()) == voters
         await cluster.finish()
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_interrupted_master_command_continues_when_repeated():
     killed = []
 
-    async def cut(story, verb, address, at, moment):
+    async def cut(scenario, verb, address, at, moment):
         try:
-            await story.do(verb, address, at=at, **{moment: die})
+            await scenario.do(verb, address, at=at, **{moment: die})
         except Killed:
             killed.append((verb, at, moment))
 
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         for at, moment in ((1, "before"), (1, "after"), (2, "after"), (3, "after")):
             went = cluster.leader_master().address
-            await cut(story, "remove", went, at, moment)
-            _, voters = await story.do("remove", went)
+            await cut(scenario, "remove", went, at, moment)
+            _, voters = await scenario.do("remove", went)
             assert went not in voters
-            await cut(story, "add", went, min(at, 2), moment)
-            _, voters = await story.do("add", went)
+            await cut(scenario, "add", went, min(at, 2), moment)
+            _, voters = await scenario.do("add", went)
             assert voters == of(cluster.masters)
 
-    with_story(work, masters=3)
+    with_scenario(work, masters=3)
     assert len(killed) >= 7, "who was removed may delete its catalog before it is told to"
 
 
 @pytest.mark.row("S2.5")
 def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         away = next(m for m in cluster.masters if m is not cluster.leader_master())
         away.kill()
-        _, voters = await story.do("remove", away.address)
+        _, voters = await scenario.do("remove", away.address)
         assert away.address not in voters
-        await cluster.create_table(story.core, "since")
+        await cluster.create_table(scenario.core, "since")
         await cluster.loop.delay(
             10_000_000
         )  # the leader's last word to it is not repeated for ever
         away.start()
-        await story.until(
+        await scenario.until(
             lambda: away.server and "was removed" in str(away.server.failure),
             "it knows",
         )
         assert "was removed" in away.server.failure.message, "its page says it does not serve"
         assert len(cluster.leader_master().server.pages()["/masters"]().rows) == 2
         with pytest.raises(Unavailable, match="was removed from the masters, which are"):
-            await story.ask(away.address, methods.LIST_TABLES, pb.ListTablesRequest())
+            await scenario.ask(away.address, methods.LIST_TABLES, pb.ListTablesRequest())
         away.kill()
         away.start()
-        await story.until(
+        await scenario.until(
             lambda: away.server and "removed" in str(away.server.failure),
             "nor does it after another start",
         )
-        told = await story.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
+        told = await scenario.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
         assert sorted(m.address for m in told.consensus.members) == voters, "it names the others"
         core = ClientCore(cluster.clients[0].env, [away.address], CLIENT_OPTIONS)
         tables = await cluster.run(cluster.clients[0], core.tables)
         assert [t.name for t in tables] == ["since"], "and who knows no other finds them through it"
-        _, voters = await story.do("add", away.address)
+        _, voters = await scenario.do("add", away.address)
         assert voters == of(cluster.masters)
 
-    with_story(work, masters=3)
+    with_scenario(work, masters=3)
 
 
 def test_added_master_that_never_starts_blocks_nothing():
-    async def work(story):
-        cluster = story.cluster
-        made = story.a_master()
+    async def work(scenario):
+        cluster = scenario.cluster
+        made = scenario.a_master()
         with pytest.raises(Killed):
-            await story.do("add", made.address, at=1, after=die)
+            await scenario.do("add", made.address, at=1, after=die)
         made.kill()
         server = cluster.tservers[0]
         server.kill()
         server.start()
-        await cluster.create_table(story.core, "t")
-        await story.until(lambda: server.server.fence.incarnation, "it believes the one master")
-        _, voters = await story.do("remove", made.address)
-        assert voters == story.masters == [cluster.masters[0].address]
+        await cluster.create_table(scenario.core, "t")
+        await scenario.until(lambda: server.server.fence.incarnation, "it believes the one master")
+        _, voters = await scenario.do("remove", made.address)
+        assert voters == scenario.masters == [cluster.masters[0].address]
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_invalid_master_is_refused_without_changes():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         only = cluster.masters[0]
         with pytest.raises(InvalidArgument, match="is the only master"):
-            await story.do("remove", only.address)
+            await scenario.do("remove", only.address)
         with pytest.raises(InvalidArgument, match="there is a tserver, not a master"):
-            await story.do("add", cluster.tservers[0].address)
-        silent = story.a_master(start=False)
+            await scenario.do("add", cluster.tservers[0].address)
+        silent = scenario.a_master(start=False)
         with pytest.raises(Unavailable, match="Start the new one first: nyala master run"):
-            await story.do("add", silent.address)
-        other = story.a_master()
+            await scenario.do("add", silent.address)
+        other = scenario.a_master()
         await other.started
         await other.run(partial(other.server.identity.learn, cluster_id="c" * 32))
         with pytest.raises(Forbidden, match="belongs to cluster"):
-            await story.do("add", other.address)
-        group, _ = await story.do("remove", "nowhere:7051")
+            await scenario.do("add", other.address)
+        group, _ = await scenario.do("remove", "nowhere:7051")
         assert group.done == []
-        assert story.masters == [only.address]
+        assert scenario.masters == [only.address]
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_master_removal_requires_answering_majority():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         leader = cluster.leader_master()
         silent, gone = [m for m in cluster.masters if m is not leader]
         silent.kill()
         await cluster.loop.delay(3_000_000)
-        before = story.masters
+        before = scenario.masters
         with pytest.raises(TimedOut, match=r"only 1 of the 2 voters after the change respond"):
-            await story.do("remove", gone.address, timeout_ms=3_000)
-        assert story.masters == before
+            await scenario.do("remove", gone.address, timeout_ms=3_000)
+        assert scenario.masters == before
         silent.start()
-        _, voters = await story.do("remove", gone.address)
+        _, voters = await scenario.do("remove", gone.address)
         assert voters == of([leader, silent])
 
-    with_story(work, masters=3)
+    with_scenario(work, masters=3)
 
 
 @pytest.mark.row("S2.16")
 def test_master_start_requires_current_or_former_peer_list():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         first = cluster.masters[0]
         for _ in range(2):
-            await story.do("add", story.a_master(first.address).address)
+            await scenario.do("add", scenario.a_master(first.address).address)
         grown = cluster.masters[2]
-        for process, fine in ((first, (first.address,)), (grown, (first.address, grown.address))):
+        for process, expected in (
+            (first, (first.address,)),
+            (grown, (first.address, grown.address)),
+        ):
             process.kill()
             process.start()
             await process.started
-            assert process.server.identity.instance.masters[-1] == tuple(of(cluster.masters)), fine
+            assert process.server.identity.instance.masters[-1] == tuple(of(cluster.masters)), (
+                expected
+            )
         for lists, says in (
             ((first.address, "master-7:7050"), "master-7:7050 is given and no master"),
             ((first.address, grown.address), "master-1:7050 is a master and not given"),
@@ -204,64 +209,64 @@ def test_master_start_requires_current_or_former_peer_list():
             first.program = usual
             first.start()
             await first.started
-        await story.until(cluster.leader_master, "one leads")
-        assert story.masters == of(cluster.masters)
+        await scenario.until(cluster.leader_master, "one leads")
+        assert scenario.masters == of(cluster.masters)
 
-    with_story(work)
+    with_scenario(work)
 
 
 @pytest.mark.row("S2.16")
 def test_new_master_restarts_after_crash_with_installed_copy():
     """Before its first start is complete, nothing knows yet that its list was right once."""
 
-    async def work(story):
-        first, gone = story.cluster.masters[0], story.a_master()
-        await story.do("add", gone.address)
-        new = story.a_master(first.address, gone.address)
+    async def work(scenario):
+        first, gone = scenario.cluster.masters[0], scenario.a_master()
+        await scenario.do("add", gone.address)
+        new = scenario.a_master(first.address, gone.address)
         await new.started
         new.server.identity.learn = AsyncMock()  # it never came so far
-        await story.do("add", new.address)
-        await story.do("remove", gone.address)
+        await scenario.do("add", new.address)
+        await scenario.do("remove", gone.address)
         new.kill()
         new.start()
         await new.started
-        await story.until(lambda: leading(new) is not None, "it is a master again")
+        await scenario.until(lambda: leading(new) is not None, "it is a master again")
 
-    with_story(work)
+    with_scenario(work)
 
 
 @pytest.mark.row("W6")
 def test_tablet_server_with_old_master_list_finds_current_masters():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         first, server = cluster.masters[0], cluster.tservers[0]
         for _ in range(3):
-            await story.do("add", story.a_master(first.address).address)
-        _, voters = await story.do("remove", first.address)
+            await scenario.do("add", scenario.a_master(first.address).address)
+        _, voters = await scenario.do("remove", first.address)
         for followed in cluster.tservers:
             assert sorted(followed.server.masters.current()) == voters, "the command waits for that"
         first.kill()
         server.kill()
         server.start()  # its list: the first one only
-        await story.until(
+        await scenario.until(
             lambda: server.server is not None and sorted(server.server.masters.current()) == voters,
             "it reports to those that it had kept",
         )
         leader = cluster.leader_master()
         alive = leader.server.tservers.alive
         now = cluster.loop.time
-        await story.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
+        await scenario.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
         core = ClientCore(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)
         with pytest.raises(NyalaError, match="masters may have been added and removed since"):
             await cluster.run(cluster.clients[0], core.masters.reach, 2_000)
 
     slow = msgspec.structs.replace(OPTIONS, server_heartbeat_ms=2_000)
-    with_story(work, options=slow)
+    with_scenario(work, options=slow)
 
 
 def test_master_list_needs_no_leader():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         leader = cluster.leader_master()
         others = [m for m in cluster.masters if m is not leader]
         leader.kill()
@@ -272,4 +277,4 @@ def test_master_list_needs_no_leader():
         assert sorted(m.address for m in found.config.members) == of(cluster.masters)
         assert found.leader is None
 
-    with_story(work, masters=3)
+    with_scenario(work, masters=3)

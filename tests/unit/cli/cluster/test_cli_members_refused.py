@@ -11,151 +11,157 @@ from nyala.operate.unsafe_config import execute, plan
 from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.cli.support.member_story import with_story
-from tests.unit.tserver.support.members_story import refused
+from tests.unit.cli.support.member_commands import with_scenario
+from tests.unit.tserver.support.tablet_group import refused
 
 
 def test_invalid_member_change_is_refused_without_changes():
-    async def work(story):
-        new, (first, second, _) = story.without()[0], story.having()
-        at = story.status().config
-        a, b, c = story.uuid(first), story.uuid(second), story.uuid(new)
-        unknown = Membership(story.core, "f" * 32)
-        assert isinstance(await refused(story.on(unknown.remove, a)), NotFound)
+    async def work(scenario):
+        new, (first, second, _) = scenario.without()[0], scenario.having()
+        at = scenario.status().config
+        a, b, c = scenario.uuid(first), scenario.uuid(second), scenario.uuid(new)
+        unknown = Membership(scenario.core, "f" * 32)
+        assert isinstance(await refused(scenario.on(unknown.remove, a)), NotFound)
         for work_, words in [
-            (story.do("add", "nobody:7050"), "no tablet server 'nobody:7050'"),
-            (story.do("move", a, b), "are voters both"),
-            (story.do("move", a, a), "to another server"),
-            (story.do("move", c, c), "to another server"),
-            (story.do("change_type", c, MemberKind.VOTER), "is no member"),
-            (story.do("change_type", a, MemberKind.WITNESS), "cannot be a witness"),
-            (story.do("step_down", c), "no voter"),
+            (scenario.do("add", "nobody:7050"), "no tablet server 'nobody:7050'"),
+            (scenario.do("move", a, b), "are voters both"),
+            (scenario.do("move", a, a), "to another server"),
+            (scenario.do("move", c, c), "to another server"),
+            (scenario.do("change_type", c, MemberKind.VOTER), "is no member"),
+            (scenario.do("change_type", a, MemberKind.WITNESS), "cannot be a witness"),
+            (scenario.do("step_down", c), "no voter"),
         ]:
             err = await refused(work_)
             assert isinstance(err, InvalidArgument | NotFound)
             assert words in err.message
         new.kill()
-        assert isinstance(await refused(story.do("add", c)), Unavailable)
-        assert isinstance(await refused(story.do("move", a, c)), Unavailable)
-        assert story.status().config == at
+        assert isinstance(await refused(scenario.do("add", c)), Unavailable)
+        assert isinstance(await refused(scenario.do("move", a, c)), Unavailable)
+        assert scenario.status().config == at
         new.restart()
-        await story.cluster.loop.delay(3_000_000)
+        await scenario.cluster.loop.delay(3_000_000)
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_voter_with_lost_replica_is_not_copied_directly():
-    async def work(story):
-        lost = story.having()[1]
+    async def work(scenario):
+        lost = scenario.having()[1]
         order = pb.DeleteTabletRequest(
-            destination_uuid=story.uuid(lost), tablet_id=story.tablet, cluster_id=story.cluster_id
+            destination_uuid=scenario.uuid(lost),
+            tablet_id=scenario.tablet,
+            cluster_id=scenario.cluster_id,
         )
-        await story.ask(lost, methods.DELETE_TABLET, order)
-        err = await refused(story.do("add", story.uuid(lost)))
+        await scenario.ask(lost, methods.DELETE_TABLET, order)
+        err = await refused(scenario.do("add", scenario.uuid(lost)))
         assert isinstance(err, InvalidArgument)
         assert "remove_replica first, then add_replica" in err.message
-        await story.do("remove", story.uuid(lost))
-        err = await refused(story.do("add", story.uuid(lost), MemberKind.WITNESS))
+        await scenario.do("remove", scenario.uuid(lost))
+        err = await refused(scenario.do("add", scenario.uuid(lost), MemberKind.WITNESS))
         assert "cannot be a witness" in err.message
-        await story.do("add", story.uuid(lost))
-        assert story.kinds()[lost.name] == "voter"
+        await scenario.do("add", scenario.uuid(lost))
+        assert scenario.kinds()[lost.name] == "voter"
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_failed_command_reports_step_and_reason():
-    async def work(story):
-        live, dead = story.having()[1:]
+    async def work(scenario):
+        live, dead = scenario.having()[1:]
         dead.kill()
-        await story.cluster.loop.delay(3_000_000)
-        err = await refused(story.do("remove", story.uuid(live), timeout_ms=3_000))
+        await scenario.cluster.loop.delay(3_000_000)
+        err = await refused(scenario.do("remove", scenario.uuid(live), timeout_ms=3_000))
         assert isinstance(err, TimedOut)
         for part in ("no progress for 3 s", "remove ", "respond, and 2 are needed", "again"):
             assert part in err.message
         dead.restart()
-        await story.cluster.loop.delay(3_000_000)
+        await scenario.cluster.loop.delay(3_000_000)
 
-    with_story(work)
+    with_scenario(work)
 
 
 @pytest.mark.row("S1.8")
 def test_repeatedly_failing_copy_ends_command_with_reason():
-    async def work(story):
-        new, old = story.without()[0], story.having()[1]
+    async def work(scenario):
+        new, old = scenario.without()[0], scenario.having()[1]
         faults = new.disk.faults
         faults.capacity_bytes = new.disk.used_bytes() + 1000
-        membership, _ = story.command()
+        membership, _ = scenario.command()
         for _ in range(2):
-            err = await refused(story.on(membership.move, story.uuid(old), story.uuid(new)))
+            err = await refused(
+                scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
+            )
             assert isinstance(err, CopyFailed)
             assert "the copy" in err.message
             assert "are free" in err.message
         faults.capacity_bytes = None
-        await story.on(membership.move, story.uuid(old), story.uuid(new))
-        assert new.name in story.kinds(), "what failed before is no reason not to try again"
+        await scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
+        assert new.name in scenario.kinds(), "what failed before is no reason not to try again"
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_replica_can_be_moved_back_and_forth_repeatedly():
-    async def work(story):
-        membership, _ = story.command()
+    async def work(scenario):
+        membership, _ = scenario.command()
         for _ in range(8):
-            old = story.having()[1]
-            new = next(p for p in story.cluster.tservers if p.name not in story.kinds())
-            await story.on(membership.move, story.uuid(old), story.uuid(new))
-            assert new.name in story.kinds()
+            old = scenario.having()[1]
+            new = next(p for p in scenario.cluster.tservers if p.name not in scenario.kinds())
+            await scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
+            assert new.name in scenario.kinds()
 
-    with_story(work)
+    with_scenario(work)
 
 
 @pytest.mark.parametrize("seed_moves", [1, 2, 3])
 def test_concurrent_move_and_repair_do_not_conflict(seed_moves):
-    async def work(story):
+    async def work(scenario):
         for _ in range(seed_moves):
-            old = story.having()[seed_moves - 1]
-            new = next(p for p in story.cluster.tservers if p.name not in story.kinds())
-            await story.do("move", story.uuid(old), story.uuid(new))
-            assert sorted(story.kinds()) == sorted(
-                p.name for p in story.cluster.tservers if p is not old
+            old = scenario.having()[seed_moves - 1]
+            new = next(p for p in scenario.cluster.tservers if p.name not in scenario.kinds())
+            await scenario.do("move", scenario.uuid(old), scenario.uuid(new))
+            assert sorted(scenario.kinds()) == sorted(
+                p.name for p in scenario.cluster.tservers if p is not old
             )
-            assert set(story.kinds().values()) == {"voter"}
+            assert set(scenario.kinds().values()) == {"voter"}
 
-    with_story(work, workers=1, repair="on")
+    with_scenario(work, workers=1, repair="on")
 
 
 @pytest.mark.row("S1.42")
 def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
-    async def work(story):
-        leader, second, last = story.having()
+    async def work(scenario):
+        leader, second, last = scenario.having()
         leader.kill()
         second.kill()
         place = ServerEndpoint("", last.address)
-        todo = await story.on(plan, story.core.env, story.tablet, place, [story.uuid(last)])
-        await story.on(execute, story.core.env, todo)
+        todo = await scenario.on(
+            plan, scenario.core.env, scenario.tablet, place, [scenario.uuid(last)]
+        )
+        await scenario.on(execute, scenario.core.env, todo)
         for returned in (second, leader):
             await returned.restart()
-            await story.cluster.until(
-                lambda p=returned: story.state(p) == "CONFIGURING", "it is back"
+            await scenario.cluster.until(
+                lambda p=returned: scenario.state(p) == "CONFIGURING", "it is back"
             )
-            done = await story.do("add", story.uuid(returned))
+            done = await scenario.do("add", scenario.uuid(returned))
             assert [step.split()[0] for step in done[:3]] == ["delete", "add", "copy"]
-            assert story.kinds()[returned.name] == "voter"
-        assert story.status().committed_config.lost == ()
+            assert scenario.kinds()[returned.name] == "voter"
+        assert scenario.status().committed_config.lost == ()
 
-    with_story(work)
+    with_scenario(work)
 
 
 @pytest.mark.row("S1.27")
 def test_leader_transfer_command_changes_leader():
-    async def work(story):
-        first, second, third = story.having()
+    async def work(scenario):
+        first, second, third = scenario.having()
         for named in (third, second, first):
-            assert len(await story.do("step_down", named.address)) == 1
-            assert story.leader is named
-        assert await story.do("step_down", story.uuid(first)) == []
-        await story.do("step_down")
-        assert story.leader is not first
-        assert story.status().role is Role.LEADER
+            assert len(await scenario.do("step_down", named.address)) == 1
+            assert scenario.leader is named
+        assert await scenario.do("step_down", scenario.uuid(first)) == []
+        await scenario.do("step_down")
+        assert scenario.leader is not first
+        assert scenario.status().role is Role.LEADER
 
-    with_story(work, workers=1)
+    with_scenario(work, workers=1)

@@ -8,12 +8,12 @@ from nyala.operate import remote_replicas
 from nyala.operate.member_rpcs import CopyFailed
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
-from tests.unit.tserver.support.members_story import Group, refused, started
+from tests.unit.tserver.support.tablet_group import Group, refused, started
 
 BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 
 
-class Story(Group):
+class Scenario(Group):
     """A group, and commands about the replicas of its servers."""
 
     said: tuple[str, ...] = ()
@@ -38,77 +38,81 @@ class Story(Group):
         return rows
 
 
-def with_story(work):
+def with_scenario(work):
     async def main(loop):
-        await work(Story(*await started(SimCluster(loop, 6, tservers=4, options=BY_HAND))))
+        await work(Scenario(*await started(SimCluster(loop, 6, tservers=4, options=BY_HAND))))
 
     run(main, max_time_s=600)
 
 
 @pytest.mark.row("S1.6", "S1.8")
 def test_copy_command_starts_copy_and_waits():
-    async def work(story):
-        new, (leader, _, _) = story.without()[0], story.having()
-        made = await story.copy(story.uuid(leader), new.address)
+    async def work(scenario):
+        new, (leader, _, _) = scenario.without()[0], scenario.having()
+        made = await scenario.copy(scenario.uuid(leader), new.address)
         assert made.stage == "WAITING"
-        assert made.source_uuid == story.uuid(leader)
-        assert story.said[0].startswith(f"copy the replica of {story.tablet} on ")
-        (row,) = await story.listed(new.address)
+        assert made.source_uuid == scenario.uuid(leader)
+        assert scenario.said[0].startswith(f"copy the replica of {scenario.tablet} on ")
+        (row,) = await scenario.listed(new.address)
         assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
         assert row.copy.startswith("WAITING")
-        again = await story.copy(story.uuid(leader), new.address)
+        again = await scenario.copy(scenario.uuid(leader), new.address)
         assert again.stage == "WAITING", "it is under way still: the same is told"
-        assert await story.delete(new.address)
-        assert story.state(new) == "TOMBSTONED"
-        assert not await story.delete(new.address)
-        assert story.said[-1].endswith("nothing to do")
+        assert await scenario.delete(new.address)
+        assert scenario.state(new) == "TOMBSTONED"
+        assert not await scenario.delete(new.address)
+        assert scenario.said[-1].endswith("nothing to do")
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_copy_from_follower_requires_force_and_reports_possible_loss():
-    async def work(story):
-        new, (leader, follower, _) = story.without()[0], story.having()
-        err = await refused(story.copy(follower.address, new.address))
+    async def work(scenario):
+        new, (leader, follower, _) = scenario.without()[0], scenario.having()
+        err = await refused(scenario.copy(follower.address, new.address))
         assert isinstance(err, CopyFailed)
-        assert story.uuid(leader) in err.message
+        assert scenario.uuid(leader) in err.message
         assert "force it and lose what came after" in err.message
-        assert story.state(new) == ""
-        await story.copy(follower.address, new.address, force=True)
-        assert "forced: it may lack writes that were acknowledged" in " ".join(story.said)
-        assert story.said[-1].startswith("it may lack something: ")
+        assert scenario.state(new) == ""
+        await scenario.copy(follower.address, new.address, force=True)
+        assert "forced: it may lack writes that were acknowledged" in " ".join(scenario.said)
+        assert scenario.said[-1].startswith("it may lack something: ")
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_copy_over_running_replica_or_from_missing_one_is_refused():
-    async def work(story):
-        new, (leader, other, _) = story.without()[0], story.having()
-        assert isinstance(await refused(story.copy(leader.address, other.address)), AlreadyPresent)
-        assert isinstance(await refused(story.copy(new.address, leader.address)), InvalidArgument)
-        assert isinstance(await refused(story.copy("nobody:1", new.address)), NotFound)
+    async def work(scenario):
+        new, (leader, other, _) = scenario.without()[0], scenario.having()
+        assert isinstance(
+            await refused(scenario.copy(leader.address, other.address)), AlreadyPresent
+        )
+        assert isinstance(
+            await refused(scenario.copy(new.address, leader.address)), InvalidArgument
+        )
+        assert isinstance(await refused(scenario.copy("nobody:1", new.address)), NotFound)
         new.kill()
-        assert isinstance(await refused(story.copy(leader.address, new.address)), Unavailable)
+        assert isinstance(await refused(scenario.copy(leader.address, new.address)), Unavailable)
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_replica_in_group_configuration_is_deleted_only_with_force():
-    async def work(story):
-        leader, other, third = story.having()
-        err = await refused(story.delete(story.uuid(other)))
+    async def work(scenario):
+        leader, other, third = scenario.having()
+        err = await refused(scenario.delete(scenario.uuid(other)))
         assert isinstance(err, InvalidArgument)
         assert "which would have one replica less" in err.message
         third.kill()
         leader.kill()
-        await story.cluster.loop.delay(5_000_000)
-        err = await refused(story.delete(story.uuid(other)))
+        await scenario.cluster.loop.delay(5_000_000)
+        err = await refused(scenario.delete(scenario.uuid(other)))
         assert "writes that only this replica has would be lost" in err.message
-        assert story.state(other) == "CONFIGURING"
-        assert await story.delete(story.uuid(other), force=True)
-        assert story.state(other) == "TOMBSTONED"
+        assert scenario.state(other) == "CONFIGURING"
+        assert await scenario.delete(scenario.uuid(other), force=True)
+        assert scenario.state(other) == "TOMBSTONED"
 
-    with_story(work)
+    with_scenario(work)
 
 
 def test_stopped_replica_is_a_problem_and_tombstone_is_not():

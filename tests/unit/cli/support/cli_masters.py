@@ -3,10 +3,10 @@
 from tests.sim.faults.master_changes import addresses, change, new_master, operator
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
-from tests.unit.cli.support.member_story import Wire
+from tests.unit.cli.support.member_commands import Wire
 
 
-class Story:
+class Scenario:
     """A cluster whose masters change, and who changes them."""
 
     def __init__(self, cluster):
@@ -46,12 +46,12 @@ class Story:
         await self.cluster.until(holds, what, timeout_s)
 
 
-def with_story(work, masters=1, max_time_s=600, **more):
+def with_scenario(work, masters=1, max_time_s=600, **more):
     async def main(loop):
         cluster = SimCluster(loop, 11, masters=masters, **more)
-        story = Story(cluster)
-        story.core = await cluster.start()
-        await work(story)
+        scenario = Scenario(cluster)
+        scenario.core = await cluster.start()
+        await work(scenario)
         cluster.look()
 
     run(main, max_time_s=max_time_s)

@@ -32,7 +32,7 @@ def test_far_times_are_stored_defaulted_and_read_back():
         await cluster.start()
         core = cluster.client(ClientOptions(timeout_ms=30_000))
 
-        async def story() -> None:
+        async def scenario() -> None:
             bounds = Partition(range=Range(["k"], [(None, ROW["u"]), (ROW["u"], None)]))
             assert resolve(bounds, SCHEMA).count == 2
             table = await core.ddl.create_table("far", SCHEMA, bounds, 1, {})
@@ -51,6 +51,6 @@ def test_far_times_are_stored_defaulted_and_read_back():
             assert found[0] == ROW
             assert not any(found[1:])
 
-        await cluster.run(cluster.clients[-1], story)
+        await cluster.run(cluster.clients[-1], scenario)
 
     run(main, max_time_s=300)

@@ -10,10 +10,10 @@ from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.tserver.history_holds import RENEWAL_GRACE_MS
-from tests.unit.client.support.holds import SECOND, story
+from tests.unit.client.support.holds import SECOND, scenario
 
 
-@story
+@scenario
 @pytest.mark.row("A7")
 @pytest.mark.row("A16")
 async def test_expired_history_is_removed_and_read_below_horizon_fails(s):
@@ -29,7 +29,7 @@ async def test_expired_history_is_removed_and_read_below_horizon_fails(s):
     assert min(horizons) > first
 
 
-@story
+@scenario
 @pytest.mark.row("A16")
 async def test_held_history_survives_leader_change_and_is_removed_after_release(s):
     first = await s.write(1)
@@ -50,7 +50,7 @@ async def test_held_history_survives_leader_change_and_is_removed_after_release(
         await s.read(first)
 
 
-@story
+@scenario
 async def test_hold_is_renewed_at_restarted_server_before_collection(s):
     first = await s.write(1)
     await s.on(s.core.hold, s.table, first, 600_000)
@@ -64,7 +64,7 @@ async def test_hold_is_renewed_at_restarted_server_before_collection(s):
     assert await s.read(first) == [1]
 
 
-@story
+@scenario
 async def test_hold_expires_after_its_time_to_live(s):
     first = await s.write(1)
     holding = await s.on(s.core.hold, s.table, first, 12_000)
@@ -77,7 +77,7 @@ async def test_hold_expires_after_its_time_to_live(s):
     assert [list(t.holds) for t in await s.statuses()] == [[], [], []]
 
 
-@story
+@scenario
 async def test_hold_without_majority_is_refused(s):
     first = await s.write(1)
     for process in s.cluster.tservers[:2]:

@@ -30,7 +30,7 @@ def encoded(key: int) -> bytes:
     return (key + (1 << 63)).to_bytes(8, "big")
 
 
-class Story:
+class Scenario:
     """A table of four tablets with keys 0 to 19, v = 10 k, and a client that counts its messages."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -38,7 +38,7 @@ class Story:
         self.cluster = SimCluster(loop, seed=11)
         self.sent: list[reads_pb2.GetRequest] = []
 
-    async def start(self) -> "Story":
+    async def start(self) -> "Scenario":
         await self.cluster.start()
         self.core = self.cluster.client(ClientOptions(timeout_ms=30_000))
         self.table = await self.cluster.create_table(self.core, tablets=4)
@@ -91,10 +91,10 @@ class Story:
         return await self.on(lambda: self.one(*keys, columns=columns))
 
 
-def story(fn):
+def scenario(fn):
     def wrapped():
         async def main(loop: SimLoop) -> None:
-            await fn(await Story(loop).start())
+            await fn(await Scenario(loop).start())
 
         run(main, max_time_s=300)
 
@@ -102,7 +102,7 @@ def story(fn):
     return wrapped
 
 
-@story
+@scenario
 async def test_lookup_returns_rows_in_key_order_and_none_for_absent_keys(s):
     assert await s.get(3) == [{"k": 3, "v": 30}]
     assert await s.get(7, 99, 0, 7) == [
@@ -117,7 +117,7 @@ async def test_lookup_returns_rows_in_key_order_and_none_for_absent_keys(s):
     assert s.sent, "they went by the stream"
 
 
-@story
+@scenario
 async def test_concurrent_lookups_share_a_request_per_server(s):
     await s.get(*range(20))  # the streams are open
     s.sent.clear()
@@ -131,7 +131,7 @@ async def test_concurrent_lookups_share_a_request_per_server(s):
     assert sum(len(r.parts) for r in s.sent) == 20
 
 
-@story
+@scenario
 async def test_lookup_finds_new_leader_and_uses_its_stream(s):
     await s.get(3)
     for _ in range(3):
@@ -147,7 +147,7 @@ async def test_lookup_finds_new_leader_and_uses_its_stream(s):
     assert sum(len(r.parts) for r in s.sent) == 4
 
 
-@story
+@scenario
 async def test_lookup_with_silent_server_is_delayed_but_answered(s):
     await s.get(*range(20))
     leader = s.cluster.leader_of(s.table.tablets[0].id)
@@ -157,7 +157,7 @@ async def test_lookup_with_silent_server_is_delayed_but_answered(s):
 
 
 @pytest.mark.row("A7")
-@story
+@scenario
 async def test_lookup_returns_acknowledged_write_after_leader_change(s):
     for value in range(1, 12):
         await s.write(k1=value)
@@ -172,7 +172,7 @@ async def test_lookup_returns_acknowledged_write_after_leader_change(s):
 
 
 @pytest.mark.row("A7")
-@story
+@scenario
 async def test_partitioned_leader_answers_no_lookup(s):
     tablet = s.table.tablets[0]
     key = next(k for k in range(20) if s.tablet_of(k) == 0)
@@ -187,7 +187,7 @@ async def test_partitioned_leader_answers_no_lookup(s):
     s.cluster.network.heal()
 
 
-@story
+@scenario
 async def test_lookup_error_of_one_server_fails_only_its_keys(s):
     tablet = s.table.tablets[0]
     good = encoded(1)
@@ -214,7 +214,7 @@ async def test_lookup_error_of_one_server_fails_only_its_keys(s):
         await s.on(s.ask, tablet.leader, [part()] * 1025)
 
 
-@story
+@scenario
 async def test_pending_lookups_fail_when_client_closes(s):
     rpc, callbacks = s.core.env.rpc, []
     request_stream = rpc.request_stream

@@ -78,7 +78,7 @@ def test_processes_with_equal_client_id_issue_separate_ddl_requests():
 
 
 def test_snapshot_time_without_live_tablet_server_is_an_error():
-    async def story() -> int:
+    async def scenario() -> int:
         env = system_env(Masters())
         try:
             return await ClientCore(env, ["m:1"], ClientOptions(timeout_ms=50)).now()
@@ -86,7 +86,7 @@ def test_snapshot_time_without_live_tablet_server_is_an_error():
             await env.tasks.close()
 
     with pytest.raises(Unavailable, match="no live tablet servers"):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 def test_stream_removed_by_grpc_is_a_connection_error():

@@ -8,7 +8,7 @@ from nyala.client.read.token_reader import STALL_MS
 from nyala.common.errors import HistoryGone
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.support.holds import SECOND, story
+from tests.unit.client.support.holds import SECOND, scenario
 
 ROWS = 400
 """More than a stream carries that nobody reads: ten a message."""
@@ -41,7 +41,7 @@ async def rest_of(s, scan):
     return await s.on(reading)
 
 
-@story
+@scenario
 @pytest.mark.row("A5")
 async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s):
     await upsert(s, 1)
@@ -59,7 +59,7 @@ async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s)
     assert {r["v"] for r in rows} == {1}
 
 
-@story
+@scenario
 @pytest.mark.row("A5")
 async def test_server_silent_during_scan_is_replaced_by_another(s):
     await upsert(s, 1)
@@ -71,7 +71,7 @@ async def test_server_silent_during_scan_is_replaced_by_another(s):
     assert STALL_MS / 1000 <= s.loop.time() - began < STALL_MS / 1000 + 10
 
 
-@story
+@scenario
 @pytest.mark.row("A7")
 async def test_read_your_writes_includes_all_writes_and_observed_times(s):
     spec = scan_spec(s.table.schema, None, None, None, None, False, "read_your_writes", None)

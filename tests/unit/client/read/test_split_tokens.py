@@ -23,13 +23,13 @@ ROWS, TABLETS = 3000, 2
 ROW_BYTES = 16
 
 
-class Story:
+class Scenario:
     """A cluster with one table of a few tablets, and one client."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.cluster = SimCluster(loop, seed=6)
 
-    async def start(self) -> "Story":
+    async def start(self) -> "Scenario":
         await self.cluster.start()
         self.core = self.cluster.client(ClientOptions(timeout_ms=20_000))
         self.do = functools.partial(self.cluster.run, self.cluster.clients[-1])
@@ -62,10 +62,10 @@ class Story:
         return [[v for b in part for v in b.column(column).to_pylist()] for part in found]
 
 
-def story(fn):
+def scenario(fn):
     def wrapped():
         async def main(loop: SimLoop) -> None:
-            await fn(await Story(loop).start())
+            await fn(await Scenario(loop).start())
 
         run(main, max_time_s=200)
 
@@ -74,7 +74,7 @@ def story(fn):
 
 
 @pytest.mark.row("A6")
-@story
+@scenario
 async def test_splits_return_all_rows_once_at_one_snapshot_in_any_process(s):
     size = 200 * ROW_BYTES
     pieces = await s.split(size, ordered=True)
@@ -96,7 +96,7 @@ async def test_splits_return_all_rows_once_at_one_snapshot_in_any_process(s):
 
 
 @pytest.mark.row("A6")
-@story
+@scenario
 async def test_split_names_its_servers_with_leader_first(s):
     pieces = await s.split(200 * ROW_BYTES)
     everybody = {t.address for t in s.cluster.tservers}
@@ -107,7 +107,7 @@ async def test_split_names_its_servers_with_leader_first(s):
         assert len(token.replicas) == 3
 
 
-@story
+@scenario
 async def test_split_points_are_available_from_any_replica(s):
     leader = s.cluster.leader_of(s.table.tablets[0].id)
     before = await s.split(200 * ROW_BYTES, at=1 << 62)
@@ -117,7 +117,7 @@ async def test_split_points_are_available_from_any_replica(s):
     assert [p.key_lower for p in after] == [p.key_lower for p in before]
 
 
-@story
+@scenario
 async def test_unsplittable_scan_is_refused_by_server(s):
     with pytest.raises(InvalidArgument, match="at most 4096: ask for pieces of"):
         await s.split(1)

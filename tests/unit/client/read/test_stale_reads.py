@@ -20,7 +20,7 @@ def rows(*values: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array([1] * len(values)), pa.array(values)], names=["k", "v"])
 
 
-class Story:
+class Scenario:
     """A cluster with one table of one tablet, one client, and what its reads were told."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -28,7 +28,7 @@ class Story:
         self.cluster = SimCluster(loop, seed=5)
         self.headers: list[pb.ScanHeader] = []
 
-    async def start(self) -> "Story":
+    async def start(self) -> "Scenario":
         await self.cluster.start()
         self.core = self.cluster.client(ClientOptions(timeout_ms=20_000))
         self.table = await self.cluster.create_table(self.core)
@@ -63,10 +63,10 @@ class Story:
         return str(leader.server.uuid)
 
 
-def story(fn):
+def scenario(fn):
     def wrapped():
         async def main(loop: SimLoop) -> None:
-            await fn(await Story(loop).start())
+            await fn(await Scenario(loop).start())
 
         run(main, max_time_s=200)
 
@@ -74,7 +74,7 @@ def story(fn):
     return wrapped
 
 
-@story
+@scenario
 async def test_follower_serves_read_within_staleness_bound_and_reports_age(s):
     await s.write(1)
     await s.loop.delay(500_000)
@@ -84,7 +84,7 @@ async def test_follower_serves_read_within_staleness_bound_and_reports_age(s):
     assert 0 < header.age_ms <= 5_000
 
 
-@story
+@scenario
 async def test_leader_serves_stale_read_when_followers_exceed_bound(s):
     await s.write(1)
     await s.loop.delay(10_000_000)
@@ -98,7 +98,7 @@ async def test_leader_serves_stale_read_when_followers_exceed_bound(s):
     assert header.server_uuid != s.leader_uuid(), "the leader keeps its followers fresh for a while"
 
 
-@story
+@scenario
 async def test_stale_read_is_not_older_than_reported(s):
     stamps: dict[int, int] = {}
     for value in range(1, 30):
@@ -113,7 +113,7 @@ async def test_stale_read_is_not_older_than_reported(s):
         await s.loop.delay(70_000)
 
 
-@story
+@scenario
 async def test_stale_reads_continue_without_leader(s):
     await s.write(1)
     await s.loop.delay(500_000)

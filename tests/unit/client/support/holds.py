@@ -16,14 +16,14 @@ from tests.sim.world.loop import SimLoop, run
 SECOND = 1_000_000
 
 
-class Story:
+class Scenario:
     """A table of one tablet that forgets after a second, and a client."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.cluster = SimCluster(loop, seed=7)
 
-    async def start(self) -> "Story":
+    async def start(self) -> "Scenario":
         await self.cluster.start()
         self.core = self.cluster.client(ClientOptions(timeout_ms=20_000))
         options = {"history_max_age_s": "1"}
@@ -81,10 +81,10 @@ class Story:
         return await self.on(asking)
 
 
-def story(fn):
+def scenario(fn):
     def wrapped():
         async def main(loop: SimLoop) -> None:
-            await fn(await Story(loop).start())
+            await fn(await Scenario(loop).start())
 
         run(main, max_time_s=900)
 

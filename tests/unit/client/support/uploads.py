@@ -66,7 +66,9 @@ class Tablets:
         return pb.WriteResult(rows=len(rows), timestamp=len(self.acknowledged))
 
 
-def story(work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS):
+def scenario(
+    work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS
+):
     """Run `work(upload, tablets, loop)` on virtual time; return what it returns, and the tablets."""
 
     async def main(loop: SimLoop) -> Any:

@@ -62,7 +62,7 @@ class Sink:
 
 
 def write(sink, batch, table=None, **more):
-    async def story():
+    async def scenario():
         env = system_env(rpc := GrpcRpc())
         try:
             bulk = Batcher(env, sink, HybridClock(env.clock), LIMITS)
@@ -73,7 +73,7 @@ def write(sink, batch, table=None, **more):
             await env.tasks.close()
             await rpc.close()
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_bulk_write_sends_every_row_once_in_order_with_tablets_in_parallel():

@@ -57,7 +57,7 @@ class BreakingRpc:
 def put_two(error: NyalaError) -> list[BaseException]:
     """Put a small and a large batch on a stream that then breaks; return what each came to."""
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         env = system_env(BreakingRpc(error, 2))
         stream = PutStream(env, "h:1", SCHEMA)
         puts = [stream.put(pb.WriteHeader(), parts, 5_000) for parts in (SMALL, LARGE)]
@@ -66,7 +66,7 @@ def put_two(error: NyalaError) -> list[BaseException]:
         finally:
             await env.tasks.close()
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 def test_oversized_batch_is_refused_and_others_are_resent():
@@ -91,11 +91,11 @@ async def _one_turn() -> None:
     await turn
 
 
-def with_streams(story: Any) -> Any:
+def with_streams(scenario: Any) -> Any:
     async def run() -> Any:
         env: Env = system_env(BreakingRpc(None, 0))
         try:
-            return await story(PutStreams(env))
+            return await scenario(PutStreams(env))
         finally:
             await env.tasks.close()
 
@@ -103,7 +103,7 @@ def with_streams(story: Any) -> Any:
 
 
 def test_new_stream_opens_while_others_are_busy():
-    async def story(streams: PutStreams) -> None:
+    async def scenario(streams: PutStreams) -> None:
         busy = [streams.get(f"h:{n}", SCHEMA) for n in range(1, 65)]
         puts = [asyncio.ensure_future(s.put(pb.WriteHeader(), SMALL, 60_000)) for s in busy]
         await _one_turn()
@@ -113,17 +113,17 @@ def test_new_stream_opens_while_others_are_busy():
             put.cancel()
         await asyncio.gather(*puts, return_exceptions=True)
 
-    with_streams(story)
+    with_streams(scenario)
 
 
 def test_closed_stream_accepts_no_batches():
-    async def story(streams: PutStreams) -> None:
+    async def scenario(streams: PutStreams) -> None:
         stream = streams.get("h:1", SCHEMA)
         stream.close()
         with pytest.raises(Unavailable):
             await stream.put(pb.WriteHeader(), SMALL, 60_000)
 
-    with_streams(story)
+    with_streams(scenario)
 
 
 def test_unknown_outcome_is_raised_before_failure_without_effect():

@@ -15,7 +15,7 @@ from nyala.common.errors import (
     TooLarge,
 )
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.client.support.uploads import ROWS, Tablets, all_of, some, story
+from tests.unit.client.support.uploads import ROWS, Tablets, all_of, scenario, some
 
 UNKNOWN = [OutcomeUnknown("?"), SessionExpired("long ago"), NyalaError("a bug")]
 
@@ -35,7 +35,7 @@ def test_refusal_does_not_hide_unknown_outcome(unknown, first):
             await all_of(upload, some(0, 50))
         return raised.value
 
-    told, _ = story(work, fate)
+    told, _ = scenario(work, fate)
     assert len(seen) > 2, "the window has rows of several tablets"
     assert told.__cause__ is unknown
     assert unknown.message in str(told)
@@ -61,7 +61,7 @@ def test_write_with_possible_effect_is_not_reported_as_without_effect(unknown, m
             await all_of(upload, some(1, 500))
         return raised.value
 
-    told, tablets = story(work, lambda rows: unknown, each_ms=20)
+    told, tablets = scenario(work, lambda rows: unknown, each_ms=20)
     assert tablets.requests == 1
     assert told is unknown
 
@@ -84,7 +84,7 @@ def test_row_errors_come_in_the_order_of_the_rows(monkeypatch):
     async def work(upload, tablets, loop):
         return await all_of(upload, some(0, 40 * ROWS))
 
-    written, _ = story(work, each_ms=40)
+    written, _ = scenario(work, each_ms=40)
     rows = [row for row, _, _ in written.errors]
     assert len(rows) > 10 * ROWS
     assert rows == sorted(rows)
@@ -99,7 +99,7 @@ def test_first_failure_is_raised_when_nothing_took_effect():
             await all_of(upload, some(0, 20))
         return raised.value
 
-    told, tablets = story(work, lambda rows: next(coming, failures[1]))
+    told, tablets = scenario(work, lambda rows: next(coming, failures[1]))
     assert told is failures[0]
     assert tablets.requests > 1
 
@@ -111,6 +111,6 @@ def test_batches_with_different_columns_are_not_combined():
             await upload.take(rows if at % 20 else rows.select(["v", "k"]))
         return await upload.finish()
 
-    written, tablets = story(work)
+    written, tablets = scenario(work)
     assert written.rows == 400
     assert tablets.acknowledged == set(range(400))

@@ -18,14 +18,14 @@ from nyala.common.errors import (
     TooLarge,
     Unavailable,
 )
-from tests.unit.client.support.uploads import ROWS, TIMEOUT_MS, Tablets, all_of, some, story
+from tests.unit.client.support.uploads import ROWS, TIMEOUT_MS, Tablets, all_of, scenario, some
 
 
 def test_load_with_progress_may_exceed_deadline():
     async def work(upload, tablets, loop):
         return await all_of(upload, some(0, 10_000))
 
-    written, tablets = story(work, each_ms=TIMEOUT_MS - 100)
+    written, tablets = scenario(work, each_ms=TIMEOUT_MS - 100)
     assert written.rows == 10_000
     assert tablets.requests * (TIMEOUT_MS - 100) > 40 * TIMEOUT_MS
 
@@ -36,7 +36,7 @@ def test_load_without_progress_ends_at_deadline():
             await all_of(upload, some(0, 10_000))
         return loop.time()
 
-    ended_s, tablets = story(work, each_ms=TIMEOUT_MS + 1)
+    ended_s, tablets = scenario(work, each_ms=TIMEOUT_MS + 1)
     assert ended_s < 2 * TIMEOUT_MS / 1000
     assert not tablets.acknowledged
 
@@ -50,7 +50,7 @@ def test_idle_source_time_does_not_count_towards_deadline():
             tablets.acknowledged.clear()
         return await upload.finish()
 
-    written, _ = story(work)
+    written, _ = scenario(work)
     assert written.rows == 30
 
 
@@ -81,7 +81,7 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
             await all_of(upload, some(0, 2_000))
         return raised.value
 
-    told, tablets = story(work, lambda rows: error if bad in rows else None)
+    told, tablets = scenario(work, lambda rows: error if bad in rows else None)
     if type(error) is NyalaError:  # nothing is known of those rows either
         tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
     assert isinstance(told, PartlyWritten)
@@ -96,7 +96,7 @@ def test_cause_is_raised_alone_when_nothing_took_effect():
         with pytest.raises(TooLarge):
             await all_of(upload, some(0, 2_000))
 
-    _, tablets = story(work, lambda rows: TooLarge("too large"))
+    _, tablets = scenario(work, lambda rows: TooLarge("too large"))
     assert not tablets.acknowledged
 
 
@@ -106,7 +106,7 @@ def test_single_request_of_unknown_outcome_is_raised_unwrapped():
             await all_of(upload, some(0, 1))
         return raised.value
 
-    told, _ = story(work, lambda rows: OutcomeUnknown("?"))
+    told, _ = scenario(work, lambda rows: OutcomeUnknown("?"))
     assert not isinstance(told, PartlyWritten)
 
 
@@ -121,7 +121,7 @@ def test_source_is_read_only_with_free_capacity():
             assert taken - len(tablets.acknowledged) <= (MAX_WINDOWS + 1) * window + 100
         return await upload.finish()
 
-    written, tablets = story(work)
+    written, tablets = scenario(work)
     assert written.rows == 10_000
     assert tablets.requests <= 10_000 / 25, "small batches travel together"
 
@@ -133,7 +133,7 @@ def test_source_error_is_raised_after_writing_rows_already_read():
         await upload.take(some(0, 500))
         return await upload.stop(broken)
 
-    told, _ = story(work)
+    told, _ = scenario(work)
     assert isinstance(told, PartlyWritten)
     assert (told.rows, told.next_row, told.__cause__) == (500, 500, broken)
     assert "the source broke" in str(told)
@@ -141,7 +141,7 @@ def test_source_error_is_raised_after_writing_rows_already_read():
     async def nothing(upload, tablets, loop):
         return await upload.stop(broken)
 
-    told, _ = story(nothing)
+    told, _ = scenario(nothing)
     assert told is broken
 
 
@@ -154,7 +154,7 @@ def test_load_reports_progress_when_client_is_closed():
             await loading
         return raised.value
 
-    told, tablets = story(work)
+    told, tablets = scenario(work)
     tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
     check(told, tablets, 10_000)
     assert "closed" in str(told)

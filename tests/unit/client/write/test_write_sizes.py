@@ -51,7 +51,7 @@ def opened(limit: int) -> OpenTable:
 # ---- through real servers ----------------------------------------------------------------------------
 
 
-def story(fn):
+def scenario(fn):
     def test() -> None:
         async def main(loop: SimLoop) -> None:
             cluster = SimCluster(loop, seed=5, options=SMALL)
@@ -84,7 +84,7 @@ def story(fn):
     return test
 
 
-@story
+@scenario
 async def test_write_above_server_limit_is_split_and_complete(core, table, write, count):
     assert table.write_max_bytes == 8 * KIB
     assert (await write(rows([100] * 3_000))).rows == 3_000
@@ -92,7 +92,7 @@ async def test_write_above_server_limit_is_split_and_complete(core, table, write
     assert await count() == 3_120
 
 
-@story
+@scenario
 async def test_row_above_server_limit_is_refused_before_writing(core, table, write, count):
     """A thousand rows were written, and then the one that was too large said TooLarge."""
     with pytest.raises(
@@ -103,7 +103,7 @@ async def test_row_above_server_limit_is_refused_before_writing(core, table, wri
     assert await count() == 0
 
 
-@story
+@scenario
 async def test_combined_small_writes_stay_below_limit(core, table, write, count):
     deliver, sizes = Sequencer.deliver, []
 
@@ -119,7 +119,7 @@ async def test_combined_small_writes_stay_below_limit(core, table, write, count)
     assert 2 * 500 < max(sizes) < 8 * KIB, "some shared one, and none was refused and cut again"
 
 
-@story
+@scenario
 async def test_oversized_row_in_stream_reports_rows_written_before(core, table, write, count):
     upload = await core.session.begin(table, pb.UPSERT, all_or_nothing=False, timeout_ms=20_000)
     await upload.take(rows([100] * 300))

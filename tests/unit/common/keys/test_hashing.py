@@ -1,4 +1,4 @@
-"""nyala hash v1: golden vectors, the naive twin, avalanche, buckets, and when numba is loaded."""
+"""nyala hash v1: golden vectors, the naive implementation, avalanche, buckets, and when numba is loaded."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Keys and hash v1 once more, in plain Python after docs/internals/keys-and-hashes.md: the naive twin."""
+"""Naive implementation of keys and hash v1 in plain Python, after docs/internals/keys-and-hashes.md."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal

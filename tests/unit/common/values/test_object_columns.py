@@ -15,7 +15,7 @@ from nyala.common.schema import from_arrow
 
 DAY, MOMENT = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 5)
 UTC = MOMENT.replace(tzinfo=dt.UTC)
-FINE = pd.Timestamp("2020-01-01 00:00:00.000000001")
+SUB_MICROSECOND = pd.Timestamp("2020-01-01 00:00:00.000000001")
 TABLE = from_arrow(
     pa.schema([("k", pa.int64()), ("i", pa.int64()), ("g", pa.float64()), ("d", pa.date32()),
                ("t", pa.timestamp("us")), ("z", pa.timestamp("us", "UTC")), ("m", pa.decimal128(9, 2)),
@@ -50,8 +50,8 @@ def test_representable_objects_are_stored_exactly(name, values, expected):
     [
         ("d", [DAY, MOMENT], 1),
         ("i", [np.float16(0.5), 7], 0),
-        ("t", [FINE], 0),
-        ("t", [pd.NaT, FINE], 1),
+        ("t", [SUB_MICROSECOND], 0),
+        ("t", [pd.NaT, SUB_MICROSECOND], 1),
         ("z", [UTC, MOMENT], 1),
         ("x", [b"a", "b"], 1),
     ],

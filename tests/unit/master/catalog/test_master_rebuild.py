@@ -12,7 +12,7 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run
-from tests.unit.master.stories.master_story import Story
+from tests.unit.master.scenarios.master_runner import Scenario
 
 
 class Shared:
@@ -58,29 +58,29 @@ def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
             with contextlib.suppress(OutcomeUnknown):
                 await leading.run(create(name), term)
 
-        story, shared = Story(loop), Shared()
-        story.elect("m1")
+        scenario, shared = Scenario(loop), Shared()
+        scenario.elect("m1")
         options = Options(order_interval_ms=500, order_timeout_ms=1000, orders_per_server=4)
         leading = MasterLeadership(
-            story.env,
+            scenario.env,
             lambda: Rows(shared),
-            lambda: story.status("m1"),
+            lambda: scenario.status("m1"),
             TServers(5_000_000),
             options,
         )
         leading.start()
-        await story.env.tasks.sleep_ms(200)
+        await scenario.env.tasks.sleep_ms(200)
         term = leading.require()
         release = shared.held["held"] = asyncio.Event()
         shared.unknown.add("lost")
-        held, lost = (story.env.tasks.spawn(carry_out(n), n) for n in ("held", "lost"))
+        held, lost = (scenario.env.tasks.spawn(carry_out(n), n) for n in ("held", "lost"))
         await lost
         assert term.memory.dropped
-        await story.env.tasks.sleep_ms(500)
+        await scenario.env.tasks.sleep_ms(500)
         assert leading.current() is None, "nobody is answered from half of the truth"
         release.set()
         await held
-        await story.env.tasks.sleep_ms(200)
+        await scenario.env.tasks.sleep_ms(200)
         assert [t.name for t in leading.require().catalog.tables()] == ["held", "lost"]
         leading.stop()
 

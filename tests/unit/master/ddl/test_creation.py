@@ -86,10 +86,10 @@ def test_create_table_writes_one_batch_then_sends_orders():
 def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
     catalog = with_table(led=False)
     put(catalog, altered(catalog, "t", NEW_COLUMN))
-    late, fine = catalog.creating()
+    late, on_time = catalog.creating()
     shown(catalog, late, "a", term=3)
-    shown(catalog, fine, "b", leader="b", term=1)
-    (operation,) = creation_timeouts.replacements(catalog, [late, fine], around(4))
+    shown(catalog, on_time, "b", leader="b", term=1)
+    (operation,) = creation_timeouts.replacements(catalog, [late, on_time], around(4))
     plan = operation.plan(catalog)
     old, new = plan.tablets
     assert (old.id, old.state, old.replaced_by) == (late.id, TabletState.REPLACED.value, new.id)
@@ -103,7 +103,7 @@ def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
     assert sorted(deleted) == sorted(late.members)
     assert [a.server for a in made] == [m.uuid for m in new.consensus.members]
     take(catalog, plan)
-    assert {t.id for t in catalog.tablets_of(late.table_id)} == {new.id, fine.id}
+    assert {t.id for t in catalog.tablets_of(late.table_id)} == {new.id, on_time.id}
     found = catalog.successor(late.id)
     assert found is not None
     assert (found.id, found.config_id) == (new.id, NO_OP)

@@ -74,12 +74,12 @@ def test_create_table_with_more_replicas_waits_for_starting_servers():
 def test_alter_request_requires_one_existing_table():
     catalog = with_others()
     table = catalog.require("t")
-    fine = [Step(owner="me")]
+    valid = [Step(owner="me")]
     for request, error in (
-        (pb.AlterTableRequest(steps=fine), InvalidArgument),
-        (pb.AlterTableRequest(name="t", id=table.id, steps=fine), InvalidArgument),
-        (pb.AlterTableRequest(name="nobody\x00", steps=fine), NotFound),
-        (pb.AlterTableRequest(id="nobody", steps=fine), NotFound),
+        (pb.AlterTableRequest(steps=valid), InvalidArgument),
+        (pb.AlterTableRequest(name="t", id=table.id, steps=valid), InvalidArgument),
+        (pb.AlterTableRequest(name="nobody\x00", steps=valid), NotFound),
+        (pb.AlterTableRequest(id="nobody", steps=valid), NotFound),
     ):
         refuse(catalog, alter_table.operation(request, around()), error, ".")
     plain = pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(bound(0), None))])

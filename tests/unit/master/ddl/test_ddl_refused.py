@@ -40,10 +40,10 @@ def asked():
     for what, (request, says) in RECALL.items():
         yield f"recall: {what}", methods.RECALL_TABLE, request, says
     wrong = pb.OperationId(client=b"short", sequence=1)
-    fine = [Step(owner="me")]
+    valid = [Step(owner="me")]
     for method, request in (
         (methods.CREATE_TABLE, broken(name="new")),
-        (methods.ALTER_TABLE, pb.AlterTableRequest(name="t", steps=fine)),
+        (methods.ALTER_TABLE, pb.AlterTableRequest(name="t", steps=valid)),
         (methods.DROP_TABLE, pb.DropTableRequest(name="t")),
         (methods.RECALL_TABLE, pb.RecallTableRequest(id="x")),
     ):

@@ -1,11 +1,11 @@
 """The four issues that Kudu's design for several masters set out from, each brought about as far as it goes.
 
-Three real masters over one shared catalog (`master_story.py`): KUDU-1358, 1353, 1374 and 495.
+Three real masters over one shared catalog (`master_runner.py`): KUDU-1358, 1353, 1374 and 495.
 """
 
 import pytest
 
-from tests.unit.master.stories.master_story import after, play
+from tests.unit.master.scenarios.master_runner import after, play
 
 SERVERS = ["servers a b c", "lead m1", "pass 1500"]
 TABLE = [

@@ -6,12 +6,12 @@ from nyala.common.errors import Forbidden
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from tests.sim.systems.cluster import OPTIONS
-from tests.unit.cli.support.cli_masters import leading, with_story
+from tests.unit.cli.support.cli_masters import leading, with_scenario
 
 
-def emptied(story, lost):
+def emptied(scenario, lost):
     """Start a machine with an empty disk at the addresses of one that is dead."""
-    cluster = story.cluster
+    cluster = scenario.cluster
     masters = tuple(m.address for m in cluster.masters)
     made = cluster.process(f"master-{len(cluster.masters)}")
     made.address, made.peer_address = lost.address, lost.peer_address
@@ -27,20 +27,20 @@ def emptied(story, lost):
 
 @pytest.mark.row("S0.85")
 def test_master_with_new_directory_at_old_address_is_refused_until_added():
-    async def work(story):
-        cluster = story.cluster
+    async def work(scenario):
+        cluster = scenario.cluster
         lost = next(m for m in cluster.masters if m is not cluster.leader_master())
         stays = [m.address for m in cluster.masters if m is not lost]
         lost.kill()
-        made = emptied(story, lost)
-        await story.until(
+        made = emptied(scenario, lost)
+        await scenario.until(
             lambda: made.server and made.server.failure, "it has no place in the group"
         )
         assert isinstance(made.server.failure, Forbidden)
-        await story.do("remove", lost.address, known=stays)
-        _, voters = await story.do("add", made.address, known=stays)
+        await scenario.do("remove", lost.address, known=stays)
+        _, voters = await scenario.do("add", made.address, known=stays)
         assert voters == sorted([*stays, made.address])
-        await story.until(lambda: leading(made), "it follows the role")
+        await scenario.until(lambda: leading(made), "it follows the role")
         assert made.server.failure is None, "it is well"
 
-    with_story(work, masters=3)
+    with_scenario(work, masters=3)

@@ -112,14 +112,14 @@ def test_ranges_are_repartitioned_in_one_alteration_with_history_readable():
             assert await ddl.keys(table) == list(range(20))
             assert [r["k"] for r in await ddl.scan(table, at=first)] == [5, 15]
             assert [r["k"] for r in await ddl.scan(table, at=second)] == [5, 16]
-        story = await ddl.feed(again, 1)
+        entries = await ddl.feed(again, 1)
         state: dict[int, None] = {}
         for op, key, at in await ddl.feed(again, 1, net=False):
             assert (op == "insert") == (key not in state), (op, key, at)
             state.pop(key, None) if op == "delete" else state.setdefault(key)
         assert (
             sorted(state)
-            == [key for _, key, _ in sorted(story, key=lambda c: c[1])]
+            == [key for _, key, _ in sorted(entries, key=lambda c: c[1])]
             == list(range(20))
         )
 

@@ -13,7 +13,7 @@ KEPT = msgspec.structs.replace(REPAIRING, history_max_age_s=3600)
 CHECKSUM_MS = 20_000
 
 
-def story(work):
+def scenario(work):
     """A table of two ranges, [0, 10) dropped, on three of four servers."""
 
     async def main(ddl):
@@ -75,7 +75,7 @@ def test_dropped_range_tablet_that_lost_a_server_is_reported_by_ksck_and_repaire
         await healthy(ddl)
         assert await read(ddl, before) == [5, 6, 15]
 
-    story(work)
+    scenario(work)
 
 
 def test_decommissioned_server_is_drained_of_dropped_range_tablets():
@@ -88,7 +88,7 @@ def test_decommissioned_server_is_drained_of_dropped_range_tablets():
         leaver.kill()
         assert await read(ddl, before) == [5, 6, 15]
 
-    story(work)
+    scenario(work)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -110,4 +110,4 @@ def test_checksum_of_dropped_range_covers_its_last_rows(late):
         assert len(mine) == 3
         assert set(mine) == {(2, mine[0][1], "")}
 
-    story(work)
+    scenario(work)

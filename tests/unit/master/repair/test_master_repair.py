@@ -33,7 +33,7 @@ def tablet(*members, replicas=3, leader="a", witness_first=False):
     return GroupState(leader, replicas, tuple(members), witness_first)
 
 
-def fine(name, **more):
+def healthy(name, **more):
     return ReplicaState(name, **more)
 
 
@@ -177,35 +177,43 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
 
 
 def test_lost_voter_is_removed_only_after_another_voter_is_added():
-    lost = fine("c", health=FAILED)
-    assert steps(fine("a"), fine("b"), lost) == [Add("x")]
+    lost = healthy("c", health=FAILED)
+    assert steps(healthy("a"), healthy("b"), lost) == [Add("x")]
     coming = ReplicaState("x", voter=False, promote=True, holds=False)
-    assert steps(fine("a"), fine("b"), lost, coming) == [Copy("x")]
-    assert steps(fine("a"), fine("b"), lost, replace(coming, holds=True)) == []
-    assert steps(fine("a"), fine("b"), lost, fine("x")) == [Remove("c", "it has failed")]
+    assert steps(healthy("a"), healthy("b"), lost, coming) == [Copy("x")]
+    assert steps(healthy("a"), healthy("b"), lost, replace(coming, holds=True)) == []
+    assert steps(healthy("a"), healthy("b"), lost, healthy("x")) == [Remove("c", "it has failed")]
 
 
 def test_silent_voter_is_not_replaced_before_timeout():
-    assert steps(fine("a"), fine("b"), fine("c", health=SILENT)) == []
-    assert steps(fine("a"), fine("b"), fine("c"), fine("d", health=SILENT)) == []
+    assert steps(healthy("a"), healthy("b"), healthy("c", health=SILENT)) == []
+    assert steps(healthy("a"), healthy("b"), healthy("c"), healthy("d", health=SILENT)) == []
 
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_returning_voter_is_kept_and_its_replacement_removed(holds):
     coming = ReplicaState("x", voter=False, promote=True, holds=holds)
-    assert steps(fine("a"), fine("b"), fine("c"), coming) == [Remove("x", "it is needed no more")]
+    assert steps(healthy("a"), healthy("b"), healthy("c"), coming) == [
+        Remove("x", "it is needed no more")
+    ]
 
 
 def test_failed_replacement_is_removed_and_another_server_chosen():
     failed = ReplicaState("x", voter=False, promote=True, holds=False, health=FAILED)
-    lost = fine("c", health=FAILED)
-    assert steps(fine("a"), fine("b"), lost, failed) == [
+    lost = healthy("c", health=FAILED)
+    assert steps(healthy("a"), healthy("b"), lost, failed) == [
         Remove("x", "it was to become a replica, and has failed")
     ]
 
 
 def test_two_lost_voters_of_five_get_separate_replacements():
-    members = [fine("a"), fine("b"), fine("c"), fine("d", health=FAILED), fine("e", health=FAILED)]
+    members = [
+        healthy("a"),
+        healthy("b"),
+        healthy("c"),
+        healthy("d", health=FAILED),
+        healthy("e", health=FAILED),
+    ]
     asked = []
 
     def choose(instead):
@@ -222,37 +230,42 @@ def test_two_lost_voters_of_five_get_separate_replacements():
 
 
 def test_repair_without_majority_sends_no_order():
-    lost = [fine("b", health=FAILED), fine("c", health=FAILED)]
-    assert steps(fine("a"), *lost) == []
+    lost = [healthy("b", health=FAILED), healthy("c", health=FAILED)]
+    assert steps(healthy("a"), *lost) == []
 
 
 def test_replication_factor_change_adds_or_removes_voters_with_leader_removed_last():
-    three = [fine("a", load=9), fine("b", load=5), fine("c", load=7)]
+    three = [healthy("a", load=9), healthy("b", load=5), healthy("c", load=7)]
     assert steps(*three, replicas=5) == [Add("x")]
-    more = [*three, fine("d", load=1), fine("e", load=2)]
+    more = [*three, healthy("d", load=1), healthy("e", load=2)]
     why = "there are 5 replicas where 3 are wanted"
     assert steps(*more) == [Remove("c", why)]
     crowded = [replace(s, location="r1" if s.uuid in "de" else s.uuid) for s in more]
     assert steps(*crowded) == [Remove("e", why)], "first who stands beside another one"
     assert steps(*three, replicas=1)[0].server == "c"
-    assert steps(fine("a"), fine("b"), replicas=1)[0].server == "b"
+    assert steps(healthy("a"), healthy("b"), replicas=1)[0].server == "b"
 
 
 def test_voter_marked_for_replacement_is_removed_after_another_voter_is_added():
-    marked = fine("a", replace=True)
-    assert steps(marked, fine("b"), fine("c")) == [Add("x")]
-    assert steps(marked, fine("b"), fine("c"), fine("x")) == [Remove("a", "it was to be replaced")]
+    marked = healthy("a", replace=True)
+    assert steps(marked, healthy("b"), healthy("c")) == [Add("x")]
+    assert steps(marked, healthy("b"), healthy("c"), healthy("x")) == [
+        Remove("a", "it was to be replaced")
+    ]
 
 
 def test_non_voter_without_promote_flag_is_left_to_the_operator():
-    assert steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False)) == []
+    assert steps(healthy("a"), healthy("b"), healthy("c"), ReplicaState("o", voter=False)) == []
     assert (
-        steps(fine("a"), fine("b"), fine("c"), ReplicaState("o", voter=False, health=FAILED)) == []
+        steps(
+            healthy("a"), healthy("b"), healthy("c"), ReplicaState("o", voter=False, health=FAILED)
+        )
+        == []
     )
 
 
 def test_repair_without_eligible_server_adds_nothing():
-    assert steps(fine("a"), fine("b"), fine("c", health=FAILED), spare=None) == []
+    assert steps(healthy("a"), healthy("b"), healthy("c", health=FAILED), spare=None) == []
 
 
 def made(name, why, **more):
@@ -263,7 +276,7 @@ def made(name, why, **more):
 
 @pytest.mark.row("S1.49", "S1.51")
 def test_witness_option_adds_witness_first_and_data_later():
-    ok, lost = [fine("a"), fine("b")], fine("c", health=FAILED)
+    ok, lost = [healthy("a"), healthy("b")], healthy("c", health=FAILED)
     first = {"witness_first": True}
     assert steps(*ok, lost, **first) == [Add("x", witness=True)]
     fresh = ReplicaState("x", voter=False, electable=False, holds=False)
@@ -282,45 +295,47 @@ def test_witness_option_adds_witness_first_and_data_later():
     assert steps(*ok, parked, filling, **first) == [Copy("x")]
     full = made("x", "it has the data")
     assert steps(*ok, parked, replace(filling, log_only=False), **first) == [full]
-    assert steps(*ok, parked, fine("x"), **first) == [Remove("c", "another one has its place")]
+    assert steps(*ok, parked, healthy("x"), **first) == [Remove("c", "another one has its place")]
 
 
 @pytest.mark.row("S1.50")
 def test_voter_returning_before_witness_has_data_is_kept_and_witness_removed():
-    ok, back = [fine("a"), fine("b")], ReplicaState("c", voter=False, replace=True)
+    ok, back = [healthy("a"), healthy("b")], ReplicaState("c", voter=False, replace=True)
     witness = ReplicaState("x", electable=False, promote=True, log_only=True)
     again = made("c", "it is back", voter=False, promote=True)
     assert steps(*ok, back, witness, witness_first=True)[0] == again
     coming = replace(back, replace=False, promote=True)
     assert steps(*ok, coming, witness, witness_first=True) == [Copy("x")]
     gone = Remove("x", "a witness is needed no more")
-    assert steps(*ok, fine("c"), witness, witness_first=True) == [gone]
+    assert steps(*ok, healthy("c"), witness, witness_first=True) == [gone]
 
 
 def test_witness_is_removed_before_replicas_with_data():
     witness = ReplicaState("w", electable=False, log_only=True)
-    assert steps(fine("a"), fine("b"), fine("c", load=9), witness) == [
+    assert steps(healthy("a"), healthy("b"), healthy("c", load=9), witness) == [
         Remove("w", "a witness is needed no more")
     ]
-    assert steps(fine("a"), fine("b"), witness)[0].server == "w", "filled: two replicas are too few"
-    alone = steps(fine("a"), witness, ReplicaState("v", electable=False, log_only=True))
+    assert steps(healthy("a"), healthy("b"), witness)[0].server == "w", (
+        "filled: two replicas are too few"
+    )
+    alone = steps(healthy("a"), witness, ReplicaState("v", electable=False, log_only=True))
     assert [s.promote for s in alone] == [True], "the only one with data stays"
-    assert steps(fine("a"), fine("b", health=FAILED), witness, replicas=1) == [
+    assert steps(healthy("a"), healthy("b", health=FAILED), witness, replicas=1) == [
         Remove("b", "it has failed")
     ]
     failed = replace(witness, health=FAILED)
-    assert steps(fine("a"), fine("b"), fine("c"), failed)[0].server == "w"
+    assert steps(healthy("a"), healthy("b"), healthy("c"), failed)[0].server == "w"
 
 
 def test_repair_without_server_for_witness_adds_a_replica():
-    lost = fine("c", health=FAILED)
+    lost = healthy("c", health=FAILED)
     found = next_steps(
-        tablet(fine("a"), fine("b"), lost, witness_first=True), TargetServers(lambda _: "x")
+        tablet(healthy("a"), healthy("b"), lost, witness_first=True), TargetServers(lambda _: "x")
     )
     assert found == [Add("x")]
 
 
 def test_voter_is_not_removed_while_the_others_lack_a_majority():
-    members = [fine("a"), fine("b", replace=True), fine("c", health=SILENT)]
+    members = [healthy("a"), healthy("b", replace=True), healthy("c", health=SILENT)]
     assert steps(*members, replicas=1) == []
-    assert steps(fine("a"), members[1], fine("c"), replicas=1)[0].server == "b"
+    assert steps(healthy("a"), members[1], healthy("c"), replicas=1)[0].server == "b"

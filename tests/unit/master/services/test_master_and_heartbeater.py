@@ -9,22 +9,22 @@ from nyala.master.catalog.records import tablet_row
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.wire.proto import catalog_pb2 as cat
 from tests.sim.world.loop import run
-from tests.unit.master.stories.master_story import Story
-from tests.unit.master.stories.story_masters import MASTERS
+from tests.unit.master.scenarios.master_runner import Scenario
+from tests.unit.master.scenarios.scenario_masters import MASTERS
 from tests.unit.master.support.master_helpers import report, server_info
 
 ONE, TWO = TabletId("t1"), TabletId("t2")
 
 
 class Reporting:
-    """A tablet server with two replicas that reports to the masters of a story."""
+    """A tablet server with two replicas that reports to the masters of a scenario."""
 
-    def __init__(self, story: Story) -> None:
-        self.story = story
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.leaders = {ONE: "a", TWO: "a"}
         reporter = Reporter(lambda: server_info("a"), self.tablets, AsyncMock())
         self.masters = [f"{m}:1" for m in MASTERS]
-        self.heartbeater = Heartbeater(story.env, lambda: self.masters, reporter, 500)
+        self.heartbeater = Heartbeater(scenario.env, lambda: self.masters, reporter, 500)
         self.heartbeater.start()
 
     def tablets(self, wanted):
@@ -33,12 +33,12 @@ class Reporting:
 
     async def pass_ms(self, duration_ms):
         """Let time pass; return what each master heard meanwhile as (full, tablets)."""
-        del self.story.heard[:]
-        await self.story.env.tasks.sleep_ms(duration_ms)
+        del self.scenario.heard[:]
+        await self.scenario.env.tasks.sleep_ms(duration_ms)
         return {
             m: [
                 (request.full, [t.tablet_id for t in request.tablets])
-                for master, request in self.story.heard
+                for master, request in self.scenario.heard
                 if master == m
             ]
             for m in MASTERS
@@ -47,14 +47,14 @@ class Reporting:
 
 def told(work, known=()):
     async def main(loop):
-        story = Story(loop)
+        scenario = Scenario(loop)
         for tablet in known:
             record = cat.TabletRecord(id=tablet, table_id="x", state=cat.TABLET_CREATING)
-            story.rows["tablet", tablet] = tablet_row(record)
-            story.names[tablet] = tablet
-        story.elect("m1")
-        await story.env.tasks.sleep_ms(100)
-        return await work(story, Reporting(story))
+            scenario.rows["tablet", tablet] = tablet_row(record)
+            scenario.names[tablet] = tablet
+        scenario.elect("m1")
+        await scenario.env.tasks.sleep_ms(100)
+        return await work(scenario, Reporting(scenario))
 
     return run(main)
 
@@ -65,7 +65,7 @@ BOTH = (True, [ONE, TWO])
 
 @pytest.mark.row("S0.21", "S0.25", "S0.27")
 def test_every_master_gets_full_report_at_start_and_nothing_twice():
-    async def work(story, server):
+    async def work(scenario, server):
         return await server.pass_ms(1600)
 
     heard = told(work)
@@ -75,7 +75,7 @@ def test_every_master_gets_full_report_at_start_and_nothing_twice():
 
 @pytest.mark.row("S0.26", "S0.27")
 def test_change_is_reported_once():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(1100)
         server.heartbeater.changed(TWO)
         return await server.pass_ms(1100)
@@ -85,9 +85,9 @@ def test_change_is_reported_once():
 
 @pytest.mark.row("S0.24")
 def test_only_new_leader_gets_full_report():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(1100)
-        story.elect("m2")
+        scenario.elect("m2")
         return await server.pass_ms(1700)
 
     heard = told(work)
@@ -98,11 +98,11 @@ def test_only_new_leader_gets_full_report():
 
 @pytest.mark.row("S0.23")
 def test_change_is_reported_immediately_to_leader_master_only():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(1100)
         server.heartbeater.changed(TWO)
         first = await server.pass_ms(100)
-        story.elect("m2")
+        scenario.elect("m2")
         await server.pass_ms(1700)
         server.heartbeater.changed(TWO)
         return first, await server.pass_ms(100)
@@ -114,12 +114,12 @@ def test_change_is_reported_immediately_to_leader_master_only():
 
 @pytest.mark.row("S0.36")
 def test_report_with_lost_answer_is_sent_again():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(1100)
-        story.unanswered = ["m1"]
+        scenario.unanswered = ["m1"]
         server.heartbeater.changed(TWO)
         lost = await server.pass_ms(700)
-        story.unanswered = []
+        scenario.unanswered = []
         return lost, await server.pass_ms(1200)
 
     lost, later = told(work)
@@ -131,12 +131,12 @@ def test_report_with_lost_answer_is_sent_again():
 
 @pytest.mark.row("S0.36", "S0.84")
 def test_report_that_leader_failed_to_replicate_is_sent_again():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(1100)
-        story.failure = "refused"
+        scenario.failure = "refused"
         server.leaders[TWO] = "b"
         server.heartbeater.changed(TWO)
-        return (await server.pass_ms(1200))["m1"], story.lines
+        return (await server.pass_ms(1200))["m1"], scenario.lines
 
     heard, lines = told(work, [ONE, TWO])
     assert heard == [(False, [TWO]), (False, [TWO]), NOTHING]
@@ -146,17 +146,17 @@ def test_report_that_leader_failed_to_replicate_is_sent_again():
 
 @pytest.mark.row("S0.36")
 def test_removed_and_readded_master_accepts_reports():
-    async def work(story, server):
+    async def work(scenario, server):
         await server.pass_ms(5100)  # it leads for some reports, and remembers their numbers
         server.masters = ["m2:1", "m3:1"]
-        story.elect("m2")
+        scenario.elect("m2")
         await server.pass_ms(1100)
         server.masters = [f"{m}:1" for m in MASTERS]
-        story.elect("m1")
+        scenario.elect("m1")
         await server.pass_ms(1100)
         server.leaders[TWO] = "b"
         server.heartbeater.changed(TWO)
-        return (await server.pass_ms(1100))["m1"], story.lines
+        return (await server.pass_ms(1100))["m1"], scenario.lines
 
     heard, lines = told(work, [ONE, TWO])
     assert heard == [(False, [TWO]), NOTHING, NOTHING]

@@ -11,7 +11,7 @@ from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
-from tests.unit.master.stories.master_story import after, play
+from tests.unit.master.scenarios.master_runner import after, play
 from tests.unit.master.support.master_helpers import server_info
 
 READY = ["lead m1", "pass 100", "servers a b c", "pass 1500", "create t", "pass 100"]

@@ -12,7 +12,7 @@ from nyala.master.repair.repairer import Repairer
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.stories.story_reports import fill
+from tests.unit.master.scenarios.report_notation import fill
 from tests.unit.master.support.master_helpers import create_request, server_info
 
 mark: Any = server_states.mark
@@ -44,7 +44,7 @@ class Around:
         self.catalog.publish(self.catalog.draft(plan))
 
     def server(self, name, *words, location="", catalog=False):
-        """A full report: `t0=a/1@1.1:a,b,c`, see story_reports.py; `catalog`: the records say so too."""
+        """A full report: `t0=a/1@1.1:a,b,c`, see report_notation.py; `catalog`: the records say so too."""
         reports = []
         for word in words:
             tablet, _, rest = word.partition("=")

@@ -1,4 +1,4 @@
-"""Membership changes: the next configuration against a naive twin, and what a leader does beside the log."""
+"""Membership changes: the next configuration against a naive implementation, and changes of the leader."""
 
 import pytest
 from hypothesis import given

@@ -13,7 +13,7 @@ from nyala.raft.messages import AppendEntries
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 
 APART = 100
-"""Distance of the terms of the dead from that of a rescue, by the tool that orders it."""
+"""Distance of the terms of the lost members from that of an unsafe change, by the tool that orders it."""
 
 
 FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"
@@ -52,7 +52,7 @@ def surviving_config(more: int, how: str, followed: int) -> Cluster:
     cluster.crash("2")
     cluster.network.clear()
     cluster.restart("3")
-    cluster.rescue("3", [ServerUuid("3")], cluster["3"].term + APART)
+    cluster.unsafe_config("3", [ServerUuid("3")], cluster["3"].term + APART)
     cluster.tick("3", 40)
     for number in range(followed):
         cluster.propose("3", f"goes on {number}")

@@ -1,4 +1,4 @@
-"""raft/quorum.py against a naive twin that only counts."""
+"""raft/quorum.py against a naive implementation that only counts."""
 
 import pytest
 from hypothesis import given

@@ -6,7 +6,7 @@ from nyala.common.ids import OpId
 from nyala.raft.messages import AppendEntries, AppendReply
 from nyala.raft.options import RaftOptions
 from tests.unit.raft.support.raft_harness import altered
-from tests.unit.raft.support.raft_sleepers import (
+from tests.unit.raft.support.raft_quiescence import (
     IDLE,
     ONE,
     THREE,

@@ -10,7 +10,7 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.raft.quiescence import SILENT_TIMEOUTS
 from nyala.raft.removed_peers import HEARTBEATS
-from tests.unit.raft.support.raft_sleepers import (
+from tests.unit.raft.support.raft_quiescence import (
     IDLE,
     ONE,
     OPTIONS,

@@ -84,7 +84,7 @@ def test_member_lacking_known_commit_leads_after_unsafe_recovery():
     group.crash(TWO)
     group.crash(ONE)
     assert group[THREE].core.incomplete
-    group.rescue(THREE, [ServerUuid(THREE)])
+    group.unsafe_config(THREE, [ServerUuid(THREE)])
     pass_ticks(group, 100, THREE)
     assert leader(group) == [THREE]
     assert not group[THREE].core.incomplete

@@ -141,8 +141,8 @@ class Cluster:
         finally:
             self.work(server)
 
-    def rescue(self, uuid: str, keep: Sequence[ServerUuid], term: int = 0) -> OpId:
-        """Go on with `keep`; what this server's log does not have is no longer held against anyone."""
+    def unsafe_config(self, uuid: str, keep: Sequence[ServerUuid], term: int = 0) -> OpId:
+        """Make `keep` the only members; committed entries that this server lacks are no longer required."""
         server = self.servers[uuid]
         last = server.node.last
         op = server.node.unsafe_change_config(keep, self.now(server, server.node.last_stamp), term)

@@ -8,7 +8,7 @@ from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
 from nyala.replica.clock_offsets import LATEST_TTL_US, ClockOffsets
-from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
 
 
 def offset_ms(fleet, number):
@@ -25,7 +25,7 @@ async def keep_writing(fleet, seconds):
 
 @pytest.mark.parametrize("skew_s", [60, -60])
 def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
-    @story()
+    @scenario()
     async def tell(fleet):
         old = await fleet.leader()
         await keep_writing(fleet, 3)
@@ -42,7 +42,7 @@ def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
 
 
 @pytest.mark.row("W4")
-@story()
+@scenario()
 async def test_disagreeing_clocks_without_majority_cause_no_transfer(fleet):
     leader = await fleet.leader()
     for number, process in enumerate(fleet.processes):
@@ -53,7 +53,7 @@ async def test_disagreeing_clocks_without_majority_cause_no_transfer(fleet):
     assert fleet.replica(leader).status().term == term
 
 
-@story()
+@scenario()
 async def test_process_pause_is_not_measured_as_clock_offset(fleet):
     leader = await fleet.leader()
     await keep_writing(fleet, 3)
@@ -70,7 +70,7 @@ async def test_process_pause_is_not_measured_as_clock_offset(fleet):
     assert offset_ms(fleet, leader) < 100
 
 
-@story()
+@scenario()
 async def test_smallest_offset_of_each_second_is_used(fleet):
     class Wire:
         def send(self, address, batch):
@@ -109,7 +109,7 @@ def fleet_batch(message, wall_us):
 # ---- the hybrid clock --------------------------------------------------------------------------------
 
 
-@story()
+@scenario()
 async def test_restart_with_clock_set_back_gives_timestamps_above_all_earlier_ones(fleet):
     heard: list[PeerBatch] = []
     for process in fleet.processes:
@@ -129,7 +129,7 @@ async def test_restart_with_clock_set_back_gives_timestamps_above_all_earlier_on
     assert outcome.stamp > passed_on
 
 
-@story()
+@scenario()
 async def test_vote_carries_hybrid_time_of_the_voter(fleet):
     """The first word of the new leader after its votes lies above the voters' clocks."""
     old = await fleet.leader()

@@ -12,7 +12,7 @@ from nyala.env.tasks import Lane
 from nyala.raft.messages import PeerBatch
 from nyala.replica.member import held_batches
 from nyala.replica.multiraft.failure_detector import FailureDetector
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 SECOND_US = 1_000_000
 
@@ -56,7 +56,7 @@ def durable(fleet, number: int) -> int:
     return int(fleet.processes[number].env.files.read("/data/hybrid_clock").split()[0])
 
 
-@story()
+@scenario()
 async def test_slow_ceiling_write_costs_no_leadership_and_no_write(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
@@ -71,7 +71,7 @@ async def test_slow_ceiling_write_costs_no_leadership_and_no_write(fleet):
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
-@story()
+@scenario()
 async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
@@ -95,7 +95,7 @@ async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
     await fleet.settled()
 
 
-@story()
+@scenario()
 async def test_messages_of_stopped_server_are_not_admitted_later(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
@@ -115,7 +115,7 @@ async def test_messages_of_stopped_server_are_not_admitted_later(fleet):
 def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
     monkeypatch.setattr(held_batches, "MAX_HELD_BYTES", 500)
 
-    @story()
+    @scenario()
     async def go(fleet):
         leader = await fleet.leader()
         follower = (leader + 1) % 3
@@ -138,7 +138,7 @@ def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
     go()
 
 
-@story()
+@scenario()
 async def test_write_and_read_above_ceiling_wait_until_it_is_durable(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
@@ -160,7 +160,7 @@ async def test_write_and_read_above_ceiling_wait_until_it_is_durable(fleet):
     assert fleet.replica(leader, GROUP).error is None
 
 
-@story()
+@scenario()
 async def test_write_waits_for_ceiling_above_client_observed_time(fleet):
     """The wall has passed what the client has seen, and the clock cannot yet."""
     leader = await fleet.leader()

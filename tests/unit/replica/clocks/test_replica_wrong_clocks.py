@@ -11,7 +11,7 @@ from nyala.env.clock import write_ceiling
 from nyala.offline.clock_ceiling import Lowered, lower
 from nyala.replica.status import State
 from tests.sim.world.loop import WALL_START_US
-from tests.unit.replica.support.replica_support import GROUP, AddingMachine, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, AddingMachine, scenario, uuid_of
 
 AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 LIMIT_US = AWAKE.clock_max_ahead_ms * 1000
@@ -41,7 +41,7 @@ async def same_in_the_end(fleet):
 @pytest.mark.parametrize("year", [1970, 2038, 2050])
 @pytest.mark.parametrize("leads", [True, False])
 def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
-    @story(options=AWAKE)
+    @scenario(options=AWAKE)
     async def tell(fleet):
         first = await fleet.write(b"k 1", sequence=500)
         await fleet.pass_ms(3000)
@@ -66,7 +66,7 @@ def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
 @pytest.mark.parametrize("year", [1970, 2038, 2050])
 @pytest.mark.parametrize("down_s", [1, 60])
 def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down_s):
-    @story(options=AWAKE)
+    @scenario(options=AWAKE)
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
@@ -103,7 +103,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
 def test_clocks_that_are_all_set_back_stop_nothing(restart):
     """A time daemon corrects all machines, or all of them come up with a clock of long ago."""
 
-    @story(options=AWAKE)
+    @scenario(options=AWAKE)
     async def tell(fleet):
         stamps = [(await fleet.write(b"k 1")).stamp]
         await fleet.pass_ms(5000)
@@ -130,7 +130,7 @@ def test_clocks_that_are_all_set_back_stop_nothing(restart):
     tell()
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_machines_suspended_together_follow_their_clocks_at_once(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
@@ -142,7 +142,7 @@ async def test_machines_suspended_together_follow_their_clocks_at_once(fleet):
     assert fleet.host(0).problems() == []
 
 
-@story(servers=1, options=AWAKE)
+@scenario(servers=1, options=AWAKE)
 async def test_server_without_peers_follows_its_clock(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
@@ -151,7 +151,7 @@ async def test_server_without_peers_follows_its_clock(fleet):
     assert 3_599_000_000 < ahead_us(fleet, (await fleet.write(b"k 1")).stamp) < 3_601_000_000
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
     await fleet.write(b"k 1")
     await fleet.pass_ms(3000)
@@ -166,7 +166,7 @@ async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
 def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
     """Others exist that it has not heard from: all links are cut, or its replicas were moved away."""
 
-    @story(options=AWAKE)
+    @scenario(options=AWAKE)
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
@@ -194,7 +194,7 @@ def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
 
 @pytest.mark.parametrize("year", [2038, 2050])
 def test_server_with_hybrid_clock_far_ahead_is_refused_and_named(year):
-    story(options=AWAKE)(lambda fleet: hybrid_clock_in(fleet, year))()
+    scenario(options=AWAKE)(lambda fleet: hybrid_clock_in(fleet, year))()
 
 
 async def hybrid_clock_in(fleet, year):
@@ -225,7 +225,7 @@ async def hybrid_clock_in(fleet, year):
     assert fleet.replica(leader, GROUP).status().last.index > 5
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_server_with_ceiling_of_2050_starts_after_ceiling_is_lowered(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()

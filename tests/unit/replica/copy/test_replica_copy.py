@@ -12,15 +12,15 @@ from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import LIMITED, story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import LIMITED, scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 GENTLE = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_busy_rate_bytes=5000)
 
 
 @pytest.mark.row("S1.7", "S1.37")
-@story()
+@scenario()
 async def test_copied_replica_has_files_and_log_and_becomes_member(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -47,7 +47,7 @@ async def test_copied_replica_has_files_and_log_and_becomes_member(fleet):
 
 
 @pytest.mark.row("S1.37")
-@story()
+@scenario()
 async def test_copy_resumes_at_last_durable_byte(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -71,7 +71,7 @@ async def test_copy_resumes_at_last_durable_byte(fleet):
     assert asked[2][1] > 0
 
 
-@story()
+@scenario()
 async def test_target_opens_new_session_when_source_forgot_it(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -93,7 +93,7 @@ async def test_target_opens_new_session_when_source_forgot_it(fleet):
     assert fleet.replica(3).status().last == fleet.replica(leader).status().last
 
 
-@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
+@scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
 async def test_source_session_expires_when_target_is_gone(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -108,7 +108,7 @@ async def test_source_session_expires_when_target_is_gone(fleet):
     assert fleet.replica(leader).node.core.retained_from == 0
 
 
-@story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
+@scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
 async def test_copy_never_made_member_anchors_log_for_limited_time(fleet):
     leader = await flush(fleet)
     await fleet.order(3, leader)
@@ -117,7 +117,7 @@ async def test_copy_never_made_member_anchors_log_for_limited_time(fleet):
     assert fleet.replica(3).role is Role.NON_PARTICIPANT
 
 
-@story()
+@scenario()
 async def test_repeated_copy_order_returns_progress(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -133,7 +133,7 @@ async def test_repeated_copy_order_returns_progress(fleet):
 
 
 @pytest.mark.row("S1.50")
-@story(options=LIMITED)
+@scenario(options=LIMITED)
 async def test_cancelled_copy_leaves_no_files(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -149,7 +149,7 @@ async def test_cancelled_copy_leaves_no_files(fleet):
     await fleet.copied(3)
 
 
-@story(servers=4, options=LIMITED)
+@scenario(servers=4, options=LIMITED)
 async def test_copy_rate_is_within_limit(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -172,7 +172,7 @@ async def a_piece(fleet, source):
 def test_copy_yields_bandwidth_to_writers_only(writing):
     """At its source or at its target: who writes is heard by the server's own log."""
 
-    @story(options=GENTLE)
+    @scenario(options=GENTLE)
     async def tell(fleet):
         await fill(fleet)
         leader = await flush(fleet)
@@ -199,7 +199,7 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
     tell()
 
 
-@story(servers=3, members=3)
+@scenario(servers=3, members=3)
 async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -218,7 +218,7 @@ async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
     assert fleet.machine(gone).sums == {"k": 40}
 
 
-@story(servers=3, members=3)
+@scenario(servers=3, members=3)
 async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -253,7 +253,7 @@ async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
 @pytest.mark.row("S1.17", "S1.7")
 @pytest.mark.parametrize("lead_on", [True, False])
 def test_log_between_copy_and_membership_is_not_collected(lead_on):
-    @story()
+    @scenario()
     async def tell(fleet):
         big = b"k 1" + b" " * 30_000
 

@@ -11,8 +11,8 @@ from nyala.replica.copy.protocol import ENDED, CopyStage
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 QUICK = Options(
@@ -34,7 +34,7 @@ def operations(target_dies):
     """Count the file operations that the target (or the source) makes in a copy."""
     found = []
 
-    @story(options=QUICK)
+    @scenario(options=QUICK)
     async def tell(fleet):
         leader = await prepared(fleet)
         disk = fleet.processes[3 if target_dies else leader].disk
@@ -55,7 +55,7 @@ def test_target_crash_at_any_file_operation_of_copy(part):
 
 
 def _target_dies(step, power_cut):
-    @story(options=QUICK)
+    @scenario(options=QUICK)
     async def tell(fleet):
         leader = await prepared(fleet)
         target = fleet.processes[3]
@@ -101,7 +101,7 @@ def test_crash_during_copy_over_tombstone_leaves_tombstone_or_replica(part):
 
 
 def _tombstone_dies(step, power_cut):
-    @story(servers=3, options=QUICK)
+    @scenario(servers=3, options=QUICK)
     async def tell(fleet):
         leader = await prepared(fleet)
         gone = (leader + 1) % 3
@@ -139,7 +139,7 @@ def _tombstone_dies(step, power_cut):
 
 @pytest.mark.parametrize("kill_at", range(1, 14))
 def test_source_crash_at_any_call_of_copy(kill_at):
-    @story(options=QUICK)
+    @scenario(options=QUICK)
     async def tell(fleet):
         leader = await prepared(fleet)
         sessions = fleet.host(leader).copies.sessions
@@ -186,7 +186,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
     tell()
 
 
-@story(options=LIMITED)
+@scenario(options=LIMITED)
 async def test_partial_copy_after_crash_is_restored_when_next_copy_aborts(fleet):
     leader = await prepared(fleet)
     for _ in range(2):
@@ -206,7 +206,7 @@ async def test_partial_copy_after_crash_is_restored_when_next_copy_aborts(fleet)
 
 
 @pytest.mark.row("S2.24")
-@story(servers=5, options=QUICK)
+@scenario(servers=5, options=QUICK)
 async def test_concurrent_copies_from_one_source_and_to_stopped_server(fleet):
     leader = await prepared(fleet)
     for target in (3, 4):
@@ -221,7 +221,7 @@ async def test_concurrent_copies_from_one_source_and_to_stopped_server(fleet):
     assert fleet.machine(3).sums == fleet.machine(4).sums == EVERYTHING
 
 
-@story(options=LIMITED)
+@scenario(options=LIMITED)
 async def test_stopped_server_leaves_no_partial_copy(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)
@@ -234,7 +234,7 @@ async def test_stopped_server_leaves_no_partial_copy(fleet):
     assert fleet.host(3).find(GROUP) is None
 
 
-@story(options=LIMITED)
+@scenario(options=LIMITED)
 async def test_partial_copy_after_crash_can_be_deleted(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)

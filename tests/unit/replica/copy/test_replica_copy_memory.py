@@ -5,14 +5,14 @@ from unittest.mock import patch
 from nyala.common.options import Options
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.status import State
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import GROUP
 
 BIG = b"k" * 200_000 + b" 1"
 
 
-@story(options=Options(wal_segment_mb=1, copy_chunk_bytes=700, raft_cache_bytes=1 << 16))
+@scenario(options=Options(wal_segment_mb=1, copy_chunk_bytes=700, raft_cache_bytes=1 << 16))
 async def test_copied_log_is_streamed_in_bounded_memory(fleet):
     await fill(fleet, 3)
     leader = await flush(fleet)

@@ -16,8 +16,8 @@ from nyala.replica.copy import uncancellable
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import LIMITED, Checkpoint, PartsMachine, story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import LIMITED, Checkpoint, PartsMachine, scenario
 from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
@@ -32,7 +32,7 @@ def source_of(fleet, target, source):
     return RemoteSource(env.rpc, uuid_of(target), "one", uuid_of(source), f"s{source}:7")
 
 
-@story()
+@scenario()
 async def test_copy_cancelled_before_first_step_can_be_ordered_again(fleet):
     leader = await flush(fleet)
     copies, source = fleet.host(3).copies, source_of(fleet, 3, leader)
@@ -51,7 +51,7 @@ async def test_copy_cancelled_before_first_step_can_be_ordered_again(fleet):
 @pytest.mark.row("S1.50")
 @pytest.mark.parametrize("first", ["cancelled", "failed"])
 def test_copy_cancelled_twice_restores_the_tombstone(first):
-    @story(servers=3, members=3)
+    @scenario(servers=3, members=3)
     async def tell(fleet):
         await fill(fleet)
         leader = await flush(fleet)
@@ -92,7 +92,7 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
     tell()
 
 
-@story()
+@scenario()
 async def test_target_requesting_twice_holds_one_session_and_releases_it(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -106,7 +106,7 @@ async def test_target_requesting_twice_holds_one_session_and_releases_it(fleet):
     assert fleet.machine(leader).held == []
 
 
-@story()
+@scenario()
 async def test_cancelled_call_during_checkpoint_holds_nothing(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -132,7 +132,7 @@ async def test_cancelled_call_during_checkpoint_holds_nothing(fleet):
     assert fleet.sessions() == 0
 
 
-@story()
+@scenario()
 async def test_copy_completes_under_continuous_writes(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -154,7 +154,7 @@ async def test_copy_completes_under_continuous_writes(fleet):
     assert fleet.machine(3).sums == fleet.machine(leader).sums
 
 
-@story()
+@scenario()
 async def test_failed_sync_ends_copy_after_source_is_gone(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -191,7 +191,7 @@ async def test_failed_sync_ends_copy_after_source_is_gone(fleet):
     await nothing_changed(fleet)
 
 
-@story(options=SLOW)
+@scenario(options=SLOW)
 async def test_source_keeps_session_of_slow_copy(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -200,7 +200,7 @@ async def test_source_keeps_session_of_slow_copy(fleet):
     assert progress.retries == 0
 
 
-@story()
+@scenario()
 async def test_session_end_failure_does_not_block_other_sessions(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -223,7 +223,7 @@ async def test_session_end_failure_does_not_block_other_sessions(fleet):
     assert fleet.replica(leader).node.core.retained_from == 0
 
 
-@story()
+@scenario()
 async def test_copy_session_refuses_unknown_file_and_offset(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -239,7 +239,7 @@ async def test_copy_session_refuses_unknown_file_and_offset(fleet):
         assert await fleet.as_(leader, sessions.read(offer.session, name, offset)) == b""
 
 
-@story(options=LIMITED)
+@scenario(options=LIMITED)
 async def test_disk_space_for_one_copy_admits_one_of_two(fleet):
     """Both would fill it together, and neither of them would end."""
     for number in range(3):

@@ -21,29 +21,29 @@ from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import CopyProgram, story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import CopyProgram, scenario
 from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 FEW = Options(wal_segment_mb=1, copy_chunk_bytes=700, copy_sessions_max=1, copy_retry_ms=2000)
 
 
-@story()
+@scenario()
 async def test_copy_of_unknown_tablet_is_refused(fleet):
     await fleet.order(3, 0, group=OTHER)
     assert isinstance(await fleet.refused(3, group=OTHER), NotFound)
     await nothing_changed(fleet, 3, OTHER)
 
 
-@story()
+@scenario()
 async def test_copy_from_unexpected_server_uuid_is_refused(fleet):
     await fleet.order(3, 0, uuid="e" * 32)
     assert isinstance(await fleet.refused(3), InvalidArgument)
     await nothing_changed(fleet)
 
 
-@story()
+@scenario()
 async def test_copy_orders_without_source_or_for_another_server_are_refused(fleet):
     for request in (
         pb.StartCopyRequest(destination_uuid=uuid_of(2), tablet_id=GROUP),
@@ -57,7 +57,7 @@ async def test_copy_orders_without_source_or_for_another_server_are_refused(flee
     assert fleet.progress(3) is None
 
 
-@story()
+@scenario()
 async def test_copy_over_running_replica_is_refused(fleet):
     leader = await flush(fleet)
     follower = (leader + 1) % 3
@@ -69,7 +69,7 @@ async def test_copy_over_running_replica_is_refused(fleet):
 
 
 @pytest.mark.row("S2.13")
-@story()
+@scenario()
 async def test_follower_is_source_only_with_force_while_group_has_leader(fleet):
     await fill(fleet)
     await fleet.pass_ms(500)  # by then all know what is committed
@@ -87,7 +87,7 @@ async def test_follower_is_source_only_with_force_while_group_has_leader(fleet):
 
 
 @pytest.mark.row("S1.37")
-@story()
+@scenario()
 async def test_sole_survivor_is_source_and_reports_possible_loss(fleet):
     await fill(fleet)
     await fleet.pass_ms(500)  # by then all know what is committed
@@ -103,7 +103,7 @@ async def test_sole_survivor_is_source_and_reports_possible_loss(fleet):
     assert fleet.replica(3).status().last == fleet.replica(survivor).status().last
 
 
-@story()
+@scenario()
 async def test_leader_without_confirmed_majority_refuses_copy(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -114,7 +114,7 @@ async def test_leader_without_confirmed_majority_refuses_copy(fleet):
     assert "may be lost" in (await fleet.copied(3)).may_lose
 
 
-@story()
+@scenario()
 async def test_copy_to_another_cluster_is_refused(fleet):
     stranger = fleet.processes[3]
     stranger.kill()
@@ -161,7 +161,7 @@ def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
     monkeypatch.setattr(CopySourceService, "fetch_file", files)
     monkeypatch.setattr(CopySourceService, "fetch_entries", log)
 
-    @story()
+    @scenario()
     async def tell(fleet):
         await fill(fleet)
         leader = await flush(fleet)
@@ -174,7 +174,7 @@ def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
     tell()
 
 
-@story(options=FEW)
+@scenario(options=FEW)
 async def test_copy_fails_after_source_is_unreachable_for_timeout(fleet):
     await fleet.order(3, 0, address="nowhere:1")
     assert isinstance(await fleet.refused(3), Unavailable)
@@ -182,7 +182,7 @@ async def test_copy_fails_after_source_is_unreachable_for_timeout(fleet):
     await nothing_changed(fleet)
 
 
-@story(options=FEW, servers=5)
+@scenario(options=FEW, servers=5)
 async def test_source_refuses_sessions_beyond_limit(fleet):
     leader = await flush(fleet)
     await fleet.order(3, leader)
@@ -197,7 +197,7 @@ async def test_source_refuses_sessions_beyond_limit(fleet):
     await fleet.copied(4)
 
 
-@story()
+@scenario()
 async def test_copy_is_refused_without_disk_space(fleet):
     await fill(fleet)
     leader = await flush(fleet)
@@ -217,7 +217,7 @@ async def test_copy_is_refused_without_disk_space(fleet):
 
 @pytest.mark.parametrize("room", [1500, 4000, 9000])
 def test_copy_fails_when_disk_fills_during_transfer(room):
-    @story(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
+    @scenario(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
     async def tell(fleet):
         await fill(fleet)
         leader = await flush(fleet)
@@ -245,7 +245,7 @@ def test_copy_fails_when_disk_fills_during_transfer(room):
     tell()
 
 
-@story()
+@scenario()
 async def test_source_with_full_disk_reports_failed_flush(fleet):
     await fill(fleet)
     leader = await flush(fleet)

@@ -10,7 +10,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.copy.room import REFUSED_TTL_US, CopyQuota
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
@@ -97,7 +97,7 @@ def shown(fleet, number, name):
     return registry.get_sample_value(f"nyala_{name}")
 
 
-@story(options=NARROW)
+@scenario(options=NARROW)
 async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     await several(fleet, SPREAD)
     for group, source in SPREAD.items():
@@ -133,7 +133,7 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     assert [fleet.machine(3, g).sums for g in SPREAD] == [{"k": 1}] * 3
 
 
-@story(options=NARROW)
+@scenario(options=NARROW)
 async def test_cancelled_waiting_copy_admits_the_next(fleet):
     await several(fleet, SPREAD)
     await fleet.order(3, 0, group=GROUP)
@@ -149,7 +149,7 @@ async def test_cancelled_waiting_copy_admits_the_next(fleet):
     assert fleet.leftovers(3, OTHER) == []
 
 
-@story(servers=5, options=NARROW)
+@scenario(servers=5, options=NARROW)
 async def test_source_at_log_limit_is_retried_and_reported(fleet):
     await several(fleet, {GROUP: 0, OTHER: 0})
     sessions, offers = fleet.host(0).copies.sessions, []

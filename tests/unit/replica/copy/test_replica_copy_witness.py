@@ -12,8 +12,8 @@ from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.witness import Witness
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.replica.support.copy_story import fill, flush
-from tests.unit.replica.support.copy_support import LIMITED, story
+from tests.unit.replica.support.copy_steps import fill, flush
+from tests.unit.replica.support.copy_support import LIMITED, scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 
@@ -41,7 +41,7 @@ def electable(number):
 
 
 @pytest.mark.row("S1.51")
-@story(servers=4, members=2)
+@scenario(servers=4, members=2)
 async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
@@ -60,7 +60,7 @@ async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
     await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
 
 
-@story(servers=4, members=2)
+@scenario(servers=4, members=2)
 async def test_witness_with_lost_tail_keeps_recovery_debt_after_data_copy(fleet):
     """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
     leader = await with_witness(fleet)
@@ -79,7 +79,7 @@ async def test_witness_with_lost_tail_keeps_recovery_debt_after_data_copy(fleet)
     assert core.incomplete
 
 
-@story(servers=4, members=2)
+@scenario(servers=4, members=2)
 async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     leader = await with_witness(fleet)
     flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
@@ -101,7 +101,7 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
 
 
 @pytest.mark.row("S1.50")
-@story(servers=4, members=2, options=LIMITED)
+@scenario(servers=4, members=2, options=LIMITED)
 async def test_witness_continues_as_witness_after_cancelled_copy(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
@@ -123,7 +123,7 @@ def test_witness_crash_at_any_file_operation_of_copy(part):
 
 
 def _witness_dies(step):
-    @story(servers=4, members=2)
+    @scenario(servers=4, members=2)
     async def tell(fleet):
         leader = await with_witness(fleet)
         target = fleet.processes[3]

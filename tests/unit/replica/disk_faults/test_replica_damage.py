@@ -12,7 +12,7 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import TabletId
 from nyala.replica.status import State
 from tests.unit.replica.support.by_hand import OTHER, vote
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 
 def stored(process, part):
@@ -23,7 +23,7 @@ def stored(process, part):
 
 @pytest.mark.parametrize("part", ["superblock", "cmeta", "data/" + GROUP])
 def test_damaged_file_fails_replica_without_votes_or_reads(part):
-    @story(groups=(GROUP, OTHER))
+    @scenario(groups=(GROUP, OTHER))
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.write(b"k 1", group=OTHER)
@@ -55,7 +55,7 @@ def test_damaged_file_fails_replica_without_votes_or_reads(part):
 
 @pytest.mark.parametrize("gone", ["superblock", "cmeta"])
 def test_lost_file_is_damage_not_a_new_replica(gone):
-    @story()
+    @scenario()
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
@@ -70,7 +70,7 @@ def test_lost_file_is_damage_not_a_new_replica(gone):
     tell()
 
 
-@story(groups=(GROUP, OTHER))
+@scenario(groups=(GROUP, OTHER))
 async def test_failed_log_fails_every_replica_and_process_keeps_running(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
@@ -88,7 +88,7 @@ async def test_failed_log_fails_every_replica_and_process_keeps_running(fleet):
     assert fleet.processes[leader].alive
 
 
-@story()
+@scenario()
 async def test_full_disk_throttles_writes_until_space_returns(fleet):
     leader = await fleet.leader()
     assert (await fleet.write(b"k 1", sequence=1)).result == b"1"
@@ -110,7 +110,7 @@ async def test_full_disk_throttles_writes_until_space_returns(fleet):
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 39}] * 3
 
 
-@story(servers=1)
+@scenario(servers=1)
 async def test_unsaved_clock_is_not_used(fleet):
     leader = await fleet.leader()
     disk = fleet.processes[0].disk

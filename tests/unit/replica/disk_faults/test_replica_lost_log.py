@@ -9,7 +9,7 @@ from nyala.common.options import Options
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblocks
 from tests.sim.world.process import ProcessDiedInStart
-from tests.unit.replica.support.replica_support import GROUP, Fleet, story
+from tests.unit.replica.support.replica_support import GROUP, Fleet, scenario
 
 OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
 
@@ -22,7 +22,7 @@ def lose_log(fleet: Fleet, number: int, *, keep_last: int = 0) -> None:
     files.sync_dir("/data/wal")
 
 
-@story()
+@scenario()
 async def test_replica_with_lost_log_neither_votes_nor_campaigns(fleet):
     """Leader and follower alone hold acknowledged writes; the follower loses its log, the leader is away."""
     for _ in range(5):
@@ -49,7 +49,7 @@ async def test_replica_with_lost_log_neither_votes_nor_campaigns(fleet):
 
 @pytest.mark.parametrize("keep_last", [0, 1])
 def test_lost_log_state_survives_restarts_and_other_replicas_are_created(keep_last):
-    @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+    @scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
     async def go(fleet):
         for _ in range(5):
             await fleet.write(b"k %d" % 1)
@@ -86,7 +86,7 @@ def test_lost_log_state_survives_restarts_and_other_replicas_are_created(keep_la
 def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_last):
     groups = (GROUP, OTHER, THIRD)
 
-    @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=groups)
+    @scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=groups)
     async def go(fleet):
         for group in groups:
             await fleet.write(b"k 1", group=group)
@@ -114,7 +114,7 @@ def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_las
     go()
 
 
-@story()
+@scenario()
 async def test_crash_before_all_replicas_are_marked_finds_same_loss_again(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -131,7 +131,7 @@ async def test_crash_before_all_replicas_are_marked_finds_same_loss_again(fleet)
 @pytest.mark.parametrize("keep_last", [0, 1])
 def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
     def dies_after(step):
-        @story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=(GROUP, OTHER))
+        @scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0), groups=(GROUP, OTHER))
         async def go(fleet):
             for group in (GROUP, OTHER):
                 await fleet.write(b"k 1", group=group)
@@ -164,7 +164,7 @@ def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
     assert 5 < len(died) < 59
 
 
-@story()
+@scenario()
 async def test_server_without_written_log_starts(fleet):
     """Its replicas were made, and no vote was given: nothing is missing."""
     fleet.processes[0].kill()
@@ -174,7 +174,7 @@ async def test_server_without_written_log_starts(fleet):
     assert fleet.replica(0).state is State.RUNNING
 
 
-@story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+@scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_tombstone_keeps_vote_when_log_loses_its_end(fleet):
     """Its promises are in its superblock: damage of the log does not affect them."""
     await fleet.write(b"k 1")

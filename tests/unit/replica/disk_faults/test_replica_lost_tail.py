@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nyala.common.options import Options
-from tests.unit.replica.support.replica_support import Fleet, story
+from tests.unit.replica.support.replica_support import Fleet, scenario
 
 
 class NothingSurvives(random.Random):
@@ -28,7 +28,7 @@ async def write_with_two(fleet: Fleet, leader: int, third: int) -> None:
     assert hasattr(outcome[0], "stamp"), outcome
 
 
-@story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+@scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_follower_with_damage_taken_for_torn_tail_catches_up(fleet):
     for _ in range(3):
         await fleet.write(b"k 1")
@@ -57,7 +57,7 @@ def test_follower_with_lost_unsynced_tail_catches_up(policy):
         wal_segment_mb=1, wal_sync=policy, wal_sync_interval_ms=5000, raft_quiesce_ms=0
     )
 
-    @story(options=options)
+    @scenario(options=options)
     async def go(fleet):
         for _ in range(3):
             await fleet.write(b"k 1")

@@ -11,8 +11,8 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.replica.member.driver import SAVE_TRIES
 from nyala.replica.member.flusher import FLUSH_TRIES
 from nyala.replica.status import State
-from tests.unit.replica.support.pins_support import SMALL, beside, busy
-from tests.unit.replica.support.replica_support import Fleet, story
+from tests.unit.replica.support.replica_support import Fleet, scenario
+from tests.unit.replica.support.retention_support import SMALL, beside, busy
 
 
 class Refusal:
@@ -37,7 +37,7 @@ def refuse_flushes(fleet: Fleet, number: int, code: int, times: int) -> Refusal:
     return refusal
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_replica_with_permanently_refused_flush_fails_and_log_is_collected(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
@@ -55,7 +55,7 @@ async def test_replica_with_permanently_refused_flush_fails_and_log_is_collected
 def test_full_or_intermittent_disk_fails_no_replica(code):
     full = code != errno.EIO
 
-    @story(options=SMALL)
+    @scenario(options=SMALL)
     async def tell(fleet):
         flusher = fleet.replica(0).running_member().flusher
         for _ in range(3):
@@ -76,7 +76,7 @@ def test_full_or_intermittent_disk_fails_no_replica(code):
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_replica_with_refused_metadata_write_fails_unless_disk_is_full(code):
-    @story(options=SMALL)
+    @scenario(options=SMALL)
     async def tell(fleet):
         await fleet.write(b"a 1")
         await fleet.settled()

@@ -2,12 +2,12 @@
 
 from nyala.common.ids import TabletId
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 OTHER = TabletId("b" * 32)
 
 
-@story()
+@scenario()
 async def test_followers_waiting_for_disk_answer_heartbeats(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
@@ -21,7 +21,7 @@ async def test_followers_waiting_for_disk_answer_heartbeats(fleet):
     assert fleet.replica(leader).status().term == term
 
 
-@story(groups=(GROUP, OTHER))
+@scenario(groups=(GROUP, OTHER))
 async def test_replica_with_possibly_lost_records_does_not_start_empty(fleet):
     await fleet.write(b"k 1")
     for n in range(1, 4):

@@ -6,7 +6,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.options import Options
 from nyala.env.tasks import Lane
 from nyala.wal.latency import SLOT_US, Latency
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 MS = 1000
 QUICK = Options(wal_segment_mb=1, slow_log_after_ms=5000, slow_log_backoff_ms=60_000)
@@ -42,7 +42,7 @@ def warning(fleet, number):
     return fleet.replica(number).status().warning
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_writes_proceed_at_speed_of_fast_majority(fleet):
     old = await fleet.leader()
     before = await written(fleet, 20)
@@ -57,7 +57,7 @@ async def test_writes_proceed_at_speed_of_fast_majority(fleet):
     assert fleet.leading() == leader
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_unresponsive_disk_counts_as_slow(fleet):
     old = await fleet.leader()
     await written(fleet, 5)
@@ -66,7 +66,7 @@ async def test_unresponsive_disk_counts_as_slow(fleet):
     assert fleet.leading() not in (None, old)
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_slow_disk_is_reported_until_recovered(fleet):
     old = await fleet.leader()
     await written(fleet, 6)
@@ -83,7 +83,7 @@ async def test_slow_disk_is_reported_until_recovered(fleet):
     assert metric(fleet, old, "wal_disk_slow") == 0
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_all_slow_disks_cause_no_leadership_transfer(fleet):
     leader = await fleet.leader()
     await written(fleet, 3)
@@ -94,7 +94,7 @@ async def test_all_slow_disks_cause_no_leadership_transfer(fleet):
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
     leader = await fleet.leader()
     term = fleet.replica(leader).status().term
@@ -106,7 +106,7 @@ async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
     assert (fleet.leading(), fleet.replica(leader).status().term) == (leader, term)
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
     """Disks that are slow by turns move a leader once in the back-off, not once in each window."""
     old = await fleet.leader()
@@ -122,7 +122,7 @@ async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
     assert 1 <= moves <= 4, "each server leaves once in a minute"
 
 
-@story(options=QUICK)
+@scenario(options=QUICK)
 async def test_blocked_event_loop_is_counted(fleet):
     await written(fleet, 1)
     assert metric(fleet, 0, "loop_stalls_count_total") == 0
@@ -135,7 +135,7 @@ async def test_blocked_event_loop_is_counted(fleet):
     assert metric(fleet, 1, "loop_stalls_count_total") == 0
 
 
-@story(servers=2, options=QUICK)
+@scenario(servers=2, options=QUICK)
 async def test_lagging_follower_is_not_chosen_as_successor(fleet):
     """With the other voter away there is nobody to hand over to; the leader stays and goes on."""
     old = await fleet.leader()

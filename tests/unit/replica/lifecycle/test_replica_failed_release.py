@@ -8,8 +8,8 @@ from nyala.common.options import Options
 from nyala.replica.memory import MemoryPart
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
-from tests.unit.replica.support.pins_support import STRICT, beside, busy
-from tests.unit.replica.support.replica_support import GROUP, Fleet, story
+from tests.unit.replica.support.replica_support import GROUP, Fleet, scenario
+from tests.unit.replica.support.retention_support import STRICT, beside, busy
 
 SMALL = Options(wal_segment_mb=1, raft_quiesce_ms=0)
 
@@ -22,7 +22,7 @@ def memory_of(fleet: Fleet, number: int) -> dict[str, int]:
     }
 
 
-@story()
+@scenario()
 async def test_failed_replica_releases_its_memory(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -37,7 +37,7 @@ async def test_failed_replica_releases_its_memory(fleet):
     assert fleet.replica(0).state is State.TOMBSTONED
 
 
-@story()
+@scenario()
 async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -55,7 +55,7 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     assert machine.cut.op.index > 0
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_log_of_replica_marked_lost_is_collected(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -69,7 +69,7 @@ async def test_log_of_replica_marked_lost_is_collected(fleet):
     assert fleet.host(0).wal.stats().pinned_by == ()
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_log_of_recoverable_failed_replica_is_kept(fleet):
     await fleet.write(b"a 1")
     await fleet.settled()
@@ -89,7 +89,7 @@ async def test_log_of_recoverable_failed_replica_is_kept(fleet):
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_damaged_superblock_does_not_anchor_log(restart):
-    @story(options=STRICT)
+    @scenario(options=STRICT)
     async def tell(fleet):
         await beside(fleet)
         await fleet.write(b"a 1")
@@ -113,7 +113,7 @@ def test_damaged_superblock_does_not_anchor_log(restart):
     tell()
 
 
-@story(options=STRICT)
+@scenario(options=STRICT)
 async def test_superblock_of_newer_version_anchors_log(fleet):
     """The build that wrote it may go on from there."""
     await beside(fleet)

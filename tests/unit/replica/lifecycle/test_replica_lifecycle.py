@@ -12,10 +12,10 @@ from nyala.common.errors import (
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblocks
 from tests.unit.replica.support.by_hand import OTHER
-from tests.unit.replica.support.replica_support import GROUP, AddingMachine, story
+from tests.unit.replica.support.replica_support import GROUP, AddingMachine, scenario
 
 
-@story()
+@scenario()
 async def test_replica_is_created_once_and_only_for_members(fleet):
     with pytest.raises(AlreadyPresent):
         await fleet.create(0, GROUP)
@@ -26,7 +26,7 @@ async def test_replica_is_created_once_and_only_for_members(fleet):
     assert fleet.host(0).find(OTHER) is None
 
 
-@story(start=False)
+@scenario(start=False)
 async def test_concurrent_create_orders_create_one_replica(fleet):
     await fleet.boot(0)
     one = fleet.spawn(0, fleet.create(0, GROUP))
@@ -35,7 +35,7 @@ async def test_concurrent_create_orders_create_one_replica(fleet):
     assert sorted(type(x[0]).__name__ for x in (one, two)) == ["Replica", "Unavailable"]
 
 
-@story(servers=1)
+@scenario(servers=1)
 async def test_full_disk_refuses_new_replica_and_affects_no_other(fleet):
     await fleet.write(b"k 1")
     disk = fleet.processes[0].disk
@@ -58,7 +58,7 @@ def _hog(fleet, directory):
     return AddingMachine(files, directory)
 
 
-@story()
+@scenario()
 async def test_deleted_replica_keeps_only_its_vote_and_last_op_id(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -87,7 +87,7 @@ async def test_deleted_replica_keeps_only_its_vote_and_last_op_id(fleet):
     assert (await fleet.as_(n := await fleet.leader(), fleet.call(n, b"k 1"))).result == b"2"
 
 
-@story()
+@scenario()
 async def test_deletion_refused_by_disk_is_reported_and_retryable(fleet):
     await fleet.write(b"k 1")
     disk = fleet.processes[0].disk
@@ -107,7 +107,7 @@ async def test_deletion_refused_by_disk_is_reported_and_retryable(fleet):
 
 @pytest.mark.parametrize("step", range(1, 12))
 def test_crash_during_deletion_leaves_replica_or_tombstone(step):
-    @story(servers=1, groups=(GROUP, OTHER))
+    @scenario(servers=1, groups=(GROUP, OTHER))
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.write(b"k 5", group=OTHER)
@@ -130,7 +130,7 @@ def test_crash_during_deletion_leaves_replica_or_tombstone(step):
     tell()
 
 
-@story()
+@scenario()
 async def test_deletion_ends_pending_writes_with_unknown_outcome(fleet):
     leader = await fleet.leader()
     fleet.network.partition([f"s{leader}"], [f"s{n}" for n in range(3) if n != leader])

@@ -6,13 +6,13 @@ from nyala.common.ids import OpId, TabletId
 from nyala.common.options import Options
 from nyala.replica.multiraft.event_loop import MAX_FLUSHED_GROUPS
 from tests.unit.replica.support.by_hand import OTHER
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 TINY = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 30, flush_log_bytes=1 << 30)
 
 
 @pytest.mark.row("S4.34")
-@story()
+@scenario()
 async def test_reopened_replica_loads_its_log_before_sending(fleet):
     for _ in range(5):
         await fleet.write(b"k 1")
@@ -39,7 +39,7 @@ async def test_reopened_replica_loads_its_log_before_sending(fleet):
 
 @pytest.mark.parametrize("step", range(1, 40, 2))
 def test_crash_at_any_file_operation_keeps_acknowledged_writes(step):
-    @story(servers=1, options=Options(wal_segment_mb=1, flush_bytes=12), start=False)
+    @scenario(servers=1, options=Options(wal_segment_mb=1, flush_bytes=12), start=False)
     async def tell(fleet):
         await fleet.boot(0)
         process = fleet.processes[0]
@@ -70,7 +70,7 @@ def test_crash_at_any_file_operation_keeps_acknowledged_writes(step):
     tell()
 
 
-@story(options=TINY)
+@scenario(options=TINY)
 async def test_returning_follower_catches_up_from_log(fleet):
     leader = await fleet.leader()
     away = (leader + 1) % 3
@@ -91,7 +91,7 @@ async def test_returning_follower_catches_up_from_log(fleet):
     assert fleet.host(leader).wal.stats().segments <= 3, "nobody needs them any more"
 
 
-@story(options=TINY)
+@scenario(options=TINY)
 async def test_new_leader_has_entries_for_returning_follower(fleet):
     leader = await fleet.leader()
     away = (leader + 1) % 3
@@ -111,7 +111,7 @@ async def test_new_leader_has_entries_for_returning_follower(fleet):
     assert fleet.machine(away).sums == {"k": 60}
 
 
-@story(groups=(GROUP, OTHER), options=Options(wal_segment_mb=1, wal_retain_mb=2))
+@scenario(groups=(GROUP, OTHER), options=Options(wal_segment_mb=1, wal_retain_mb=2))
 async def test_idle_group_does_not_anchor_log_indefinitely(fleet):
     await fleet.write(b"k 7", group=OTHER)
     big = b"k 1" + b" " * 100_000
@@ -131,7 +131,7 @@ async def test_idle_group_does_not_anchor_log_indefinitely(fleet):
 QUIET = tuple(TabletId(f"{n:032x}") for n in range(500, 560))
 
 
-@story(servers=1, groups=(GROUP, *QUIET), options=Options(wal_segment_mb=1, wal_retain_mb=2))
+@scenario(servers=1, groups=(GROUP, *QUIET), options=Options(wal_segment_mb=1, wal_retain_mb=2))
 async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(fleet):
     for group in QUIET:
         await fleet.write(b"k 7", group=group)

@@ -10,11 +10,11 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.messages import AppendReply, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
 
 
 @pytest.mark.row("S4.31")
-@story()
+@scenario()
 async def test_followers_are_passive_while_leader_lives(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
@@ -34,7 +34,7 @@ async def test_followers_are_passive_while_leader_lives(fleet):
 
 
 @pytest.mark.row("S4.35", "S4.36")
-@story(servers=4)
+@scenario(servers=4)
 async def test_configuration_in_log_overrides_given_configuration(fleet):
     leader = await fleet.leader()
     assert fleet.replica(leader).status().config.id == NO_OP, "new: the one that it was given"
@@ -58,7 +58,7 @@ async def test_configuration_in_log_overrides_given_configuration(fleet):
 
 
 @pytest.mark.row("S4.37", "S4.39")
-@story()
+@scenario()
 async def test_designated_first_leader_wins_initial_election(fleet):
     """The first leader replicates nothing in time: the others elect one that does."""
     first = await fleet.leader()
@@ -82,7 +82,7 @@ async def test_designated_first_leader_wins_initial_election(fleet):
 @pytest.mark.row("S4.38")
 @pytest.mark.parametrize("rebooting", [False, True])
 def test_write_waits_for_leader_commit_in_its_term(rebooting):
-    @story(start=False)
+    @scenario(start=False)
     async def tell(fleet):
         for number in range(3):
             await fleet.boot(number)

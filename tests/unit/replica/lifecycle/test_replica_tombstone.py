@@ -15,7 +15,7 @@ from nyala.raft.messages import (
 )
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 LATE = OpId(999, 999)
 
@@ -61,7 +61,7 @@ async def buried(fleet):
     return Ears(fleet)
 
 
-@story()
+@scenario()
 async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
     ears = await buried(fleet)
     term = ears.saved().term + 5
@@ -72,7 +72,7 @@ async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
     assert (status.state, status.term, status.vote) == (State.TOMBSTONED, term, uuid_of(1))
 
 
-@story()
+@scenario()
 async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
     ears = await buried(fleet)
     term = ears.saved().term + 5
@@ -90,7 +90,7 @@ async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
     assert later.granted, "and it still knows where the others are"
 
 
-@story()
+@scenario()
 async def test_deleted_replica_refuses_candidate_that_lacks_acknowledged_entries(fleet):
     ears = await buried(fleet)
     last = fleet.replica(0).status().last
@@ -105,7 +105,7 @@ async def test_deleted_replica_refuses_candidate_that_lacks_acknowledged_entries
     assert not reply.granted
 
 
-@story()
+@scenario()
 async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fleet):
     """Its leader told it that it had acknowledged more than it has; it is deleted before it gets that."""
     await fleet.write(b"k 1")
@@ -127,7 +127,7 @@ async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fl
         await fleet.restart(0)
 
 
-@story()
+@scenario()
 async def test_deleted_replica_answers_pre_vote_without_saving_a_vote(fleet):
     ears = await buried(fleet)
     before = ears.saved()
@@ -136,7 +136,7 @@ async def test_deleted_replica_answers_pre_vote_without_saving_a_vote(fleet):
     assert saved == before
 
 
-@story()
+@scenario()
 async def test_deleted_replica_never_acknowledges_or_campaigns(fleet):
     ears = await buried(fleet)
     before, last = ears.saved(), fleet.replica(0).status().last
@@ -150,7 +150,7 @@ async def test_deleted_replica_never_acknowledges_or_campaigns(fleet):
     assert fleet.refusals(0, "group") == refused + 4
 
 
-@story()
+@scenario()
 async def test_unsaved_vote_is_not_granted(fleet):
     ears = await buried(fleet)
     before = ears.saved()
@@ -165,7 +165,7 @@ async def test_unsaved_vote_is_not_granted(fleet):
 
 
 @pytest.mark.row("A10")
-@story()
+@scenario()
 async def test_vote_of_tombstone_elects_leader(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -185,7 +185,7 @@ async def test_vote_of_tombstone_elects_leader(fleet):
     assert fleet.replica(left).status().term >= term
 
 
-@story()
+@scenario()
 async def test_failed_replica_never_votes(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -200,7 +200,7 @@ async def test_failed_replica_never_votes(fleet):
 
 @pytest.mark.parametrize("part", ["cmeta", "data"])
 def test_unopened_replica_does_not_vote_after_deletion(part):
-    @story()
+    @scenario()
     async def tell(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()

@@ -15,7 +15,7 @@ from nyala.wal.format import MAX_PAYLOAD_BYTES, RECORD_HEADER_BYTES
 from nyala.wire import peers
 from nyala.wire.frames import HEADER, decode_frame, encode_frame
 from nyala.wire.limits import MESSAGE_BYTES, PeerLimits
-from tests.unit.replica.support.replica_support import CLIENT, GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import CLIENT, GROUP, scenario, uuid_of
 
 FRAME_BYTES = PeerLimits().frame_bytes
 
@@ -51,7 +51,7 @@ def payload(size: int) -> bytes:
 
 
 def written_or_refused(chosen: Options, sizes: list[int]) -> None:
-    @story(options=chosen)
+    @scenario(options=chosen)
     async def tell(fleet):
         through_frames(fleet)
         limit = max(chosen.write_max_bytes, chosen.catalog_batch_bytes) + ENTRY_SLACK_BYTES

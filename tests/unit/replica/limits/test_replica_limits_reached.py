@@ -4,13 +4,13 @@ from msgspec.structs import replace
 
 from nyala.common.options import Options
 from nyala.replica.memory import MemoryPart
-from tests.unit.replica.support.pins_support import BIG, SMALL, STRICT
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
+from tests.unit.replica.support.retention_support import BIG, SMALL, STRICT
 
 KIB = 1 << 10
 
 
-@story(options=Options(wal_segment_mb=1, memory_budget_bytes=64 * KIB))
+@scenario(options=Options(wal_segment_mb=1, memory_budget_bytes=64 * KIB))
 async def test_memory_over_budget_is_reported_with_largest_consumers(fleet):
     await fleet.write(b"k 1")
     host = fleet.host(0)
@@ -22,7 +22,7 @@ async def test_memory_over_budget_is_reported_with_largest_consumers(fleet):
     assert host.problems() == []
 
 
-@story(options=STRICT)
+@scenario(options=STRICT)
 async def test_log_kept_for_dead_member_beyond_limit_is_reported(fleet):
     host = fleet.host(0)
     host.wal.held_bytes = lambda: {GROUP: 5}
@@ -36,7 +36,7 @@ async def test_log_kept_for_dead_member_beyond_limit_is_reported(fleet):
     assert host.problems() == []
 
 
-@story(options=replace(SMALL, wal_retain_for_peers_mb=3))
+@scenario(options=replace(SMALL, wal_retain_for_peers_mb=3))
 async def test_log_not_shortened_by_flushes_is_reported_with_tablet(fleet):
     for number in range(3):
         fleet.machine(number).prepare_flush = lambda cut: None
@@ -52,7 +52,7 @@ async def test_log_not_shortened_by_flushes_is_reported_with_tablet(fleet):
     await fleet.until(lambda: not fleet.host(0).problems(), "flushed, and so collected", 60_000)
 
 
-@story(options=replace(SMALL, wal_reserve_mb=8))
+@scenario(options=replace(SMALL, wal_reserve_mb=8))
 async def test_full_disk_is_reported_with_reserve_until_space_returns(fleet):
     await fleet.write(b"a 1")
     follower = (await fleet.leader() + 1) % 3

@@ -12,7 +12,7 @@ from nyala.raft.messages import AppendEntries, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from tests.unit.replica.support.memory_support import burst, flusher
-from tests.unit.replica.support.replica_support import GROUP, overhear, story
+from tests.unit.replica.support.replica_support import GROUP, overhear, scenario
 
 KIB = 1 << 10
 BUDGET = 64 * KIB
@@ -50,7 +50,7 @@ def watch(fleet, limits):
     return most
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
@@ -89,7 +89,7 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
     await fleet.until(lambda: not fleet.replica(slow).status().error, "it has room again")
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_follower_over_budget_accepts_entries_after_flush(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
@@ -102,7 +102,7 @@ async def test_follower_over_budget_accepts_entries_after_flush(fleet):
     assert fleet.machine(slow).sums == {"k": 200}
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_follower_applies_nothing_without_memory(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
@@ -118,7 +118,7 @@ async def test_follower_applies_nothing_without_memory(fleet):
     assert machine.runs < 30
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_follower_resumes_applying_after_flush(fleet):
     leader = await fleet.leader()
     slow = (leader + 1) % 3
@@ -133,7 +133,7 @@ async def test_follower_resumes_applying_after_flush(fleet):
     )
 
 
-@story(groups=(GROUP, TabletId("b" * 32)), options=OPTIONS)
+@scenario(groups=(GROUP, TabletId("b" * 32)), options=OPTIONS)
 async def test_memory_of_deleted_replica_is_not_counted(fleet):
     for group in (GROUP, TabletId("b" * 32)):
         await fleet.write(PADDED, group=group)
@@ -166,7 +166,7 @@ async def tried(fleet, number, sequence):
     return None
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_leader_over_budget_refuses_writes_until_below_it(fleet):
     leader = await fleet.leader()
     for process in fleet.processes:
@@ -191,7 +191,7 @@ async def test_leader_over_budget_refuses_writes_until_below_it(fleet):
 GROUPS = [TabletId(c * 32) for c in "abcdef01"]
 
 
-@story(groups=GROUPS, options=replace(OPTIONS, memory_budget_bytes=1024 * KIB))
+@scenario(groups=GROUPS, options=replace(OPTIONS, memory_budget_bytes=1024 * KIB))
 async def test_cached_entries_are_bounded_over_groups_and_idle_groups_evicted_first(fleet):
     for _ in range(4):
         for group in GROUPS:
@@ -211,7 +211,7 @@ async def test_cached_entries_are_bounded_over_groups_and_idle_groups_evicted_fi
 def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     rng = random.Random(seed)
 
-    @story(groups=GROUPS[:5], options=OPTIONS, max_time_s=1200)
+    @scenario(groups=GROUPS[:5], options=OPTIONS, max_time_s=1200)
     async def tell(fleet):
         for number in range(3):
             await fleet.as_(number, flusher(fleet, number, OPTIONS))
@@ -249,7 +249,7 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
 
 
 def test_memory_metrics_list_every_component():
-    @story(options=OPTIONS)
+    @scenario(options=OPTIONS)
     async def tell(fleet):
         await fleet.write(PADDED)
         await fleet.settled()

@@ -12,7 +12,7 @@ from nyala.replica.copy.protocol import ENDED
 from nyala.replica.copy.uncancellable import PIECES
 from nyala.replica.memory import MemoryPart
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.memory_support import burst, flusher
 from tests.unit.replica.support.replica_support import GROUP
 
@@ -120,7 +120,7 @@ class Copies:
 def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed):
     rng = random.Random(seed)
 
-    @story(options=OPTIONS, max_time_s=3600)
+    @scenario(options=OPTIONS, max_time_s=3600)
     async def tell(fleet):
         for group in GROUPS[1:]:
             for number in range(3):

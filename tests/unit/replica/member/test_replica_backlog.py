@@ -1,9 +1,9 @@
 """A follower that cannot apply as fast as it is sent takes no entries, says so, and goes on when it can."""
 
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 
-@story()
+@scenario()
 async def test_follower_with_apply_backlog_accepts_no_entries_until_caught_up(
     fleet,
 ):

@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import NotLeader
 from nyala.common.hybrid_time import from_micros
 from nyala.replica.member.closed_time import KEEP_FRESH_MS
-from tests.unit.replica.support.replica_support import story, uuid_of
+from tests.unit.replica.support.replica_support import scenario, uuid_of
 
 
 async def stale(fleet, number, max_age_ms, **more):
@@ -20,7 +20,7 @@ async def follower_of(fleet):
     return (await fleet.leader() + 1) % 3
 
 
-@story()
+@scenario()
 async def test_followers_receive_closed_time_of_completed_writes(fleet):
     outcome = await fleet.write(b"k 1")
     await fleet.until(lambda: all(closed(fleet, n) >= outcome.stamp for n in range(3)), "closed")
@@ -31,7 +31,7 @@ async def test_followers_receive_closed_time_of_completed_writes(fleet):
         assert fleet.machine(n).sums == {"k": 1}
 
 
-@story()
+@scenario()
 async def test_idle_group_sends_nothing_and_closed_time_stops(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
@@ -42,7 +42,7 @@ async def test_idle_group_sends_nothing_and_closed_time_stops(fleet):
     assert (node.core.round, closed(fleet, leader)) == before
 
 
-@story()
+@scenario()
 async def test_closed_time_advances_once_per_heartbeat(fleet):
     leader = await fleet.leader()
     await fleet.pass_ms(1000)
@@ -60,7 +60,7 @@ async def test_closed_time_advances_once_per_heartbeat(fleet):
     assert counts["peer_sent"] - before <= quiet + 4
 
 
-@story()
+@scenario()
 async def test_unapplied_writes_are_not_closed(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
@@ -80,7 +80,7 @@ async def test_unapplied_writes_are_not_closed(fleet):
     await fleet.until(lambda: closed(fleet, follower) >= stamp, "closed")
 
 
-@story()
+@scenario()
 async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
     follower = await follower_of(fleet)
     await fleet.pass_ms(1000)
@@ -94,7 +94,7 @@ async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
     await fleet.until(lambda: closed(fleet, follower) >= outcome.stamp, "closed there")
 
 
-@story()
+@scenario()
 async def test_closed_time_does_not_advance_without_majority(fleet):
     leader = await fleet.leader()
     outcome = await fleet.write(b"k 1")
@@ -111,7 +111,7 @@ async def test_closed_time_does_not_advance_without_majority(fleet):
 
 @pytest.mark.parametrize("skew_ms", [0, -8000, 8000])
 def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
-    @story()
+    @scenario()
     async def tell(fleet):
         follower = await follower_of(fleet)
         fleet.processes[follower].clock.jump(skew_ms * 1000)
@@ -130,7 +130,7 @@ def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
     tell()
 
 
-@story()
+@scenario()
 async def test_paused_follower_detects_outdated_closed_time(fleet):
     follower = await follower_of(fleet)
     await fleet.write(b"k 1")
@@ -144,7 +144,7 @@ async def test_paused_follower_detects_outdated_closed_time(fleet):
     assert age_ms >= 2500
 
 
-@story()
+@scenario()
 async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
@@ -168,7 +168,7 @@ async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
 
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0)])
 def test_later_leader_writes_above_closed_time(skews_ms):
-    @story()
+    @scenario()
     async def tell(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
             process.clock.jump(skew * 1000)
@@ -189,7 +189,7 @@ def test_later_leader_writes_above_closed_time(skews_ms):
     tell()
 
 
-@story()
+@scenario()
 async def test_expired_closed_time_is_not_offered(fleet):
     follower = await follower_of(fleet)
     await fleet.write(b"k 1")

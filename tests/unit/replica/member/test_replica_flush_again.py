@@ -1,10 +1,10 @@
 """A flush during which enough is applied for the next one: that one follows without a further write."""
 
 from nyala.common.options import Options
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 
-@story(options=Options(wal_segment_mb=1, flush_bytes=1))
+@scenario(options=Options(wal_segment_mb=1, flush_bytes=1))
 async def test_rows_applied_during_a_flush_are_flushed_after_it(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.compute_us = 2_000_000.0

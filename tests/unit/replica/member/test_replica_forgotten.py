@@ -10,7 +10,7 @@ from nyala.replica.member import client_sessions
 from nyala.replica.member.client_sessions import Admitted, ClientSessions
 from nyala.replica.member.pending_writes import FORGOTTEN
 from nyala.replica.member.session_header import Header
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 SECOND = from_micros(1_000_000)
 LIMIT = 4
@@ -101,7 +101,7 @@ def test_client_of_older_release_without_first_sent_time_is_treated_as_before():
     assert table.admit(Header(client(99), 1, 1, 10, 1, 0), 100)[0] is Admitted.RUN
 
 
-@story(servers=1)
+@scenario(servers=1)
 async def test_late_retry_of_forgotten_client_is_refused_with_time_bound(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock

@@ -7,7 +7,7 @@ from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, Entry, EntryKind, PeerBatch
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 SECOND_US = 1_000_000
 AWAKE = Options(wal_segment_mb=1, raft_quiesce_ms=0)
@@ -22,7 +22,7 @@ def furthest_us(fleet):
     )
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_read_in_the_future_waits_without_moving_clock(fleet):
     leader = await fleet.leader()
     began_us = fleet.loop.now_us()
@@ -39,7 +39,7 @@ async def test_read_in_the_future_waits_without_moving_clock(fleet):
     assert (await fleet.write(b"k 1")).stamp > at
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_read_time_beyond_deadline_or_bound_is_refused_immediately(fleet):
     leader = await fleet.leader()
     now = fleet.processes[leader].server.clock.peek()
@@ -54,7 +54,7 @@ async def test_read_time_beyond_deadline_or_bound_is_refused_immediately(fleet):
     assert furthest_us(fleet) < SECOND_US // 10
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_future_client_time_delays_write_without_moving_clock(fleet):
     leader = await fleet.leader()
     seen = fleet.processes[leader].server.clock.peek() + from_micros(3 * SECOND_US)
@@ -72,7 +72,7 @@ async def test_future_client_time_delays_write_without_moving_clock(fleet):
     assert fleet.machine(leader).sums["k"] == 1
 
 
-@story(options=AWAKE)
+@scenario(options=AWAKE)
 async def test_far_future_entries_and_closed_times_are_refused(fleet):
     """A leader whose clock is right may have stamped when it was not: its log is not believed either."""
     await fleet.write(b"k 1")

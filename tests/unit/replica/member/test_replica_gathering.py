@@ -1,13 +1,13 @@
 """Time at which entries are applied: by a leader at once, by its followers a moment later and together."""
 
 from nyala.replica.member.applier import DELAY_ENTRIES, DELAY_MS
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 HEARTBEATS_MS = 250
 """By then a follower has heard what is committed."""
 
 
-@story()
+@scenario()
 async def test_followers_batch_entries_for_apply_and_leader_does_not(fleet):
     leader = await fleet.leader()
     await fleet.settled()
@@ -24,7 +24,7 @@ async def test_followers_batch_entries_for_apply_and_leader_does_not(fleet):
         assert fleet.machine(n).sums == {"k": 3 * DELAY_ENTRIES}
 
 
-@story()
+@scenario()
 async def test_single_entry_is_applied_everywhere_after_delay(fleet):
     await fleet.leader()
     await fleet.write(b"k 5")

@@ -8,12 +8,12 @@ from nyala.common.errors import NotLeader, OutcomeUnknown
 from nyala.common.ids import OpId
 from nyala.replica.member.applier import Answer, AnswerKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 SECOND_US = 1_000_000
 
 
-@story()
+@scenario()
 async def test_each_retry_joins_its_entry_in_flight_at_slow_leader(fleet):
     leader = await fleet.leader()
     await fleet.settled()
@@ -34,7 +34,7 @@ async def test_each_retry_joins_its_entry_in_flight_at_slow_leader(fleet):
     assert fleet.machine(leader).runs == 1
 
 
-@story()
+@scenario()
 async def test_timed_out_attempt_leaves_entry_for_next_retry(fleet):
     leader = await fleet.leader()
     await fleet.settled()
@@ -52,7 +52,7 @@ async def test_timed_out_attempt_leaves_entry_for_next_retry(fleet):
     assert (again[0].result, again[0].duplicate) == (b"1", False)
 
 
-@story()
+@scenario()
 async def test_retry_with_other_bytes_is_not_joined(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]

@@ -12,10 +12,10 @@ from nyala.replica.copy.target import initial_hard_state
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.wal.cmeta import ConsensusMetadata
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 
-@story()
+@scenario()
 async def test_log_ending_before_committed_configuration_has_lost_tail(fleet):
     """The metadata say that an entry was committed; no other file knows how far the log reached."""
     for _ in range(3):

@@ -4,12 +4,12 @@ import pytest
 
 from nyala.common.errors import Unavailable
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 SLOW_US = 3_000_000
 
 
-@story()
+@scenario()
 async def test_new_leader_applies_earlier_commits_before_proposing(fleet):
     first = await fleet.leader()
     successor = (first + 1) % 3

@@ -9,7 +9,7 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
 from nyala.replica.member.pending_reads import PendingReads
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 
 async def read(fleet, number, at=None, timeout_ms=3000):
@@ -17,7 +17,7 @@ async def read(fleet, number, at=None, timeout_ms=3000):
 
 
 @pytest.mark.row("S4.29")
-@story()
+@scenario()
 async def test_read_contains_every_earlier_acknowledged_write(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 20_000  # applying is slow
@@ -29,7 +29,7 @@ async def test_read_contains_every_earlier_acknowledged_write(fleet):
 
 
 @pytest.mark.row("S4.29")
-@story()
+@scenario()
 async def test_write_after_read_has_higher_timestamp(fleet):
     """Also in the microsecond of the read."""
     leader = await fleet.leader()
@@ -47,7 +47,7 @@ async def test_write_after_read_has_higher_timestamp(fleet):
         assert clock.now() > at
 
 
-@story()
+@scenario()
 async def test_read_waits_for_pending_writes_below_its_time(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 200_000
@@ -61,7 +61,7 @@ async def test_read_waits_for_pending_writes_below_its_time(fleet):
     assert answer[0].stamp < at
 
 
-@story()
+@scenario()
 async def test_read_of_past_does_not_wait_for_newer_writes(fleet):
     first = await fleet.write(b"k 1")
     second = await fleet.write(b"k 1")
@@ -77,7 +77,7 @@ async def test_read_of_past_does_not_wait_for_newer_writes(fleet):
 
 
 @pytest.mark.row("S4.29")
-@story()
+@scenario()
 async def test_deposed_leader_serves_no_reads(fleet):
     old = await fleet.leader()
     await fleet.write(b"k 1")
@@ -96,7 +96,7 @@ async def test_deposed_leader_serves_no_reads(fleet):
     assert isinstance(soon[0], TimedOut | NotLeader)
 
 
-@story()
+@scenario()
 async def test_follower_refuses_read_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
@@ -108,7 +108,7 @@ async def test_follower_refuses_read_and_names_leader(fleet):
 
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0), (0, 0, 0)])
 def test_no_leader_writes_at_or_below_a_time_that_was_read(skews_ms):
-    @story()
+    @scenario()
     async def tell(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
             process.clock.jump(skew * 1000)
@@ -130,7 +130,7 @@ def test_no_leader_writes_at_or_below_a_time_that_was_read(skews_ms):
     tell()
 
 
-@story()
+@scenario()
 async def test_no_write_at_or_below_read_time_after_power_failure_of_all(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
@@ -144,7 +144,7 @@ async def test_no_write_at_or_below_read_time_after_power_failure_of_all(fleet):
 
 
 @pytest.mark.row("W4")
-@story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
+@scenario(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
 async def test_read_time_too_far_ahead_is_refused_without_moving_clock(fleet):
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
@@ -157,7 +157,7 @@ async def test_read_time_too_far_ahead_is_refused_without_moving_clock(fleet):
 
 
 @pytest.mark.row("A7")
-@story(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
+@scenario(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
 async def test_write_timestamp_is_above_valid_client_observed_time(fleet):
     """So that no snapshot has what a client wrote later, and lacks what it wrote before elsewhere."""
     leader = await fleet.leader()
@@ -230,7 +230,7 @@ def test_reads_fail_at_deadline_or_lost_leadership():
     assert len(reads) == 0
 
 
-@story()
+@scenario()
 async def test_reads_of_one_loop_iteration_share_a_round(fleet):
     leader = await fleet.leader()
     sent = fleet.loop.trace.counts["peer_sent"]
@@ -240,7 +240,7 @@ async def test_reads_of_one_loop_iteration_share_a_round(fleet):
     assert fleet.loop.trace.counts["peer_sent"] - sent < 12
 
 
-@story(servers=1)
+@scenario(servers=1)
 async def test_single_replica_group_serves_reads_alone(fleet):
     await fleet.write(b"k 1")
     leader = await fleet.leader()

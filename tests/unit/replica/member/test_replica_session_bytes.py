@@ -16,7 +16,7 @@ from nyala.replica.member.client_sessions import (
 )
 from nyala.replica.member.session_header import Header
 from nyala.replica.memory import MIN_TABLE_BYTES, SESSIONS_SHARE, MemoryPart, MemoryTracker
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 SECOND = from_micros(1_000_000)
 TABLE_KIB = 64
@@ -85,8 +85,8 @@ def test_session_bound_holds_without_double_execution_or_group_dependence(seed):
                 sent.append(h)
             result = bytes(rng.choice([0, 10, 3000]))
             verdict, saved = one.admit(h, now)
-            twin, again = other.admit(h, now)
-            assert twin is verdict
+            of_other, again = other.admit(h, now)
+            assert of_other is verdict
             if verdict is Admitted.RUN:
                 assert again is not None
                 assert (h.client_id, h.sequence) not in ran, "it runs twice"
@@ -129,7 +129,7 @@ SMALL = Options(
 )
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_sessions_over_budget_do_not_block_writes_permanently(fleet):
     for number in range(3):
         fleet.host(number).memory.set_size(MemoryPart.SESSIONS, TabletId("idle"), 100 * KIB)
@@ -142,7 +142,7 @@ async def test_sessions_over_budget_do_not_block_writes_permanently(fleet):
         assert 100 * KIB < memory.of(MemoryPart.SESSIONS) <= 100 * KIB + MIN_TABLE_BYTES
 
 
-@story(options=replace(SMALL, memory_budget_bytes=1 * MIB, client_results_bytes=64 * KIB))
+@scenario(options=replace(SMALL, memory_budget_bytes=1 * MIB, client_results_bytes=64 * KIB))
 async def test_session_memory_stays_within_option_and_excess_is_reported(
     fleet,
 ):

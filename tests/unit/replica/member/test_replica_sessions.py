@@ -1,4 +1,4 @@
-"""Exactly-once as a table: duplicates, expiry by stamps, limits, bytes, and a naive twin."""
+"""Exactly-once as a table: duplicates, expiry by stamps, limits, bytes, and a naive implementation."""
 
 from pathlib import Path
 
@@ -133,10 +133,10 @@ def test_clients_are_bounded_with_least_recent_evicted(monkeypatch):
     assert len(table) == 3
 
 
-# ---- a naive twin ------------------------------------------------------------------------------------
+# ---- a naive implementation -------------------------------------------------------------------------
 
 
-class Twin:
+class ReferenceTable:
     """All operations ever, and a walk over them for each question. Only for a few numbers."""
 
     def __init__(self):
@@ -173,19 +173,19 @@ operations = st.lists(
 
 @given(operations, st.integers(0, 60))
 def test_sessions_equal_reference_model_also_after_restart(steps, restart):
-    table, twin, stamp = ClientSessions(), Twin(), 0
+    table, reference, stamp = ClientSessions(), ReferenceTable(), 0
     for position, (client, sequence, first, crc, later) in enumerate(steps):
         stamp += later
         if position == restart:
             table = ClientSessions.load(table.dump())
         h = header(sequence, client, min(first, sequence), ttl_s=10, crc=crc)
-        expected = twin.admit(h, stamp)
+        expected = reference.admit(h, stamp)
         verdict, saved = table.admit(h, stamp)
         assert verdict is expected, (position, h)
         if verdict is RUN:
             assert saved is not None
             table.keep(saved, b"%d" % position)
-    assert len(table) == len(twin.log)
+    assert len(table) == len(reference.log)
 
 
 # ---- bytes -------------------------------------------------------------------------------------------

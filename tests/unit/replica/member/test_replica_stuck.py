@@ -3,7 +3,7 @@
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries
 from nyala.replica.host import STUCK_MS
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 
 def stuck(fleet, number):
@@ -11,7 +11,7 @@ def stuck(fleet, number):
     return registry.get_sample_value("nyala_replica_stuck_members")
 
 
-@story(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+@scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_member_without_progress_is_counted_until_caught_up(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()

@@ -17,12 +17,12 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.member.applier import DELAY_ENTRIES
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import BOOM, CLIENT, GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import BOOM, CLIENT, GROUP, scenario, uuid_of
 
 SMALL = Options(wal_segment_mb=1, flush_bytes=60, client_result_ttl_s=600)
 
 
-@story()
+@scenario()
 async def test_write_has_one_timestamp_on_all_replicas(fleet):
     outcome = await fleet.write(b"k 5")
     assert (outcome.result, outcome.duplicate) == (b"5", False)
@@ -36,7 +36,7 @@ async def test_write_has_one_timestamp_on_all_replicas(fleet):
 
 
 @pytest.mark.row("S4.30")
-@story()
+@scenario()
 async def test_follower_refuses_write_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
@@ -49,7 +49,7 @@ async def test_follower_refuses_write_and_names_leader(fleet):
 
 
 @pytest.mark.row("S4.30")
-@story()
+@scenario()
 async def test_write_is_acknowledged_after_majority_has_it(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -65,7 +65,7 @@ async def test_write_is_acknowledged_after_majority_has_it(fleet):
 
 
 @pytest.mark.row("S4.2")
-@story()
+@scenario()
 async def test_acknowledged_writes_survive_power_failure_of_all_servers(fleet):
     acknowledged = 0
     for round_ in range(4):
@@ -81,7 +81,7 @@ async def test_acknowledged_writes_survive_power_failure_of_all_servers(fleet):
 
 
 @pytest.mark.row("S4.2")
-@story(servers=1)
+@scenario(servers=1)
 async def test_acknowledgement_waits_for_log_sync(fleet):
     await fleet.write(b"k 1")
     fleet.processes[0].delays.disk_us = 3_000_000
@@ -98,7 +98,7 @@ async def test_acknowledgement_waits_for_log_sync(fleet):
 
 
 @pytest.mark.row("S4.2")
-@story()
+@scenario()
 async def test_follower_acknowledgement_is_durable(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -115,7 +115,7 @@ async def test_follower_acknowledgement_is_durable(fleet):
 # ---- exactly once ------------------------------------------------------------------------------------
 
 
-@story()
+@scenario()
 async def test_retry_across_failover_takes_effect_once(fleet):
     leader = await fleet.leader()
     first = await fleet.write(b"k 1", sequence=1)
@@ -127,7 +127,7 @@ async def test_retry_across_failover_takes_effect_once(fleet):
     assert {n: fleet.machine(n).sums for n in fleet.alive()} == {n: {"k": 1} for n in fleet.alive()}
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_retry_after_flush_and_power_failure_takes_effect_once(fleet):
     first = await fleet.write(b"k 1", sequence=1)
     for n in range(2, 60):
@@ -147,7 +147,7 @@ async def test_retry_after_flush_and_power_failure_takes_effect_once(fleet):
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 59}] * 3
 
 
-@story()
+@scenario()
 async def test_concurrent_attempts_take_effect_once_and_are_both_answered(fleet):
     leader = await fleet.leader()
     one, two, other = await asyncio.gather(
@@ -161,7 +161,7 @@ async def test_concurrent_attempts_take_effect_once_and_are_both_answered(fleet)
     assert max(fleet.machine(leader).groups) == 2, "one entry for each number, in one group"
 
 
-@story()
+@scenario()
 async def test_same_sequence_with_other_bytes_is_refused(fleet):
     await fleet.write(b"k 1", sequence=1)
     with pytest.raises(InvalidArgument, match="other bytes"):
@@ -169,7 +169,7 @@ async def test_same_sequence_with_other_bytes_is_refused(fleet):
     assert (await fleet.write(b"k 1", sequence=2)).result == b"2"
 
 
-@story(options=Options(wal_segment_mb=1, client_result_ttl_s=5))
+@scenario(options=Options(wal_segment_mb=1, client_result_ttl_s=5))
 async def test_expired_sequence_is_refused_and_not_executed_again(fleet):
     await fleet.write(b"k 1", sequence=1)
     await fleet.pass_ms(6000)
@@ -178,7 +178,7 @@ async def test_expired_sequence_is_refused_and_not_executed_again(fleet):
     assert (await fleet.write(b"k 1", sequence=2)).result == b"2"
 
 
-@story()
+@scenario()
 async def test_acknowledged_sequence_is_refused_and_not_executed_again(fleet):
     await fleet.write(b"k 1", sequence=1)
     await fleet.write(b"k 1", sequence=2, first=2)
@@ -190,7 +190,7 @@ async def test_acknowledged_sequence_is_refused_and_not_executed_again(fleet):
 # ---- unknown outcomes --------------------------------------------------------------------------------
 
 
-@story()
+@scenario()
 async def test_lost_leadership_gives_unknown_outcome_and_retry_resolves_it(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -206,7 +206,7 @@ async def test_lost_leadership_gives_unknown_outcome_and_retry_resolves_it(fleet
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 1}] * 3
 
 
-@story()
+@scenario()
 async def test_deadline_gives_unknown_outcome_and_write_continues(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -219,7 +219,7 @@ async def test_deadline_gives_unknown_outcome_and_write_continues(fleet):
     assert (await fleet.write(b"k 1", sequence=1)).result == b"1"
 
 
-@story()
+@scenario()
 async def test_write_committed_before_step_down_is_acknowledged(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 2_000_000
@@ -238,7 +238,7 @@ async def test_write_committed_before_step_down_is_acknowledged(fleet):
 # ---- limits and bad input ----------------------------------------------------------------------------
 
 
-@story(options=Options(wal_segment_mb=1, write_queue_bytes=2048, write_max_bytes=1024))
+@scenario(options=Options(wal_segment_mb=1, write_queue_bytes=2048, write_max_bytes=1024))
 async def test_writes_in_flight_are_bounded(fleet):
     leader = await fleet.leader()
     others = [n for n in range(3) if n != leader]
@@ -255,7 +255,7 @@ async def test_writes_in_flight_are_bounded(fleet):
     assert not outcome.duplicate
 
 
-@story(
+@scenario(
     options=Options(
         wal_segment_mb=1, write_queue_bytes=4096, write_max_bytes=1024, raft_inflight_bytes=2048
     )
@@ -277,7 +277,7 @@ async def test_slow_applying_follower_bounds_its_received_entries(fleet):
     assert fleet.machine(slow).sums == {"k": 60}
 
 
-@story()
+@scenario()
 async def test_oversized_operation_is_refused_before_proposal(fleet):
     leader = await fleet.leader()
     last = fleet.replica(leader).status().last
@@ -290,7 +290,7 @@ async def test_oversized_operation_is_refused_before_proposal(fleet):
     ("client", "sequence", "first"), [(b"short", 1, 0), (CLIENT, 1, 2), (CLIENT, -1, -1)]
 )
 def test_malformed_ids_are_refused_before_proposal(client, sequence, first):
-    @story(servers=1)
+    @scenario(servers=1)
     async def tell(fleet):
         leader = await fleet.leader()
         last = fleet.replica(leader).status().last
@@ -303,7 +303,7 @@ def test_malformed_ids_are_refused_before_proposal(client, sequence, first):
     tell()
 
 
-@story(groups=(GROUP, TabletId("b" * 32)))
+@scenario(groups=(GROUP, TabletId("b" * 32)))
 async def test_state_machine_error_fails_only_its_replica(fleet):
     other = TabletId("b" * 32)
     leader = await fleet.leader()
@@ -322,7 +322,7 @@ async def test_state_machine_error_fails_only_its_replica(fleet):
     assert fleet.replica(leader, other).state is State.RUNNING
 
 
-@story()
+@scenario()
 async def test_concurrent_writes_are_replicated_in_groups(fleet):
     leader = await fleet.leader()
     before = fleet.host(leader).wal.stats()

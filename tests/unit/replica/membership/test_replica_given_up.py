@@ -5,8 +5,8 @@ import pytest
 from nyala.common.errors import Forbidden, Unavailable
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.status import State
-from tests.unit.replica.support.copy_story import add, fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_steps import add, fill, flush
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import uuid_of
 
 LOST, KEPT = 10, 5
@@ -33,7 +33,7 @@ async def gone_on_without(fleet):
 
 
 @pytest.mark.row("S1.42")
-@story(servers=3)
+@scenario(servers=3)
 async def test_removed_unrecoverable_replica_readded_without_deletion_fails_and_never_votes(fleet):
     dead, left = await gone_on_without(fleet)
     await fleet.restart(dead)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from nyala.raft.membership import initial
-from tests.unit.replica.support.replica_support import GROUP, story
+from tests.unit.replica.support.replica_support import GROUP, scenario
 
 
-@story(servers=5, start=False)
+@scenario(servers=5, start=False)
 async def test_leader_outside_local_configuration_is_answered(fleet):
     for number in range(5):
         await fleet.boot(number)

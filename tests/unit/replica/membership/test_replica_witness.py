@@ -16,7 +16,7 @@ from nyala.raft.membership import initial
 from nyala.raft.status import Role
 from nyala.replica.state_machine import Cut
 from nyala.replica.status import State
-from tests.unit.replica.support import pins_support
+from tests.unit.replica.support import retention_support
 from tests.unit.replica.support.member_support import SMALL, TINY, change, member, modify, three
 from tests.unit.replica.support.replica_support import GROUP
 
@@ -187,13 +187,13 @@ async def test_log_of_witness_without_data_copy_is_bounded(fleet):
     await fleet.write(b"k 1", group=group)
 
 
-@three(options=pins_support.SMALL)
+@three(options=retention_support.SMALL)
 async def test_witness_entries_do_not_anchor_log_of_other_groups(fleet):
     fleet.processes[3].kill()
     group = await two_and_a_witness(fleet, promote=True)
     await fleet.write(b"k 1", group=group)
-    await pins_support.beside(fleet, (0, 2))
-    assert max(await pins_support.busy(fleet, on=(0, 2))) < 8
+    await retention_support.beside(fleet, (0, 2))
+    assert max(await retention_support.busy(fleet, on=(0, 2))) < 8
     wal = fleet.host(2).wal
     assert wal.stats().moved > 0
     assert (await fleet.as_(2, wal.read(group, 1, 1 << 30)))[0].id.index == 1

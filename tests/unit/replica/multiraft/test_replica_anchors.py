@@ -1,11 +1,11 @@
 """Nothing unhealthy keeps the shared log for long: dead members, failed replicas, lost majorities."""
 
 from nyala.replica.status import State
-from tests.unit.replica.support.pins_support import SMALL, STRICT, beside, busy
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
+from tests.unit.replica.support.retention_support import SMALL, STRICT, beside, busy
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_entries_needed_by_dead_member_are_moved_and_available_on_return(
     fleet,
 ):
@@ -22,7 +22,7 @@ async def test_entries_needed_by_dead_member_are_moved_and_available_on_return(
     assert not fleet.replica(2).error
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_moved_entries_are_available_after_restart(fleet):
     await beside(fleet)
     for _ in range(5):
@@ -42,7 +42,7 @@ async def test_moved_entries_are_available_after_restart(fleet):
     assert max(await busy(fleet)) < 8
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_failed_replica_does_not_anchor_log_and_continues_after_restart(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
@@ -56,7 +56,7 @@ async def test_failed_replica_does_not_anchor_log_and_continues_after_restart(fl
     assert fleet.machine(0).sums == {"a": 2}
 
 
-@story(servers=4, options=SMALL)
+@scenario(servers=4, options=SMALL)
 async def test_group_without_majority_keeps_entries_without_anchoring_log(fleet):
     on = (0, 3)
     await beside(fleet, on)
@@ -78,7 +78,7 @@ async def test_group_without_majority_keeps_entries_without_anchoring_log(fleet)
     assert fleet.machine(0).sums == {"a": 7}, "what was durable here and never committed was lost"
 
 
-@story(options=STRICT)
+@scenario(options=STRICT)
 async def test_member_beyond_entry_limit_needs_copy_and_log_is_collected(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
@@ -102,7 +102,7 @@ async def test_member_beyond_entry_limit_needs_copy_and_log_is_collected(fleet):
     await fleet.write(b"a 4")
 
 
-@story(options=STRICT)
+@scenario(options=STRICT)
 async def test_failed_replica_beyond_entry_limit_is_permanently_failed(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")

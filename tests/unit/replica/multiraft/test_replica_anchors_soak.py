@@ -1,10 +1,10 @@
 """Two minutes of what `./run soak pins` does for an hour: one server is dead for good."""
 
 from tests.sim.world.loop import run
-from tests.unit.replica.anchors_soak import check, story
+from tests.unit.replica.anchors_soak import check, scenario
 
 
 def test_permanently_dead_server_anchors_neither_log_nor_memory():
-    measured = run(lambda loop: story(loop, 120), max_time_s=2000)
+    measured = run(lambda loop: scenario(loop, 120), max_time_s=2000)
     assert measured.writes == 600
     check(measured)

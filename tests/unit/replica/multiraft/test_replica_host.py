@@ -10,13 +10,13 @@ from nyala.raft.messages import AppendEntries, HardState, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.status import State
 from tests.unit.replica.support.by_hand import OTHER, vote
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 120)]
 
 
 @pytest.mark.row("S4.28")
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_groups_of_one_server_have_separate_logs_and_leaders(fleet):
     for n, group in enumerate(MANY):
         assert (await fleet.write(b"k %d" % n, group=group, sequence=1)).result == b"%d" % n
@@ -32,7 +32,7 @@ async def test_groups_of_one_server_have_separate_logs_and_leaders(fleet):
     assert [r.group for r in fleet.host(0).all()] == MANY
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_heartbeats_of_all_groups_share_a_message(fleet):
     for group in MANY:
         await fleet.leader(group)
@@ -43,7 +43,7 @@ async def test_heartbeats_of_all_groups_share_a_message(fleet):
     assert 0 < counts["peer_sent"] - before < 300
 
 
-@story(start=False)
+@scenario(start=False)
 async def test_group_is_running_after_leader_commits_in_its_term(fleet):
     for number in range(3):
         await fleet.boot(number)
@@ -62,7 +62,7 @@ async def test_group_is_running_after_leader_commits_in_its_term(fleet):
     assert fleet.replica(follower).status().leader == uuid_of(leader)
 
 
-@story()
+@scenario()
 async def test_write_waits_until_new_leader_has_committed_in_its_term(fleet):
     old = await fleet.leader()
     others = [n for n in range(3) if n != old]
@@ -74,7 +74,7 @@ async def test_write_waits_until_new_leader_has_committed_in_its_term(fleet):
     assert (await fleet.as_(new, fleet.call(new, b"k 1"))).result == b"1"
 
 
-@story()
+@scenario()
 async def test_write_to_new_leader_without_commit_ends_at_deadline(fleet):
     old = await fleet.leader()
     others = [n for n in range(3) if n != old]
@@ -90,7 +90,7 @@ async def test_write_to_new_leader_without_commit_ends_at_deadline(fleet):
     assert fleet.machine(new).runs == 0
 
 
-@story()
+@scenario()
 async def test_batch_for_other_server_or_unknown_group_is_dropped(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -108,7 +108,7 @@ async def test_batch_for_other_server_or_unknown_group_is_dropped(fleet):
     assert shown("nyala_replica_refused_messages_total", {"why": "group"}) == 1
 
 
-@story()
+@scenario()
 async def test_contradictory_append_entries_is_dropped(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
@@ -130,7 +130,7 @@ async def test_contradictory_append_entries_is_dropped(fleet):
     assert fleet.replica(follower).status().last == status.last
 
 
-@story()
+@scenario()
 async def test_message_batch_updates_clock_before_processing(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].clock.jump(60_000_000)
@@ -140,7 +140,7 @@ async def test_message_batch_updates_clock_before_processing(fleet):
         assert fleet.processes[n].server.clock.peek() >= outcome.stamp
 
 
-@story()
+@scenario()
 async def test_stopped_host_sends_nothing_and_its_state_is_durable(fleet):
     await fleet.write(b"k 3")
     await fleet.settled()
@@ -160,7 +160,7 @@ async def test_stopped_host_sends_nothing_and_its_state_is_durable(fleet):
     assert fleet.replica(0).node.core.hard != HardState()
 
 
-@story()
+@scenario()
 async def test_leadership_transfer_succeeds(fleet):
     leader = await fleet.leader()
     to = (leader + 1) % 3

@@ -7,14 +7,14 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Member
 from nyala.replica.copy.protocol import CopyStage
 from tests.unit.replica.support import copy_support
-from tests.unit.replica.support.copy_story import fill, flush
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.copy_steps import fill, flush
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 SMALL = Options(wal_segment_mb=1, wal_retain_mb=0)
 BIG = b"k" * 200_000 + b" 1"
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
     """A full disk refuses consensus metadata for a while; the log is all that has the new members then."""
     leader = await fleet.leader()
@@ -40,7 +40,7 @@ async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
     assert config.get(uuid_of(gone)) is None, "the removal was collected before it was saved"
 
 
-@copy_support.story(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))
+@copy_support.scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))
 async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
     """The lane has fixed the cut and the loop hears of it late; what was flushed meanwhile is copied next."""
     await fill(fleet)

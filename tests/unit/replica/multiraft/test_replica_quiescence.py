@@ -7,7 +7,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, AppendReply, PeerBatch
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, overhear, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 130)]
 ELECTION_MS = 500
@@ -50,7 +50,7 @@ async def latest_batch(fleet, number):
 # ---- sleep -------------------------------------------------------------------------------------------
 
 
-@story(groups=MANY, max_time_s=700)
+@scenario(groups=MANY, max_time_s=700)
 async def test_idle_groups_stay_quiesced_ten_minutes_without_messages_elections_or_ticks(fleet):
     await asleep(fleet, MANY)
     assert len(set(leaders(fleet).values())) > 1
@@ -68,13 +68,13 @@ async def test_idle_groups_stay_quiesced_ten_minutes_without_messages_elections_
     assert sleeping(fleet) == MANY
 
 
-@story(groups=MANY[:3], options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
+@scenario(groups=MANY[:3], options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_disabled_quiescence_option_keeps_groups_active(fleet):
     await fleet.pass_ms(10_000)
     assert sleeping(fleet) == []
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
     await asleep(fleet, MANY)
     group = MANY[3]
@@ -91,7 +91,7 @@ async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
     assert {fleet.machine(n, group).sums["k"] for n in range(3)} == {1}
 
 
-@story()
+@scenario()
 async def test_flush_of_quiesced_group_releases_log(fleet):
     for _ in range(5):
         await fleet.write(b"k 1")
@@ -114,7 +114,7 @@ async def test_flush_of_quiesced_group_releases_log(fleet):
 # ---- servers that die, stop, return ------------------------------------------------------------------
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_groups_of_killed_server_have_new_leaders_within_two_election_timeouts(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
@@ -145,7 +145,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     )
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     fleet,
 ):
@@ -162,7 +162,7 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     assert terms(fleet, others) == before, "whose leader lived keeps it"
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_election(
     fleet,
 ):
@@ -186,7 +186,7 @@ async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_e
     await asleep(fleet, MANY)
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caught_up(fleet):
     await asleep(fleet, MANY)
     group = MANY[0]
@@ -205,7 +205,7 @@ async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caugh
     assert fleet.machine(cut, group).sums == {"k": 1}
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_follower_partitioned_from_leader_only_does_not_depose_it(fleet):
     await asleep(fleet, MANY)
     before, led = terms(fleet), leaders(fleet)
@@ -217,7 +217,7 @@ async def test_follower_partitioned_from_leader_only_does_not_depose_it(fleet):
     assert terms(fleet) == before
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_leader_without_contact_steps_down(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
@@ -229,7 +229,7 @@ async def test_leader_without_contact_steps_down(fleet):
     assert any(n == 0 for n in led.values())
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet):
     fleet.network.faults.loss_rate = 0.15
     await asleep(fleet, MANY)
@@ -246,7 +246,7 @@ async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet)
 
 @pytest.mark.parametrize("end", ["fail", "delete"])
 def test_exited_leader_replica_wakes_only_its_group(end):
-    @story(groups=MANY)
+    @scenario(groups=MANY)
     async def tell(fleet):
         await asleep(fleet, MANY)
         await fleet.pass_ms(3000)
@@ -268,7 +268,7 @@ def test_exited_leader_replica_wakes_only_its_group(end):
     tell()
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_failed_follower_replica_is_detected_by_leader(fleet):
     await asleep(fleet, MANY)
     await fleet.pass_ms(3000)
@@ -294,7 +294,7 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     assert len(set(applied)) == 1, "with it, as soon as it is back"
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_lost_exit_announcements_are_detected_by_count(fleet):
     await asleep(fleet, MANY)
     group = MANY[7]
@@ -310,7 +310,7 @@ async def test_lost_exit_announcements_are_detected_by_count(fleet):
     await asleep(fleet, [g for g in MANY if g != group])
 
 
-@story(groups=MANY)
+@scenario(groups=MANY)
 async def test_failed_log_leaves_no_group_without_leader(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
@@ -326,7 +326,7 @@ async def test_failed_log_leaves_no_group_without_leader(fleet):
 # ---- late and false words ----------------------------------------------------------------------------
 
 
-@story()
+@scenario()
 async def test_outdated_message_does_not_cause_quiescence(fleet):
     leader = await fleet.leader()
     await asleep(fleet, [GROUP])
@@ -357,7 +357,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
     assert node.quiesced, "its latest word is good"
 
 
-@story()
+@scenario()
 async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
     leader = await fleet.leader()
     await asleep(fleet, [GROUP])

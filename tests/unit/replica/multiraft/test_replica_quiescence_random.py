@@ -9,7 +9,7 @@ from nyala.common.ids import TabletId
 from nyala.raft import invariants
 from nyala.replica.status import WriteOutcome
 from tests.sim.world.network import NetFaults
-from tests.unit.replica.support.replica_support import story
+from tests.unit.replica.support.replica_support import scenario
 
 GROUPS = [TabletId(f"{n:032x}") for n in range(6)]
 SEEDS = range(4)
@@ -146,7 +146,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_group_stays_quiesced_forever_and_no_acknowledged_write_is_lost(seed):
-    @story(groups=GROUPS)
+    @scenario(groups=GROUPS)
     async def tell(fleet):
         chaos = Chaos(fleet, seed)
         await chaos.run()

@@ -240,7 +240,7 @@ class CopyFleet(Fleet):
         return replica is not None and replica.state is State.RUNNING
 
 
-def story(servers=4, members=3, options=None, start=True, max_time_s=900):
+def scenario(servers=4, members=3, options=None, start=True, max_time_s=900):
     """Run an async test function with a fleet whose last servers have no replica yet."""
     options = options or OPTIONS
 

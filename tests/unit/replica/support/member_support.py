@@ -9,7 +9,7 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member, initial
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.sim.world.mounted import SimFiles
-from tests.unit.replica.support.replica_support import GROUP, story, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
 SMALL = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 18, flush_log_bytes=1 << 18)
 TINY = Options(wal_segment_mb=1, wal_retain_mb=0, flush_bytes=1 << 30, flush_log_bytes=1 << 30)
@@ -67,7 +67,7 @@ def three(servers=4, options=None):
     """A fleet of which the first three have the group."""
 
     def decorate(fn):
-        @story(servers=servers, options=options, start=False)
+        @scenario(servers=servers, options=options, start=False)
         async def tell(fleet):
             fleet.config = fleet.configuration(range(3))
             for number in range(servers):

@@ -311,7 +311,7 @@ def overhear(process, heard):
     transport.send = note
 
 
-def story(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600):
+def scenario(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=600):
     """Run an async test function with a fleet."""
 
     def decorate(fn):

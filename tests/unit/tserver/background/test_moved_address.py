@@ -8,7 +8,7 @@ from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
-from tests.unit.tserver.support.members_story import Group, started
+from tests.unit.tserver.support.tablet_group import Group, started
 
 
 def move(cluster, process):

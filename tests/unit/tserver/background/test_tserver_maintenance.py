@@ -47,14 +47,14 @@ class Tablet:
         return float(self.merges[0]) if self.merges else 0.0
 
     async def maintain(self, _prepare):
-        self.host.story.append(f"merge {self.group}")
+        self.host.events.append(f"merge {self.group}")
         if self.broken:
             raise OSError("no space left")
         self.merges.pop(0)
         return True
 
     async def flush(self):
-        self.host.story.append(f"flush {self.group}")
+        self.host.events.append(f"flush {self.group}")
         if self.broken:
             raise OSError("no space left")
         self.memory = self.log_bytes = 0
@@ -65,7 +65,7 @@ class Server:
     """Tablets, and a clock that ends after so many sleeps."""
 
     def __init__(self, **tablets):
-        self.story: list[str] = []
+        self.events: list[str] = []
         self.memory = MemoryTracker(OPTIONS)
         self.tablets = {g: Tablet(self, g, **given) for g, given in tablets.items()}
         self.host = self.tasks = self
@@ -91,27 +91,27 @@ class Server:
         self.spawned = work
 
     async def sleep_ms(self, _duration):
-        self.story.append("-")
+        self.events.append("-")
         self.left -= 1
         if self.left < 0:
             raise asyncio.CancelledError
 
     def merge(self, sleeps):
         anything: Any = self
-        return self._story(
+        return self._events_of(
             Compactor(anything, anything, HistoryHolds(SystemClock()), OPTIONS), sleeps
         )
 
     def flush(self, sleeps):
         anything: Any = self
-        return self._story(MemoryBudget(anything, anything, OPTIONS, lambda: None), sleeps)
+        return self._events_of(MemoryBudget(anything, anything, OPTIONS, lambda: None), sleeps)
 
-    def _story(self, part, sleeps):
-        self.left, self.story = sleeps, []
+    def _events_of(self, part, sleeps):
+        self.left, self.events = sleeps, []
         part.start()
         with pytest.raises(asyncio.CancelledError):
             asyncio.run(self.spawned)
-        return " ".join(self.story).replace("merge ", "").replace("flush ", "").split()[1:-1]
+        return " ".join(self.events).replace("merge ", "").replace("flush ", "").split()[1:-1]
 
 
 @pytest.mark.row("A16")

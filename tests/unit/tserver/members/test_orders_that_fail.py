@@ -21,7 +21,7 @@ def test_order_refused_by_disk_can_be_repeated(number: int):
     class Self:
         uuid = ServerUuid("a" * 32)
 
-    async def story() -> None:
+    async def scenario() -> None:
         rpc: Any = None
         env = system_env(rpc)
         try:
@@ -30,4 +30,4 @@ def test_order_refused_by_disk_can_be_repeated(number: int):
         finally:
             await env.tasks.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -16,7 +16,7 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
-from tests.unit.tserver.support.members_story import Group, refused, started
+from tests.unit.tserver.support.tablet_group import Group, refused, started
 
 BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 

@@ -13,7 +13,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
-from tests.unit.tserver.support.members_story import Group, refused, started
+from tests.unit.tserver.support.tablet_group import Group, refused, started
 
 
 def with_group(work, tservers=3):

@@ -37,12 +37,12 @@ class Rpc:
         raise AssertionError("nothing is asked here")
 
 
-def told(story: Any) -> Any:
+def told(scenario: Any) -> Any:
     async def run() -> Any:
         env = system_env(Rpc())
         try:
             async with asyncio.timeout(20):
-                return await story(env)
+                return await scenario(env)
         finally:
             await env.tasks.close()
 
@@ -53,7 +53,7 @@ def told(story: Any) -> Any:
 def test_long_computing_scan_sends_keepalives(monkeypatch):
     monkeypatch.setattr(flight_service, "KEEPALIVE_MS", 1)
 
-    async def story(env: Env) -> None:
+    async def scenario(env: Env) -> None:
         ready = asyncio.Event()
 
         class SlowScanners:
@@ -72,11 +72,11 @@ def test_long_computing_scan_sends_keepalives(monkeypatch):
         rest = [flight.read_batch(SCHEMA, d.header, d.body) async for d in scan]
         assert [b for b in rest if b.num_rows] == [BATCH]
 
-    told(story)
+    told(scenario)
 
 
 def test_error_during_scan_is_raised_and_scan_closed():
-    async def story(env: Env) -> list[str]:
+    async def scenario(env: Env) -> list[str]:
         seen = []
 
         class FailingScanners:
@@ -93,11 +93,11 @@ def test_error_during_scan_is_raised_and_scan_closed():
                 pass
         return seen
 
-    assert told(story) == ["closed"]
+    assert told(scenario) == ["closed"]
 
 
 def test_internal_error_in_batch_is_answered():
-    async def story(env: Env) -> pb.WriteResult:
+    async def scenario(env: Env) -> pb.WriteResult:
         class FailingWrites:
             async def write(self, schema: pa.Schema, data: FlightData) -> pb.WriteResult:
                 raise ZeroDivisionError("a bug")
@@ -111,12 +111,12 @@ def test_internal_error_in_batch_is_answered():
         answers = [a async for a in service.do_put(requests())]
         return pb.WriteResult.FromString(answers[0].app_metadata)
 
-    result = told(story)
+    result = told(scenario)
     assert (result.request, result.error.code) == (7, "OUTCOME_UNKNOWN")
 
 
 def test_heartbeats_continue_when_their_content_cannot_be_saved():
-    async def story(env: Env) -> None:
+    async def scenario(env: Env) -> None:
         async def heard(address: str, response: pb.HeartbeatResponse) -> None:
             raise OSError(28, "no space left on device")
 
@@ -125,11 +125,11 @@ def test_heartbeats_continue_when_their_content_cannot_be_saved():
         for _ in range(3):
             await env.rpc.heartbeats.get()  # type: ignore[attr-defined]
 
-    told(story)
+    told(scenario)
 
 
 def test_order_completes_after_sender_disconnects():
-    async def story(env: Env) -> list[str]:
+    async def scenario(env: Env) -> list[str]:
         begun, go_on, steps = asyncio.Event(), asyncio.Event(), []
 
         class Host:
@@ -157,4 +157,4 @@ def test_order_completes_after_sender_disconnects():
         await turn
         return steps
 
-    assert told(story) == ["created"]
+    assert told(scenario) == ["created"]

@@ -101,7 +101,7 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
     two.driver.flush()
     less = Server(f"{tmp_path}/c", leads=True, rows=99)
 
-    async def story():
+    async def scenario():
         first = await one.ask()
         two.replica.closed = first.at
         second = await two.ask(first.at)
@@ -114,7 +114,7 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
         one.replica.now = one.driver.now
         assert (await one.ask()).rows == 99
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_follower_checksum_waits_for_its_time(tmp_path):
@@ -123,7 +123,7 @@ def test_follower_checksum_waits_for_its_time(tmp_path):
     def learn():
         server.replica.closed += 1
 
-    async def story():
+    async def scenario():
         server.tasks.pause = learn
         at = server.driver.now
         assert (await server.ask(at)).rows == 100
@@ -131,18 +131,18 @@ def test_follower_checksum_waits_for_its_time(tmp_path):
         with pytest.raises(NotLeader):
             await server.ask()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_checksum_of_unreached_time_times_out(tmp_path, leads):
     server = Server(str(tmp_path), leads=leads)
 
-    async def story():
+    async def scenario():
         with pytest.raises(TimedOut, match="not computed in 10 ms"):
             await server.ask(server.driver.now + 1000, timeout_ms=10)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_witness_refuses_checksum_as_witness(tmp_path):

@@ -104,39 +104,39 @@ CASES = {
 
 @pytest.mark.parametrize("why", CASES)
 def test_invalid_peer_message_is_refused_counted_and_not_delivered(why):
-    async def story(port):
+    async def scenario(port):
         await port.send(*CASES[why])
         await eventually(lambda: port.refused(why) == 1, "counted")
         assert port.got == []
         await port.send(hello(), frame(), b"\0" * HEADER.size)
         assert len(port.got) == 1, "the port is as it was"
 
-    at_a_port(story)
+    at_a_port(scenario)
 
 
 def test_truncated_frame_is_counted():
-    async def story(port):
+    async def scenario(port):
         await port.send(hello(), frame()[:-5], close=True)
         await eventually(lambda: port.refused("truncated") == 1, "counted")
         await port.send(hello(), frame(), close=True)
         await eventually(lambda: len(port.got) == 1, "a whole one")
         assert port.refused("truncated") == 1
 
-    at_a_port(story)
+    at_a_port(scenario)
 
 
 @pytest.mark.parametrize(("why", "chunks"), [("silent", []), ("stalled", [hello(), frame()[:20]])])
 def test_silent_or_stalled_connection_is_closed(why, chunks):
-    async def story(port):
+    async def scenario(port):
         await port.send(*chunks)
         assert port.refused(why) == 1
         assert port.got == []
 
-    at_a_port(story, PeerLimits(hello_ms=50))
+    at_a_port(scenario, PeerLimits(hello_ms=50))
 
 
 def test_idle_peer_connection_is_kept():
-    async def story(port):
+    async def scenario(port):
         reader, writer = await asyncio.open_connection(*addresses.parse(port.address))
         writer.write(hello())
         await port.send()  # another one, that says nothing at all, is closed meanwhile
@@ -147,7 +147,7 @@ def test_idle_peer_connection_is_kept():
         writer.close()
         del reader
 
-    at_a_port(story, PeerLimits(hello_ms=50))
+    at_a_port(scenario, PeerLimits(hello_ms=50))
 
 
 ENTRY = Entry(OpId(1, 1), 5, EntryKind.OPERATION, b"x")

@@ -28,7 +28,7 @@ from tests.waiting import eventually
 
 
 def test_exited_peer_is_reported_without_traffic():
-    async def story():
+    async def scenario():
         async with peers(A, limits=PeerLimits(good_connection_ms=0)) as (a,):
             async with peers(B) as (b,):
                 a.transport.send(b.address, heartbeat(1))
@@ -37,11 +37,11 @@ def test_exited_peer_is_reported_without_traffic():
             await eventually(lambda: a.lost, "its port refuses")
             assert set(a.lost) == {B}
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_connection_lost_to_living_peer_is_reopened_without_report():
-    async def story():
+    async def scenario():
         accepted: list[asyncio.StreamWriter] = []
         server = await asyncio.start_server(lambda _, w: accepted.append(w), "127.0.0.1", 0)
         address = addresses.join(*server.sockets[0].getsockname())
@@ -56,7 +56,7 @@ def test_connection_lost_to_living_peer_is_reopened_without_report():
         server.close()
         await server.wait_closed()
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 class GivenUp(asyncio.WriteTransport):
@@ -82,7 +82,7 @@ class GivenUp(asyncio.WriteTransport):
 
 
 def test_connection_completed_after_deadline_is_reopened(monkeypatch):
-    async def story():
+    async def scenario():
         async with peers(A, B, limits=PeerLimits(good_connection_ms=0)) as (a, b):
             loop = asyncio.get_running_loop()
 
@@ -106,7 +106,7 @@ def test_connection_completed_after_deadline_is_reopened(monkeypatch):
 
             await eventually(send_again, "a heartbeat over a new connection")
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 class Loop:
@@ -121,7 +121,7 @@ class Loop:
 
 
 def test_sending_resumes_after_the_peer_restarts():
-    async def story():
+    async def scenario():
         async with peers(A) as (a,):
             async with peers(B) as (b,):
                 a.transport.send(b.address, heartbeat(1))
@@ -140,7 +140,7 @@ def test_sending_resumes_after_the_peer_restarts():
                 await eventually(lambda: (send_again(), b.got)[1], "a heartbeat after the restart")
                 assert b.rounds() == sorted(b.rounds())
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_sending_resumes_after_the_peer_restarts():
     ids=["http", "zeros", "length", "no hello", "cluster", "uuid", "checksum", "other sender"],
 )
 def test_malformed_bytes_close_only_their_connection(chunks, caplog):
-    async def story():
+    async def scenario():
         async with peers(A, B) as (a, b):
             a.transport.send(b.address, heartbeat(1))
             await eventually(lambda: b.rounds() == [1], "a good connection")
@@ -168,12 +168,12 @@ def test_malformed_bytes_close_only_their_connection(chunks, caplog):
             assert a.transport.dropped() == 0
 
     with caplog.at_level(logging.WARNING):
-        uvloop.run(story())  # the loop of the servers
+        uvloop.run(scenario())  # the loop of the servers
     assert "closed" in caplog.text
 
 
 def test_connections_are_limited():
-    async def story():
+    async def scenario():
         async with peers(B, limits=PeerLimits(connections=1)) as (b,):
             host, port = addresses.parse(b.address)
             _, first = await asyncio.open_connection(host, port)
@@ -185,22 +185,22 @@ def test_connections_are_limited():
             first.close()
             await first.wait_closed()
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_unreachable_address_only_drops_its_frames(caplog):
-    async def story():
+    async def scenario():
         async with peers(A) as (a,):
             for number, address in enumerate(("127.0.0.1:1", "nonsense", f"{'x' * 80}.invalid:1")):
                 a.transport.send(address, heartbeat(1))
                 await drops(a, number + 1, address)
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
     assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
 
 
 def test_peer_port_binds_loopback_only_and_names_port_in_use():
-    async def story():
+    async def scenario():
         async with peers(A) as (a,):
             other = PeerTransport(system_env(GrpcRpc()), lambda: CLUSTER)
             with pytest.raises(InvalidArgument, match=f"cannot listen for peers on {a.address}"):
@@ -208,4 +208,4 @@ def test_peer_port_binds_loopback_only_and_names_port_in_use():
             with pytest.raises(Forbidden):
                 await other.listen("0.0.0.0:0", B)
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers

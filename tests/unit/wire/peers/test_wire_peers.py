@@ -28,7 +28,7 @@ from tests.waiting import eventually
 
 
 def test_batches_arrive_in_order_in_both_directions():
-    async def story():
+    async def scenario():
         async with peers(A, B) as (a, b):
             for n in range(1, 101):
                 a.transport.send(b.address, heartbeat(n))
@@ -38,11 +38,11 @@ def test_batches_arrive_in_order_in_both_directions():
             assert b.got[0] == heartbeat(1)
             assert a.transport.dropped() == 0
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_large_append_arrives_complete_and_many_are_split_into_frames():
-    async def story():
+    async def scenario():
         async with peers(A, B) as (a, b):
             sent = append(bytes(range(256)) * (16 << 12))  # 16 MiB
             a.transport.send(b.address, sent)
@@ -51,7 +51,7 @@ def test_large_append_arrives_complete_and_many_are_split_into_frames():
             a.transport.send(b.address, append(bytes(3 << 20), groups=5))
             await eventually(lambda: len(b.got) == 5, "five frames")
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_appends_and_control_messages_use_separate_connections():
@@ -72,7 +72,7 @@ def test_batch_without_messages_is_sent_as_keepalive():
     assert list(split_batch(alive, 1 << 20)) == [(ConnectionClass.CONTROL, alive)]
 
 
-async def stuck_story(a, address, stuck, control):
+async def stuck_scenario(a, address, stuck, control):
     for n in range(40):
         a.transport.send(address, append(bytes(1 << 20), n))
         a.transport.send(address, heartbeat(n))
@@ -86,7 +86,7 @@ async def stuck_story(a, address, stuck, control):
 
 
 def test_peer_not_reading_appends_still_receives_heartbeats():
-    async def story():
+    async def scenario():
         limits = PeerLimits(send_buffer_bytes=4 << 20)
         async with peers(A, limits=limits) as (a,):
             control: list[int] = []
@@ -108,7 +108,7 @@ def test_peer_not_reading_appends_still_receives_heartbeats():
             deaf = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 16)
             address = addresses.join(*deaf.sockets[0].getsockname())
             try:
-                await stuck_story(a, address, stuck, control)
+                await stuck_scenario(a, address, stuck, control)
             finally:
                 await a.transport.close()
                 for writer in writers:
@@ -117,22 +117,22 @@ def test_peer_not_reading_appends_still_receives_heartbeats():
                 deaf.close()
                 await deaf.wait_closed()
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_frames_are_accepted_byte_by_byte_duplicated_and_before_cluster_id():
-    async def story():
+    async def scenario():
         async with peers(B) as (b,):
             whole = hello(cluster="") + encode_frame(heartbeat(1), "") * 2
             chunks = [whole[n : n + 1] for n in range(len(whole))]
             await raw_connection(b.address, *chunks, b"\0" * HEADER.size)
             assert b.rounds() == [1, 1]  # duplicates are Raft's to bear
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_failing_handler_does_not_stop_peer_port(caplog):
-    async def story():
+    async def scenario():
         async with peers(A, B) as (a, b):
 
             def fail(batch):
@@ -148,7 +148,7 @@ def test_failing_handler_does_not_stop_peer_port(caplog):
                 "delivery goes on",
             )
 
-    uvloop.run(story())  # the loop of the servers
+    uvloop.run(scenario())  # the loop of the servers
 
 
 def test_frames_of_every_size_are_reassembled():
@@ -160,7 +160,7 @@ def test_frames_of_every_size_are_reassembled():
     got: list[PeerBatch] = []
     server = PeerServer(B, lambda: CLUSTER, got.append, PeerLimits(), Metrics())
 
-    async def story():
+    async def scenario():
         connection = PeerConnection(server)
         connection.connection_made(asyncio.Transport())
         at = 0
@@ -173,5 +173,5 @@ def test_frames_of_every_size_are_reassembled():
         assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"
         connection.connection_lost(None)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert got == batches

@@ -18,7 +18,7 @@ from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.server import GrpcServer
 from tests.unit.wire.support.peer_port import A, B, heartbeat, peers
-from tests.unit.wire.support.wire_helpers import Shelf
+from tests.unit.wire.support.wire_helpers import BatchStore
 from tests.waiting import eventually
 
 NAME = "master-c.test"
@@ -47,13 +47,13 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 async def listening(host, port=0):
-    server = GrpcServer(Shelf().handlers(), f"{host}:{port}", RpcLimits())
+    server = GrpcServer(BatchStore().handlers(), f"{host}:{port}", RpcLimits())
     return server, await server.start()
 
 
 @pytest.mark.row("S2.6")
 def test_call_resolves_server_name_anew(monkeypatch):
-    async def story():
+    async def scenario():
         loop = asyncio.get_running_loop()
         end, names = await loop.create_datagram_endpoint(NameServer, local_addr=(OLD, 0))
         join = addresses.join
@@ -91,7 +91,7 @@ def test_call_resolves_server_name_anew(monkeypatch):
             await new.stop()
             end.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.row("S2.6")
@@ -103,7 +103,7 @@ def test_peer_connection_resolves_server_name_anew(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
-    async def story():
+    async def scenario():
         async with peers(A) as [a]:
             async with peers(B) as [b]:
                 port = addresses.parse(b.address)[1]
@@ -119,4 +119,4 @@ def test_peer_connection_resolves_server_name_anew(monkeypatch):
 
                 await eventually(heard, "the new machine hears")
 
-    asyncio.run(story())
+    asyncio.run(scenario())

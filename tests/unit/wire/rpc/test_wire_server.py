@@ -31,7 +31,7 @@ from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2, nyala_pb2
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.server import GrpcServer
-from tests.unit.wire.support.wire_helpers import BATCH, Shelf, puts, served
+from tests.unit.wire.support.wire_helpers import BATCH, BatchStore, puts, served
 from tests.waiting import eventually
 
 OK = nyala_pb2.DescribeTableRequest(name="ok", id="1" * 32)
@@ -52,7 +52,7 @@ async def alive(rpc, address):
 
 
 def test_plain_flight_client_discovers_reads_and_writes_tables():
-    shelf = Shelf()
+    store = BatchStore()
 
     def plain(address):
         with pyarrow.flight.connect(f"grpc://{address}") as client:
@@ -63,15 +63,15 @@ def test_plain_flight_client_discovers_reads_and_writes_tables():
                 writer.write_with_metadata(BATCH, b"one")
                 return info.schema, table, results.read().to_pybytes()
 
-    async def story():
-        async with served(shelf) as (_, address):
+    async def scenario():
+        async with served(store) as (_, address):
             return await asyncio.to_thread(plain, address)
 
-    schema, table, result = uvloop.run(story())
+    schema, table, result = uvloop.run(scenario())
     assert schema == BATCH.schema
     assert table.equals(pa.Table.from_batches([BATCH] * 5))
     assert result == b"one+1000"
-    assert [b.equals(BATCH) for b in shelf.kept] == [True]
+    assert [b.equals(BATCH) for b in store.kept] == [True]
 
 
 def test_plain_flight_client_receives_error_details():
@@ -79,17 +79,17 @@ def test_plain_flight_client_receives_error_details():
         with pyarrow.flight.connect(f"grpc://{address}") as client:
             client.get_flight_info(pyarrow.flight.FlightDescriptor.for_path("nope"))
 
-    async def story():
-        async with served(Shelf()) as (_, address):
+    async def scenario():
+        async with served(BatchStore()) as (_, address):
             await asyncio.to_thread(plain, address)
 
     with pytest.raises(pa.ArrowKeyError, match=r"no table 'nope'; the tables are: t \[NOT_FOUND\]"):
-        uvloop.run(story())
+        uvloop.run(scenario())
 
 
 def test_streams_both_ways_and_their_order():
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             got = [d async for d in rpc.stream(address, methods.DO_GET, ticket(3))]
             assert bytes(got[0].app_metadata) == b"header"
             assert [bytes(d.app_metadata) for d in got[1:]] == [b"0", b"1", b"2"]
@@ -102,22 +102,22 @@ def test_streams_both_ways_and_their_order():
             results = [r.app_metadata async for r in rpc.stream(address, methods.DO_PUT, sent)]
             assert results == [b"0+1000", b"1+1000", b"2+1000"]
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_leaving_stream_early_cancels_server_handler():
-    shelf = Shelf()
+    store = BatchStore()
 
-    async def story():
-        async with served(shelf) as (rpc, address):
+    async def scenario():
+        async with served(store) as (rpc, address):
             stream: Any = rpc.stream(address, methods.DO_GET, ticket(100_000))
             async for _ in stream:
                 break
             await stream.aclose()
-            await eventually(lambda: shelf.closed_streams == 1, "the handler's iterator is closed")
+            await eventually(lambda: store.closed_streams == 1, "the handler's iterator is closed")
             assert await alive(rpc, address)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_failing_request_iterator_fails_stream_with_its_error():
@@ -125,25 +125,25 @@ def test_failing_request_iterator_fails_stream_with_its_error():
         yield flight.schema_data(BATCH.schema)
         raise InvalidArgument("the rows ran out")
 
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             with pytest.raises(InvalidArgument, match="the rows ran out"):
                 async for _ in rpc.stream(address, methods.DO_PUT, broken()):
                     pass
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_internal_error_text_is_hidden_and_server_keeps_running(caplog):
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             with pytest.raises(NyalaError) as caught:
                 await describe(rpc, address, name="crash")
             assert caught.value.code == "INTERNAL"
             assert "secret" not in str(caught.value)
             assert await alive(rpc, address)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
     assert "the secret inside" in caplog.text
 
 
@@ -151,9 +151,9 @@ def test_oversized_messages_are_refused_on_every_side():
     small, limit = RpcLimits(message_bytes=1 << 20), str(1 << 20)
     big = FlightData(b"", bytes(2 << 20))
 
-    async def story():
-        shelf = Shelf()
-        async with served(shelf, small) as (rpc, address):
+    async def scenario():
+        store = BatchStore()
+        async with served(store, small) as (rpc, address):
             with pytest.raises(TooLarge, match="send or ask for smaller batches") as caught:
                 async for _ in rpc.stream(address, methods.DO_PUT, puts(big)):
                     pass
@@ -168,15 +168,15 @@ def test_oversized_messages_are_refused_on_every_side():
                 async for _ in careful.stream(address, methods.DO_PUT, puts(big)):
                     pass
             await careful.close()
-            assert shelf.kept == []
+            assert store.kept == []
             assert await alive(rpc, address)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_unknown_method_is_reported_as_unimplemented():
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             with pytest.raises(
                 InvalidArgument, match=r"does not have the method nyala\.v1\.MasterService"
             ):
@@ -184,11 +184,11 @@ def test_unknown_method_is_reported_as_unimplemented():
                     address, methods.MASTER_STATUS, nyala_pb2.MasterStatusRequest(), timeout_ms=5000
                 )
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_unreachable_and_invalid_addresses_raise_errors():
-    async def story():
+    async def scenario():
         rpc = GrpcRpc()
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
@@ -207,11 +207,11 @@ def test_unreachable_and_invalid_addresses_raise_errors():
         with pytest.raises(Unavailable, match="closed by this side"):
             await rpc.call(dead, methods.DESCRIBE_TABLE, OK, timeout_ms=1000)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_unresponsive_server_times_out():
-    async def story():
+    async def scenario():
         asked = []
 
         async def stuck(request):
@@ -231,7 +231,7 @@ def test_unresponsive_server_times_out():
             await waiting
         await server.stop(0)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_only_loopback_can_be_bound():
@@ -246,23 +246,23 @@ def test_only_loopback_can_be_bound():
 
 
 def test_port_in_use_is_named():
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             with pytest.raises(
                 InvalidArgument, match=f"cannot listen on {address}: the port is in use"
             ):
-                await GrpcServer(Shelf().handlers(), address).start()
+                await GrpcServer(BatchStore().handlers(), address).start()
             assert await alive(rpc, address)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_health_reflection_and_metrics():
     registry = CollectorRegistry()
 
-    async def story():
+    async def scenario():
         server = GrpcServer(
-            Shelf().handlers(), "127.0.0.1:0", metrics=RpcMetrics(SystemClock(), registry)
+            BatchStore().handlers(), "127.0.0.1:0", metrics=RpcMetrics(SystemClock(), registry)
         )
         address, rpc = await server.start(), GrpcRpc()
         async with grpc.aio.insecure_channel(address) as channel:
@@ -284,7 +284,7 @@ def test_health_reflection_and_metrics():
         await rpc.close()
         await server.stop(0)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
     text = generate_latest(registry).decode()
     method = "nyala.v1.MasterService/DescribeTable"
     assert f'nyala_rpc_calls_total{{code="OK",method="{method}"}} 1.0' in text
@@ -309,17 +309,17 @@ def test_malformed_bytes_on_any_method_leave_server_and_data_intact():
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return await call.code()
 
-    async def story():
-        shelf = Shelf()
-        async with served(shelf) as (rpc, address), grpc.aio.insecure_channel(address) as channel:
+    async def scenario():
+        store = BatchStore()
+        async with served(store) as (rpc, address), grpc.aio.insecure_channel(address) as channel:
             for _ in range(120):
                 damaged = bytearray(good[1])
                 for _ in range(rng.randint(1, 6)):
                     damaged[rng.randrange(len(damaged))] = rng.randrange(256)
                 await put_raw(channel, [good[0], bytes(damaged)])
-            for batch in shelf.kept:  # what was kept is at least sound
+            for batch in store.kept:  # what was kept is at least sound
                 batch.validate(full=True)
-            kept = len(shelf.kept)
+            kept = len(store.kept)
             refused = await put_raw(channel, [good[0], b"\x12\xff\xff"])
             assert refused is grpc.StatusCode.INVALID_ARGUMENT
             unary = channel.unary_unary(f"/{methods.DESCRIBE_TABLE.path}")
@@ -327,6 +327,6 @@ def test_malformed_bytes_on_any_method_leave_server_and_data_intact():
                 await unary(b"\xff\xff")
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert await alive(rpc, address)
-            assert len(shelf.kept) == kept
+            assert len(store.kept) == kept
 
-    uvloop.run(story())
+    uvloop.run(scenario())

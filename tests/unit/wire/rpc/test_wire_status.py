@@ -9,12 +9,12 @@ from nyala.common import errors
 from nyala.common.errors import BY_CODE, InvalidArgument, NotLeader, NyalaError, TooLarge
 from nyala.wire import methods, status
 from nyala.wire.proto import nyala_pb2
-from tests.unit.wire.support.wire_helpers import Shelf, served
+from tests.unit.wire.support.wire_helpers import BatchStore, served
 
 
 def test_error_codes_round_trip_over_a_connection():
-    async def story():
-        async with served(Shelf()) as (rpc, address):
+    async def scenario():
+        async with served(BatchStore()) as (rpc, address):
             for code, expected in BY_CODE.items():
                 request = nyala_pb2.DescribeTableRequest(name=code)
                 with pytest.raises(NyalaError) as caught:
@@ -24,7 +24,7 @@ def test_error_codes_round_trip_over_a_connection():
                 assert caught.value.message == "what happened; what to do"
                 assert caught.value.details == {"leader": "abc", "n": "7"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_each_code_has_a_status_and_each_design_code_a_class():

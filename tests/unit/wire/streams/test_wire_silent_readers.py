@@ -9,7 +9,7 @@ import pytest
 from nyala.wire import methods
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
-from tests.unit.wire.support.wire_helpers import Shelf, served
+from tests.unit.wire.support.wire_helpers import BatchStore, served
 from tests.waiting import eventually
 
 ENDLESS = 10**9
@@ -24,11 +24,11 @@ def first_of(client):
 
 def test_plain_flight_client_that_stops_reading_holds_no_scan():
     async def main():
-        shelf = Shelf()
-        async with served(shelf, RpcLimits(unread_ms=300)) as (_, address):
+        store = BatchStore()
+        async with served(store, RpcLimits(unread_ms=300)) as (_, address):
             with pyarrow.flight.connect(f"grpc://{address}") as client:
                 reader = await asyncio.to_thread(first_of, client)
-                await eventually(lambda: shelf.closed_streams == 1, "its stream is ended")
+                await eventually(lambda: store.closed_streams == 1, "its stream is ended")
                 ticket = pyarrow.flight.Ticket(b"5")
                 whole = await asyncio.to_thread(lambda: client.do_get(ticket).read_all())
                 assert whole.num_rows == 5000
@@ -40,8 +40,8 @@ def test_plain_flight_client_that_stops_reading_holds_no_scan():
 @pytest.mark.parametrize("stops", [True, False])
 def test_client_that_stops_reading_holds_no_scan_and_slow_reader_continues(stops):
     async def main():
-        shelf = Shelf()
-        async with served(shelf, RpcLimits(unread_ms=300)) as (rpc, address):
+        store = BatchStore()
+        async with served(store, RpcLimits(unread_ms=300)) as (rpc, address):
             ticket = flight_pb2.Ticket(ticket=b"%d" % (ENDLESS if stops else 50))
             answers: Any = rpc.stream(address, methods.DO_GET, ticket)
             taken = 0
@@ -50,7 +50,7 @@ def test_client_that_stops_reading_holds_no_scan_and_slow_reader_continues(stops
                 if stops:
                     break
             if stops:
-                await eventually(lambda: shelf.closed_streams == 1, "its stream is ended")
+                await eventually(lambda: store.closed_streams == 1, "its stream is ended")
             else:
                 assert taken == 51
             await answers.aclose()

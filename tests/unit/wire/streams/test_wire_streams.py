@@ -29,7 +29,7 @@ from nyala.wire.stream_frames import (
     read_header,
     read_open,
 )
-from tests.unit.wire.support.wire_helpers import BATCH, Shelf, served
+from tests.unit.wire.support.wire_helpers import BATCH, BatchStore, served
 from tests.waiting import eventually
 
 LIMIT = 1 << 20
@@ -139,9 +139,9 @@ async def answer_to(found: Any, raw: bytes) -> bytes:
 def test_malformed_bytes_close_only_their_stream_connection():
     rng = random.Random(5)
 
-    async def story() -> None:
-        shelf = Shelf()
-        async with served(shelf) as (rpc, address):
+    async def scenario() -> None:
+        store = BatchStore()
+        async with served(store) as (rpc, address):
             found = await find(rpc, address)
             opened = frame_head(
                 StreamFrameKind.OPEN, open_message(found.ticket, methods.DO_GET.path), None
@@ -169,7 +169,7 @@ def test_malformed_bytes_close_only_their_stream_connection():
             got = [d async for d in rpc.stream(address, methods.DO_GET, _ticket(1))]
             assert flight.read_batch(BATCH.schema, got[1].header, got[1].body).equals(BATCH)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def _ticket(batches: int) -> flight_pb2.Ticket:
@@ -177,19 +177,19 @@ def _ticket(batches: int) -> flight_pb2.Ticket:
 
 
 def test_restarted_server_is_reconnected():
-    async def story() -> None:
-        shelf = Shelf()
-        first = GrpcServer(shelf.handlers(), "127.0.0.1:0")
+    async def scenario() -> None:
+        store = BatchStore()
+        first = GrpcServer(store.handlers(), "127.0.0.1:0")
         address, rpc = await first.start(), GrpcRpc()
         assert len([d async for d in rpc.stream(address, methods.DO_GET, _ticket(3))]) == 4
         await first.stop(0)
-        second = GrpcServer(shelf.handlers(), address)
+        second = GrpcServer(store.handlers(), address)
         await second.start()
         assert len([d async for d in rpc.stream(address, methods.DO_GET, _ticket(3))]) == 4
         await rpc.close()
         await second.stop(0)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 class Desk:
@@ -212,7 +212,7 @@ class Desk:
 
 
 def test_stream_requests_are_answered_in_any_order_with_one_end():
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk()
         heard: list[Any] = []
         server = GrpcServer(desk.handlers(), "127.0.0.1:0")
@@ -254,13 +254,13 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
         await eventually(lambda: gone, "that nobody is there")
         assert isinstance(gone[0], Unavailable)
 
-    uvloop.run(story())
+    uvloop.run(scenario())
 
 
 def test_grpc_fallback_sends_requests_one_by_one():
     import grpc
 
-    async def story() -> None:
+    async def scenario() -> None:
         desk = Desk()
         server = GrpcServer(desk.handlers(), "127.0.0.1:0", RpcLimits())
         address = await server.start()
@@ -276,4 +276,4 @@ def test_grpc_fallback_sends_requests_one_by_one():
         assert found == [2, 1]
         await server.stop(0)
 
-    uvloop.run(story())
+    uvloop.run(scenario())

@@ -24,7 +24,7 @@ BATCH = pa.record_batch(
 )
 
 
-class Shelf:
+class BatchStore:
     """Serves and keeps batches, and raises what it is told to."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class Shelf:
 
 @contextlib.asynccontextmanager
 async def served(
-    shelf: Shelf, limits: RpcLimits | None = None, **server: object
+    store: BatchStore, limits: RpcLimits | None = None, **server: object
 ) -> AsyncIterator[tuple[GrpcRpc, str]]:
     """A client and the address of a server over `shelf`."""
-    running = GrpcServer(shelf.handlers(), "127.0.0.1:0", limits, **server)  # type: ignore[arg-type]
+    running = GrpcServer(store.handlers(), "127.0.0.1:0", limits, **server)  # type: ignore[arg-type]
     address = await running.start()
     rpc = GrpcRpc()
     try:

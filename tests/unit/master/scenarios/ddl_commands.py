@@ -1,4 +1,4 @@
-"""Words of stories that alter, drop and recall tables, and the tablet servers' answers.
+"""Words of scenarios that alter, drop and recall tables, and the tablet servers' answers.
 
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table
@@ -15,15 +15,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class DdlCommands:
-    """Part of `master_story.Story`."""
+    """Part of `master_runner.Scenario`."""
 
     names: dict[str, str]
 
     def say(self, line: str) -> None:
-        raise AssertionError("of the story")
+        raise AssertionError("the scenario defines it")
 
     def service(self) -> MasterService:
-        raise AssertionError("of the story")
+        raise AssertionError("the scenario defines it")
 
     async def do_add(self, rest: list[str]) -> None:
         column = pb.Column(name=rest[1], type="int32", nullable=True)

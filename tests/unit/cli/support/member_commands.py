@@ -11,7 +11,7 @@ from nyala.operate.membership import Membership
 from nyala.wire import methods
 from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
 from tests.sim.world.loop import run
-from tests.unit.tserver.support.members_story import Group, started
+from tests.unit.tserver.support.tablet_group import Group, started
 
 ORDERS = (
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS, methods.START_COPY,
@@ -60,7 +60,7 @@ def die():
     raise Killed
 
 
-class Story(Group):
+class Scenario(Group):
     """A group, and commands about it."""
 
     def command(self, timeout_ms=20_000, **wire):
@@ -114,16 +114,16 @@ class Story(Group):
         return sums
 
 
-def with_story(work, workers=0, repair="off", **more):
-    """Run a story on four tablet servers; with `repair`, masters have a mind of their own meanwhile."""
+def with_scenario(work, workers=0, repair="off", **more):
+    """Run a scenario on four tablet servers; with `repair`, masters have a mind of their own meanwhile."""
 
     async def main(loop):
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)
         cluster = SimCluster(loop, 5, tservers=4, options=options)
-        story = Story(*await started(cluster))
+        scenario = Scenario(*await started(cluster))
         await cluster.add_workers(workers)
-        await work(story)
+        await work(scenario)
         await cluster.finish()
-        await story.verify()
+        await scenario.verify()
 
     run(main, max_time_s=900)

@@ -1,4 +1,4 @@
-"""Notation of stories for reports of tablets, and of transcripts for orders about members.
+"""Notation of scenarios for reports of tablets, and of transcripts for orders about members.
 
 T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
@@ -19,7 +19,7 @@ _WORD = re.compile(
 
 
 def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
-    """Let a report say what a story's word says; its members stay as they are if none are named."""
+    """Let a report say what a scenario's word says; its members stay as they are if none are named."""
     said = _WORD.fullmatch(word)
     assert said is not None, word
     consensus = report.consensus

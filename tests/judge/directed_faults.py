@@ -1,4 +1,4 @@
-"""Directed stories of one replicated group on virtual time, one harm in each: away, rotten, ahead, late."""
+"""Directed scenarios of one group on virtual time: one fault of a server, disk or clock in each."""
 
 from msgspec.structs import replace as with_options
 
@@ -6,7 +6,7 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.wal.format import RecordKind
 from nyala.wal.scan import scan
 from nyala.wal.segment import sequence_of
-from tests.judge.stages import remembered_alike, snapshot, started, written
+from tests.judge.directed_clients import equal_sessions, snapshot, started, written
 from tests.sim.runs.workload import Worker
 from tests.sim.systems.core_cluster import CoreCluster, hosts
 from tests.sim.systems.host_server import OPTIONS, HostServer
@@ -15,18 +15,18 @@ from tests.sim.world.loop import SimLoop, seeded
 from tests.sim.world.process import SimProcess
 
 SEGMENT_WRITES = 44
-"""About so many entries fill a segment of a `_LargeServer`."""
+"""Approximate number of entries in a segment of a `_LargeServer`."""
 
 
 class _LargeServer(HostServer):
-    """Entries so large that the log has many segments, and next to none of them in memory."""
+    """A server whose entries are so large that the log has many segments, and memory few of the entries."""
 
     options = with_options(OPTIONS, wal_retain_mb=1, raft_cache_bytes=64 << 10)
     padding = 24_000
 
 
-class _ForgetfulServer(HostServer):
-    """Results are soon forgotten; nothing is flushed, so that a start replays everything."""
+class _ShortSessionsServer(HostServer):
+    """A server whose results expire early; it flushes nothing, so that a start replays the whole log."""
 
     options = with_options(
         OPTIONS, client_result_ttl_s=5, flush_bytes=1 << 20, flush_log_bytes=1 << 20
@@ -47,31 +47,31 @@ def _others(cluster: CoreCluster, leader: SimProcess) -> list[SimProcess]:
 # ---- a log that is collected ---------------------------------------------------------------------------
 
 
-async def collected_while_one_is_away(loop: SimLoop) -> None:
-    """Segments fill while a follower is down; all restart; it gets what it lacks from somebody's log."""
+async def log_collected_while_one_is_down(loop: SimLoop) -> None:
+    """Segments fill while a follower is down; all restart; it gets the entries from another member's log."""
     cluster = await started(loop, SEGMENT_WRITES, hosts(_LargeServer))
-    away = _others(cluster, await _leader(cluster))[0]
+    absent = _others(cluster, await _leader(cluster))[0]
     for more in (0, 25):
         await written(cluster, more)
-        away.kill(power_cut=True)
+        absent.kill(power_cut=True)
         await written(cluster, 9 * SEGMENT_WRITES)
         for server in cluster.servers:
             server.kill(power_cut=True)
             server.start()
         await written(cluster, 20)
-        await cluster.until(lambda: _together(cluster), f"{away.name} catches up", 15)
+        await cluster.until(lambda: _caught_up(cluster), f"{absent.name} catches up", 15)
     await cluster.progress()
 
 
-def _together(cluster: CoreCluster) -> bool:
+def _caught_up(cluster: CoreCluster) -> bool:
     """Return whether all members are within a few entries of each other."""
     nodes = [node for _, node in cluster.nodes()]
     lasts = [node.core.log.committed for node in nodes]
     return len(lasts) == len(cluster.servers) and max(lasts) - min(lasts) < 10
 
 
-async def collected_with_a_configuration(loop: SimLoop) -> None:
-    """The entry of a configuration goes with its segment; after a power cut all still go by it."""
+async def configuration_collected_with_its_segment(loop: SimLoop) -> None:
+    """The segment with a configuration's entry is collected; all members use it after a power failure."""
     cluster = await started(loop, 20, hosts(_LargeServer), spares=1)
     spare = cluster.members[cluster.servers[3].name]
     for kind in (ChangeKind.ADD, ChangeKind.REMOVE):
@@ -93,23 +93,23 @@ async def collected_with_a_configuration(loop: SimLoop) -> None:
     await cluster.progress()
 
 
-# ---- a disk that rots ----------------------------------------------------------------------------------
+# ---- bit flips -----------------------------------------------------------------------------------------
 
 
-async def rot_while_one_lags(loop: SimLoop, seed: int = 1) -> None:
-    """Of two that have the newest entries one loses a bit of its log, the other is down when all start."""
+async def bit_flip_while_one_lags(loop: SimLoop, seed: int = 1) -> None:
+    """Of two members with the newest entries one has a bit flip in its log, the other starts late."""
     cluster = await started(loop, 40, seed=seed)
     leader = await _leader(cluster)
-    rotten, lagging = _others(cluster, leader)
+    damaged, lagging = _others(cluster, leader)
     lagging.kill(power_cut=True)
     await written(cluster, 45)
-    await cluster.until(lambda: _unflushed(rotten) > 12, "entries that only the log has")
-    cut = rotten.server.machine.cut.op.index
-    rotten.kill(power_cut=True)
+    await cluster.until(lambda: _unflushed(damaged) > 12, "entries that only the log has")
+    cut = damaged.server.machine.cut.op.index
+    damaged.kill(power_cut=True)
     leader.kill(power_cut=True)
-    _rot(rotten, cut)
+    _flip_bit(damaged, cut)
     lagging.start()
-    rotten.start()
+    damaged.start()
     await loop.delay(10_000_000)
     leader.start()
     await written(cluster, 20)
@@ -121,8 +121,8 @@ def _unflushed(server: SimProcess) -> int:
     return int(node.core.log.committed - server.server.machine.cut.op.index)
 
 
-def _rot(server: SimProcess, above: int) -> None:
-    """Turn a bit in an entry that is surely durable: later records prove it."""
+def _flip_bit(server: SimProcess, above: int) -> None:
+    """Flip a bit in an entry that later records prove to be durable."""
     folder = "/data/wal"
     for name in reversed(server.disk.mount().list(folder)):
         sequence = sequence_of(name)
@@ -138,17 +138,17 @@ def _rot(server: SimProcess, above: int) -> None:
             and r.offset + r.length <= found.proven.offset
         ]
         if proven:
-            victim = proven[len(proven) // 2]
-            server.disk.flip_bit(path, victim.offset + victim.length - 1)
+            chosen = proven[len(proven) // 2]
+            server.disk.flip_bit(path, chosen.offset + chosen.length - 1)
             return
-    raise AssertionError(f"{server.name} has no entry above {above} that could rot")
+    raise AssertionError(f"{server.name} has no entry above {above} in which to flip a bit")
 
 
 # ---- clocks --------------------------------------------------------------------------------------------
 
 
-async def read_from_a_leader_ahead(loop: SimLoop) -> None:
-    """A leader whose clock is ahead is read, and dies; what its successor stamps is later all the same."""
+async def read_from_leader_with_clock_ahead(loop: SimLoop) -> None:
+    """A leader whose clock is ahead serves a read and dies; its successor's timestamps are still later."""
     cluster = await started(loop, 20)
     for worker in cluster.workers:
         worker.stopped = True
@@ -173,9 +173,9 @@ async def read_from_a_leader_ahead(loop: SimLoop) -> None:
     await cluster.progress()
 
 
-async def remembered_by_stamps(loop: SimLoop) -> None:
-    """Results expire by the stamps of entries: whoever replays them much later remembers what others do."""
-    cluster = await started(loop, 30, hosts(_ForgetfulServer))
+async def sessions_expire_by_timestamps(loop: SimLoop) -> None:
+    """Results expire by the timestamps of entries: a much later replay gives the same sessions."""
+    cluster = await started(loop, 30, hosts(_ShortSessionsServer))
     for worker in cluster.workers:
         worker.stopped = True
     await loop.delay(10_000_000)
@@ -183,6 +183,6 @@ async def remembered_by_stamps(loop: SimLoop) -> None:
         server.kill(power_cut=True)
         server.clock.jump(3_000_000)
         server.start()
-        await remembered_alike(cluster)
+        await equal_sessions(cluster)
     cluster.workers.clear()
     await cluster.progress()

@@ -1,4 +1,4 @@
-"""Files of stories in blocks: commands, `----`, and the transcript that is expected of them."""
+"""Files of scenarios in blocks: commands, `----`, and the transcript that is expected of them."""
 
 import os
 from collections.abc import Callable, Iterator

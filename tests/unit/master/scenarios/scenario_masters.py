@@ -1,4 +1,4 @@
-"""The masters of a story: the real services over rows that they share, and orders that go nowhere."""
+"""The masters of a scenario: the real services over rows that they share, and orders that go nowhere."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,11 @@ from nyala.master.services.tables import MasterContext, MasterService
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.stories import story_reports
+from tests.unit.master.scenarios import report_notation
 from tests.unit.master.support.master_helpers import master_status
 
 if TYPE_CHECKING:
-    from tests.unit.master.stories.master_story import Story
+    from tests.unit.master.scenarios.master_runner import Scenario
 
 MASTERS = ("m1", "m2", "m3")
 HEARTBEAT_MS = 500
@@ -39,78 +39,76 @@ OPTIONS = Options(
 class SharedRows:
     """The sys catalog of all masters: rows in memory, one leader, one planned failure."""
 
-    def __init__(self, story: "Story", master: str) -> None:
-        self.story = story
+    def __init__(self, scenario: "Scenario", master: str) -> None:
+        self.scenario = scenario
         self.master = master
 
     async def replicate(self, rows: Sequence[CatalogRow]) -> None:
-        story = self.story
+        scenario = self.scenario
         if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
-            if story.leader != self.master:
+            if scenario.leader != self.master:
                 raise NotLeader("not the leader")
-            story.rows.update({(r.kind, r.id): r for r in rows})
+            scenario.rows.update({(r.kind, r.id): r for r in rows})
             return
-        failure, story.failure = story.failure, ""
-        await story.env.tasks.sleep_ms(1)
-        if story.leader != self.master:
+        failure, scenario.failure = scenario.failure, ""
+        await scenario.env.tasks.sleep_ms(1)
+        if scenario.leader != self.master:
             raise NotLeader("not the leader")
         if failure == "refused":
-            story.say("a write is refused")
+            scenario.say("a write is refused")
             raise Throttled("the queue is full")
         if failure != "lost":
-            story.rows.update({(r.kind, r.id): r for r in rows})
-            story.say("writes " + "; ".join(story.row_text(r) for r in rows))
+            scenario.rows.update({(r.kind, r.id): r for r in rows})
+            scenario.say("writes " + "; ".join(scenario.row_text(r) for r in rows))
         if failure:
-            story.say(f"{self.master} loses leadership in flight")
-            story.elect("nobody")
+            scenario.say(f"{self.master} loses leadership in flight")
+            scenario.elect("nobody")
             raise OutcomeUnknown("leadership was lost")
 
     async def confirm(self) -> int:
-        await self.story.env.tasks.sleep_ms(1)
-        if self.story.leader != self.master:
+        await self.scenario.env.tasks.sleep_ms(1)
+        if self.scenario.leader != self.master:
             raise NotLeader("not the leader")
         return 1
 
     async def rows(self) -> list[CatalogRow]:
         await self.confirm()
-        return [self.story.rows[key] for key in sorted(self.story.rows)]
+        return [self.scenario.rows[key] for key in sorted(self.scenario.rows)]
 
 
 class Orders:
-    """The calling side of every master: orders reach tablet servers as the story says."""
+    """The calling side of every master: orders reach tablet servers as the scenario says."""
 
-    def __init__(self, story: "Story") -> None:
-        self.story = story
+    def __init__(self, scenario: "Scenario") -> None:
+        self.scenario = scenario
 
     async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
-        story, server = self.story, address.partition(":")[0]
+        scenario, server = self.scenario, address.partition(":")[0]
         if method is methods.SERVER_INFO:
-            if server in story.unanswered:
+            if server in scenario.unanswered:
                 raise Unavailable("no answer")
             return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
         if method is methods.HEARTBEAT:
-            story.heard.append((server, request))
-            answer = await story.masters[server].heartbeats.heartbeat(request)
-            if server in story.unanswered:
+            scenario.heard.append((server, request))
+            answer = await scenario.masters[server].heartbeats.heartbeat(request)
+            if server in scenario.unanswered:
                 raise TimedOut("the answer was lost")
             return answer
         if method is methods.LIST_TABLETS:
             (asked,) = request.tablet_ids
-            known = parse(story.rows["tablet", asked])
+            known = parse(scenario.rows["tablet", asked])
             assert isinstance(known, CatalogTablet)
-            return story_reports.leaders_word(known.consensus)
-        text = (
-            f"{method.path.rpartition('/')[2]} {story.tablet_name(request.tablet_id)} to {server}"
-        )
-        if server in story.unanswered:
-            story.say(f"orders {text}, unanswered")
+            return report_notation.leaders_word(known.consensus)
+        text = f"{method.path.rpartition('/')[2]} {scenario.tablet_name(request.tablet_id)} to {server}"
+        if server in scenario.unanswered:
+            scenario.say(f"orders {text}, unanswered")
             raise Unavailable("no answer")
         term = f" in term {request.fence.term}" if hasattr(request, "fence") else ""
-        story.say(f"orders {text}{term}{story_reports.order_text(method, request)}")
-        told = story_reports.answer(method, request)
+        scenario.say(f"orders {text}{term}{report_notation.order_text(method, request)}")
+        told = report_notation.answer(method, request)
         if told is not None:
             return told
-        replicas = story.replicas.setdefault(server, {})
+        replicas = scenario.replicas.setdefault(server, {})
         if method is methods.ALTER_TABLET:
             return pb.AlterTabletResponse(schema_version=request.schema.version)
         if method is methods.CREATE_TABLET:
@@ -123,13 +121,13 @@ class Orders:
 class MasterUnderTest:
     """One master's services over the shared rows."""
 
-    def __init__(self, story: "Story", name: str) -> None:
-        env, self.name = story.env, name
+    def __init__(self, scenario: "Scenario", name: str) -> None:
+        env, self.name = scenario.env, name
         servers = self.servers = TServers(5_000_000)
         self.leading = MasterLeadership(
             env,
-            lambda: SharedRows(story, name),
-            lambda: story.status(name),
+            lambda: SharedRows(scenario, name),
+            lambda: scenario.status(name),
             servers,
             OPTIONS,
         )
@@ -149,8 +147,10 @@ class MasterUnderTest:
         self.service = MasterService(parts)
         self.people = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.header, OPTIONS)
-        self.story = story
+        self.scenario = scenario
         self.leading.start()
 
     def header(self) -> ResponseHeader:
-        return ResponseHeader(self.name, "", "", self.story.term, tuple(f"{m}:1" for m in MASTERS))
+        return ResponseHeader(
+            self.name, "", "", self.scenario.term, tuple(f"{m}:1" for m in MASTERS)
+        )

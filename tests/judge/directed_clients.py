@@ -1,4 +1,4 @@
-"""Directed stories of one replicated group, on virtual time: what was read once, what clients are told."""
+"""Directed scenarios of one replicated group on virtual time: repeatable reads and client sessions."""
 
 import asyncio
 from functools import partial
@@ -13,19 +13,19 @@ from tests.sim.systems.stores import GROUP
 from tests.sim.world.loop import SimLoop
 
 
-class _Outside(CoreCluster):
-    """A group of which only what it does is looked at, not what a power cut would take from it."""
+class _ExternalChecks(CoreCluster):
+    """A group that is checked by its external behaviour only, not by its durable state."""
 
     def _kept(self, uuid: str) -> Kept | None:
         return None
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
-        """Nothing is held against the disk."""
+        """Compare nothing with the disk."""
 
 
-async def calm_day(loop: SimLoop, make: Make) -> None:
-    """Six seconds of work without a fault."""
-    cluster = _Outside(loop, 1, 3, make)
+async def fault_free_run(loop: SimLoop, make: Make) -> None:
+    """Run clients for six seconds without a fault."""
+    cluster = _ExternalChecks(loop, 1, 3, make)
     for server in cluster.servers:
         server.start()
     cluster.add_workers(CLIENTS, PAUSE_US, WRITES_PER_S)
@@ -55,15 +55,15 @@ async def written(cluster: CoreCluster, more: int) -> None:
 
 
 async def snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int]]] | None:
-    """Read everything as of a time; None: nobody could."""
+    """Read everything as of a time; None if no server could."""
     try:
         return await client.snapshot(at)
     except Failed:
         return None
 
 
-async def snapshots_of_old_leaders(loop: SimLoop) -> None:
-    """A deposed leader that is asked for a time that others have served says the same, or nothing."""
+async def snapshots_of_deposed_leaders(loop: SimLoop) -> None:
+    """A deposed leader asked for a time that its successor has served returns the same rows, or an error."""
     cluster = await started(loop, 30)
     for _ in range(4):
         await cluster.until(lambda: cluster.leader() is not None, "a leader")
@@ -76,20 +76,20 @@ async def snapshots_of_old_leaders(loop: SimLoop) -> None:
         client = KvClient(process.open(), [s.address for s in cluster.servers if s is not old])
         first = await process.run(snapshot, client, None)
         assert first is not None, "no snapshot of the new leader"
-        asking = []
+        reads = []
         for _ in range(6):
             process = cluster.new_process()
             only = KvClient(process.open(), [old.address], timeout_ms=1000)
-            asking.append(process.run(snapshot, only, first[0]))
+            reads.append(process.run(snapshot, only, first[0]))
         await loop.delay(20_000)
         old.resume()
-        for again in await asyncio.gather(*asking):
+        for again in await asyncio.gather(*reads):
             assert again in (None, first), f"the snapshot at {first[0]} differs at its old leader"
     await cluster.progress()
 
 
-async def snapshot_before_clocks_fall_back(loop: SimLoop) -> None:
-    """After a power cut of all, with clocks that fell back, nothing is stamped below what was read."""
+async def snapshot_before_clocks_jump_back(loop: SimLoop) -> None:
+    """After a power failure of all servers and a jump back of their clocks, no write is below a read time."""
     cluster = await started(loop, 30)
     process = cluster.new_process()
     client = KvClient(process.open(), [s.address for s in cluster.servers], timeout_ms=20_000)
@@ -107,8 +107,8 @@ async def snapshot_before_clocks_fall_back(loop: SimLoop) -> None:
     await cluster.progress()
 
 
-async def remembered_alike(cluster: CoreCluster) -> None:
-    """Wait until all have applied the same; then they remember the same of their clients."""
+async def equal_sessions(cluster: CoreCluster) -> None:
+    """Wait until all members have applied the same entries; then their client sessions are equal."""
 
     def tables() -> list[tuple[object, bytes]]:
         replicas = [
@@ -119,16 +119,16 @@ async def remembered_alike(cluster: CoreCluster) -> None:
         appliers = [r.member.applier for r in replicas if r and r.member]
         return [(a.applied, a.sessions.dump()) for a in appliers]
 
-    def together() -> bool:
+    def caught_up() -> bool:
         found = tables()
         return len(found) == len(cluster.servers) and len({at for at, _ in found}) == 1
 
-    await cluster.until(together, "the same log everywhere", 60)
-    assert len({table for _, table in tables()}) == 1, "replicas remember clients differently"
+    await cluster.until(caught_up, "the same log on all members", 60)
+    assert len({table for _, table in tables()}) == 1, "replicas have different client sessions"
 
 
-async def same_sessions(loop: SimLoop) -> None:
-    """Client sessions of replicas are a function of the log: the same bytes everywhere."""
+async def equal_sessions_after_restart(loop: SimLoop) -> None:
+    """Client sessions are a function of the log: the same bytes on all replicas."""
     cluster = await started(loop, 60)
     for server in cluster.servers:
         server.kill(power_cut=True)
@@ -137,4 +137,4 @@ async def same_sessions(loop: SimLoop) -> None:
     await written(cluster, 60)
     await cluster.progress()
 
-    await remembered_alike(cluster)
+    await equal_sessions(cluster)

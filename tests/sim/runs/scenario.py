@@ -13,11 +13,11 @@ from tests.sim.systems.table_client import TableClient
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.process import SimProcess
 
-Story = Callable[["Stage"], Awaitable[None]]
+Scenario = Callable[["ScenarioCluster"], Awaitable[None]]
 
 
-class Stage:
-    """A cluster, one table `t` of one tablet, a client, and what the story may do to them."""
+class ScenarioCluster:
+    """A cluster, one table `t` of one tablet, a client, and what the scenario may do to them."""
 
     def __init__(self, cluster: SimCluster, core: ClientCore, client: TableClient) -> None:
         self.cluster = cluster
@@ -79,30 +79,30 @@ def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
 
 
 def play(
-    story: Story, seed: int = 1, *, workers: int = 3, options: Options = OPTIONS
+    scenario: Scenario, seed: int = 1, *, workers: int = 3, options: Options = OPTIONS
 ) -> SimCluster:
-    """Run a story on a fresh cluster under load, then heal, check histories and invariants."""
+    """Run a scenario on a fresh cluster under load, then heal, check histories and invariants."""
 
     async def main(loop: SimLoop) -> SimCluster:
         cluster = SimCluster(loop, seed, options=options)
         core = await cluster.start()
         table = await cluster.create_table(core)
-        stage = Stage(cluster, core, TableClient(core, table))
+        running = ScenarioCluster(cluster, core, TableClient(core, table))
         await cluster.add_workers(workers)
-        await _tell(story, stage)
+        await _run_and_check(scenario, running)
         return cluster
 
     return run(main, max_time_s=600)
 
 
-async def reads_from_paused_leaders(stage: Stage) -> None:
+async def reads_from_paused_leaders(running: ScenarioCluster) -> None:
     """Pause a leader, let its successor change rows, wake it up to reads that were waiting for it."""
-    cluster, history = stage.cluster, stage.cluster.history
+    cluster, history = running.cluster, running.cluster.history
     for turn in range(4):
-        leader = await stage.leader()
+        leader = await running.leader()
         leader.pause()
-        await stage.leader(but=leader)
-        await stage.acknowledged(30, timeout_s=60)
+        await running.leader(but=leader)
+        await running.acknowledged(30, timeout_s=60)
         asking = []
         for n in range(12):
             core = cluster.client()
@@ -110,17 +110,17 @@ async def reads_from_paused_leaders(stage: Stage) -> None:
             table = await cluster.run(process, core.open_table, "t")
             client = TableClient(core, table)  # type: ignore[arg-type]
             client.table.tablets[0].leader = leader.address
-            worker = Worker(stage.loop, client, history, seeded(turn, n))
+            worker = Worker(running.loop, client, history, seeded(turn, n))
             asking.append(process.run(worker.read, history.pick(cluster.network.rng)))
-        await stage.seconds(0.02)
+        await running.seconds(0.02)
         leader.resume()
         await asyncio.gather(*asking)
-        await stage.acknowledged(20, timeout_s=60)
+        await running.acknowledged(20, timeout_s=60)
 
 
-async def _tell(story: Story, stage: Stage) -> None:
-    await story(stage)
-    cluster = stage.cluster
+async def _run_and_check(scenario: Scenario, running: ScenarioCluster) -> None:
+    await scenario(running)
+    cluster = running.cluster
     cluster.network.heal()
     for server in cluster.servers:
         server.resume()

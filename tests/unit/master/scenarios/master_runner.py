@@ -1,7 +1,7 @@
-"""Runs the stories in tests/scenarios/master: commands, then `----`, then what the masters did.
+"""Runs the scenarios in tests/scenarios/master: commands, then `----`, then what the masters did.
 
 The real services, plans, dispatcher and rebuild of three masters on virtual time; the sys catalog is one
-shared table of rows that only the leader can write, and tablet servers do what the story says. Only
+shared table of rows that only the leader can write, and tablet servers do what the scenario says. Only
 facts are in a transcript: rows written, orders, answers. Tablets are named table.number.
 NYALA_REWRITE=1 writes what happened into the files; read the diff.
 
@@ -11,15 +11,15 @@ NYALA_REWRITE=1 writes what happened into the files; read the diff.
     reborn m1                 it restarts and knows no tablet server
     fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
-    add, rename, drop, recall: see story_ddl.py
-    report a [full] [T.N=LEADER/TERM ...]       a heartbeat of this content to every master (story_reports.py)
+    add, rename, drop, recall: see ddl_commands.py
+    report a [full] [T.N=LEADER/TERM ...]       a heartbeat to every master: report_notation.py
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same of another master
     rows                      what the sys catalog holds         forget T   its row is gone: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
     maintenance a on|off      the server is away on purpose         wills [a ...]    who inherits
     decommission a on|off     the server is to be emptied           ops              what takes long
-    later MS COMMAND          the command runs then, while the story goes on
+    later MS COMMAND          the command runs then, while the scenario goes on
 """
 
 import os
@@ -44,15 +44,20 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
-from tests.unit.master.stories import story_reports
-from tests.unit.master.stories.story_ddl import DdlCommands, state_text
-from tests.unit.master.stories.story_masters import HEARTBEAT_MS, MASTERS, MasterUnderTest, Orders
+from tests.unit.master.scenarios import report_notation
+from tests.unit.master.scenarios.ddl_commands import DdlCommands, state_text
+from tests.unit.master.scenarios.scenario_masters import (
+    HEARTBEAT_MS,
+    MASTERS,
+    MasterUnderTest,
+    Orders,
+)
 from tests.unit.master.support.master_helpers import create_request, server_info
 
 REWRITE = "NYALA_REWRITE"
 
 
-class Story(DdlCommands):
+class Scenario(DdlCommands):
     """One scenario while it runs."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -90,7 +95,7 @@ class Story(DdlCommands):
                 ", seen on " + " ".join(item.record.reported_by) if item.record.reported_by else ""
             )
             name = self.tablet_name(item.id)
-            on = " ".join(map(story_reports.member_text, item.consensus.members))
+            on = " ".join(map(report_notation.member_text, item.consensus.members))
             return f"tablet {name} {item.state.name} on {on}{led}{seen}"
         return "cluster"
 
@@ -169,7 +174,7 @@ class Story(DdlCommands):
         tablet = None if row is None else parse(row)
         if isinstance(tablet, CatalogTablet):
             report.consensus.CopyFrom(tablet.consensus)
-        story_reports.fill(report, server, rest)
+        report_notation.fill(report, server, rest)
         return report
 
     # ---- commands ------------------------------------------------------------------------------
@@ -349,11 +354,11 @@ def play(commands: Sequence[str]) -> list[str]:
     """Run commands and return the transcript."""
 
     async def main(loop: SimLoop) -> list[str]:
-        story = Story(loop)
+        scenario = Scenario(loop)
         for command in commands:
-            story.say(f"> {command}")
-            await story.command(command)
-        return story.lines
+            scenario.say(f"> {command}")
+            await scenario.command(command)
+        return scenario.lines
 
     return run(main)
 

@@ -1,7 +1,7 @@
-"""The log alone, with large entries: power is cut while it writes, and what comes back is compared.
+"""The log alone, with large entries: power fails while it writes, and the recovered entries are compared.
 
-Whatever a recovery gives was written so, byte for byte, and nothing that was durable is missing. Torn writes
-end inside of payloads here; the groups of the other runs write so little that it is mostly headers.
+Every recovered entry equals the written one byte for byte, and no durable entry is missing. Torn writes end
+inside of payloads here; the groups of the other runs write so little that most of it is headers.
 """
 
 import random
@@ -17,13 +17,13 @@ from tests.sim.world.loop import SimLoop, seeded
 from tests.sim.world.network import SimNetwork
 from tests.sim.world.process import SimProcess
 
-LIVES = 60
+RESTARTS = 60
 SEGMENT_BYTES = 64 << 10
 LARGEST_BYTES = 3000
 
 
 @dataclass(slots=True)
-class _Told:
+class _Written:
     """Entries given to the log over all restarts, and the index up to which it reported them durable."""
 
     entries: dict[OpId, Entry] = field(default_factory=dict)
@@ -39,11 +39,11 @@ class _Told:
 
 
 class _LogServer:
-    """One life of a process that only writes its log."""
+    """One incarnation of a process that only writes its log."""
 
-    def __init__(self, env: Env, told: _Told, rng: random.Random) -> None:
+    def __init__(self, env: Env, written: _Written, rng: random.Random) -> None:
         self._env = env
-        self._told = told
+        self._written = written
         self._rng = rng
 
     def handlers(self) -> Handlers:
@@ -53,43 +53,43 @@ class _LogServer:
         log = WalLog(SEGMENT_BYTES)
         self._env.files.make_dir("/core")
         hard, found = await log.open(self._env, "1" * 32)
-        self._told.compare(hard, found)
-        self._told.term += 1
+        self._written.compare(hard, found)
+        self._written.term += 1
         self._env.tasks.spawn(self._write(log, len(found)), "writes")
 
     async def close(self) -> None:
         await self._env.tasks.close()
 
     async def _write(self, log: WalLog, last: int) -> None:
-        told, rng = self._told, self._rng
-        hard: HardState | None = HardState(told.term)
+        written, rng = self._written, self._rng
+        hard: HardState | None = HardState(written.term)
         while True:
             entries = []
             for _ in range(rng.randrange(1, 4)):
                 last += 1
                 payload = rng.randbytes(rng.randrange(LARGEST_BYTES))
-                entry = Entry(OpId(told.term, last), last, EntryKind.OPERATION, payload)
-                told.entries[entry.id] = entry
+                entry = Entry(OpId(written.term, last), last, EntryKind.OPERATION, payload)
+                written.entries[entry.id] = entry
                 entries.append(entry)
             log.append(hard, entries, lambda upto=last: self._durable(upto))  # type: ignore[misc]
             hard = None
             await self._env.tasks.sleep_ms(rng.random())
 
     def _durable(self, upto: int) -> None:
-        self._told.durable = max(self._told.durable, upto)
+        self._written.durable = max(self._written.durable, upto)
 
 
-async def torn_tails(loop: SimLoop, seed: int = 1) -> None:
-    """A process writes its log, and its machine loses power; again and again."""
+async def torn_writes(loop: SimLoop, seed: int = 1) -> None:
+    """A process writes its log, and its machine loses power, repeatedly."""
     rng = seeded(seed, "tails")
-    told = _Told()
+    written = _Written()
 
     def program(env: Env, _: Transport) -> _LogServer:
-        return _LogServer(env, told, rng)
+        return _LogServer(env, written, rng)
 
     network = SimNetwork(loop, seeded(seed, "network"))
     process = SimProcess(loop, network, seed, "log", "log:7", "log:9", program)
-    for _ in range(LIVES):
+    for _ in range(RESTARTS):
         await process.start()
         await loop.delay(rng.uniform(1, 20) * 1000)
         if process.alive and rng.random() < 0.6:
@@ -98,4 +98,4 @@ async def torn_tails(loop: SimLoop, seed: int = 1) -> None:
                 await loop.delay(100)
             process.power_cut()
         process.kill(power_cut=True)
-    assert told.durable > LIVES, "hardly anything was written"
+    assert written.durable > RESTARTS, "too few entries were written"

@@ -1,4 +1,4 @@
-"""A predicate's twin: a tree evaluated on one row in plain Python, with three values as SQL has them."""
+"""Reference evaluation of a predicate on one row in plain Python, with the three truth values of SQL."""
 
 import operator
 from collections.abc import Mapping
