@@ -1,4 +1,4 @@
-"""Waiting for a level with a deadline, the only way in which a test waits for real time."""
+"""Waiting for a condition with a deadline, the only waits of tests in real time."""
 
 import asyncio
 import threading

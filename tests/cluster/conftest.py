@@ -35,7 +35,7 @@ def pytest_runtest_makereport(item, call):
 
 
 def describe(cluster: MiniCluster) -> str:
-    """Return the state of each server and the end of its log, and what ksck finds."""
+    """Return the state of each server, the end of its log, and the findings of ksck."""
     lines = []
     for name in cluster.names:
         log = Path(f"{cluster.data_dir(name)}.log")

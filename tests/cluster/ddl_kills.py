@@ -51,7 +51,7 @@ class Definitions:
         self.tables[name] = [*self.tables.pop(old), column]
 
     def check(self) -> None:
-        """Compare with what there is, and that each table can be read and its name is taken."""
+        """Compare with the existing tables; check that each can be read and that its name is in use."""
         found = {n for n in self.client.tables() if n.startswith(self.prefix)}
         assert found == set(self.tables), f"{found} in place of {set(self.tables)}"
         for name, columns in self.tables.items():
@@ -69,18 +69,18 @@ def run(
     cluster: MiniCluster, kills: int, seed: int, *, prefix: str, until: float = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:  # fmt: skip
-    """Kill the leader in the middle of so many definitions; return in how many.
+    """Kill the leader master during definitions; return the number of kills.
 
     Args:
         cluster: of three masters or more.
-        kills: how many; a leader that is killed when it has answered already does not count.
-        seed: of what is defined, and when the leader dies.
+        kills: number of kills; one after the answer does not count.
+        seed: of the definitions and of the moments of kills.
         prefix: of the names of its tables; they are dropped at the end.
         until: no further kill after this monotonic time; 0: there is time.
-        say: is told how far it is.
+        say: receives progress messages.
 
     Raises:
-        AssertionError: a definition is lost or doubled; or definitions are over before a leader can die.
+        AssertionError: a definition is lost or doubled; or the definitions end before a leader can be killed.
     """
     rng = random.Random(seed)
     met = missed = 0

@@ -36,7 +36,7 @@ RESUME_S = 60.0
 
 
 def ksck(cluster: MiniCluster) -> ClusterHealth:
-    """Return what `nyala cluster ksck` finds."""
+    """Return the findings of `nyala cluster ksck`."""
     connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
     try:
         return connection.run(check(connection.core))
@@ -91,7 +91,7 @@ class Storm:
 
     Attributes:
         cluster: three masters and three tablet servers.
-        random: draws victims and moments.
+        random: draws servers and moments.
         kills: processes killed.
         gaps_s: seconds from a kill to acknowledged writes on every tablet.
     """
@@ -131,7 +131,7 @@ class Storm:
         wait_until(holds, what, RESUME_S)
 
     def victims(self) -> list[str]:
-        """Draw whom to kill: the leader master, any master, a leading tablet server, or one of each."""
+        """Draw the servers to kill: the leader master, any master, a leading tablet server, or both."""
         leading = sorted(set(wait_until(lambda: self.cluster.leaders(TABLE), "a leader").values()))
         tserver = leading[int(self.random.random() * len(leading))]  # draws once, however many lead
         master = self.random.choice(
@@ -155,7 +155,7 @@ class Storm:
             table.upsert(rows("probe", chosen, [self.kills] * len(chosen))).raise_for_errors()
 
     def verify_on_every_pair(self, workload: Workload) -> int:
-        """With each tablet server killed in turn, the other two must hold the whole table."""
+        """Kill each tablet server in turn; the other two must have the whole table."""
         found = 0
         for victim in ("tserver-0", "tserver-1", "tserver-2"):
             self.cluster.kill(victim)

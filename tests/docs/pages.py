@@ -1,10 +1,10 @@
-"""Runs the commands of a page of docs/operate, as a person at a shell would, against a real local cluster.
+"""Runs the commands of a page of docs/operate in a shell, against a real local cluster.
 
 The convention, which a page keeps to:
 
 - A block fenced with `sh` is run: all such blocks of a page in order, in one bash that ends at the first
   command that fails; so variables carry over. Other blocks are not run.
-- A block fenced with `sh refused` has to fail: what it shows is a refusal.
+- A block fenced with `sh refused` has to fail: it shows a refusal.
 - A block fenced with `text` right behind one of these is what that one prints, on both outputs: each of its
   lines has to appear, in this order. `...` stands for anything.
 - `./nyala-data` is the local cluster, at the addresses that `nyala up` chooses (masters 7051, 7151, ...): the
@@ -105,26 +105,26 @@ class Shell:
         )  # fmt: skip
 
     def run(self, commands: str) -> tuple[bool, str]:
-        """Run a block; return whether its commands succeeded (else the shell is gone), and its output."""
+        """Run a block; return whether its commands succeeded (a failure ends the shell), and its output."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         late = threading.Timer(BLOCK_LIMIT_S, self._kill)
         late.start()
         self._bash.stdin.write(f"{{ {commands}\n}} </dev/null\necho '{_END}'\n")
         self._bash.stdin.flush()
-        said = []
+        output = []
         for line in self._bash.stdout:
-            said.append(line.removesuffix(f"{_END}\n"))
-            if said[-1] != line:
+            output.append(line.removesuffix(f"{_END}\n"))
+            if output[-1] != line:
                 break
         else:
-            said.append("" if late.is_alive() else f"not done within {BLOCK_LIMIT_S} s")
+            output.append("" if late.is_alive() else f"not done within {BLOCK_LIMIT_S} s")
             self._bash.wait()
         late.cancel()
-        return self._bash.poll() is None, "".join(said)
+        return self._bash.poll() is None, "".join(output)
 
     def close(self) -> None:
-        """Kill the shell and what it left running."""
+        """Kill the shell and its remaining processes."""
         self._kill()
         self._bash.communicate()
 
@@ -175,11 +175,11 @@ def run_page(
             commands = step.commands
             if step.refused:
                 commands = f"if {{ {commands}\n}}; then echo 'this was not refused'; false; fi"
-            good, said = open_shell.run(commands)
+            good, output = open_shell.run(commands)
             where = f"{page.name}:{step.line}\n{step.commands}"
-            assert good, f"{where}failed:\n{said}"
-            absent = missing(step.expected, said)
-            assert absent is None, f"{where}did not print: {absent}\nbut:\n{said}"
+            assert good, f"{where}failed:\n{output}"
+            absent = missing(step.expected, output)
+            assert absent is None, f"{where}did not print: {absent}\nbut:\n{output}"
         after()
 
 

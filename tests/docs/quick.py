@@ -37,7 +37,7 @@ USED = (
 
 
 class Quick:
-    """The parent, and a folder with a `nyala` that asks it.
+    """The parent process, and a folder with a `nyala` that sends it commands.
 
     Args:
         folder: where both are found; empty.
@@ -83,7 +83,7 @@ def main(path: str) -> None:
 
 
 def _become(link: socket.socket, app: Any) -> None:
-    """Run one command as its caller would, and tell its exit status."""
+    """Run one command in its caller's folder and environment, and return its exit status."""
     head, control, _, _ = link.recvmsg(4, socket.CMSG_SPACE(12))
     words, folder, environ = json.loads(link.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
     fds = array.array("i")

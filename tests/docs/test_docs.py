@@ -28,8 +28,8 @@ def cluster():
 def test_readme_commands_run(cluster, capsys):
     block = python_blocks(ROOT / "README.md")[0]
     exec(compile(block.replace("127.0.0.1:7051", cluster.masters), "README.md", "exec"), {})
-    said = capsys.readouterr().out
-    assert said.startswith("{'host': 'a', 'ts': 1, 'value': 9.0}\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith("{'host': 'a', 'ts': 1, 'value': 9.0}\n")
     with nyala.connect(cluster.masters) as client:
         client.drop_table("metrics")
 
@@ -49,8 +49,8 @@ def test_python_page_runs_and_prints_documented_output(
     names: dict[str, object] = {}
     for block, text in shown:
         exec(compile(block.replace("127.0.0.1:7051", cluster.masters), name, "exec"), names)
-        said = capsys.readouterr().out
-        assert not text or said == text
+        printed = capsys.readouterr().out
+        assert not text or printed == text
 
 
 def test_first_example_runs_and_equals_readme(cluster, capsys, monkeypatch):
@@ -83,9 +83,9 @@ def test_each_row_names_existing_tests():
 
 def test_each_scenario_of_a_row_names_it():
     page = (ROOT / "docs" / "internals" / "rows.md").read_text()
-    told = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
-    assert len(told) > 10, "the scenarios are missing"
-    for row, file in told:
+    named = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
+    assert len(named) > 10, "the scenarios are missing"
+    for row, file in named:
         assert row in (ROOT / file).read_text(), f"{row}: {file} does not name it"
 
 

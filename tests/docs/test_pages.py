@@ -56,7 +56,7 @@ def test_page_shell_keeps_variables_and_stops_at_first_failure(tmp_path: Path):
     try:
         assert shell.run("x=7\necho $NYALA_MASTERS >&2") == (True, "nowhere:1\n")
         assert shell.run("printf $x") == (True, "7")
-        good, said = shell.run("echo before\nfalse\necho behind")
-        assert (good, said) == (False, "before\n")
+        good, output = shell.run("echo before\nfalse\necho behind")
+        assert (good, output) == (False, "before\n")
     finally:
         shell.close()

@@ -1,4 +1,4 @@
-"""These tests need what only root on Linux may do; they skip with the sentence of what is missing."""
+"""Skips these tests, with the reason, where the permissions of root on Linux are missing."""
 
 import pytest
 

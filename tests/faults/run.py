@@ -20,7 +20,7 @@ from tests.faults.support.testbed import Yard
 from tests.waiting import wait_until
 
 LOSING = ("power", "disk")
-"""After these faults one server's disk may lack what the others have, so that each pair must have all."""
+"""Faults after which one server's disk may lack data of the others, so that each pair must have all rows."""
 
 
 def say(text: str) -> None:

@@ -11,7 +11,7 @@ from tests.faults.support.kinds import KINDS
 
 WAL = "wal"
 CUTS_PER_FAULT = 10
-"""Cuts of the log alone for each fault of a cluster: they take a tenth of the time."""
+"""Power failures of the log alone for each fault of a cluster; they take a tenth of the time."""
 
 
 def main() -> int:

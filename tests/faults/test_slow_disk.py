@@ -78,8 +78,8 @@ def test_leader_with_slow_disk_transfers_leadership_and_event_loop_never_syncs(t
                 writer.go_on(200)
                 wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 1, "a metric tells")
                 wait_until(lambda: metric(cluster, old, "wal_round_ms") >= 500, "as does its pace")
-                said = f"tablet server {cluster.address(old)}: {SLOW}"
-                wait_until(lambda: any(said in p for p in ksck(cluster).problems), "ksck tells")
+                problem = f"tablet server {cluster.address(old)}: {SLOW}"
+                wait_until(lambda: any(problem in p for p in ksck(cluster).problems), "ksck tells")
                 others = [n for n in cluster.names if n.startswith("t") and n != old]
                 assert not any(metric(cluster, n, "wal_disk_slow") for n in others)
             wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 0, "the disk is well again")

@@ -1,6 +1,6 @@
-"""Power cuts of the disk under one process that writes the real log: `python -m tests.faults.wal_cuts`.
+"""Power failures of the disk under one process that writes the real log: `python -m tests.faults.wal_cuts`.
 
-Each life opens the log that the cut before left, writes six groups until the power goes, and is killed
+Each incarnation opens the log after the previous failure, writes six groups until the next one, and is killed
 then, or sees the errors and ends by itself. Inside a sandbox only (sandbox.py).
 """
 
@@ -17,17 +17,17 @@ from pathlib import Path
 from tests.faults.support.disks import Disk
 from tests.faults.support.frozen import freeze
 from tests.faults.support.wal_judge import Judge
-from tests.faults.wal_life import Notebook, live
+from tests.faults.wal_writer import Notebook, live
 from tests.waiting import wait_until
 
 LIFE_S = 20.0
 MOST_BYTES = 120_000
-"""Of a notebook at which the power goes: some hundred slots."""
+"""Bytes of the notebook at which the power is cut: some hundred slots."""
 UNLUCKY = 20
 
 
 def fork(disk: Disk, notebook: Path, rng: random.Random, *, sync: bool, write: bool) -> int:
-    """Start a life; return its pid."""
+    """Start a process; return its pid."""
     child_rng = random.Random(rng.random())
     pid = os.fork()
     if pid:
@@ -47,7 +47,7 @@ def fork(disk: Disk, notebook: Path, rng: random.Random, *, sync: bool, write: b
 
 
 def end(pid: int) -> None:
-    """Wait until a life has ended by itself or by `kill -9`; any other end is a failure."""
+    """Wait until the process has ended by itself or by `kill -9`; any other end is a failure."""
     status = wait_until(lambda: ended(pid), f"life {pid} ends", LIFE_S)[0]
     assert status in (0, signal.SIGKILL), f"a life ended with status {status}; see above"
 
@@ -58,7 +58,7 @@ def ended(pid: int) -> tuple[int] | None:
 
 
 def one_cut(disk: Disk, folder: Path, rng: random.Random, judge: Judge, *, sync: bool) -> None:
-    """One life, one cut."""
+    """Run one process until one power failure."""
     notebook = folder / f"life-{disk.cuts}"
     notebook.touch()
     goal = rng.choice((0, 1, rng.randrange(MOST_BYTES), rng.randrange(MOST_BYTES)))
@@ -88,9 +88,9 @@ def one_cut(disk: Disk, folder: Path, rng: random.Random, judge: Judge, *, sync:
 
 
 def run(cuts: int, seed: int, folder: Path, *, sync: bool = True, until: float = 1e12) -> Judge:
-    """Cut the power again and again; return the judge, all checks passed.
+    """Cut the power repeatedly; return the checker after all checks have passed.
 
-    Without syncs it goes on, to `UNLUCKY` times as many, until a cut has taken what was called durable:
+    Without syncs it continues, up to `UNLUCKY` times as many, until a cut has removed durable records:
     which pages the kernel wrote by itself is not drawn from the seed.
     """
     rng, judge = random.Random(seed), Judge(sync=sync)

@@ -3,7 +3,7 @@
     python -m tests.judge.run
 
 First the tree must pass without faults (`fault_free`): a mutant that fails there is too coarse to test the
-judge. Then directed scenarios, the small worlds of tests/model, and fixed seeds of the
+judge. Then directed scenarios, the models of tests/model, and fixed seeds of the
 simulator. The last line names the part that killed it, and the time. Exit status: 0 survived, 2 too coarse, 3
 killed; with any other there is no verdict.
 """
@@ -25,7 +25,7 @@ from tests.sim.world.loop import run
 ROOT = Path(__file__).parents[2]
 MODEL_STATES = 45_000
 SEEDS = (("core", 12), ("wal", 12), ("host", 30), ("cluster", 4))
-"""Levels of the simulator, and how many seeds of each."""
+"""Levels of the simulator, and the number of seeds of each."""
 SURVIVED, COARSE, KILLED = 0, 2, 3
 LIMIT_S = 200
 """Time limit of one part, in seconds; a part that hangs has detected the mutant."""
@@ -79,7 +79,7 @@ def _failure(report: str) -> str:
 
 
 def whole() -> int:
-    """Judge the tree; return the exit status."""
+    """Check the tree; return the exit status."""
     began = time.monotonic()
     if why := fault_free():
         print(f"too coarse: {why}"[:300])

@@ -117,7 +117,7 @@ def test_skipped_missing_or_unimportable_tests_kill_nothing(trial):
 
 def test_tests_failing_in_unchanged_tree_are_reported(trial, tree):
     (tree.root / "loaded").touch()
-    late = mutant("a - b", "tests/test_sums.py -k late")
+    late = mutant("a - b", "tests/test_sums.py -k delay")
     assert "not within 30 s" in trial.unchanged(late)[0]
     os.unlink(tree.root / "loaded")
     assert trial.unchanged(late)[0] == ""
@@ -126,14 +126,14 @@ def test_tests_failing_in_unchanged_tree_are_reported(trial, tree):
 def test_hanging_test_is_detected_and_gives_no_verdict_on_a_delayed_machine(trial, tree):
     hangs = mutant("a - b - 1", "tests/test_sums.py -k waits")
     assert trial.verdict(hangs).verdict.startswith("killed by the time limit")
-    late = mutant("a - b - 1", "tests/test_sums.py -k late")
+    late = mutant("a - b - 1", "tests/test_sums.py -k delay")
     assert trial.verdict(late).verdict.startswith("killed by ")
     (tree.root / "loaded").touch()
     assert trial.verdict(late).verdict == ""
     os.unlink(tree.root / "loaded")
 
 
-HANGS = "tests/test_sums.py -k leaves_a_server"
+HANGS = "tests/test_sums.py -k leaves_server"
 
 
 def is_running(pid: int) -> bool:
@@ -186,7 +186,7 @@ def test_tree_copy_is_restored(root, tmp_path):
 
 def test_killing_tests_must_pass_in_unchanged_tree(trial, tree, tmp_path, capsys, monkeypatch):
     (tree.root / "loaded").touch()
-    edits = [mutant("a - b"), mutant("a * b", "tests/test_sums.py -k late"), mutant("b + a")]
+    edits = [mutant("a - b"), mutant("a * b", "tests/test_sums.py -k delay"), mutant("b + a")]
     asked = argparse.Namespace(only="", minutes=1)
     verdicts = mutants.Verdicts(tmp_path / "verdicts.json", tree.root)
     monkeypatch.setattr(mutants, "_tree", lambda root: contextlib.nullcontext(tree))
@@ -196,9 +196,9 @@ def test_killing_tests_must_pass_in_unchanged_tree(trial, tree, tmp_path, capsys
     os.unlink(tree.root / "loaded")
     assert [verdicts.of("suite", edit) for edit in edits] == ["killed", None, "SURVIVED"]
     assert work.unsound == 1
-    told = capsys.readouterr().out
-    assert "1/3 suite" in told
-    assert "FAILED in the unchanged tree: suite tests/test_sums.py::test_reports_delay" in told
+    output = capsys.readouterr().out
+    assert "1/3 suite" in output
+    assert "FAILED in the unchanged tree: suite tests/test_sums.py::test_reports_delay" in output
 
 
 KERNEL = """

@@ -16,9 +16,9 @@ class Bounds:
 
     Attributes:
         name: of the exploration.
-        top_term: nobody stands for election beyond it.
+        top_term: no candidate has a higher term.
         top_index: no operation is proposed beyond it (a new leader's NOOP is not an operation).
-        crashes: how many, of any member at any moment.
+        crashes: number of crashes, of any member at any moment.
         slow: whether disks sync only by an action of their own, batch by batch.
         pre_vote: whether a timeout asks first; otherwise it goes straight to the vote, which allows more.
         voters: the group's full members.
@@ -27,7 +27,7 @@ class Bounds:
         spares: servers outside of the group, which may be added.
         changes: membership changes that leaders may make, in words: "+4" adds a voter, "-3" removes one.
         transfers: whether leaders may hand over.
-        stalls: whether leaders find that messages are lost, or that they hear from no majority.
+        stalls: whether leaders detect lost messages or the absence of a majority.
         led: the group begins with member 1 leading term 1, its NOOP committed everywhere; otherwise with
             nothing.
     """
@@ -67,7 +67,7 @@ def named(uuid: str, *, voter: bool = True, electable: bool = True) -> ConfigMem
 
 
 def begin(bounds: Bounds) -> list[Member]:
-    """Return the members as the exploration finds them; nothing is on the way."""
+    """Return the members of the initial state; no message is in flight."""
     config = bounds.config
     members = {
         u: Member(boot(u, config, HardState(), ()), config, slow=False) for u in bounds.uuids

@@ -1,7 +1,7 @@
-"""Which messages can never have an effect again, so that states which differ only in them are one.
+"""Messages that can never have an effect again; states that differ only in them are one.
 
-Each rule is exact: it holds whatever happens later, crashes included. Terms that are on disk never fall,
-nobody stands or leads twice in one term, and nobody stands beyond the top term of an exploration.
+Each rule is exact: it holds for any continuation, crashes included. Terms that are on disk never decrease,
+no member campaigns or leads twice in one term, and none campaigns beyond the top term of an exploration.
 """
 
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply, RequestVote, VoteReply
@@ -10,7 +10,7 @@ from tests.model.member import Member
 
 
 def without_effect(message: AnyMessage, to: Member, sender: Member, top_term: int) -> bool:
-    """Return whether delivering a message changes nothing, now or later, but what is said already."""
+    """Return whether delivering a message causes only messages that exist already, now and later."""
     if isinstance(message, AppendReply | VoteReply):
         return _answer_is_late(message, to)
     if not _in_top_term(to, top_term) or not _in_top_term(sender, top_term):
@@ -24,7 +24,7 @@ def without_effect(message: AnyMessage, to: Member, sender: Member, top_term: in
 
 
 def _answer_is_late(message: AppendReply | VoteReply, to: Member) -> bool:
-    """An answer counts in the term of its question, for who asked: once that is over, never again."""
+    """Return whether an answer belongs to a past term or role of its receiver, and thus has no effect."""
     core = to.node.core
     if isinstance(message, VoteReply) and message.pre:
         return message.granted and message.term <= to.hard.term

@@ -2,10 +2,10 @@
 
 The network is the set of all messages ever sent. Any of them may arrive at any time, any number of times,
 or never: loss, duplication and reordering without limit, and without actions of their own.
-What only adds messages (a heartbeat, a refusal) happens at once, everywhere: whoever may lose or
-ignore them can do all that it could without them, so nothing is hidden by it.
-What one member does depends on that member and its input alone, so each such step of the real core is
-taken once and remembered; a state is a few numbers: members, history, crashes, messages.
+Steps that only add messages (a heartbeat, a refusal) happen at once, everywhere: a network that may lose or
+delay them allows all continuations without them, so no state is hidden.
+A step of one member depends on that member and its input alone, so each such step of the real core is
+executed once and cached; a state is a few numbers: members, history, crashes, messages.
 """
 
 import time
@@ -20,7 +20,7 @@ from tests.scenarios.raft_text import describe
 
 
 class Violation(AssertionError):
-    """A rule is broken; the text tells the shortest way there."""
+    """A violated rule; the text is the shortest sequence of steps to it."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class Explorer:
         return after
 
     def _saturate(self, members: list[int], mask: int) -> int:
-        """Add all that is only said, leave out what nobody will ever listen to."""
+        """Add all messages of steps that only send, and remove those without further effect."""
         machine, before = self.machine, -1
         for number in members:
             mask |= machine.moves(number)[0]
@@ -122,7 +122,7 @@ class Explorer:
         return mask
 
     def _next(self, packed: int) -> Iterator[tuple[str, int]]:
-        """Yield (what happens, the state after it); raise where a rule breaks."""
+        """Yield (step, next state); raise where a rule is violated."""
         members, past, crashes, mask = self._unpack(packed)
         machine = self.machine
         for place, (uuid, number) in enumerate(zip(self.bounds.uuids, members, strict=True)):
@@ -202,7 +202,7 @@ class Explorer:
             raise Violation(f"{self.bounds.name}, at its beginning: {err}") from err
 
     def _report(self, state: int, broken: "_Broken") -> str:
-        """Tell how a state is reached, and what broke."""
+        """Return the steps to a state, and the violated rule."""
         chain = [state]
         while self.parents[chain[-1]] >= 0:
             chain.append(self.parents[chain[-1]])

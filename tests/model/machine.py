@@ -105,7 +105,7 @@ class Machine:
         return known
 
     def box(self, number: int, mask: int) -> tuple[int, list[tuple[int, int, int]]]:
-        """Return what a member's messages only make it say, and (message, member, sent) of the others."""
+        """Return messages of steps without a change of state, and (message, member, sent) of the others."""
         known = self._boxes.get((number, mask))
         if known is None:
             said, changing, rest = 0, [], mask
@@ -121,7 +121,7 @@ class Machine:
         return known
 
     def moves(self, number: int) -> tuple[int, list[Move]]:
-        """Return what a member may say at any time, and its moves."""
+        """Return the messages that a member may send at any time, and its steps."""
         known = self._moves.get(number)
         if known is None:
             said, changing = 0, []

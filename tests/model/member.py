@@ -1,8 +1,8 @@
-"""One member of the model: the real core, its disk, and what waits for the disk, as a value to copy.
+"""One member of the model: the real core, its disk, and the writes that wait for it, as a value to copy.
 
 A member's inputs are plain functions; each obeys the host's rules (raft/ready.py) and then `settle`s, which
-drains what the core owes. `normalise` forgets what cannot matter to what the core may still do (the reasons
-stand beside each line), so that states which differ only in that are one state; `freeze` is its key.
+drains the core's output. `normalise` removes state without influence on later steps (the reasons
+stand beside each line), so that states which differ only there are one state; `freeze` is its key.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from nyala.raft.ready import Outgoing
 from nyala.raft.state import RaftState
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
-"""Every entry travels in a message of its own, so that each may be lost alone."""
+"""Options with one entry in each message, so that each may be lost alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Member:
 
 
 def boot(uuid: str, config: Configuration, hard: HardState, log: tuple[Entry, ...]) -> RaftNode:
-    """Start a core from what is on disk."""
+    """Start a core from its disk."""
     return RaftNode(
         ServerUuid(uuid), config, hard, log, options=ONE_EACH, random=lambda n: 0
     )  # fmt: skip
@@ -92,7 +92,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 def clone(value: Any) -> Any:
-    """Copy what may change, share what may not."""
+    """Copy mutable state, share immutable state."""
     kind = type(value)
     if kind is tuple or _shared(kind):
         return value  # tuples here hold frozen values
@@ -130,7 +130,7 @@ def freeze(value: Any) -> Any:
 
 
 def plain(message: AnyMessage) -> AnyMessage:
-    """Drop from a message what no rule of safety reads: clocks, and what the log may collect."""
+    """Drop the fields of a message that no safety rule reads: clocks and log collection."""
     changes: dict[str, Any] = {"hlc": 0} if message.hlc else {}
     if getattr(message, "needed", 0):
         changes["needed"] = 0
@@ -138,7 +138,7 @@ def plain(message: AnyMessage) -> AnyMessage:
 
 
 def normalise(member: Member) -> None:
-    """Forget what cannot matter any more, so that equal futures have equal keys."""
+    """Remove state without further influence, so that equal futures have equal keys."""
     core = member.node.core
     core.ticks = core.elapsed = 0  # time is an action, not a number
     core.timeout = core.options.election_ticks
@@ -184,7 +184,7 @@ def _earlier(point: DurablePoint, by: int) -> DurablePoint:
 
 
 def settle(member: Member) -> list[AnyMessage]:
-    """Honour what the core owes; return what leaves."""
+    """Process the core's output; return the messages sent."""
     node = member.node
     sent: list[AnyMessage] = []
     while not (ready := node.ready()).empty:
@@ -250,7 +250,7 @@ def stand(member: Member) -> list[AnyMessage]:
 
 
 def transfer(member: Member, to: ServerUuid) -> list[AnyMessage]:
-    """Hand leadership over."""
+    """Transfer leadership."""
     member.node.transfer(to)
     return settle(member)
 
@@ -263,7 +263,7 @@ def change(member: Member, one: Change) -> list[AnyMessage]:
 
 
 def heartbeat(member: Member, stalled: bool = False) -> list[AnyMessage]:
-    """Let a leader's heartbeat come due; `stalled`: what was sent before counts as lost."""
+    """Make a leader's heartbeat due; `stalled`: earlier messages count as lost."""
     core = member.node.core
     lead = core.leadership
     assert lead is not None
@@ -277,7 +277,7 @@ def heartbeat(member: Member, stalled: bool = False) -> list[AnyMessage]:
 
 
 def give_up(member: Member) -> list[AnyMessage]:
-    """Let a leader find that it has not heard from a majority (6.2)."""
+    """Let a leader detect that no majority has answered (6.2)."""
     lead = member.node.core.leadership
     assert lead is not None
     for peer in lead.peers.values():

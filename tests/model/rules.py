@@ -1,7 +1,7 @@
 """Rules that hold in every state, and the history that they need. Values only.
 
-A `Face` has the part of a member that rules read; a `Past` what was ever true: leaders by term, and what
-was ever known to be committed, with the term in which it became known. Dissertation figure 3.2.
+A `Face` has the part of a member that rules read; a `Past` the history: leaders by term, and the entries
+ever known to be committed, with the term in which this became known. Dissertation figure 3.2.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Past:
 
 
 def face(member: Member) -> Face:
-    """Look at a member, and check what concerns it alone."""
+    """Return the face of a member after checking its own rules."""
     core = member.node.core
     entries = core.log.slice(core.log.first_cached, 1 << 62) or ()
     configs = [e.id for e in entries if e.kind is EntryKind.CONFIG]

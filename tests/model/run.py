@@ -1,4 +1,4 @@
-"""`./run soak model`: every exploration at its full size, one line each; a broken rule prints the way there.
+"""`./run soak model`: every exploration at full size, one line each; a violated rule prints its steps.
 
 python -m tests.model.run [--states N] [NAME ...]
 """

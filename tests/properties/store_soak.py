@@ -3,7 +3,7 @@
     python -m tests.properties.store_soak [--minutes M] [--seed N]
 
 10,000 sequences of the machine, the operation fuzz, 100,000 where texts and 5,000 examples of each property
-of keys and predicates; what the time does not allow is left out, and the last line says what was done.
+of keys and predicates; the rest is left out when the time is over, and the last line reports the counts.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 def call(*command: str, **environ: str) -> str:
-    """Run a command; show what it says if it fails."""
+    """Run a command; print its output if it fails."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, **environ}
     )
@@ -55,8 +55,8 @@ def fuzz(seed: int, end: float) -> str:
     count = 0
     while count < FUZZ_RUNS and (left := (end - time.monotonic()) / 60) > 0:
         size = ("--seed", f"{seed + count}", "--runs", f"{FUZZ_SLICE}", "--minutes", f"{left}")
-        said = call(sys.executable, "-m", "tests.properties.tablet_fuzz", *size)
-        count += _number(r"(\d+) runs", said)
+        output = call(sys.executable, "-m", "tests.properties.tablet_fuzz", *size)
+        count += _number(r"(\d+) runs", output)
     return f"{count} runs of 1000 operations"
 
 
@@ -64,13 +64,13 @@ def where(seed: int, end: float) -> str:
     """Texts that may be no expression."""
     left = max(0.0, (end - time.monotonic()) / 60)
     size = ("--seed", f"{seed}", "--inputs", f"{WHERE_TEXTS}", "--minutes", f"{left}")
-    said = call(sys.executable, "-m", "tests.properties.where_fuzz", *size)
-    judged = _number(r"(\d+) texts", said)
+    output = call(sys.executable, "-m", "tests.properties.where_fuzz", *size)
+    judged = _number(r"(\d+) texts", output)
     return f"{judged} where texts"
 
 
 def common(seed: int, end: float) -> str:
-    """Keys and predicates, as many examples as the profile says."""
+    """Run the properties of keys and predicates with the number of examples of the profile."""
     if time.monotonic() > end:
         return "no keys and predicates"
     files = ("tests/properties/test_common_keys.py", "tests/properties/test_common_predicates.py")
@@ -78,9 +78,9 @@ def common(seed: int, end: float) -> str:
     return "keys and predicates"
 
 
-def _number(pattern: str, said: str) -> int:
-    found = re.search(pattern, said)
-    assert found, said
+def _number(pattern: str, output: str) -> int:
+    found = re.search(pattern, output)
+    assert found, output
     return int(found[1])
 
 
@@ -101,7 +101,7 @@ def main() -> int:
             pool.submit(line, (where, 0.3), (common, 0.4), (fuzz, 0.95)),
         ]
         failures = [str(e) for e in (done.exception() for done in lines) if e is not None]
-    done = [said for one in lines if one.exception() is None for said in one.result()]
+    done = [output for one in lines if one.exception() is None for output in one.result()]
     print("store: " + ", ".join(done + [f"FAILED: {f}" for f in failures]))
     return 1 if failures else 0
 

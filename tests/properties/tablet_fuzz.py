@@ -1,9 +1,9 @@
-"""A thousand random operations on a tablet of five keys; a failure comes back as the shortest list found.
+"""A thousand random operations on a tablet of five keys; a failure is reported as the shortest list found.
 
     python -m tests.properties.tablet_fuzz [--seed N] [--runs R] [--minutes M] [--operations 1000]
 
 Each operation is the name of a step (tablet_steps.py) and the seed of its details, so that a list of
-them is a test whatever else happens before it: what fails is shortened by leaving operations out.
+them is a test on its own: a failing list is shortened by leaving operations out.
 """
 
 import argparse
@@ -34,13 +34,13 @@ def draw(seed: int, count: int) -> list[Operation]:
 
 
 def world(seed: int) -> World:
-    """Of nine worlds three have a key index whose hashes collide; of two, one has small blocks (`sizes`)."""
+    """Return the world of a seed: three of nine have colliding hashes, every second one small blocks."""
     schema = list(SCHEMAS.values())[seed % len(SCHEMAS)]
     return World(seed, schema, weak_hash if seed // len(SCHEMAS) % 3 == 0 else None)
 
 
 def problem(seed: int, operations: Sequence[Operation]) -> tuple[int, str] | None:
-    """Run operations; return which one went wrong, and how, or None."""
+    """Run operations; return the index and the error of the one that failed, or None."""
     with sizes(small=seed % 2 == 0):
         at = world(seed)
         for number, (name, details) in enumerate(operations):
@@ -52,7 +52,7 @@ def problem(seed: int, operations: Sequence[Operation]) -> tuple[int, str] | Non
 
 
 def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list[Operation]:
-    """Leave out whatever a failure does not need: all after it, halves, then smaller and smaller parts."""
+    """Leave out operations that a failure does not need: all after it, halves, then smaller parts."""
     kept, size = list(operations), max(1, len(operations) // 2)
     end = time.monotonic() + seconds
     while time.monotonic() < end:

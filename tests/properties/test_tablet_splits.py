@@ -179,9 +179,9 @@ def test_splits_without_upper_bound_are_refused_with_remedy(tmp_path, monkeypatc
     monkeypatch.setattr(split_points, "MAX_PIECES", 10)
     with pytest.raises(
         InvalidArgument, match=r"at most 10: ask for pieces of [0-9]+ bytes"
-    ) as told:
+    ) as raised:
         split_keys(view, ScanFilter(driver.now), None, 7)
-    enough = int(told.value.message.split()[-4])
+    enough = int(raised.value.message.split()[-4])
     assert split_keys(view, ScanFilter(driver.now), None, enough)
     for wrong in (0, -1):
         with pytest.raises(InvalidArgument, match="one byte at least"):

@@ -1,9 +1,9 @@
-"""Any bytes as a `where`: a predicate that selects what it says, or a clear refusal; never a dead process.
+"""Any bytes as a `where`: a predicate with the correct rows, or a clear refusal; never a crash.
 
     python -m tests.properties.where_fuzz [--seed N] [--inputs 100000] [--minutes M]
 
-Texts are random bytes, words of the language in any order, and good expressions with harm done to them.
-What parses is counted on a small tablet, and row by row by the model; what does not has a position.
+Texts are random bytes, words of the language in any order, and damaged valid expressions.
+The rows of a parsed text are counted on a small tablet and by the model; an error has a position.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def harmed(good: str, chance: random.Random) -> str:
 
 
 def check(driver: Driver, rows: list[dict[Any, Any]], where: str) -> bool:
-    """Judge one input; return whether it was an expression."""
+    """Check one input; return whether it was an expression."""
     refusal = None
     try:
         tree = parse(where, SCHEMA)
@@ -115,7 +115,7 @@ def check(driver: Driver, rows: list[dict[Any, Any]], where: str) -> bool:
 
 
 def run(seed: int, inputs: int, minutes: float = 60) -> tuple[int, int]:
-    """Judge inputs; return how many, and how many of them were expressions."""
+    """Check inputs; return their number, and the number of expressions."""
     chance, driver = random.Random(seed), tablet()
     ids = {c.name: c.id for c in SCHEMA.columns}
     rows = [{ids[n]: v for n, v in row.items()} for row in driver.rows()]
@@ -133,7 +133,7 @@ def run(seed: int, inputs: int, minutes: float = 60) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Judge inputs until one is wrong, or the time is over."""
+    """Check inputs until one fails or the time is over."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inputs", type=int, default=100_000)

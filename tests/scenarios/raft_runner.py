@@ -1,7 +1,7 @@
 """Runs the scenarios in tests/scenarios/raft: commands, then `----`, then what the group did.
 
 Only protocol facts are in a transcript: role changes, writes, messages as they leave, commits, answers.
-A line `quiet COMMAND` says nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
+A line `quiet COMMAND` writes nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
 
     nodes 1 2 3 [nonvoter=4] [witness=3] [spare=5] [cache=BYTES] [append=BYTES] [inflight=BYTES]
     elect N            N times out, wins, and a heartbeat goes round

@@ -43,7 +43,7 @@ def members_text(config: membership.Configuration) -> str:
 
 
 def change_of(text: str) -> Change:
-    """`+4'p` adds, `-4` removes, `=4w` changes what 4 is."""
+    """`+4'p` adds, `-4` removes, `=4w` changes the kind of member 4."""
     uuid = text[1:].rstrip("'wpr")
     marks = text[1 + len(uuid) :]
     kind = {"+": ChangeKind.ADD, "-": ChangeKind.REMOVE, "=": ChangeKind.MODIFY}[text[0]]
@@ -61,7 +61,7 @@ def entries_text(entries: tuple[Entry, ...]) -> str:
 
 
 def describe(message: AnyMessage) -> str:
-    """Return one message in one line, without what does not matter to its kind."""
+    """Return one message in one line, with the fields of its kind only."""
     text = f"{message.sender} -> {message.to} {type(message).__name__} term {message.term}"
     if isinstance(message, AppendEntries):
         what = f"[{entries_text(message.entries)}] after" if message.entries else "nothing after"

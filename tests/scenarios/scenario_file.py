@@ -38,10 +38,10 @@ def run(path: Path, command: Callable[[str], list[str]]) -> None:
 
     Args:
         path: of the file.
-        command: runs one, and returns what happened.
+        command: runs one, and returns its transcript.
 
     Raises:
-        AssertionError: something else happened.
+        AssertionError: the transcript differs.
     """
     written = []
     for block in parse(path.read_text()):

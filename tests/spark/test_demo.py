@@ -43,13 +43,13 @@ def test_altered_cell_fails_the_demo(folders, tmp_path):
         [*words, "--data", str(data), "--expect", str(expect)],
         cwd=ROOT, capture_output=True, text=True, timeout=560, check=False,
     )  # fmt: skip
-    said = done.stdout
-    assert done.returncode == 1, said[-3000:] + done.stderr[-3000:]
-    good = [line.strip() for line in said.splitlines() if line.strip().startswith("✓")]
-    bad = [line.strip() for line in said.splitlines() if line.strip().startswith("✗")]
+    output = done.stdout
+    assert done.returncode == 1, output[-3000:] + done.stderr[-3000:]
+    good = [line.strip() for line in output.splitlines() if line.strip().startswith("✓")]
+    bad = [line.strip() for line in output.splitlines() if line.strip().startswith("✗")]
     assert all("flights: " in line or "the table as of slice" in line for line in bad), bad
-    assert any("flights: 1,500 rows" in line for line in bad), said[-3000:]
+    assert any("flights: 1,500 rows" in line for line in bad), output[-3000:]
     assert len(good) >= 13, good
-    folded = " ".join(said.split())  # lines are folded at the terminal's width
-    assert re.search(r"distance of \([^)]*\) is \d+, expected \d+", folded), said[-3000:]
+    folded = " ".join(output.split())  # lines are folded at the terminal's width
+    assert re.search(r"distance of \([^)]*\) is \d+, expected \d+", folded), output[-3000:]
     assert (tmp_path / "delay_by_carrier.png").stat().st_size > 10_000

@@ -48,7 +48,7 @@ def row(k: int) -> dict[str, Any]:
 
 
 ROWS = [row(k) for k in range(63)]
-SAID = [  # filters that the servers evaluate whole
+PUSHED = [  # filters that the servers evaluate whole
     "d < 1", "d <= 1.5", "d = 0.0D", "s = \"a'b\"", "s like 'a%'", "startswith(s, 'a%')",
     "startswith(s, 'a_')", "startswith(s, 'a\\\\')", "s in ('a_d', 'x\"y', 'é')", "s is null", "s = ''",
     "not (s = 'axd')", "yes", "not yes", "b = x'0001'", "day = date'1969-12-25'", "day < date'1970-01-01'",
@@ -110,7 +110,7 @@ def test_tablet_is_split_into_partitions_by_bytes(load):
 
 
 def test_filters_are_equivalent_with_and_without_pushdown(spark, load):
-    texts = [*SAID, *KEPT]
+    texts = [*PUSHED, *KEPT]
     own = spark.createDataFrame(pa.Table.from_pylist(ROWS, SCHEMA))
     truths = own.select("k", *(f.expr(t).alias(str(i)) for i, t in enumerate(texts))).toArrow()
     frames = [load(pushdown="true").where(t) for t in texts]
@@ -125,20 +125,20 @@ def test_filters_are_equivalent_with_and_without_pushdown(spark, load):
 
 
 def test_filter_is_pushed_exactly_or_returned_to_spark():
-    def said(*filters):
+    def pushed_filters(*filters):
         reader = PushingReader(ReadOptions("t", "m", ("k",), "k > 0", 0, pa.schema([]), ("d",)))
         return list(reader.pushFilters(list(filters))), reader.where
 
     spoken = [EqualTo(("s",), "a'b"), StringStartsWith(("s",), "%_\\"), Not(In(("k",), (1, 2)))]
     text = r"""(k > 0) and ("s" = 'a''b') and ("s" like '\%\_\\%') and (not ("k" in (1, 2)))"""
-    assert said(*spoken) == ([], text)
+    assert pushed_filters(*spoken) == ([], text)
     kept = [
         GreaterThan(("d",), 1.0), Not(LessThan(("d",), 1.0)), LessThan(("d",), NAN), In(("d",), (1.0,)),
         EqualTo(("d",), INF), EqualTo(("a", "b"), 1), StringContains(("s",), "x"), In(("k",), ()),
     ]  # fmt: skip
-    assert said(*kept) == (kept, "(k > 0)")
+    assert pushed_filters(*kept) == (kept, "(k > 0)")
     assert (
-        said(IsNotNull(("d",)), LessThan(('"d',), 1))[1]
+        pushed_filters(IsNotNull(("d",)), LessThan(('"d',), 1))[1]
         == '(k > 0) and ("d" is not null) and ("""d" < 1)'
     )
 

@@ -28,7 +28,7 @@ def check(rule: str, found: Mapping[str, list[str]]) -> None:
         found: place -> one line for each finding.
 
     Raises:
-        AssertionError: a place has more findings than it may have, or fewer than the file says.
+        AssertionError: a place has more or fewer findings than the file allows.
     """
     allowed = load().get(rule, {})
     more = [

@@ -64,7 +64,7 @@ def public(tree: ast.AST) -> Iterator[Any]:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield line and text of strings that stand as statements: docstrings, those of constants too."""
+    """Yield line and text of string statements: docstrings, those of constants too."""
     for node in ast.walk(tree):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):

@@ -2,7 +2,7 @@
 
     python -m tests.tidy.surface
 
-writes `tests/golden/surface.txt` anew. A name that goes or changes breaks
+rewrites `tests/golden/surface.txt`. A removed or changed name breaks
 users' scripts: add a name, and keep the old one.
 """
 

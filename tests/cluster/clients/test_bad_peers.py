@@ -39,7 +39,7 @@ class Target:
         self.cluster, self.direct = cluster, direct
         info = direct.ask(cluster.address(self.name), methods.SERVER_INFO, pb.ServerInfoRequest())
         self.peer_address, self.cluster_id = info.peer_address, info.cluster_id
-        self.uuid, self.stranger = ServerUuid(info.uuid), ServerUuid("9" * 32)
+        self.uuid, self.unknown = ServerUuid(info.uuid), ServerUuid("9" * 32)
         (self.tablet,) = (TabletId(t.id) for t in table.tablets())
 
     def told_by(self, name):
@@ -68,10 +68,10 @@ class Target:
     def frame(self, message=None, *, group=None, to=None, cluster=None, sender=None):
         messages = () if message is None else ((group or self.tablet, message),)
         kind = FrameKind.HELLO if message is None else FrameKind.BATCH
-        batch = PeerBatch(sender or self.stranger, to or self.uuid, 0, messages)
+        batch = PeerBatch(sender or self.unknown, to or self.uuid, 0, messages)
         return encode_frame(batch, self.cluster_id if cluster is None else cluster, kind)
 
-    def say(self, *frames):
+    def send_frames(self, *frames):
         """Send frames on a connection of their own, and close it."""
         host, _, port = self.peer_address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as connection:
@@ -91,7 +91,7 @@ class Target:
 
 def cases(t):
     """Return bytes sent after a proper hello (or instead of one), by the reason counted."""
-    names = {"sender": t.stranger, "to": t.uuid}
+    names = {"sender": t.unknown, "to": t.uuid}
     beat = AppendEntries(**names, term=1)
     good = t.frame()
     gap = AppendEntries(**names, term=9, previous=OpId(1, 1), entries=(op(7, 9),))
@@ -123,7 +123,7 @@ def test_invalid_peer_messages_change_nothing_and_are_counted(bad_peers, number)
     why, frames = cases(target)[number]
     target.until_level()
     before, counted = target.status(), target.counted(why)
-    target.say(*frames)
+    target.send_frames(*frames)
     wait_until(lambda: target.counted(why) > counted, f"{why} is counted")
     assert target.status() == before
     table.upsert([{"k": number, "v": number}]).raise_for_errors()

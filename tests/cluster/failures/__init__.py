@@ -1,1 +1,1 @@
-"""Servers that die, stop, or lose a disk, while tables are used."""
+"""Servers that crash, pause or lose a disk while tables are in use."""

@@ -25,8 +25,8 @@ def report(cluster: MiniCluster, name: str, tablet: str) -> pb.TabletReport:
     with Direct() as direct:
         answer = direct.ask(cluster.address(name), methods.LIST_TABLETS, pb.ListTabletsRequest())
     (found,) = (t for t in answer.tablets if t.report.tablet_id == tablet)
-    told: pb.TabletReport = found.report
-    return told
+    found_report: pb.TabletReport = found.report
+    return found_report
 
 
 def quiet(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str, float]:
@@ -94,9 +94,9 @@ def test_truncated_file_fails_one_replica_and_no_process(cluster):
         wait_until(
             lambda: report(cluster, leader, place.id).state == "FAILED", "the damage is told"
         )
-        told = report(cluster, leader, place.id)
-        assert str(data.name) in told.error
-        assert "cut short" in told.error
+        found_report = report(cluster, leader, place.id)
+        assert str(data.name) in found_report.error
+        assert "cut short" in found_report.error
         assert cluster.running(leader)
 
 

@@ -82,21 +82,21 @@ def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(clust
     assert problems(cluster, tablet, "0 replicas lead it")
     chosen, others = SERVERS[0], SERVERS[1:]
     words = ("local_replica", "unsafe_recover", tablet, "--dir", cluster.data_dir(chosen))
-    status, _, said = nyala(*words, "--yes")
-    assert (status, "in use by a running process" in said) == (4, True), said
+    status, _, stderr = nyala(*words, "--yes")
+    assert (status, "in use by a running process" in stderr) == (4, True), stderr
     cluster.stop(chosen)
     for more, end in ((("--dry-run",), 0), ((), 1)):
-        status, printed, said = nyala(*words, *more)
-        assert status == end, said
-        assert f"its files are intact and have {len(ROWS):,} rows, as of entry " in said
-        assert "LOST FOR GOOD: every write after entry " in said
-        assert said.count("  removed: ") == 2
-        assert bool(more) == ("nothing was changed: --dry-run" in printed)
-    status, printed, said = nyala(*words, "--yes", "--format", "json")
-    told = json.loads(printed)
-    assert (status, told["changed"], told["rows"]) == (0, True, len(ROWS)), said
-    status, printed, _ = nyala(*words, "--yes")
-    assert (status, "nothing to do: it is the only member" in printed) == (0, True)
+        status, stdout, stderr = nyala(*words, *more)
+        assert status == end, stderr
+        assert f"its files are intact and have {len(ROWS):,} rows, as of entry " in stderr
+        assert "LOST FOR GOOD: every write after entry " in stderr
+        assert stderr.count("  removed: ") == 2
+        assert bool(more) == ("nothing was changed: --dry-run" in stdout)
+    status, stdout, stderr = nyala(*words, "--yes", "--format", "json")
+    answer = json.loads(stdout)
+    assert (status, answer["changed"], answer["rows"]) == (0, True, len(ROWS)), stderr
+    status, stdout, _ = nyala(*words, "--yes")
+    assert (status, "nothing to do: it is the only member" in stdout) == (0, True)
     cluster.start(chosen, wait=False)
     wait_ksck(cluster)
     assert rows(cluster, "lost") == ROWS
@@ -132,11 +132,11 @@ def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(
     assert own, ksck(cluster).problems
     with cluster.connect() as client:
         client.table("clocked").upsert([ROWS[0] | {"v": "meanwhile"}]).raise_for_errors()
-    status, _, said = nyala("fs", "lower_clock", "--dir", directory)
-    assert (status, "in use by a running process" in said) == (4, True), said
+    status, _, stderr = nyala("fs", "lower_clock", "--dir", directory)
+    assert (status, "in use by a running process" in stderr) == (4, True), stderr
     cluster.stop(wrong)
-    status, printed, said = nyala("fs", "lower_clock", "--dir", directory)
-    assert (status, printed) == (0, "lowered: it was 20.0 years ahead of the wall clock\n"), said
+    status, stdout, stderr = nyala("fs", "lower_clock", "--dir", directory)
+    assert (status, stdout) == (0, "lowered: it was 20.0 years ahead of the wall clock\n"), stderr
     cluster.start(wrong, wait=False)
     wait_equal(cluster)
     assert [r["v"] for r in rows(cluster, "clocked")[:2]] == ["meanwhile", "row 1"]

@@ -83,7 +83,7 @@ def test_follower_refuses_reads_and_writes_with_leader_hint(cluster):
 
 
 def test_paused_majority_stops_writes_and_catches_up_when_resumed(cluster):
-    with cluster.connect() as client, cluster.connect(2_000) as hasty:
+    with cluster.connect() as client, cluster.connect(2_000) as with_short_timeout:
         table = client.create_table("m", SCHEMA, ["k"])
         leader = leading.leader(cluster, "m")
         followers = [n for n in cluster.names if n.startswith("tserver") and n != leader]
@@ -91,7 +91,7 @@ def test_paused_majority_stops_writes_and_catches_up_when_resumed(cluster):
             cluster.pause(name)
         try:
             with pytest.raises(NyalaError) as caught:
-                hasty.table("m").insert([{"k": 7, "v": 7}])
+                with_short_timeout.table("m").insert([{"k": 7, "v": 7}])
             assert caught.value.code in ("OUTCOME_UNKNOWN", "TIMED_OUT")
         finally:
             for name in followers:

@@ -131,12 +131,12 @@ def filled(cluster, name, buckets=1):
     return client, table, tablet, leader
 
 
-def without(cluster, name, tablet):
+def server_without_replica(cluster, name, tablet):
     """Return the server that the masters have given no replica of a table's tablet."""
     with cluster.connect() as client:
         (place,) = (p for p in client.table(name).tablets() if p.id == tablet)
-    having = {address for _, address in place.replicas}
-    (found,) = (n for n in cluster.names if "tser" in n and cluster.address(n) not in having)
+    holders = {address for _, address in place.replicas}
+    (found,) = (n for n in cluster.names if "tser" in n and cluster.address(n) not in holders)
     return found
 
 
@@ -144,7 +144,7 @@ def without(cluster, name, tablet):
 def test_copy_under_writes_is_complete(four, servers, chains):
     client, table, tablet, leader = filled(four, "written")
     with client:
-        target = without(four, "written", tablet)
+        target = server_without_replica(four, "written", tablet)
         servers.start(target, leader, tablet)
         written = 0
         while servers.progress(target, tablet).stage not in OVER:
@@ -173,7 +173,7 @@ def test_copy_under_writes_is_complete(four, servers, chains):
 def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(four, servers, chains):
     client, _table, tablet, leader = filled(four, "killed")
     with client:
-        target = without(four, "killed", tablet)
+        target = server_without_replica(four, "killed", tablet)
         servers.start(target, leader, tablet)
         wait_until(lambda: servers.progress(target, tablet).bytes_done > 0, "begun")
         four.kill(leader)
@@ -199,7 +199,7 @@ def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(four, s
 
 def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(four, servers, chains):
     leaders = leading.leaders(four, "chains")
-    lacking = {tablet: without(four, "chains", tablet) for tablet in leaders}
+    lacking = {tablet: server_without_replica(four, "chains", tablet) for tablet in leaders}
     target, _ = Counter(lacking.values()).most_common(1)[0]
     first, second, *_ = (t for t, name in lacking.items() if name == target)
     with small_disk(f"{four.data_dir(target)}/copy"):
@@ -227,7 +227,7 @@ def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(four, ser
 def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_path):
     """Its files are whole and its log agrees: nothing but the rows themselves says that they differ."""
     client, _table, tablet, leader = filled(four, "differs")
-    lacking = without(four, "differs", tablet)
+    lacking = server_without_replica(four, "differs", tablet)
     victim = next(n for n in four.names if n not in (leader, lacking) and "tser" in n)
     folder = f"{four.data_dir(victim)}/data/{tablet}"
     wait_until(
@@ -243,10 +243,10 @@ def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_pat
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    told = json.loads(done.stdout)
-    [problem] = [p for p in told["problems"] if tablet in p]
+    answer = json.loads(done.stdout)
+    [problem] = [p for p in answer["problems"] if tablet in p]
     assert f"tablet {tablet}: its replicas differ" in problem
-    sums = {s["address"]: s for s in told["checksums"] if s["tablet"] == tablet}
+    sums = {s["address"]: s for s in answer["checksums"] if s["tablet"] == tablet}
     other = sums.pop(four.address(victim))
     assert len({s["checksum"] for s in sums.values()}) == 1
     assert {s["rows"] for s in sums.values()} == {ROWS}

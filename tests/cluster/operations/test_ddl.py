@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 RANGES = nyala.Partition(range=nyala.Range(["k"], [(0, 10), (10, 20)]))
 
 
-def say(cluster, *words, status=0):
+def run_nyala(cluster, *words, status=0):
     done = CliRunner().invoke(app, [*words, "--masters", cluster.masters])
     assert done.exit_code == status, (words, done.output, done.exception)
     return done.output
@@ -31,15 +31,17 @@ def test_table_altered_by_command_line_is_readable_from_python(cluster):
     with cluster.connect() as client:
         table = client.create_table("ddl", SCHEMA, ["k"], RANGES)
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
-        say(cluster, "table", "add_column", "ddl", "n", "int32", "--default", "7", "--not-null")
-        say(cluster, "table", "rename_column", "ddl", "v", "w")
-        say(cluster, "table", "column_set_default", "ddl", "n", "8")
-        say(cluster, "table", "column_set_comment", "ddl", "n", "a number")
-        say(cluster, "table", "set_comment", "ddl", "about")
-        say(cluster, "table", "set_owner", "ddl", "me")
-        say(cluster, "table", "set_extra_config", "ddl", "history_max_age_s", "60")
-        say(cluster, "table", "add_range_partition", "ddl", "20", "[30]")
-        say(cluster, "table", "rename_table", "ddl", "ddl2")
+        run_nyala(
+            cluster, "table", "add_column", "ddl", "n", "int32", "--default", "7", "--not-null"
+        )
+        run_nyala(cluster, "table", "rename_column", "ddl", "v", "w")
+        run_nyala(cluster, "table", "column_set_default", "ddl", "n", "8")
+        run_nyala(cluster, "table", "column_set_comment", "ddl", "n", "a number")
+        run_nyala(cluster, "table", "set_comment", "ddl", "about")
+        run_nyala(cluster, "table", "set_owner", "ddl", "me")
+        run_nyala(cluster, "table", "set_extra_config", "ddl", "history_max_age_s", "60")
+        run_nyala(cluster, "table", "add_range_partition", "ddl", "20", "[30]")
+        run_nyala(cluster, "table", "rename_table", "ddl", "ddl2")
         assert table.get({"k": 25}) is None
         assert len(table.tablets()) == 3
         table = client.table("ddl2")
@@ -50,11 +52,11 @@ def test_table_altered_by_command_line_is_readable_from_python(cluster):
         assert rows == [{"k": 1, "w": 1, "n": 7}, {"k": 25, "w": 5, "n": 8}]
         assert table.definition.column("n").comment == "a number"
         assert client.describe("ddl2").options == {"history_max_age_s": "60"}
-        assert "unknown column type" in say(
+        assert "unknown column type" in run_nyala(
             cluster, "table", "add_column", "ddl2", "x", "int65", status=2
         )
-        say(cluster, "table", "drop_range_partition", "ddl2", "0", "5", status=5)
-        say(cluster, "table", "drop_range_partition", "ddl2", "0", "10")
+        run_nyala(cluster, "table", "drop_range_partition", "ddl2", "0", "5", status=5)
+        run_nyala(cluster, "table", "drop_range_partition", "ddl2", "0", "10")
         assert len(early.tablets()) == 2, "positions of tablets have changed"
         assert early.get({"k": 25}) == {"k": 25, "w": 5, "n": 8}
         assert early.get({"k": 5}) is None
@@ -64,13 +66,13 @@ def test_table_altered_by_command_line_is_readable_from_python(cluster):
             table.alter().drop_column("k")
         with pytest.raises(InvalidArgument, match="overlaps"):
             table.alter().add_range(15, 40).commit()
-        say(cluster, "table", "drop", "ddl2", "--yes", "--reserve-seconds", "600")
-        dropped = json.loads(say(cluster, "table", "list", "--dropped", "--format", "json"))
+        run_nyala(cluster, "table", "drop", "ddl2", "--yes", "--reserve-seconds", "600")
+        dropped = json.loads(run_nyala(cluster, "table", "list", "--dropped", "--format", "json"))
         assert [d["table"] for d in dropped] == ["ddl2"]
         assert client.dropped_tables() == {table.id: "ddl2"}
         with pytest.raises(NotFound):
             client.table("ddl2")
-        say(cluster, "table", "recall", table.id, "--name", "ddl3")
+        run_nyala(cluster, "table", "recall", table.id, "--name", "ddl3")
         assert client.table("ddl3").count() == 1
         client.drop_table("ddl3")
 
@@ -85,9 +87,9 @@ def test_invalid_create_or_replace_is_refused_without_changes(cluster):
         assert "too_many" not in client.tables()
         table = client.create_table("works", SCHEMA, ["k"])
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
-        (tablet,) = json.loads(say(cluster, "ops", "--maps"))["tablets_of"][table.id]
+        (tablet,) = json.loads(run_nyala(cluster, "ops", "--maps"))["tablets_of"][table.id]
         replace = ("tablet", "unsafe_replace_tablet", tablet)
-        assert "can recover the tablet from its survivors" in say(
+        assert "can recover the tablet from its survivors" in run_nyala(
             cluster, *replace, "--yes", status=2
         )
         look = [*replace, "--dry-run", "--format", "json", "--masters", cluster.masters]
@@ -100,7 +102,7 @@ def test_invalid_create_or_replace_is_refused_without_changes(cluster):
         wait_until(shown_by_all, "all three servers have reported their replica")
         assert table.count() == 1
         client.drop_table("works")
-        say(cluster, *replace, "--yes", status=5)
+        run_nyala(cluster, *replace, "--yes", status=5)
 
 
 @pytest.mark.row("S0.10", "S0.13", "S0.15")
@@ -109,7 +111,7 @@ def test_master_memory_maps_are_inspectable(cluster):
         table = client.create_table("looked_at", SCHEMA, ["k"])
         client.drop_table("looked_at")
         other = client.create_table("looked_at", SCHEMA, ["k"])
-        maps = json.loads(say(cluster, "ops", "--maps"))
+        maps = json.loads(run_nyala(cluster, "ops", "--maps"))
         assert maps["tables"][table.id]["state"] == "REMOVED"
         assert maps["names"]["looked_at"] == other.id
         assert maps["tables"][other.id]["state"] == "RUNNING"
@@ -120,12 +122,14 @@ def test_master_memory_maps_are_inspectable(cluster):
         assert len(maps["tservers"]) == 3
 
         def heard_of_all():
-            told = json.loads(say(cluster, "ops", "--maps"))["tservers"].values()
-            return all(s["alive"] and s["full_in_term"] for s in told)
+            server_maps = json.loads(run_nyala(cluster, "ops", "--maps"))["tservers"].values()
+            return all(s["alive"] and s["full_in_term"] for s in server_maps)
 
         wait_until(heard_of_all, "every server has sent all it has in this term")
         ended = ("ops", "--format", "json")
-        wait_until(lambda: json.loads(say(cluster, *ended)) == [], "no operation is under way")
+        wait_until(
+            lambda: json.loads(run_nyala(cluster, *ended)) == [], "no operation is under way"
+        )
         leader = next(s for s in client.servers() if s.leader)
         for page, word in {
             "/catalog": "REMOVED",
@@ -178,10 +182,10 @@ def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
 
 def test_definitions_require_master_majority_and_lookups_do_not(cluster):
     """Of three, one goes on alone: it tells what there is, within the bound, and defines nothing."""
-    with cluster.connect() as client, cluster.connect(2_000) as hasty:
+    with cluster.connect() as client, cluster.connect(2_000) as with_short_timeout:
         table = client.create_table("alone", SCHEMA, ["k"])
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()
-        assert hasty.table("alone").id == table.id
+        assert with_short_timeout.table("alone").id == table.id
         leader = cluster.leader_master()
         other = next(n for n in cluster.names if n.startswith("master") and n != leader)
         cluster.kill(other)
@@ -191,9 +195,9 @@ def test_definitions_require_master_majority_and_lookups_do_not(cluster):
                 assert newcomer.table("alone").get({"k": 1}) == {"k": 1, "v": 1}
                 assert "alone" in newcomer.tables(max_age_ms=30_000)
             with pytest.raises((TimedOut, OutcomeUnknown)):
-                hasty.drop_table("alone")
+                with_short_timeout.drop_table("alone")
             with pytest.raises(TimedOut, match="no leader master answered"):
-                hasty.tables()
+                with_short_timeout.tables()
         finally:
             cluster.start(other, wait=False)
             cluster.start(leader)

@@ -49,14 +49,14 @@ class Masters:
 
     def start(self, address: str) -> None:
         spec = self.specs[address]
-        told = dict.fromkeys((self.first, spec))
+        answer = dict.fromkeys((self.first, spec))
         options = layout_of(self._cluster).options
-        self._parent.start(Layout(self._cluster.dir, tuple(told), options), [spec])
+        self._parent.start(Layout(self._cluster.dir, tuple(answer), options), [spec])
 
     def end(self, address: str, what: signal.Signals) -> None:
         processes.end(self.specs[address], what)
 
-    def say(self, *words: str, status: int = 0) -> str:
+    def run_nyala(self, *words: str, status: int = 0) -> str:
         done = CliRunner().invoke(app, ["master", *words, "--masters", ",".join(self.specs)])
         assert done.exit_code == status, (words, done.output, done.exception)
         return done.stdout
@@ -77,8 +77,8 @@ class Masters:
         return wait_until(found, "a master leads", poll_s=0.2)
 
     def listed(self) -> list[dict[str, str]]:
-        told: list[dict[str, str]] = json.loads(self.say("list", "--format", "json"))
-        return told
+        answer: list[dict[str, str]] = json.loads(self.run_nyala("list", "--format", "json"))
+        return answer
 
 
 @pytest.mark.row("S0.85", "S0.1")
@@ -108,8 +108,8 @@ def test_master_group_grows_and_shrinks_while_tables_are_defined_and_written(tmp
 
 def change_all(cluster: MiniCluster, masters: Masters, workers: list[Worker]) -> None:
     for size in (2, 3, 4, 5):
-        told = json.loads(masters.say("add", masters.new(), "--format", "json"))
-        assert len(told["masters"]) == size
+        answer = json.loads(masters.run_nyala("add", masters.new(), "--format", "json"))
+        assert len(answer["masters"]) == size
     masters.until_well(5)
     leader = masters.leader()
     follower, third, *_ = (a for a in masters.specs if a != leader)
@@ -128,9 +128,9 @@ def change_all(cluster: MiniCluster, masters: Masters, workers: list[Worker]) ->
     leader = masters.leader()
     gone = [leader, next(a for a in masters.specs if a != leader)]
     for address in gone:
-        told = json.loads(masters.say("remove", address, "--format", "json"))
+        answer = json.loads(masters.run_nyala("remove", address, "--format", "json"))
         masters.end(address, signal.SIGTERM)
-    assert len(told["masters"]) == 3
+    assert len(answer["masters"]) == 3
     assert sorted(m["address"] for m in masters.listed()) == sorted(set(masters.specs) - set(gone))
     for worker in workers:
         until_more(worker, "all goes on")

@@ -53,7 +53,7 @@ class Operator:
     def leader(self):
         return leading.leader(self.cluster, self.table)
 
-    def having(self):
+    def holders(self):
         """The servers that the masters name, the leader first."""
         with self.cluster.connect() as client:
             place = client.table(self.table).tablets()[0]
@@ -61,7 +61,7 @@ class Operator:
         found = sorted((a for _, a in place.replicas), key=lambda a: a != leader)
         return [self.names[a] for a in found]
 
-    def without(self):
+    def empty_servers(self):
         here = self.members()
         return next(n for n in self.names.values() if n not in here)
 
@@ -102,7 +102,7 @@ class Operator:
 
     def until_looked_up(self, *members):
         """The masters name exactly these: look-ups follow."""
-        wait_until(lambda: sorted(self.having()) == sorted(members), f"the masters name {members}")
+        wait_until(lambda: sorted(self.holders()) == sorted(members), f"the masters name {members}")
 
     def begin(self, *words):
         """Start a command as a process of its own."""
@@ -115,12 +115,12 @@ class Operator:
 
 def until_copying(command):
     """Read what a command says until it waits for a copy."""
-    said = []
+    messages = []
     for line in command.stdout:
-        said.append(line)
+        messages.append(line)
         if line.startswith(WAIT_FOR_COPY):
             return
-    raise AssertionError("".join(said))
+    raise AssertionError("".join(messages))
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def operating(cluster, name, filled=0):
 def test_twenty_moves_under_load_fail_no_write(four):
     with operating(four, "moved") as operator:
         for turn in range(MOVES):
-            here, new = operator.members(), operator.without()
+            here, new = operator.members(), operator.empty_servers()
             old = here[turn % len(here)]
             operator.do("move", old, new)
             assert sorted(operator.members()) == sorted({*here, new} - {old})
@@ -159,7 +159,7 @@ def test_twenty_moves_under_load_fail_no_write(four):
 @pytest.mark.row("S1.2", "S1.22")
 def test_group_shrinks_to_one_and_grows_again_while_servers_are_killed(four):
     with operating(four, "shrunk") as operator:
-        first, second, last = operator.having()
+        first, second, last = operator.holders()
         operator.do("remove", first)
         four.kill(first)
         four.start(first, wait=False)
@@ -180,25 +180,25 @@ def test_group_shrinks_to_one_and_grows_again_while_servers_are_killed(four):
 @pytest.mark.row("S1.9", "S1.28")
 def test_killed_command_and_killed_source_are_resumed(four):
     with operating(four, "cut", FILLED) as operator:
-        old, new = operator.leader, operator.without()
+        old, new = operator.leader, operator.empty_servers()
         with operator.begin(
             "move_replica", operator.tablet, four.address(old), four.address(new)
         ) as command:
             until_copying(command)
             command.kill()
-        said: list[str] = []
+        messages: list[str] = []
         killed: list[str] = []
 
         def notify(words):
-            said.append(words.split()[0])
+            messages.append(words.split()[0])
             if words.startswith(WAIT_FOR_COPY) and not killed:
                 killed.append(operator.names[words.split()[5]])  # the leader, which hardly changes
                 four.kill(killed[0])
 
         operator.do("move", old, new, notify=notify)
         assert killed, "the copy was over before its source could be killed"
-        assert "copy" in said, "what the killed source had begun was of no use"
-        assert "remove" in said
+        assert "copy" in messages, "what the killed source had begun was of no use"
+        assert "remove" in messages
         operator.chains.verify()
         operator.until_looked_up(*(n for n in operator.names.values() if n != old))
         four.start(killed[0])

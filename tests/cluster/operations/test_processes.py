@@ -33,7 +33,7 @@ def server(role: str, folder: Path, masters: str, **ports: str) -> list[str]:
 
 
 @pytest.fixture
-def nobody() -> str:
+def unused_address() -> str:
     """An address at which no master listens."""
     return f"127.0.0.1:{layout.free_ports(1)[0]}"
 
@@ -49,8 +49,8 @@ def test_data_directory_in_use_is_refused_and_its_process_continues(cluster):
     assert instance.read_bytes() == before
 
 
-def test_directory_of_another_or_unknown_role_is_refused(tmp_path, nobody):
-    words = server("tserver", tmp_path / "data", nobody)
+def test_directory_of_another_or_unknown_role_is_refused(tmp_path, unused_address):
+    words = server("tserver", tmp_path / "data", unused_address)
     process = subprocess.Popen(
         [sys.executable, "-m", "nyala.cli.main", *words], stderr=subprocess.PIPE, text=True
     )
@@ -65,7 +65,7 @@ def test_directory_of_another_or_unknown_role_is_refused(tmp_path, nobody):
     assert "give it a directory of its own" in done.stderr
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    done = cli(*server("tserver", tmp_path / "mine", nobody))
+    done = cli(*server("tserver", tmp_path / "mine", unused_address))
     assert done.returncode == 2
     assert "is not empty (it holds thesis.txt)" in done.stderr
     assert os.listdir(tmp_path / "mine") in (["thesis.txt"], ["lock", "thesis.txt"])
@@ -130,12 +130,12 @@ def test_ports_in_use_are_named_before_anything_starts(tmp_path):
 
 
 @pytest.mark.parametrize("which", ["address", "peer_address", "web_address"])
-def test_port_in_use_ends_server_with_message(which, tmp_path, nobody):
+def test_port_in_use_ends_server_with_message(which, tmp_path, unused_address):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = cli(*server("tserver", tmp_path / "d", nobody, **{which: address}))
+        done = cli(*server("tserver", tmp_path / "d", unused_address, **{which: address}))
     assert done.returncode != 0
     assert address.rpartition(":")[2] in done.stderr, done.stderr[-2000:]
     assert "Traceback" not in done.stderr
@@ -153,8 +153,8 @@ def test_only_loopback_can_be_bound(which, address, tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_optimised_python_is_refused(tmp_path, nobody):
-    words = server("tserver", tmp_path / "d", nobody)
+def test_optimised_python_is_refused(tmp_path, unused_address):
+    words = server("tserver", tmp_path / "d", unused_address)
     command = [sys.executable, "-O", "-m", "nyala.cli.main", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False)
     assert done.returncode == 2

@@ -53,7 +53,7 @@ def members(cluster, address):
 
 def failed(cluster, address):
     """Return whether the leaders of all tablets with a member at an address have given it up."""
-    said = [
+    steps = [
         {m.uuid: m.address for m in r.consensus.members}.get(h.uuid, "")
         for name in cluster.names
         if name.startswith("tserver") and cluster.running(name)
@@ -61,7 +61,7 @@ def failed(cluster, address):
         for h in r.health
         if h.state == "FAILED"
     ]
-    return said.count(address) == len(members(cluster, address))
+    return steps.count(address) == len(members(cluster, address))
 
 
 def rebuilt(cluster, dead):
@@ -117,23 +117,23 @@ def test_server_in_maintenance_keeps_replicas_and_its_standby_plan_is_followed_w
     with four.connect() as client:
         create(client, "maintained", buckets=2).insert(rows("all", [1, 2, 3], [1, 2, 3]))
     victim = sorted(leading.leaders(four, "maintained").values())[0]
-    away = four.address(victim)
-    nyala(four, "tserver", "state", "enter_maintenance", away)
+    absent = four.address(victim)
+    nyala(four, "tserver", "state", "enter_maintenance", absent)
     assert "IN MAINTENANCE" in nyala(four, "tserver", "list")
-    held = members(four, away)
+    held = members(four, absent)
 
     def written():
-        lines = json.loads(nyala(four, "tserver", "will", away, "--format", "json"))
+        lines = json.loads(nyala(four, "tserver", "will", absent, "--format", "json"))
         standbys = {line["tablet"]: line["address"] for line in lines}
         assert standbys.keys() == held.keys()
         return standbys if all(standbys.values()) else None
 
     standbys = wait_until(written, "each of its tablets has a standby server", poll_s=0.2)
     four.kill(victim)
-    wait_until(lambda: failed(four, away), "its leaders give it up", 60, 0.2)
-    assert members(four, away).keys() == held.keys(), "and it keeps its place"
-    nyala(four, "tserver", "state", "exit_maintenance", away)
-    wait_until(lambda: rebuilt(four, away), "all replicas rebuilt", 120, 0.2)
+    wait_until(lambda: failed(four, absent), "its leaders give it up", 60, 0.2)
+    assert members(four, absent).keys() == held.keys(), "and it keeps its place"
+    nyala(four, "tserver", "state", "exit_maintenance", absent)
+    wait_until(lambda: rebuilt(four, absent), "all replicas rebuilt", 120, 0.2)
     after = members(four, "")
     assert all(standbys[tablet] in after[tablet] for tablet in held), (standbys, after)
     four.start(victim)

@@ -1,4 +1,4 @@
-"""A table and batches for tests of bad input; after each test servers and data have to be as before."""
+"""A table and batches for tests of invalid input; no test may change servers or data."""
 
 import uuid
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def direct() -> Iterator[Direct]:
 
 @pytest.fixture(autouse=True)
 def nothing_changed(cluster, client, table, direct) -> Iterator[None]:
-    """After each test: every server lives on, with the incarnation that it had, and the data is as it was."""
+    """Check after each test that every server has its incarnation, and that the data is unchanged."""
     before = incarnations(cluster, direct)
     yield
     assert incarnations(cluster, direct) == before
@@ -78,7 +78,7 @@ def incarnations(cluster: MiniCluster, direct: Direct) -> dict[str, int]:
 
 
 class Batches:
-    """Makes batches as the client does, and lets each part be wrong."""
+    """Encodes batches as the client does, with an invalid value for any part."""
 
     def __init__(self, client: Client, table: Table) -> None:
         self.places = table.tablets()

@@ -17,7 +17,7 @@ def fetch(cluster: MiniCluster, name: str, path: str) -> str:
 
 
 def figures(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str, float]:
-    """The figures of a tablet in `/metrics`, without what all their names begin with."""
+    """Metrics of a tablet in `/metrics`, without their common prefix."""
     found = {}
     for line in fetch(cluster, name, "/metrics").splitlines():
         metric, _, rest = line.partition("{")

@@ -24,7 +24,7 @@ ANSWER_MS = 20_000
 
 
 class Direct:
-    """Asks one server, whoever leads: what a client with stale knowledge, or a hostile one, does."""
+    """Sends requests to one server regardless of leadership, as a stale or hostile client does."""
 
     def __init__(self) -> None:
         self._loop = LoopThread("direct")
@@ -92,7 +92,7 @@ class Direct:
 
 
 def refusal(call: Any, *args: object) -> str:
-    """Return the code with which a call is refused, or the text of what it returned."""
+    """Return the error code of a refused call, or the text of its result."""
     try:
         return str(call(*args))
     except NyalaError as err:

@@ -5,7 +5,7 @@ from tests.waiting import wait_until
 
 
 def leaders(cluster: MiniCluster, table: str) -> dict[str, str]:
-    """Return the name of the server that leads each tablet of a table, by the masters' word."""
+    """Return the leader of each tablet of a table, as the masters report it."""
     names = {cluster.address(n): n for n in cluster.names}
 
     def known() -> dict[str, str] | None:

@@ -1,7 +1,7 @@
 """Chains of rows, each of which names the one before: a row lost, doubled or undone breaks one (Kudu's test).
 
 Each worker grows some chains with keys drawn at random, so that neighbours lie in different tablets, and
-marks rows that it wrote before, so that there are updates in flight too. It knows what must be there.
+marks rows that it wrote before, so that updates are in flight too. It records the rows that must exist.
 Moments are remembered with their hybrid time: a snapshot then has each chain as it was, from its end back to
 its beginning, with no link missing.
 """

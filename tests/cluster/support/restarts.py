@@ -8,7 +8,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def everywhere(cluster: MiniCluster) -> dict[str, set[tuple[int, int, int]]]:
-    """Return for each tablet what its replicas say of themselves: (last, applied, rows)."""
+    """Return for each tablet the status of its replicas: (last, applied, rows)."""
 
     async def ask(core: ClientCore) -> dict[str, set[tuple[int, int, int]]]:
         found: dict[str, set[tuple[int, int, int]]] = {}

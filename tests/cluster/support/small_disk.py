@@ -10,7 +10,7 @@ import pytest
 
 @contextlib.contextmanager
 def small_disk(folder: str) -> Iterator[None]:
-    """Let a folder have room for half a megabyte; what is in it is not seen meanwhile."""
+    """Mount a file system of half a megabyte over a folder; its files are hidden until the end."""
     os.makedirs(folder, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
     if os.geteuid() != 0 or subprocess.run(command, check=False).returncode:

@@ -1,4 +1,4 @@
-"""Threads that write and read a table while servers die, each of which knows what must be there.
+"""Threads that write and read a table while servers crash, each with a record of the rows that must exist.
 
 A worker counts an operation only when it was acknowledged, and stops the run on the first answer that a
 single, never failing server would not give: a row error on a row of its own means that one of its writes
@@ -22,7 +22,7 @@ KEY = ["owner", "n"]
 BATCH = 8
 """Rows of one insert: with four tablets, most go to several of them."""
 PAUSE_S = 0.01
-"""Between two operations of one worker, so that six servers have room on two cores."""
+"""Seconds between two operations of a worker, so that six servers fit on two cores."""
 
 
 def create(client: Client, name: str, buckets: int = 4) -> Table:
@@ -38,12 +38,12 @@ def rows(owner: str, numbers: list[int], values: list[int], by: str = "") -> pa.
 
 
 class Worker(threading.Thread):
-    """One client in one thread. Subclasses say what one step is and what it leaves in the table.
+    """One client in one thread. Subclasses define a step and the rows that it leaves in the table.
 
     Attributes:
         name: owner of its rows.
         acknowledged: operations that were acknowledged.
-        error: what stopped it; None while all is well.
+        error: error that stopped it, or None.
     """
 
     def __init__(self, name: str, connect: Callable[[], Client], table: str, seed: int) -> None:
@@ -65,7 +65,7 @@ class Worker(threading.Thread):
             self.error = err
 
     def stop(self) -> None:
-        """Ask it to end after the operation under way."""
+        """Request its end after the current operation."""
         self._ended.set()
 
     def step(self, client: Client, table: Table) -> None:
@@ -140,7 +140,7 @@ class Lives(Worker):
 class Race(Worker):
     """Takes the next free number, in a race with others: a counter of conditional inserts.
 
-    A winner that is told `already_present` by its own retry would leave a number that nobody won.
+    If a retry of the winner got `already_present`, no worker would own that number.
     """
 
     OWNER = "race"
@@ -160,7 +160,7 @@ class Race(Worker):
 
 
 class Reader(Worker):
-    """Reads what others write: never older than what was acknowledged when the read began."""
+    """Reads the rows of other workers: never older than the writes acknowledged when the read began."""
 
     def __init__(
         self, name: str, connect: Callable[[], Client], table: str, seed: int,
@@ -215,13 +215,13 @@ class Crew(Generic[W]):
         self.finish()
 
     def check(self) -> None:
-        """Raise what stopped a worker, if anything did: with some, a write that failed."""
+        """Raise the error that stopped a worker, if any."""
         for worker in self.workers:
             if worker.error is not None:
                 raise AssertionError(f"{worker.name}: {worker.error!r}") from worker.error
 
     def finish(self) -> None:
-        """Stop all workers after the operation that each has under way."""
+        """Stop all workers after their current operations."""
         for worker in self.workers:
             worker.stop()
         for worker in self.workers:
@@ -253,10 +253,10 @@ class Workload(Crew[Worker]):
         return sum(w.acknowledged for w in self.workers)
 
     def verify(self, found: pa.Table) -> int:
-        """Compare a scan of the whole table with what was acknowledged; return its rows.
+        """Compare a scan of the whole table with the acknowledged writes; return its rows.
 
         Raises:
-            AssertionError: rows lost, rows that nobody wrote, or wrong values.
+            AssertionError: lost rows, rows that were never written, or wrong values.
         """
         own = {w.name for w in self.workers}
         seen: dict[tuple[str, int], int] = {}

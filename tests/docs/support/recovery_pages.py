@@ -10,7 +10,7 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("value", pa.flo
 
 
 def some_table(cluster: MiniCluster, replicas: int = 3) -> None:
-    """Make the table that the pages speak of, and fill it."""
+    """Create and fill the table that the pages use."""
     with cluster.connect() as client:
         partition = nyala.Partition(hash=[nyala.Hash(["id"], 2)])
         client.create_table(

@@ -1,4 +1,4 @@
-"""A real ext4 file system whose power can be cut: what was not synced is gone after the next mount.
+"""A real ext4 file system with power failures: unsynced data is lost after the next mount.
 
 The cut is ext4's shutdown ioctl without a flush of its journal: from then on nothing reaches the image,
 and every write and sync fails with EIO; the next mount replays the journal. What ext4 had already
@@ -45,7 +45,7 @@ class Disk:
         subprocess.run(["mount", "-o", "loop", str(self.image), str(self.folder)], check=True)
 
     def cut(self) -> None:
-        """Cut the power of the disk. Whoever uses it goes on and sees errors."""
+        """Cut the power of the disk. Its users continue and get errors."""
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))

@@ -21,11 +21,11 @@ class Scene:
     """One run.
 
     Attributes:
-        yard: three machines.
+        yard: testbed of three machines.
         storm: probes every tablet for acknowledged writes.
-        workload: writes and reads all the time, and knows what must be there.
+        workload: writes and reads all the time, and records the rows that must exist.
         registers: record histories of single rows.
-        random: draws victims and moments.
+        random: draws machines and moments.
     """
 
     yard: Yard
@@ -35,14 +35,14 @@ class Scene:
     random: random.Random
 
     def check(self) -> None:
-        """Raise what stopped a client."""
+        """Raise the error that stopped a client, if any."""
         self.workload.check()
         self.registers.check()
 
     def until(
         self, condition: Callable[[], object], what: str, timeout_s: float = RESUME_S
     ) -> None:
-        """Wait for something while the workload goes on."""
+        """Wait for a condition while the workload runs."""
 
         def holds() -> bool:
             self.check()
@@ -51,12 +51,12 @@ class Scene:
         wait_until(holds, what, timeout_s)
 
     def go_on(self, operations: int) -> None:
-        """Wait until so many operations more have been acknowledged."""
+        """Wait until `more` further operations are acknowledged."""
         goal = self.workload.acknowledged + operations
         self.until(lambda: self.workload.acknowledged >= goal, "the workload goes on")
 
     def last(self, seconds: float) -> None:
-        """Let a fault last; nobody has to be served meanwhile."""
+        """Let a fault last; no request has to succeed during it."""
         threading.Event().wait(seconds)
 
     def leading_machine(self) -> int:
@@ -65,7 +65,7 @@ class Scene:
         return int(self.random.choice(leading).rpartition("-")[2])
 
     def terms(self, name: str) -> dict[str, int]:
-        """Return by tablet the term that a tablet server is in, by its own word."""
+        """Return by tablet the term that a tablet server reports."""
         connection = Connection(self.yard.masters, ClientOptions(timeout_ms=30_000))
         try:
             call = connection.core.env.rpc.call(

@@ -1,4 +1,4 @@
-"""Stops processes so that not one more instruction of theirs runs: what a power cut does first."""
+"""Stops processes before their next instruction, as the first effect of a power failure."""
 
 import os
 import signal

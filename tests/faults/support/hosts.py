@@ -1,7 +1,7 @@
 """Machines of a test network: network namespaces on one bridge, with iptables between them.
 
 Each host has one address 127.77.0.N, which is a loopback address to the servers and never leaves the
-sandbox; the test itself is at 127.77.0.100. A host drops what it does not want to hear, silently, as a
+sandbox; the test itself is at 127.77.0.100. A host drops packets silently, as a
 broken switch does. Use it inside a sandbox only (sandbox.py).
 """
 
@@ -58,7 +58,7 @@ class Host:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Whatever this thread starts or connects inside belongs to the host."""
+        """Context in which processes and connections of this thread belong to the host."""
         _done(_libc.setns(self._namespace, CLONE_NEWNET))
         try:
             yield
@@ -75,12 +75,12 @@ class Host:
 
 
 def network(count: int) -> list[Host]:
-    """Make a bridge with so many hosts; they reach each other and this process."""
+    """Make a bridge with `count` hosts; they reach each other and this process."""
     _shell("ip link add br0 type bridge\n" + _own_address("br0", HERE))
     return [Host(n) for n in range(1, count + 1)]
 
 
 def heal(hosts: list[Host]) -> None:
-    """Let everyone hear everyone."""
+    """End all partitions."""
     for host in hosts:
         host.hear_nothing_from()

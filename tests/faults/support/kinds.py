@@ -1,7 +1,7 @@
-"""The faults, each a function of a scene and a number that begins, looks and ends; it returns what it did.
+"""The faults: functions of a context and a number that inject, check and end one; they return its text.
 
-While a majority can talk and sync, every tablet must acknowledge writes again (`probe`) before the fault
-ends. Between two faults the caller waits until `ksck` finds nothing.
+While a majority can communicate and sync, every tablet must acknowledge writes (`probe`) before the fault
+ends. Between two faults the caller waits until `ksck` reports no problem.
 """
 
 import re
@@ -18,7 +18,7 @@ Fault = Callable[[Scene, int], str]
 
 
 def power(scene: Scene, number: int) -> str:
-    """The power of one machine, or of all at one moment, is cut, and comes back."""
+    """Power failure of one machine, or of all at once, and restart."""
     machines = [0, 1, 2] if number % 5 in (1, 3) else [scene.leading_machine()]
     scene.yard.cut(machines)
     if len(machines) == 1:
@@ -73,12 +73,12 @@ def _both_ways(scene: Scene, alone: Host, others: list[Host]) -> None:
 
 
 def _deaf(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Heard by the others, hears nothing."""
+    """Its messages arrive; it receives none."""
     alone.hear_nothing_from(*others)
 
 
 def _mute(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Hears the others, is not heard."""
+    """It receives messages; its own are lost."""
     for other in others:
         other.hear_nothing_from(alone)
 
@@ -100,7 +100,7 @@ def _flapping(scene: Scene, alone: Host, others: list[Host]) -> None:
 
 
 def _apart(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Cut off, as all others are from each other: nobody acknowledges anything."""
+    """All machines are partitioned from each other: no write is acknowledged."""
     for host in scene.yard.hosts:
         host.hear_nothing_from(*(h for h in scene.yard.hosts if h is not host))
     seen = [-1, scene.workload.acknowledged]
@@ -142,7 +142,7 @@ def disk(scene: Scene, number: int) -> str:
 
 
 def _sees_the_failure(scene: Scene, name: str, seen: int) -> None:
-    """The server says so in its log, and its status tells everyone."""
+    """The server reports it in its log and in its status."""
     wait_until(lambda: scene.yard.log(name).count(FAILED) > seen, f"{name} logs the error", 60)
     address = scene.yard.address(name)
     wait_until(
@@ -158,7 +158,7 @@ DISKS = (
     ("master", "fdatasync", "error=EIO:when=1+"),
     ("tserver", SYNCS, "error=EIO:when={first}"),
 )
-"""Role, system calls, what strace does with them. The last one fails once, then the disk is well.
+"""Role, system calls, their strace action. The last one fails once, then the disk works.
 
 The log syncs with fdatasync; fsync is what the clock's limit and whole files are synced with. A server that
 cannot make its clock's limit durable drops what others send, so that its log may have nothing to do.

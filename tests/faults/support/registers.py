@@ -1,4 +1,4 @@
-"""Clients that write, read and delete one row at a time, and a judge of the histories that they record.
+"""Clients that write, read and delete one row at a time, and a check of their recorded histories.
 
 Several clients work on the same key; after `OPS` operations all move on to a new one, so that each
 history stays short enough for the search. Reads are `latest`. See tests/sim/checkers/linearizability.py.
@@ -17,7 +17,7 @@ OWNER = "register"
 OPS = 60
 CLIENTS = 3
 TIMEOUT_MS = 4_000
-"""An operation without an answer by then is recorded as one whose outcome is unknown."""
+"""Milliseconds after which an operation without an answer is recorded with unknown outcome."""
 
 
 class Histories:
@@ -29,7 +29,7 @@ class Histories:
         self.ops: dict[int, list[Op]] = {}
 
     def begin(self) -> tuple[int, int]:
-        """Return the key to work on and a value that nobody wrote before."""
+        """Return the key to use and a value that was never written."""
         with self._lock:
             self._value += 1
             return self._value // OPS, self._value
@@ -39,7 +39,7 @@ class Histories:
             self.ops.setdefault(key, []).append(op)
 
     def judge(self) -> int:
-        """Judge all histories, once nobody records any more; return how many operations they hold.
+        """Check all histories after the clients have ended; return the number of operations.
 
         Raises:
             AssertionError: no order explains the answers for some key.
@@ -103,7 +103,7 @@ class Registers:
             client.join(60)
 
     def check(self) -> None:
-        """Raise what stopped a client, if anything did."""
+        """Raise the error that stopped a client, if any."""
         for client in self._clients:
             if client.error is not None:
                 raise AssertionError(f"{client.name}: {client.error!r}") from client.error

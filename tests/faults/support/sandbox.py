@@ -1,4 +1,4 @@
-"""Runs a module in mount, network and pid namespaces of its own: whatever it makes ends with it.
+"""Runs a module in mount, network and pid namespaces of its own, which end with it.
 
 The kernel cleans up, also after a failure, a time-out or `kill -9`: when the module's process ends, every
 process that it started dies with the pid namespace; then its mounts, the loop devices behind them (they
@@ -33,7 +33,7 @@ PROBES = {
 
 @functools.cache
 def missing() -> str | None:
-    """Return a sentence about what this machine cannot do, or None when it can do all."""
+    """Return the reason why this machine cannot run sandboxes, or None."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "power cuts, partitions and disk errors are made by root on Linux"
     for what, script in PROBES.items():

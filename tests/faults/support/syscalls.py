@@ -19,7 +19,7 @@ def injected(pid: int, calls: str, what: str, log: Path = Path("/dev/null")) -> 
     Args:
         pid: of the process.
         calls: their names: SYNCS, WRITES.
-        what: as strace says it: "error=EIO", "error=EIO:when=5+", "delay_enter=300000".
+        what: an action of strace: "error=EIO", "error=EIO:when=5+", "delay_enter=300000".
         log: gets a line for each call, which begins with its thread.
     """
     command = ["strace", "-f", "-qq", "-o", str(log), "-p", str(pid)]

@@ -73,11 +73,11 @@ class Yard(MiniCluster):
         return pid
 
     def log(self, name: str) -> str:
-        """Return what a server has printed so far."""
+        """Return the output of a server so far."""
         return Path(self._layout.server(name).log).read_text(errors="replace")
 
     def cut(self, machines: list[int]) -> None:
-        """Cut the power of machines, all at one moment: their processes are gone, and what was not synced."""
+        """Cut the power of machines at one moment: their processes end, and unsynced data is lost."""
         names = [f"{role}-{n}" for n in machines for role in ROLES]
         freeze([self.pid(name) for name in names])
         for number in machines:

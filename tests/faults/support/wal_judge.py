@@ -1,6 +1,6 @@
-"""Judges a log across power cuts: what it holds is what was handed in, in order, up to some point.
+"""Checks a log across power failures: it has the appended records in order, up to some point.
 
-Nothing that was called durable, or found at an earlier opening, lies behind that point; the log is one
+No record reported durable, or found at an earlier start, lies after that point; the log is one
 sequence, so no group may have more of it than another; nothing is ever called damaged.
 """
 
@@ -32,7 +32,7 @@ class Group:
         self.last = index
 
     def difference(self, found: list[Any] | None) -> str:
-        """Return in words what a recovered group has otherwise, or nothing."""
+        """Return the differences of a recovered group as text, or nothing."""
         hard_state, entries, corrupt = found or [None, [], None]
         if corrupt:
             return f"is corrupt: {corrupt}"
@@ -47,15 +47,15 @@ class Group:
 
 
 class Judge:
-    """Reads the notebooks of one log's lives, in order.
+    """Reads the notebooks of one log's incarnations, in order.
 
     Attributes:
-        durable: slots that were called durable.
+        durable: slots that were reported durable.
         torn: openings that found a torn tail.
-        lost: slots handed in that no opening has found, each not called durable unless the log does
+        lost: appended slots that no start has found, none of them reported durable unless the log does
             not sync.
-        lost_durable: of them, those that were called durable.
-        errors: lives in which a callback told an error.
+        lost_durable: of them, those that were reported durable.
+        errors: incarnations in which a callback received an error.
     """
 
     def __init__(self, *, sync: bool = True) -> None:
@@ -66,15 +66,15 @@ class Judge:
         self._told: set[int] = set()
 
     def read(self, notebook: Path, counted: int) -> None:
-        """Judge one life.
+        """Check one incarnation.
 
         Args:
-            notebook: of the life.
-            counted: its bytes before the cut: what was called durable later, by a process that outlived
+            notebook: of the incarnation.
+            counted: its bytes before the cut: durability reported later, by a process that outlived
                 its disk, no user of a machine without power could have seen.
 
         Raises:
-            AssertionError: a promise of the log is broken.
+            AssertionError: the log has violated its contract.
         """
         failed = False
         at = 0

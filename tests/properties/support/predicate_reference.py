@@ -25,7 +25,7 @@ SIGNS = {
 
 
 def naive(tree: Predicate, row: Mapping[ColumnId, Any]) -> bool | None:
-    """Evaluate a tree on one row (cells by column id) as SQL says: True, False or None."""
+    """Evaluate a tree on one row (cells by column id) by the rules of SQL: True, False or None."""
     match tree:
         case And(children):
             found = [naive(c, row) for c in children]

@@ -1,7 +1,7 @@
 """Model of a tablet: a dictionary of rows and the list of what happened, row by row in plain Python.
 
 Rows are kept by column id, as they were written: an altered schema needs nothing but the ids. What a row
-lacks is what the column was added with. Rows are shown by name.
+lacks is the default of the added column. Rows are shown by name.
 """
 
 from bisect import bisect_right
@@ -62,7 +62,7 @@ class Model:
         all_or_nothing: bool = False,
         under: Schema | None = None,
     ) -> tuple[int, list[tuple[int, str]]]:
-        """Apply one batch, written for this schema or an older one; return what its result has to say."""
+        """Apply one batch, written for this schema or an older one; return the expected result."""
         state: dict[Key, Stored] = dict(self.rows)
         written: set[Key] = set()
         errors: list[tuple[int, str]] = []
@@ -141,7 +141,7 @@ class Model:
         return {c.id: plain(c.default) for c in self.schema.columns}
 
     def whole(self, row: Stored) -> Stored:
-        """A row with what it lacks of the present schema, and without what was dropped."""
+        """Convert a row to the present schema: defaults of added columns, no dropped columns."""
         return {
             c.id: row[c.id] if c.id in row else plain(c.read_default) for c in self.schema.columns
         }

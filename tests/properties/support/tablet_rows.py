@@ -165,7 +165,7 @@ def random_predicate(chance: random.Random, schema: Schema, depth: int = 2) -> P
 
 
 def _between(pool: list[Any]) -> list[Any]:
-    """Values that lie beside those of a pool: the edges of what statistics and key ranges say."""
+    """Neighbours of the values of a pool, at the edges of statistics and key ranges."""
     if isinstance(pool[0], datetime):
         return [m + timedelta(microseconds=1) for m in pool[1:3]]
     if isinstance(pool[0], str):

@@ -1,6 +1,6 @@
-"""Steps of a tablet's life: each is a name and a function of (world, random numbers).
+"""Random steps on a tablet: each is a name and a function of (world, random numbers).
 
-Writes come in every form, work on files runs whole, beside writes, with errors or into a power cut; reads
+Writes come in every form; maintenance runs alone, beside writes, with errors or into a power failure; reads
 are compared with the model. `after` is what holds after any step.
 """
 
@@ -119,7 +119,7 @@ def dies(world: World, chance: random.Random, kind: str) -> None:
 
 
 def fails(world: World, chance: random.Random, kind: str, error: int) -> None:
-    """A disk that is full, or fails, in the middle: the old state serves, and later all is well."""
+    """A full or failing disk during a step: the old state is served, and a later attempt succeeds."""
     faults = world.disk.faults
     if error == errno.ENOSPC:
         faults.capacity_bytes = world.disk.used_bytes() + chance.randrange(4_000)
@@ -144,7 +144,7 @@ def reopen(world: World, chance: random.Random, *, power_cut: bool) -> None:
 
 
 def copy(world: World, chance: random.Random) -> None:
-    """A checkpoint's files are a tablet wherever they are, whatever happened while they were copied."""
+    """A checkpoint's files are a complete tablet in any folder, regardless of concurrent changes."""
     driver, files, source = world.driver, world.driver.files, world.driver.directory
     held = driver.tablet.checkpoint()
     for _ in range(chance.randrange(3)):
@@ -199,7 +199,7 @@ def hold(world: World, chance: random.Random) -> None:
 
 
 def read_too_early(world: World, chance: random.Random) -> None:
-    """Nothing below the horizon is answered, by whatever means it is asked for."""
+    """Every kind of read below the horizon is refused."""
     if not world.horizon:
         return
     view, at = world.driver.tablet.view(), world.horizon - 1
@@ -258,7 +258,7 @@ STEPS = {**WRITING, **FILING, **FAILING, **READING}
 
 
 def run(world: World, name: str, seed: int) -> None:
-    """One step and what holds after any."""
+    """Run one step and the checks after it."""
     STEPS[name](world, random.Random(seed))
     world.check_now()
     if world.held:

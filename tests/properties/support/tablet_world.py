@@ -37,7 +37,7 @@ from tests.unit.tablet.support.tablet_support import Driver, payload
 
 CODECS = ["none", "lz4", "zstd"]
 STARTS = [0, 7_250_000_000_000_000_001]
-"""Stamps of nothing, and of a clock: neighbours that no floating point number tells apart."""
+"""Timestamps, small ones and of a clock: neighbours that are equal as floating point numbers."""
 SMALL = (
     (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
     (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
@@ -58,7 +58,7 @@ def sizes(*, small: bool) -> Iterator[None]:
 
 
 class World:
-    """One tablet, its model, and the views that readers still hold."""
+    """One tablet, its model, and the views of readers."""
 
     def __init__(
         self, seed: int, schema: Schema | None = None, hash_keys: HashKeys | None = None
@@ -93,7 +93,7 @@ class World:
         assert (found[0], [(e.row, e.code) for e in found[1]]) == expected
 
     def write_for_an_older_schema(self, chance: random.Random) -> None:
-        """A batch that was on its way when the table was altered."""
+        """A batch that was in flight when the table was altered."""
         under, op = chance.choice(self.schemas), chance.choice(list(RowOp))
         rows, columns = random_rows(chance, under, self.keys, op)
         data = payload(under, op, rows, columns)
@@ -103,7 +103,7 @@ class World:
         assert (count, [(e.row, e.code) for e in errors]) == expected
 
     def alter(self, chance: random.Random) -> None:
-        """One to three steps at once; or what the table was already, which changes nothing."""
+        """One to three alterations at once, or one without effect."""
         schema = self.schema
         for _ in range(chance.randrange(1, 4)):
             schema = alter(schema, [random_alteration(chance, schema)])
@@ -131,7 +131,7 @@ class World:
         assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
 
     def reopen(self, *, power_cut: bool) -> None:
-        """The process dies, with the machine or without it; what comes back reads the same."""
+        """A crash of the process or of the machine; the recovered tablet reads the same."""
         before = self.horizon
         (self.disk.crash if power_cut else self.disk.kill)()
         self.disk.die_at = None
@@ -151,7 +151,7 @@ class World:
         self.held = [*self.held[-4:], (self.driver.tablet.view(), at, self.model.at(at))]
 
     def check_held(self) -> None:
-        """Check that views which readers hold read as when they were taken."""
+        """Check that the readers' views read as when they were taken."""
         for view, at, expected in self.held:
             found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
             assert exact(found) == exact(list(expected.values()))

@@ -1,1 +1,1 @@
-"""Checkers: what must hold at each step and in the end."""
+"""Checkers of invariants at each step and at the end."""

@@ -1,7 +1,7 @@
 """Model of definitions, by the answers to clients: each table is defined by one client, step by step.
 
-A definition whose outcome is unknown leaves two states that are possible; the next answer, or a look when
-all is healed, tells which.
+A definition whose outcome is unknown leaves two possible states; the next answer, or the state after
+healing, determines which.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ class Shape:
 
 
 class Modelled:
-    """One table as its client knows it."""
+    """One table by the answers to its client."""
 
     def __init__(self, table_id: str, shape: Shape) -> None:
         self.table_id = table_id
@@ -50,7 +50,7 @@ class Modelled:
         self.possible |= {change(s): None for s in self.possible}
 
     def saw(self, shape: Shape) -> None:
-        """This is what it is. Raises AssertionError when it cannot be."""
+        """Take the present state. Raises AssertionError when it is not possible."""
         assert shape in self.possible, (
             f"table {self.table_id} is {shape}, and may be {list(self.possible)}"
         )

@@ -1,8 +1,8 @@
-"""Rules of definitions at every moment, and in the end, whoever made them and whatever broke.
+"""Rules of definitions at every moment, and at the end, for all clients and faults.
 
 While clients define: no definition is half visible, the leader's memory equals what is applied of its disk,
-names are unique, no replica is deleted that its group and the catalog do not call deleted, what belongs to
-nobody is left alone. In the end every tablet has a leader and its number of replicas; nothing else is left.
+names are unique, no replica is deleted unless its group and the catalog call it deleted, replicas of unknown
+tablets are kept. At the end every tablet has a leader and its number of replicas, and there are no others.
 """
 
 from collections import Counter
@@ -30,16 +30,16 @@ from tests.sim.world.process import SimProcess
 
 LOOK_S, GLANCE_S = 0.25, 0.005
 LATELY = 60_000_000 << 12
-"""So far back it is looked for what memory held before an operation that is about to be shown."""
+"""Microseconds of history in which the memory's state before an operation is looked up."""
 EVERY = 4
-"""At every so many looks memory is held against a disk that has not changed, too."""
+"""Every n-th check compares memory with an unchanged disk too."""
 
 
 class CatalogWatch:
     """Checks the leader master and the tablet servers against each other.
 
     Attributes:
-        checks: how often each rule was held against something.
+        checks: number of checks of each rule.
     """
 
     def __init__(self, cluster: SimCluster) -> None:
@@ -53,7 +53,7 @@ class CatalogWatch:
         self._fitting: set[tuple[bytes, ...]] = set()
 
     def start(self) -> None:
-        """Look whenever it is time, between two steps; what is wrong ends the run there and then."""
+        """Check periodically, between two steps; a violation ends the run at once."""
         loop, inner, network = self._cluster.loop, self._cluster.look, self._cluster.network
 
         def look() -> None:
@@ -73,7 +73,7 @@ class CatalogWatch:
         loop.after_step = look
 
     def look(self) -> None:
-        """Check whatever can be checked now."""
+        """Check all rules that apply now."""
         self._looks += 1
         for process, term in self._leading():
             self._whole(term.catalog)
@@ -102,7 +102,7 @@ class CatalogWatch:
                 yield process, leading.term
 
     def catalog(self) -> Catalog | None:
-        """Return what the leader master holds; None: none leads."""
+        """Return the state of the leader master; None: no master leads."""
         return next((term.catalog for _, term in self._leading()), None)
 
     def _whole(self, catalog: Catalog) -> None:
@@ -142,7 +142,7 @@ class CatalogWatch:
         self._fitting.add(shown)
 
     def _equals_disk(self, process: SimProcess, term: Term) -> None:
-        """Memory is what is applied of the disk; what is in flight may be on the disk already."""
+        """Check that memory equals the applied rows of the disk, which may have operations in flight too."""
         for host in hosts_of(process):
             replica = host.find(SYS_CATALOG)
             if replica is None or replica.member is None:
@@ -150,7 +150,7 @@ class CatalogWatch:
             if not isinstance(replica.machine, Tablet):
                 return
             at = replica.status().applied_stamp
-            known = process.lives, at
+            known = process.starts, at
             in_flight = bool(term.memory.in_flight)
             if not in_flight and self._compared.get(process.name) == known and self._looks % EVERY:
                 return
@@ -183,8 +183,8 @@ class CatalogWatch:
         assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
 
     def _read_newest(self, process: SimProcess) -> None:
-        """Read what is applied of a master's disk, if none was ever further: orders may follow from it, and
-        if all die now the next leader begins with it."""
+        """Read the applied rows of a master's disk if none was ever further: orders may follow from it, and
+        if all masters crash now the next leader begins with it."""
         for host in hosts_of(process):
             replica = host.find(SYS_CATALOG)
             if replica is None or replica.member is None:  # removed, or half a copy
@@ -200,7 +200,7 @@ class CatalogWatch:
     # ---- when all is healed ------------------------------------------------------------------------
 
     def unsettled(self) -> str:
-        """Return what is not yet as the catalog wants it; empty: every tablet and every server is."""
+        """Return the tablets and servers that differ from the catalog; empty if there are none."""
         catalog = self.catalog()
         if catalog is None:
             return "no master leads"
@@ -224,7 +224,7 @@ class CatalogWatch:
         return ""
 
     def _lacking(self, tablet: TabletId, replicas: int) -> str:
-        """Return what a tablet lacks: a leader, voters, or a voter its data."""
+        """Return the missing parts of a tablet: a leader, voters, or the data of a voter."""
         leader = self._cluster.leader_of(tablet)
         if leader is None:
             return "has no leader"
@@ -244,7 +244,7 @@ class CatalogWatch:
 
 
 def versions(view: View, at: int) -> set[CatalogRow]:
-    """Return every row that a disk has held lately, up to a time."""
+    """Return every row that a disk has had recently, up to a time."""
     since = max(view.horizon, at - LATELY)
     batches = view.changes(since, at, net=False)
     rows = set(sys_catalog.scan(view, since))
@@ -255,7 +255,7 @@ def versions(view: View, at: int) -> set[CatalogRow]:
 
 
 def rows_of(catalog: Catalog) -> dict[tuple[str, str], CatalogRow]:
-    """Return what the disk of a catalog has to hold."""
+    """Return the rows that the disk of a catalog must have."""
     tables = tuple(t.record for t in catalog.every_table())
     tablets = tuple(t.record for t in catalog.tablets())
     plan = CatalogPlan(tablets, tables, catalog.cluster, tuple(catalog.servers.all()))
@@ -263,11 +263,11 @@ def rows_of(catalog: Catalog) -> dict[tuple[str, str], CatalogRow]:
 
 
 ORPHAN = TabletId("0f" * 16)
-"""A replica that no catalog knows of."""
+"""A replica of a tablet that no catalog has."""
 
 
 async def plant_orphan(process: SimProcess) -> None:
-    """Give a tablet server a replica of a tablet of nobody."""
+    """Give a tablet server a replica of an unknown tablet."""
     (host,) = hosts_of(process)
     server = process.server
     assert isinstance(server, TabletServer), server

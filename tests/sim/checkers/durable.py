@@ -1,10 +1,10 @@
 """Durable state of each group, its sync having returned: log records, votes in superblocks, and
-what the files of machines that are copied stand for.
+the cuts of copied state machines' files.
 
-`DurableLog` listens to one `SimDisk` and reads the records that go by, so that a check can ask at any
-moment, of a living server or a dead one: were the power cut now, is this entry, this vote, still there?
-Rules: knows the bytes of the two logs (nyala's and `stores.PlainLog`) and of the superblocks of deleted
-replicas; never asks the server.
+`DurableLog` observes one `SimDisk` and reads the records written, so that a check can ask at any
+moment, of a running or a stopped server, whether an entry or a vote would survive a power failure now.
+It knows the formats of the two logs (nyala's and `stores.PlainLog`) and of the superblocks of deleted
+replicas, and does not use the server.
 """
 
 import copy
@@ -40,10 +40,10 @@ class Kept:
 
     Attributes:
         term: of the last hard state.
-        votes: by term, as far as durable once.
+        votes: by term, those that were durable once.
         terms: of the entries, by index.
         last: highest index.
-        files: the machine's files stand for all committed entries up to this index.
+        files: index up to which the machine's files contain all committed entries.
     """
 
     term: int = 0
@@ -53,11 +53,11 @@ class Kept:
     files: int = 0
 
     def holds(self, op: OpId) -> bool:
-        """Return whether the entry, or what it led to, is durable."""
+        """Return whether the entry, or its effect in the files, is durable."""
         return self.terms.get(op.index) == op.term or op.index <= self.files
 
     def entry(self, term: int, index: int) -> None:
-        """Take an entry; it replaces what stands at and above its index, unless it stands there already."""
+        """Take an entry; it replaces entries at and above its index, unless it is there already."""
         if self.terms.get(index) == term:
             return  # a recovery has written its tail again
         for above in range(index + 1, self.last + 1):
@@ -74,7 +74,7 @@ class Kept:
 
 @dataclass(slots=True)
 class Fact:
-    """One record on its way to the disk: an entry (index > 0), or a hard state."""
+    """One record that is being written: an entry (index > 0), or a hard state."""
 
     group: str
     term: int
@@ -87,7 +87,7 @@ class Fact:
 
 
 class DurableLog:
-    """Listens to one disk.
+    """Observer of one disk.
 
     Args:
         names: of the disk: a file whose name is not durable is not there after a power cut.
@@ -112,7 +112,7 @@ class DurableLog:
         return copy.deepcopy(self._groups)
 
     def put_back(self, image: dict[str, Kept], files: dict[str, Inode]) -> None:
-        """Hold what was durable when an image of the disk was taken; these are its files now, by path."""
+        """Take the durable state of a disk image; these are its files now, by path."""
         self._groups = copy.deepcopy(image)
         self._pending, self._manifests, self._sequences = {}, {}, {}
         for path, inode in files.items():
@@ -173,12 +173,12 @@ class DurableLog:
             self._settle_files(inode)
 
     def sync_failed(self, inode: Inode) -> None:
-        """A sync has failed: what was not durable never will be, but for luck in a power cut."""
+        """A sync has failed: records that were not durable become so only by chance in a power failure."""
         for fact in self._pending.get(inode, ()):
             fact.doomed = not fact.synced
 
     def crashed(self) -> None:
-        """The power was cut: of what was not synced, what lies whole on the disk now is durable."""
+        """The power failed: unsynced records that are complete on the disk are durable now."""
         for inode, pending in list(self._pending.items()):
             whole = []
             for fact in pending:
@@ -195,7 +195,7 @@ class DurableLog:
         self._manifests.clear()
 
     def _settle_files(self, inode: Inode) -> None:
-        """Take what a manifest says once it is whole and in a replica's place."""
+        """Take the cut of a manifest once it is complete and in a replica's folder."""
         place = self._names.place(inode)
         if inode.changes or not place.startswith(MACHINES):
             return
@@ -242,7 +242,7 @@ def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
 
 
 def _promised(data: bytes, path: str) -> Iterator[Fact]:
-    """The vote that a tombstone keeps; a file that dies half written holds none."""
+    """Return the vote of a tombstone; a partly written file has none."""
     try:
         found = superblock.decode(data, path)
     except Corrupt:

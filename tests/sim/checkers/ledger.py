@@ -1,7 +1,7 @@
-"""Batches of new rows into a table of several tablets, and scans of it that must stay true.
+"""Batches of new rows into a table of several tablets, and scans that must be repeatable.
 
-What was acknowledged is there exactly once at the end, what was refused never, what is unknown at most
-once; a snapshot that was read once reads the same for ever.
+Acknowledged rows exist exactly once at the end, refused ones never, those with unknown outcome at most
+once; a snapshot reads the same each time.
 """
 
 import random
@@ -21,7 +21,7 @@ class Ledger:
     Args:
         loop: virtual time.
         client: on the table.
-        rng: what it does when.
+        rng: source of the choices.
     """
 
     def __init__(self, loop: SimLoop, client: TableClient, rng: random.Random) -> None:

@@ -1,8 +1,8 @@
 """A checker of single-key histories against a register with insert, write, delete and read.
 
-Wing and Gong's search with Lowe's memory of (set of operations done, value). An operation whose
+Wing and Gong's search with Lowe's cache of (set of operations done, value). An operation whose
 outcome is unknown may take effect at any time after its call, or never. Histories stay below 150
-operations: whoever records them moves on to a new key.
+operations: clients move on to a new key.
 """
 
 from collections.abc import Iterable
@@ -32,8 +32,8 @@ class Op:
         call: when it was called.
         ret: when its answer came; OPEN when its outcome is unknown.
         kind: see `Kind`.
-        value: what was written, or for a READ what was seen (None: no row).
-        ok: for INSERT, UPDATE and DELETE: whether the row was as they need it; None: unknown.
+        value: written or read (None: no row).
+        ok: for INSERT, UPDATE and DELETE: whether their condition on the row held; None: unknown.
     """
 
     call: float

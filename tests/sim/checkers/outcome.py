@@ -18,12 +18,12 @@ class Outcome:
 
     Attributes:
         trace: its events, counted and hashed.
-        history: what the clients did.
+        history: operations of the clients.
         events: turns of the loop.
         time_s: virtual seconds.
         terms: leaders seen.
-        clients: that worked at the same time.
-        checks: how often each invariant was checked.
+        clients: number of concurrent clients.
+        checks: number of checks of each invariant.
     """
 
     trace: Trace

@@ -1,7 +1,7 @@
-"""Promises of servers: each message is compared with its sender's disk as it is sent.
+"""Durability of votes and acknowledgements: each message is compared with its sender's disk when it is sent.
 
-A vote is one per term and server, over all its lives, and durable before it is told; an acknowledgement never
-runs ahead of what is durable; a replica that has FAILED says nothing more.
+A server votes once per term, across restarts, and the vote is durable before it is sent; an acknowledgement
+covers durable entries only; a FAILED replica sends nothing more.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.sim.checkers.durable import Kept
 
 
 class Promises:
-    """Follows what the members of one group say.
+    """Checks the messages of one group.
 
     Args:
         name: of the group, for messages.
@@ -29,14 +29,16 @@ class Promises:
         self._votes: dict[tuple[int, str], str] = {}
         self.checks: Counter[str] = Counter()
 
-    def said(self, name: str, message: AnyMessage, node: RaftNode | None, kept: Kept) -> None:
-        """Check a message as it leaves.
+    def message_sent(
+        self, name: str, message: AnyMessage, node: RaftNode | None, kept: Kept
+    ) -> None:
+        """Check a message when it is sent.
 
         Args:
             name: of the sender.
-            message: what it says.
+            message: that is sent.
             node: its core; None: it takes no part.
-            kept: what is durable on its disk.
+            kept: durable state of its disk.
 
         Raises:
             AssertionError: with the values.

@@ -1,6 +1,6 @@
 """Rules of a Raft group after each step, derived anew from the members' state and their disks.
 
-`GroupWatch.step` looks at one member that has just done something, at what changed since the last look
+`GroupWatch.step` checks one member after a step, and what changed since the last check
 only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).
 Over time, members dead and alive: one leader a term, one log up to an op id, committed entries stay and are
 durable on a majority, the active configuration is the last in the log, stamps grow with the log, what
@@ -25,11 +25,11 @@ Fact = tuple[int, int, EntryKind, bytes]
 
 @dataclass(slots=True)
 class Seen:
-    """State of one core's log at the last step.
+    """State of one core's log at the last check.
 
     Attributes:
-        state: of the last look, to tell at a glance that nothing changed.
-        base: index below which nothing is looked at.
+        state: at the last check, to detect cheaply that nothing changed.
+        base: index below which nothing is checked.
         terms: of the entries above it.
         committed: index up to which commits were checked.
         configs: the configuration entries of the log, oldest first, above the one it began with.
@@ -50,7 +50,7 @@ class Seen:
 
 
 class GroupWatch:
-    """Follows one group.
+    """Checker of one group.
 
     Attributes:
         committed: the newest configuration that any member has known to be committed.
@@ -111,12 +111,12 @@ class GroupWatch:
         self._check_durable(name, core)
 
     def leads(self, name: str, term: int) -> None:
-        """Note who leads a term."""
+        """Record the leader of a term."""
         before = self.leaders.setdefault(term, name)
         assert before == name, f"{self._name}: {before} and {name} lead term {term}"
 
     def _check_log(self, name: str, core: RaftCore, seen: Seen) -> None:
-        """Compare new entries with what any log ever had there."""
+        """Compare new entries with those of all logs at the same index."""
         log, terms = core.log, seen.terms
         keep = min(seen.last, log.last.index)
         while keep > seen.base and terms[keep - seen.base - 1] != log.term(keep):
@@ -202,7 +202,7 @@ class GroupWatch:
             self._terms[name] = kept.term
 
     def put_back(self, name: str) -> None:
-        """A member's disk is older than it was: what it showed last says nothing of it."""
+        """A member's disk was replaced by an older image: forget its last state."""
         self._terms.pop(name, None)
 
     # ---- all members together ----------------------------------------------------------------------
@@ -217,7 +217,7 @@ class GroupWatch:
 
 
 def standing(node: RaftNode) -> str:
-    """Return how a member stands, in one line for a person."""
+    """Return the state of a member in one readable line."""
     core, log = node.core, node.core.log
     voters = len(core.configs.active.voters)
     return (

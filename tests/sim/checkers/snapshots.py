@@ -1,6 +1,6 @@
 """A client that reads everything as of a time, from leaders and followers, and later reads it again.
 
-A snapshot that was read once reads the same for ever, whoever leads then and however often.
+A snapshot reads the same each time, under any leader.
 """
 
 import random
@@ -17,8 +17,8 @@ class Snapshots:
 
     Args:
         loop: virtual time.
-        client: asks.
-        rng: when and which.
+        client: that reads.
+        rng: source of the choices.
         pause_us: mean time between two reads.
     """
 
@@ -70,7 +70,7 @@ class Snapshots:
         self.repeated += 1
 
     async def finish(self) -> None:
-        """All is healed: what is not too old is read once more."""
+        """Read all snapshots that are not too old once more, after healing."""
         for one in self._taken[-5:]:
             await self._again(*one)
 

@@ -1,4 +1,4 @@
-"""Check that all servers take part in all their groups, and have durably what was committed."""
+"""Check that all servers take part in all their groups, and that committed entries are durable there."""
 
 from collections.abc import Container, Iterator
 
@@ -14,13 +14,13 @@ def behind(
     wanted: dict[TabletId, int],
     away: Container[str] = (),
 ) -> Iterator[str]:
-    """Yield what a group lacks: a leader, a voter, or entries up to what was committed at the first look.
+    """Yield the missing parts of a group: a leader, a voter, or entries committed at the first call.
 
     Args:
         cluster: all servers.
-        groups: those to look at.
-        wanted: by group, up to where each voter has to come; filled at the first look.
-        away: uuids of servers of which nothing is asked.
+        groups: to check.
+        wanted: by group, index that each voter has to reach; filled at the first call.
+        away: uuids of servers that are not checked.
     """
     for group in groups:
         members = {node.core.uuid: (p, node) for p, g, node in cluster.replicas() if g == group}
@@ -55,10 +55,10 @@ async def sound(
     within_s: float,
     away: Container[str] = (),
 ) -> None:
-    """Wait until nothing is lacking.
+    """Wait until no part is missing.
 
     Raises:
-        AssertionError: it still is, with what.
+        AssertionError: with the missing parts.
     """
     wanted: dict[TabletId, int] = {}
     end = cluster.loop.time() + within_s

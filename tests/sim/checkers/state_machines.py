@@ -15,7 +15,7 @@ class ApplyWatch:
         self.checks: Counter[str] = Counter()
 
     def look(self, name: str, applied: Iterable[Applied]) -> None:
-        """Check what one member has applied since the last look, within one life.
+        """Check the entries that one member has applied since the last call, within one incarnation.
 
         Raises:
             AssertionError: with the values.

@@ -1,4 +1,4 @@
-"""Transcript of the events before a failure, for a person: messages, disk operations, faults marked.
+"""Readable transcript of the events before a failure: messages, disk operations, faults marked.
 
 A run that fails is run again with a `Recorder`; ordinary runs pay nothing. Lines are by virtual time:
 
@@ -33,18 +33,18 @@ QUIET = {
     "peer_sent", "peer_lost", "peer_doubled", "call", "call_doubled", "answer", "call_refused", "peer_cut",
     "call_lost", "answer_lost", "call_cut", "answer_cut", "call_timed_out", "stream", "straggler",
 }  # fmt: skip
-"""Not shown by themselves: messages are shown by what they say, calls by what clients make of them."""
+"""Events not shown: messages are shown by their content, calls by the clients' operations."""
 _CEILING = re.compile(r"/(ceiling|clock)(\.tmp)?\b")
-"""The hybrid clock's ceiling is written so often that it hides what matters."""
+"""File of the hybrid clock's ceiling, whose frequent writes are not shown."""
 _KEY = re.compile(r"history of key (\d+)")
 _GROUP = re.compile(r"\b[0-9a-f]{32}\b")
 
 
 class Recorder:
-    """Keeps the last events before a moment.
+    """Records the last events before a time.
 
     Args:
-        until_s: virtual time; what happens later is of no interest.
+        until_s: virtual time after which nothing is recorded.
     """
 
     def __init__(self, until_s: float = float("inf")) -> None:
@@ -58,20 +58,20 @@ class Recorder:
             self._events.append((at_us, kind, text))
 
     def sent(self, at_us: int, name: str, address: str, batch: PeerBatch, copies: int) -> None:
-        """Take what a server has sent."""
+        """Record a sent batch."""
         self._names[batch.sender] = name
         self._names[batch.to] = address.partition(":")[0]
         if at_us <= self._until_us and batch.messages:
             self._events.append((at_us, "sent", (batch, copies)))
 
     def show(self, lines: int, failure: str) -> str:
-        """Return the last lines that concern what a failure names: groups, a key; or all if it names none."""
+        """Return the last lines about the groups and the key that a failure names; all if it names none."""
         named = set(_GROUP.findall(failure))
         key = _KEY.search(failure)
         of_key = None if key is None else f"key {key[1]}:"
         several = len({g for _, k, w in self._events if k == "sent" for g, _ in w[0].messages}) > 1
         shown: deque[str] = deque(maxlen=lines)
-        heard: dict[tuple[str, str, str], str] = {}
+        last_text: dict[tuple[str, str, str], str] = {}
         for at_us, kind, what in self._events:
             if kind == "sent":
                 batch, copies = what
@@ -80,9 +80,9 @@ class Recorder:
                         continue
                     text = self._words(message)
                     way = (batch.sender, batch.to, group)
-                    if heard.get(way) == text and "entries" not in text:
+                    if last_text.get(way) == text and "entries" not in text:
                         continue  # said before, and nothing has changed
-                    heard[way] = text
+                    last_text[way] = text
                     shown.append(
                         self._line(
                             at_us, batch, group if several and len(named) != 1 else "", text, copies

@@ -42,14 +42,14 @@ class Steps:
     """Transport of a client, with a fault at one step. An `env.rpc.Rpc`.
 
     Args:
-        cluster: where it happens.
-        client: whose calls these are.
+        cluster: of the servers.
+        client: process that makes the calls.
         inner: carries them.
 
     Attributes:
         count: steps so far.
         fault: to inject; None: none.
-        struck: the servers that it happened to.
+        struck: servers that had the fault.
     """
 
     def __init__(self, cluster: SimCluster, client: SimProcess, inner: Rpc) -> None:

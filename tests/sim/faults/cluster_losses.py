@@ -1,10 +1,10 @@
-"""Disks of a whole cluster that lose something while their server is down, in the midst of a swarm's faults.
+"""Losses of data on disks of a whole cluster while their server is down, beside a swarm's faults.
 
-Rules: one server at a time, when all groups are whole; no other fault but those of messages and slow disks
-until all is whole again; a server loses what it has when the others have it, and know its terms.
-Tablet servers lose anything, and their replicas are replaced on them or on others where they are FAILED.
-Masters lose anything too, but only the last one that does may be FAILED: nobody replaces a master by itself.
-The judge: two of three living servers accept writes, and all is whole again; nothing acknowledged is missing.
+One server at a time, when all groups are complete; no other fault but those of messages and slow disks
+until all are complete again; a server loses data only when the others have it, and know its terms.
+Tablet servers lose any data; FAILED replicas are replaced on them or on others.
+Masters lose any data too, but only the last of them may be FAILED, since no master is replaced by itself.
+Checks: two of three running servers accept writes, all groups become complete, acknowledged writes exist.
 """
 
 import random
@@ -26,11 +26,11 @@ class ClusterLosses:
     """The losses of one run.
 
     Args:
-        cluster: at work.
-        rng: who loses what.
+        cluster: under load.
+        rng: source of the choices.
 
     Attributes:
-        given_up: a master that lost something for good.
+        given_up: a master that stays FAILED.
     """
 
     def __init__(self, cluster: SimCluster, rng: random.Random) -> None:

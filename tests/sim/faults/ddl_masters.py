@@ -1,7 +1,7 @@
-"""A hand that adds masters to a simulated cluster and removes others, while clients define tables.
+"""Additions and removals of masters of a simulated cluster while clients define tables.
 
-A master that was removed is stopped for good; the one that takes its place is new. What a command leaves in
-the middle, the next one goes on with.
+A removed master is stopped permanently, and its replacement is new. The next command completes what an
+interrupted one has left.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ FINISH_S = 120
 
 
 class MasterHand:
-    """Changes who the masters are, one at a time.
+    """Changes the group of masters, one at a time.
 
     Args:
         cluster: of three masters.
-        victims: servers that faults may meet; kept up to date.
+        victims: servers that may get faults; updated.
     """
 
     def __init__(self, cluster: SimCluster, victims: list[SimProcess]) -> None:

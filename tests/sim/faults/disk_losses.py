@@ -1,8 +1,8 @@
-"""Losses of a disk while its server is down: files or folders gone, bits turned, an older image put back.
+"""Losses of a disk while its server is down: deleted files or folders, flipped bits, a restored older image.
 
-Rules: one server at a time, and the others live and reach each other; what a server promised in its last
-moments, and only one dead or unreachable server heard, nobody could know. The judge: who comes back has
-everything again, or is FAILED; an older image is no damage that could be seen there, so it is caught up.
+One server at a time, while the others run and are connected; votes and acknowledgements of its last
+moments that only a stopped or unreachable server received are unknown to the others. Checks: a returning
+server has all entries again, or is FAILED; with an older image, which cannot be detected, it catches up.
 """
 
 import random
@@ -112,7 +112,7 @@ class Losses:
         self.found = Lost()
 
     async def run(self) -> Lost:
-        """Let servers lose something until one is FAILED; then two of three have to go on."""
+        """Inject losses until one server is FAILED; then two of three have to continue."""
         cluster, rng = self.cluster, self.rng
         for server in cluster.servers:
             server.start()
@@ -160,7 +160,7 @@ class Losses:
         return True
 
     async def _two_go_on(self) -> None:
-        """Whoever has failed, or anybody, goes: the two others accept writes."""
+        """Stop the failed server, or any: the two others accept writes."""
         cluster = self.cluster
         victim = next((s for s in cluster.servers if self._failed(s)), None)
         (victim or self.rng.choice(cluster.servers)).kill()

@@ -1,11 +1,11 @@
-"""Wall clocks that are far wrong for a while: of one server at a time, in either direction.
+"""Wall clocks with a large offset for some time, of one server at a time, in either direction.
 
-The judge: no server's hybrid clock comes further ahead than a right clock may be off and `clock_max_ahead_ms`
-allow: the wrong one is outvoted or refused. It comes back by itself when it is right again (`soundness.py`).
+Checks: no server's hybrid clock is further ahead than the error of a correct clock and `clock_max_ahead_ms`
+allow: the wrong one is outvoted or refused. Its server takes part again afterwards (`soundness.py`).
 
-A clock is wrong while its server runs, and right when it starts: one that starts with a wrong clock and hears
-of no other server has nothing to compare it with, and follows it (docs/operate/clocks.md). Starts with wrong
-clocks beside others that can be heard are in `test_wrong_clocks.py`.
+A clock is wrong while its server runs, and correct when it starts: a server that starts with a wrong clock
+without contact to others follows it (docs/operate/clocks.md). Starts with wrong
+clocks beside reachable servers are in `test_wrong_clocks.py`.
 """
 
 import random
@@ -18,7 +18,7 @@ from tests.sim.systems.replicas import hosts_of
 from tests.sim.world.loop import WALL_START_US
 
 BOUND_US = (Options().clock_max_ahead_ms + SKEW_MAX_MS) * 1000
-"""So far ahead of true time a hybrid clock may come: what a server takes whose own clock is ahead."""
+"""Largest microseconds of a hybrid clock ahead of true time."""
 APART_S = 60.0
 """Between the errors of two clocks."""
 LOOK_US = 5_000
@@ -27,11 +27,11 @@ FAR_S = (30.0, 3600.0, 365 * 86_400.0, 24 * 365 * 86_400.0)
 
 
 class FarClocks:
-    """Does it, and looks at all hybrid clocks.
+    """Injects the offsets, and checks all hybrid clocks.
 
     Args:
-        cluster: whose clocks.
-        rng: whose clock, when, by how much.
+        cluster: of the clocks.
+        rng: source of the choices.
         length_s: mean time until it is set right.
     """
 

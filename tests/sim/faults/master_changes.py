@@ -22,7 +22,7 @@ LEAST, MOST = 3, 5
 
 
 def new_master(cluster: SimCluster, *known: str) -> SimProcess:
-    """Give the cluster a machine for one more master; start it to be added.
+    """Add a process for one more master to the cluster, and start it.
 
     Args:
         cluster: the cluster.
@@ -45,13 +45,13 @@ def new_master(cluster: SimCluster, *known: str) -> SimProcess:
 def operator(
     cluster: SimCluster, *known: str, wire: Any = None, timeout_ms: int = 20_000
 ) -> MasterGroup:
-    """Return a person's command on a machine of its own, which knows some addresses of masters."""
+    """Return an operator's command on a machine of its own with some addresses of masters."""
     cluster.client()
     process = cluster.clients[-1]
     assert process.env is not None
-    assert process.life is not None
+    assert process.incarnation is not None
     env = process.env if wire is None else replace(process.env, rpc=wire(process.env.rpc))
-    core = process.life.inside(ClientCore, env, list(known), OPTIONS)
+    core = process.incarnation.inside(ClientCore, env, list(known), OPTIONS)
     return MasterGroup(core, timeout_ms=timeout_ms)
 
 
@@ -69,11 +69,11 @@ def addresses(group: GroupView) -> list[str]:
 
 
 class Changer:
-    """Someone who adds and removes masters, one command after the other, many of them cut off.
+    """Operator that adds and removes masters, one command after the other, many of them interrupted.
 
     Args:
         cluster: with its spare masters.
-        rng: which, and when.
+        rng: source of the choices.
     """
 
     def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
@@ -83,7 +83,7 @@ class Changer:
         self.changed: Counter[str] = Counter()
 
     def voters(self) -> list[str]:
-        """The masters as the one that leads says; empty: none does."""
+        """Return the masters by the leader's answer; empty: no master leads."""
         leader = self._cluster.leader_master()
         leading = None if leader is None or leader.server is None else leader.server.leading
         config = None if leading is None else leading.status().committed_config
@@ -106,7 +106,7 @@ class Changer:
         await self.do(verb, which, self._rng.choice([200, 1_000, 4_000]))
 
     async def do(self, verb: str, which: str, timeout_ms: int) -> bool:
-        """Begin one command; it may not come to its end. Return whether it did."""
+        """Run one command, possibly interrupted; return whether it completed."""
         group = operator(
             self._cluster, *(m.address for m in self._cluster.masters), timeout_ms=timeout_ms
         )
@@ -123,7 +123,7 @@ class Changer:
         return True
 
     async def finish(self) -> None:
-        """All is healed: three masters are left, and nobody else has a catalog."""
+        """Check after healing that there are three masters, and no other catalog."""
         while len(voters := self.voters()) != LEAST:
             spare = [m.address for m in self._cluster.masters if m.address not in voters]
             if voters and len(voters) < LEAST:

@@ -1,7 +1,7 @@
-"""Membership changes and hand-overs as faults: asked of whoever leads, while everything else goes wrong.
+"""Membership changes and leadership transfers as faults, beside all others.
 
-Rules: each configuration that is asked for has three voters at least, a majority of them on disks that do
-not go wrong, and two that may lead among those; so progress can be demanded whatever becomes of it.
+Each requested configuration has three voters at least, a majority of them on disks that do
+not fail, and two electable ones among those; so the group can make progress with any outcome.
 """
 
 import random
@@ -19,13 +19,13 @@ LEAST_VOTERS = 3
 
 
 class Members:
-    """Asks for changes of one group.
+    """Requests changes of one group.
 
     Args:
-        cluster: knows who leads.
+        cluster: of the group.
         everybody: all servers as members, by server.
-        prone: uuids of servers whose disks go wrong.
-        rng: what and when.
+        prone: uuids of servers with disk faults.
+        rng: source of the choices.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Members:
         self._rng = rng
 
     async def change(self) -> None:
-        """Ask the leader for one of the changes that may be asked for."""
+        """Request one of the allowed changes from the leader."""
         leader = self._cluster.leader()
         if leader is None or leader.server is None or leader.server.node is None:
             return
@@ -66,7 +66,7 @@ class Members:
             trace.note("change_taken", "")
 
     def _wanted(self, config: Configuration) -> Iterator[Change]:
-        """Every change that keeps to the rules."""
+        """Return all allowed changes."""
         for member in self._everybody.values():
             now = config.get(member.uuid)
             if now is None:
@@ -99,7 +99,7 @@ class Members:
             yield change
 
     async def transfer(self) -> None:
-        """Order the leader to hand over to some member, fit for it or not."""
+        """Order a transfer of leadership to some member, electable or not."""
         leader = self._cluster.leader()
         if leader is None or leader.server is None or leader.server.node is None:
             return

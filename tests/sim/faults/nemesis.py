@@ -26,7 +26,7 @@ class Nemesis:
         extra: further faults: mean seconds between two, and the fault.
 
     Attributes:
-        alone: a fault that `only` let begin is under way, and no other one begins.
+        alone: a fault of `only` is active, and no other one begins.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Nemesis:
                 self._under_way -= 1
 
     async def only(self, fault: Fault) -> None:
-        """Do a fault that bears no other: wait until those under way have ended, and let none begin."""
+        """Run a fault exclusively: wait until active ones have ended, and let none begin."""
         self.alone = True
         try:
             while self._under_way > 1:  # it is one itself
@@ -152,7 +152,7 @@ class Nemesis:
                 server.start()
 
     async def _kill_in_operation(self, victim: SimProcess) -> None:
-        """Let a process die in one of its next file operations, or one of those that change names."""
+        """Crash a process in one of its next file operations, or in one of those that change names."""
         if self._rng.random() < 0.6:
             victim.disk.die_after(1 + self._rng.randrange(8))
         else:
@@ -201,6 +201,6 @@ class Nemesis:
 
 
 def _set_off(server: SimProcess, by_us: int) -> None:
-    """Move a wall clock, not beyond what clocks may be off."""
+    """Move a wall clock within the allowed offsets."""
     clock, most_us = server.clock, SKEW_MAX_MS * 1000
     clock.jump(min(max(clock.skew_us + by_us, -most_us), most_us) - clock.skew_us)

@@ -1,8 +1,8 @@
 """Faults of one run, drawn from its seed; `nemesis.py` injects them.
 
 Swarm testing: each seed draws its own mixture, some faults often, some never, so that rare
-combinations are reached. `KINDS` names every kind; a batch of seeds in which one never happened has
-not tested what it says.
+combinations are reached. `KINDS` names every kind; a batch of seeds without one of them
+fails.
 """
 
 import random
@@ -52,20 +52,20 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "write without room": ("no_room",),
 }
 MOVES = ("replica copied", "copy that ends early", "member removed", "replica deleted")
-"""Kinds that ask for replicas that come and go."""
+"""Kinds of faults that need moving replicas."""
 DAMAGE = (
     "bit flipped in a write", "bit flipped in a read", "bit rot", "write error", "sync error",
     "read error", "full disk", "write without room",
 )  # fmt: skip
-"""Kinds that ask for the replica engine; Raft's core alone knows nothing of a damaged disk."""
+"""Kinds of faults that need the replica engine: Raft's core alone does not handle damaged disks."""
 WHOLE = ("clock far away", "disk that loses something", "older image of a disk")
-"""Kinds that ask for a whole cluster."""
+"""Kinds of faults that need a whole cluster."""
 MIXTURES = (1, 2, 3)
-"""Versions of what a seed draws. A recorded seed keeps its own: what came later has a stream of its own."""
+"""Versions of the mixtures. A recorded seed keeps its version; additions have random streams of their own."""
 
 
 def count(trace: Trace) -> Counter[str]:
-    """Return how often each kind of fault happened."""
+    """Return the number of faults of each kind."""
     return Counter({k: sum(trace.counts[e] for e in events) for k, events in KINDS.items()})
 
 
@@ -85,34 +85,34 @@ class Swarm:
 
     Attributes:
         loss_rate: see `NetFaults`, as the four after it.
-        leader_rate: how many faults go to a leader.
+        leader_rate: share of the faults that go to a leader.
         crash_s: mean time between crashes of one process.
         down_s: mean time until it is started again.
-        power_cut_rate: how many crashes are power cuts (others keep the page cache).
-        in_operation_rate: how many crashes happen in the middle of a file operation.
-        everyone_rate: how many crashes take all servers at once.
+        power_cut_rate: share of crashes that are power failures (others keep the page cache).
+        in_operation_rate: share of crashes in the middle of a file operation.
+        everyone_rate: share of crashes of all servers at once.
         partition_s: mean time between partitions.
         partition_length_s: mean length of one.
         pause_s: mean time between pauses.
         pause_length_s: mean length of one.
         jump_s: mean time between clock jumps.
         skew_ms: largest offset of a wall clock.
-        slow_rate: how many disk jobs are slow.
+        slow_rate: share of slow disk jobs.
         slow_ms: mean of a slow one.
-        prone: how many of the servers that a minority is have a disk that goes wrong.
+        prone: number of servers, of a minority, with disk faults.
         flip_rate: bits flipped, by operation on such a disk, in writes and in reads.
         eio_rate: errors, by operation on such a disk: reads, writes, syncs.
-        rot_s: mean time between stored bits that turn on such a disk.
+        rot_s: mean time between flips of stored bits on such a disk.
         full_s: mean time between full disks, of any server.
         full_length_s: mean time that a disk stays full.
         change_s: mean time between membership changes.
-        transfer_s: mean time between orders to a leader to hand over.
-        far_s: mean time between clocks set far wrong, one at a time; see `far_clocks.py`.
-        far_length_s: mean time until it is set right.
-        loss_s: mean time between disks that lose something, one at a time; see `cluster_losses.py`.
-        no_room_s: mean time between disks that refuse to grow files, of any server.
-        no_room_rate: how many of such operations they refuse.
-        no_room_length_s: mean time that they do.
+        transfer_s: mean time between orders of leadership transfers.
+        far_s: mean time between large clock offsets, one at a time; see `far_clocks.py`.
+        far_length_s: mean time until its end.
+        loss_s: mean time between losses of disks, one at a time; see `cluster_losses.py`.
+        no_room_s: mean time between periods in which a disk refuses growth of files.
+        no_room_rate: share of such operations that are refused.
+        no_room_length_s: mean length of such a period.
     """
 
     loss_rate: float = 0.0
@@ -150,11 +150,11 @@ class Swarm:
     no_room_length_s: float = 0.5
 
     def without_damage(self) -> "Swarm":
-        """Return it without what asks for the replica engine."""
+        """Return the mixture without the faults that need the replica engine."""
         return replace(self, prone=0, flip_rate=0, eio_rate=0, rot_s=0, full_s=0, no_room_s=0)
 
     def text(self) -> str:
-        """Return what differs from calm."""
+        """Return the fields that differ from a run without faults."""
         calm = Swarm()
         return " ".join(
             f"{f.name}={getattr(self, f.name):g}"
@@ -164,7 +164,7 @@ class Swarm:
 
 
 def draw(rng: random.Random) -> Swarm:
-    """Draw a mixture; most seeds leave the clients enough room to be under load."""
+    """Draw a mixture; under most of them clients can work."""
     pick = rng.choice
     with_disk_faults = rng.random() < 0.4
     drawn = Swarm(
@@ -200,7 +200,7 @@ def draw(rng: random.Random) -> Swarm:
 
 
 def further(swarm: Swarm, rng: random.Random) -> Swarm:
-    """Draw what mixtures have since version 2; nothing is lost where a disk may be damaged without a word."""
+    """Draw the additions of version 2; no losses beside undetectable damage of disks."""
     pick = rng.choice
     drawn = replace(
         swarm,
@@ -215,7 +215,7 @@ def further(swarm: Swarm, rng: random.Random) -> Swarm:
 
 
 def loaded(swarm: Swarm, rng: random.Random) -> Swarm:
-    """Draw what differs since version 3: fewer mixtures under which clients hardly come to write.
+    """Draw the changes of version 3: fewer mixtures under which clients hardly write.
 
     Nearly all runs that did not count had lost three messages in ten; the rest had a disk that took seconds
     for one sync in twenty. Both are still drawn, in fewer seeds.

@@ -1,9 +1,9 @@
-"""Replicas moved about as a fault: copied, added, promoted, removed, deleted, witnesses made and filled.
+"""Moves of replicas as faults: copied, added, promoted, removed, deleted, witnesses created and filled.
 
-Each step is drawn from those that an operator's tool would take now, so that moves are begun, left in the
-middle by one hand and taken up by another, in every order. Orders of copies are the product's calls.
-Rules: no step leaves fewer than three voters that have what is committed, or fewer than two of them with
-data; a replica is deleted only if it is no member, by compare-and-set on its own configuration.
+Each step is drawn from those that an operator's tool would take now, so that moves are started, interrupted
+and continued by others, in every order. Orders of copies are the product's calls.
+No step leaves fewer than three voters with all committed entries, or fewer than two of them with
+data; only replicas that are no members are deleted, by compare-and-set on their configuration.
 """
 
 import random
@@ -50,7 +50,7 @@ class Has(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to be done; `rank` orders them where all is to end well."""
+    """One possible step; `rank` orders the steps after healing."""
 
     rank: int
     text: str
@@ -99,7 +99,7 @@ class Mover:
             if not process.alive or server is None or server.host is None:
                 continue
             for copy in server.host.copies.progress():
-                key = (process.name, process.lives, copy.began_us)
+                key = (process.name, process.starts, copy.began_us)
                 over = copy.stage in (
                     CopyStage.WAITING,
                     CopyStage.DONE,
@@ -177,7 +177,7 @@ class Mover:
         return len(node.core.configs.active.members) < MOST_VOTERS
 
     def _sound(self, leader: SimProcess, node: RaftNode, without: ServerUuid | None) -> bool:
-        """Return whether the voters that are left, all of them, have what is committed, and two have data."""
+        """Return whether all remaining voters have the committed entries, and two of them data."""
         config, commit = node.core.configs.active, node.core.log.committed
         near = {p.uuid for p in node.status().peers if p.match and p.match + NEAR >= commit}
         near.add(node.core.uuid)
@@ -198,11 +198,11 @@ class Mover:
         cancel = self._rng.random() < 0.05
         try:
             if cancel:
-                wish = pb.CancelCopyRequest(
+                request = pb.CancelCopyRequest(
                     destination_uuid=members[target.name].uuid, cluster_id="sim", tablet_id=GROUP
                 )
                 await self._env.rpc.call(
-                    target.address, methods.CANCEL_COPY, wish, timeout_ms=ORDER_MS
+                    target.address, methods.CANCEL_COPY, request, timeout_ms=ORDER_MS
                 )
                 return
             order = pb.StartCopyRequest(
@@ -263,7 +263,7 @@ class Mover:
             self._refused(err)
 
     async def _delete(self, leader: SimProcess, target: SimProcess) -> None:
-        """Delete what a server has if it knows no later configuration than the leader's, now and then."""
+        """Delete a server's replica, sometimes, if it has no later configuration than the leader's."""
         if self.has(target) is Has.STOPPED:
             target.run(self._deleted, target.server.host)
             return
@@ -290,7 +290,7 @@ class Mover:
     # ---- when all is healed ------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """All is healed: what was begun can be ended, and a whole move comes through."""
+        """Complete started steps and one whole move after healing."""
         await self._settle()
         found = self._leading()
         assert found is not None, "settled without a leader"
@@ -306,7 +306,7 @@ class Mover:
         )  # fmt: skip
 
     async def _settle(self, wanted: ServerUuid | None = None) -> None:
-        """Do what is to be done, the most pressing first, until three members have all of it."""
+        """Take the steps in the order of their rank until three members have all entries."""
         end = self._loop.time() + SETTLE_S
         while True:
             self._count()
@@ -340,7 +340,7 @@ class Mover:
         return step.rank == 7 and not (name and name in step.text.split())
 
     def _few(self, node: RaftNode) -> bool:
-        """Return whether a member that can never catch up holds a place that another is to take."""
+        """Return whether a member that can never catch up is to be replaced."""
         stuck = [p.uuid for p in node.status().peers if p.needs_copy]
         return bool(stuck) and len(node.core.configs.active.voters) <= LEAST_VOTERS
 

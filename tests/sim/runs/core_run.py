@@ -20,9 +20,9 @@ from tests.sim.world.trace import Recorder
 CLIENTS = 8
 PAUSE_US = 500_000
 WRITES_PER_S = 12
-"""Clients hurry while they are below this; with these pauses alone they write about 10 times a second."""
+"""Writes per second below which clients pause briefly; otherwise they write about 10 times a second."""
 EVENTS_PER_S = 40_000
-"""Ten times what the busiest run makes in a second: more is a livelock."""
+"""Events per second, ten times those of the busiest run; more is a livelock."""
 
 
 OUTVOTED = 6
@@ -34,7 +34,7 @@ MOVING_SPARES = 3
 
 
 def _fitting(swarm: Swarm, make: Make | None) -> Swarm:
-    """Return what of a mixture a kind of server can bear."""
+    """Return the faults of a mixture that a kind of server supports."""
     if make is host:
         return swarm
     bare = swarm.without_damage()
@@ -42,7 +42,7 @@ def _fitting(swarm: Swarm, make: Make | None) -> Swarm:
 
 
 def most_events(seconds: float) -> int:
-    """Return how many events a run may make, with a minute for its healing phase."""
+    """Return the limit of events of a run, with a minute for its healing phase."""
     return round(EVENTS_PER_S * (seconds + 60))
 
 
@@ -205,10 +205,10 @@ async def _handed_over(leader: SimProcess, to: ServerUuid) -> None:
 
 
 def ask_outvoted_leaders(seed: int, make: Make) -> None:
-    """Ask leaders what others have changed since they handed over, unheard by them; they apply slowly."""
+    """Read at former leaders that do not know of a transfer what others have changed since."""
     run(lambda loop: _outvoted(loop, seed, make))
 
 
 def ask_paused_leaders(seed: int, make: Make) -> None:
-    """Ask leaders that were paused, and others followed, for what the others have changed since."""
+    """Read at former leaders, paused and replaced, what others have changed since."""
     run(lambda loop: _paused(loop, seed, make))

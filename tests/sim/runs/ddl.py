@@ -1,7 +1,7 @@
 """Clients that define tables, with names that collide, in a simulated cluster whose masters fail.
 
-Each table has one client that defines it, step after step, and knows what it may be by the answers. What must
-hold of all of them together is in `ddl_watch.py`.
+Each table has one client that defines it and knows its possible states by the answers. The rules
+for all tables together are in `checkers/ddl_rules.py`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.sim.world.loop import SimLoop, seeded
 
 NAMES = ("a", "b", "c", "d", "e")
 RUSH_US = 500_000
-"""Whoever wants a new name that others want too asks for it when such a time begins, all at once."""
+"""Period at whose start all clients request a contended name at once."""
 TABLES_EACH = 3
 WIDTH = 10
 RANGES = ((0, 10), (10, 20))
@@ -86,7 +86,7 @@ class Definer:
             await what(self._rng.choice(present))
 
     async def _name(self) -> str:
-        """Draw a name: one of its own, one that all want, or a new one that others want right now."""
+        """Draw a name: one of its own, one that all clients use, or a new one that others request now."""
         self._names += 1
         which = self._rng.random()
         if which < 0.4:
@@ -155,7 +155,7 @@ class Definer:
         await self._define(table, kind, work, change)
 
     async def _move(self, table: Modelled) -> None:
-        """Move a replica by an operator's tool; what repair or a death makes of it, the end will show."""
+        """Move a replica by an operator's tool; repair or crashes may interrupt it."""
         catalog = self._watch.catalog()
         tablets = [] if catalog is None else catalog.tablets_of(TableId(table.table_id))
         if not tablets:
@@ -203,7 +203,7 @@ class Definer:
 
 
 async def look(core: ClientCore, table: Modelled) -> Shape:
-    """Return what a table is, as the masters say. Raises Retryable while they do not."""
+    """Return the state of a table by the masters' answer. Raises Retryable without an answer."""
     try:
         described = await describe(core.masters, "", OPTIONS.timeout_ms, table_id=table.table_id)
     except NotFound:
@@ -233,14 +233,14 @@ async def define(
     watch: CatalogWatch,
     pause_us: float,
 ) -> tuple[list[Definer], list[asyncio.Task[None]]]:
-    """Start clients at work; from now on what the watch sees ends the run."""
+    """Start the clients; from now on a violated rule ends the run."""
     made = [Definer(cluster, model, number, watch, pause_us) for number in range(definers)]
     watch.start()
     return made, [d.process.run(d.run) for d in made]
 
 
 async def settled(core: ClientCore, model: Model) -> None:
-    """All is healed: each table is what its client was told, or may be."""
+    """Check after healing that each table has the state of its client's answers, or a possible one."""
     for table in model:
         while True:
             try:

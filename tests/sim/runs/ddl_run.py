@@ -36,8 +36,8 @@ SETTLE_S = 180
 DEFINING = msgspec.structs.replace(
     REPAIRING, copy_wait_ms=8000, tablet_creation_timeout_ms=3000, history_max_age_s=15
 )
-"""A copy that was no member for so long may be deleted; by default that takes ten minutes. New tablets that
-do not come to run are soon replaced, and those of dropped ranges soon deleted."""
+"""Options under which copies without membership are deleted early, not after ten minutes. New tablets that
+do not become RUNNING are replaced early, and those of dropped ranges deleted early."""
 LEAST_DEFINITIONS_PER_S = 0.5
 """Of time in which fewer are acknowledged none is counted."""
 
@@ -47,9 +47,9 @@ class Found:
     """Result of one seed.
 
     Attributes:
-        report: of a failure, for a person; empty: it held.
+        report: readable, of a failure; empty: none.
         done: definitions that were acknowledged, by kind.
-        checks: how often each rule was held against something.
+        checks: number of checks of each rule.
         trace: the run's events; None: from another process.
     """
 
@@ -73,7 +73,7 @@ class Found:
         return self.seconds if busy and not self.report else 0.0
 
     def line(self) -> str:
-        """Return one line for a person."""
+        """Return one readable line."""
         if self.report:
             return self.report
         thin = "" if self.counted_s else ", does not count: too little was done"
@@ -144,7 +144,7 @@ async def _settle(loop: SimLoop, watch: CatalogWatch) -> None:
 def run_ddl(
     seed: int, seconds: float, recorder: Recorder | None = None, *, pause_us: float = PAUSE_US
 ) -> Found:
-    """Run one seed. Raises what it finds."""
+    """Run one seed. Raises the failure."""
     found, began = Found(seed, seconds), time.process_time()
     run(
         lambda loop: _scenario(loop, found, pause_us),
@@ -157,7 +157,7 @@ def run_ddl(
 
 
 def judge(job: tuple[int, float, int]) -> Found:
-    """Run one seed; a failure is told in the report, with a transcript of so many lines."""
+    """Run one seed; the report has a failure, with a transcript of `lines` lines."""
     seed, seconds, lines = job
     logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
     try:
@@ -168,8 +168,8 @@ def judge(job: tuple[int, float, int]) -> Found:
         command = (
             f"python -m tests.sim.runs.ddl_run --seed {seed} --seconds {seconds:g} --lines 200"
         )
-        said = _transcript(seed, seconds, lines, str(err)) if lines else ""
-        found.report = f"{said}{where}\nFAILED ddl seed {seed}\nrepeat it with: {command}"
+        events = _transcript(seed, seconds, lines, str(err)) if lines else ""
+        found.report = f"{events}{where}\nFAILED ddl seed {seed}\nrepeat it with: {command}"
     found.trace = None  # it is long
     return found
 

@@ -1,4 +1,4 @@
-"""The calls of a client, each with what it needs, and how to see whether it took effect."""
+"""The calls of a client, each with its preparation and a check of its effect."""
 
 import contextlib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Call:
         self.number = number
 
     async def prepare(self, admin: ClientCore) -> None:
-        """Make what the call needs."""
+        """Create the tables of the call."""
 
     async def begin(self, core: ClientCore) -> None:
         """Take the client's steps before the call, without faults."""

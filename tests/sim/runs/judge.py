@@ -1,4 +1,4 @@
-"""Judges one seed: runs it, and if it fails, runs it again for the transcript.
+"""Runs one seed, and if it fails, again for the transcript.
 
 A `Verdict` is plain data: it may be sent between processes.
 """
@@ -25,9 +25,9 @@ class Verdict:
     """Outcome of one seed.
 
     Attributes:
-        report: of a failure, for a person; empty: it held.
-        invalid: why its time does not count as time under load; empty: it does.
-        other: further things that happened, by name.
+        report: readable, of a failure; empty: none.
+        invalid: reason why its time does not count as time under load; empty: none.
+        other: further counts, by name.
     """
 
     level: str
@@ -70,7 +70,7 @@ class Verdict:
 
 
 def swarm_of(seed: int, mixture: int = 1) -> Swarm:
-    """Return what a seed draws, as a version of the mixture has it."""
+    """Return the mixture of a seed by a version."""
     drawn = draw(seeded(seed, "swarm"))
     if mixture >= 2:
         drawn = further(drawn, seeded(seed, "swarm", "further"))
@@ -82,14 +82,14 @@ def swarm_of(seed: int, mixture: int = 1) -> Swarm:
 def judge(
     level: str, seed: int, seconds: float = SECONDS, lines: int = LINES, mixture: int = MIXTURES[-1]
 ) -> Verdict:
-    """Run one seed at one level; a failure is told in the verdict's report.
+    """Run one seed at one level; the verdict's report has a failure.
 
     Args:
-        level: how much of the product is real.
+        level: of `levels.py`.
         seed: of everything drawn.
         seconds: virtual time under faults.
         lines: of a failure's transcript.
-        mixture: the version of what a seed draws.
+        mixture: version of the mixture.
     """
     verdict = Verdict(level, seed, seconds, mixture)
     swarm = swarm_of(seed, mixture)
@@ -120,7 +120,7 @@ def _take(verdict: Verdict, outcome: Outcome) -> None:
 
 
 def _report(verdict: Verdict, swarm: Swarm, err: Exception, lines: int) -> str:
-    """Run it once more, recording, and return everything that there is to say."""
+    """Run it once more with a recorder, and return the whole report."""
     recorder = Recorder(err.at_s + 0.001 if isinstance(err, NotLinearizable) else float("inf"))
     again = "it did not fail when it was run again: the run is not deterministic"
     try:

@@ -1,7 +1,7 @@
-"""The levels at which one seed can be run: how much of the product is real.
+"""Levels at which one seed can be run, by the real part of the product.
 
 core     Raft's core over a plain log          wal      Raft's core over nyala's log
-host     the replica engine over the log       moving   the same, its replicas moved about by copies
+host     the replica engine over the log       moving   the same, with replicas moved by copies
 cluster  masters, tablet servers and clients
 """
 
@@ -55,7 +55,7 @@ NOT_AT: dict[str, tuple[str, ...]] = {
     "moving": (*(k for k in DAMAGE if k not in NO_ROOM), *WHOLE),
     "cluster": ("membership change", *MOVES),
 }
-"""Kinds of fault that a level does not know."""
+"""Kinds of faults that a level does not have."""
 ROTATION = ("host", "wal", "moving", "core", "host", "cluster")
 
 

@@ -1,4 +1,4 @@
-"""Seeds judged one after the other, or by several processes at once."""
+"""Seeds run one after the other, or by several processes at once."""
 
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
@@ -11,11 +11,11 @@ Found = TypeVar("Found")
 
 
 def judged(judge: Callable[[Job], Found], jobs: Iterable[Job], workers: int) -> Iterator[Found]:
-    """Return what each job came to, in order. No more jobs are taken than there are workers for.
+    """Return the result of each job, in order. At most one job per worker is taken in advance.
 
     Args:
         judge: a function of a module, which a new process can import.
-        jobs: asked for the next one when a worker is free.
+        jobs: the next one is taken when a worker is free.
         workers: processes; 1: this one.
     """
     if workers == 1:

@@ -1,7 +1,7 @@
-"""Clients that read and write a table whose ranges another client changes, and a judge of what they saw.
+"""Clients that read and write a table whose ranges another client changes, and a check of their answers.
 
-Every one of them uses the table as it was opened in the beginning. The table's own history, read in the end
-by a client that opens it then, is held against what each client was told on the way: see `Judge`.
+Each of them uses the table as it was opened at the beginning. The table's history, read at the end
+by a client that opens it then, is compared with all answers to clients: see `Judge`.
 """
 
 import random
@@ -48,13 +48,13 @@ class Seen:
     """Answers to clients.
 
     Attributes:
-        writes: of those that were acknowledged: (stamp, key, value).
-        newest: the highest stamp of them.
+        writes: acknowledged ones: (timestamp, key, value).
+        newest: the highest timestamp of them.
         scans: (time, condition, rows) of each.
         counts: (time, rows).
         feeds: (since, until, net, changes) of each.
-        spans: the ranges that were there.
-        done: how often what was done.
+        spans: the ranges that existed.
+        done: number of operations of each kind.
     """
 
     writes: list[tuple[int, int, int]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Client(ABC):
         self._rng: random.Random = seeded(cluster.seed, "ranges", name)
 
     def _table(self) -> OpenTable:
-        """The table as it was opened: what this client has learned of it since is forgotten."""
+        """The table as it was opened, without the partitions that the client has fetched since."""
         return replace(self._opened)
 
     async def run(self) -> None:
@@ -144,9 +144,9 @@ class Definer(Client):
         self._seen.spans += [Span(low, low + WIDTH, self._loop.time()) for low in added]
 
     async def _learn(self) -> None:
-        """An alteration came to nothing, or nobody knows: begin anew with what there is in the end.
+        """An alteration failed or has unknown outcome: begin anew with the final state.
 
-        An alteration that was sent may be carried out for as long as its deadline, and some more.
+        An alteration may still be executed until its deadline, and slightly longer.
         """
         self._seen.done["unknown"] += 1
         for span in self._seen.spans:
@@ -263,12 +263,12 @@ def _state(rows: list[dict[str, Any]]) -> State:
 
 
 def changes_of(rows: list[dict[str, Any]]) -> list[Change]:
-    """Return the changes of a feed, in the order in which they came."""
+    """Return the changes of a feed, in their order."""
     return [(r["_timestamp"], r["k"], r["_op"], r["v"]) for r in rows]
 
 
 class Judge:
-    """The whole history of the table, each version of it, and what it says of what clients were told.
+    """The whole history of the table, with the checks of answers to clients.
 
     Args:
         history: every change, read in the end by a client that opened the table then.
@@ -292,7 +292,7 @@ class Judge:
         return state
 
     def check(self, seen: Seen) -> None:
-        """Hold everything that clients were told against the history.
+        """Compare all answers to clients with the history.
 
         Raises:
             AssertionError: with the values.

@@ -1,4 +1,4 @@
-"""One run of ranges that come and go under readers and writers, and many until so many minutes are over.
+"""One run of ranges that are added and dropped under readers and writers, and many within a time.
 
 ./run soak ranges                                  as many seeds as fit
 python -m tests.sim.runs.ranges_run --seed 7            one seed
@@ -48,8 +48,8 @@ class Found:
     """Result of one seed.
 
     Attributes:
-        report: of a failure; empty: it held.
-        seen: what clients were told.
+        report: of a failure; empty: none.
+        seen: answers to clients.
         trace: the run's events.
     """
 
@@ -61,7 +61,7 @@ class Found:
     trace: Trace | None = None
 
     def line(self) -> str:
-        """Return one line for a person."""
+        """Return one readable line."""
         done = ", ".join(f"{what} {n}" for what, n in sorted(self.seen.done.items()))
         held = f"{self.spent_s:.1f} s of CPU, {self.faults} servers died, {done}"
         return self.report or f"ranges seed {self.seed}: {held}"
@@ -115,7 +115,7 @@ async def _scenario(loop: SimLoop, found: Found, seconds: float) -> None:
 
 
 def run_ranges(seed: int, seconds: float) -> Found:
-    """Run one seed. Raises what it finds."""
+    """Run one seed. Raises the failure."""
     found, began = Found(seed), time.process_time()
     run(
         lambda loop: _scenario(loop, found, seconds),
@@ -127,7 +127,7 @@ def run_ranges(seed: int, seconds: float) -> Found:
 
 
 def judge(job: tuple[int, float]) -> Found:
-    """Run one seed for so many seconds; a failure is told in the report."""
+    """Run one seed for some seconds; the report has a failure."""
     seed, seconds = job
     logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
     try:
@@ -164,8 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
         seeds += 1
         failed += bool(found.report)
         done += found.seen.done
-    said = ", ".join(f"{what} {n}" for what, n in sorted(done.items()))
-    print(f"done: {said}\n{seeds} seeds from {given.seed} on, {failed} failed")
+    summary = ", ".join(f"{what} {n}" for what, n in sorted(done.items()))
+    print(f"done: {summary}\n{seeds} seeds from {given.seed} on, {failed} failed")
     return 1 if failed else 0
 
 

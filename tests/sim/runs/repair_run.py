@@ -1,9 +1,9 @@
-"""Tablet servers die for good, one after the other, under work and a swarm's faults; masters repair.
+"""Tablet servers are lost permanently, one after the other, under load and a swarm's faults; masters repair.
 
-Or nobody dies for good, and the number of replicas is altered, up and down.
+Or no server is lost, and the number of replicas is altered, up and down.
 
-Each death waits until all tablets are whole again, so that no group loses a majority: what is asked then is
-that nothing acknowledged is lost, and every tablet ends with its number of voters, all on servers that live.
+Each loss waits until all tablets are complete again, so that no group loses a majority. The check is
+that no acknowledged write is lost, and every tablet ends with its number of voters, all on running servers.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ LIMIT_S = 120
 
 
 class Graves:
-    """Which tablets are whole, and who is dead for good."""
+    """State of the tablets, and the permanently lost servers."""
 
     def __init__(self, cluster: SimCluster, tablets: list[TabletId]) -> None:
         self._cluster = cluster
@@ -66,7 +66,7 @@ class Graves:
         )
 
     async def bury(self, victim: SimProcess) -> None:
-        """Let a server die for good, once all tablets are whole."""
+        """Stop a server permanently, once all tablets are complete."""
         await self._cluster.until(self.whole, "all tablets are whole before a death", LIMIT_S)
         if not self._first:
             self._first = {t: set(self._voters(t)) for t in self._tablets}
@@ -74,7 +74,7 @@ class Graves:
         victim.kill(power_cut=True)
 
     def sound(self) -> bool:
-        """Return whether, besides, every voter takes part, and has durably what its leader has committed."""
+        """Return whether every voter takes part too, with its leader's committed entries durable."""
         if not self.whole():
             return False
         for tablet in self._tablets:
@@ -88,12 +88,12 @@ class Graves:
         return True
 
     def remember(self) -> None:
-        """Count as rebuilt what stands elsewhere from now on."""
+        """Count replicas on other servers as rebuilt from now on."""
         self._first = self._first or {t: set(self._voters(t)) for t in self._tablets}
 
     @property
     def rebuilt(self) -> int:
-        """Replicas that stand where none stood at the first death."""
+        """Replicas on servers without one at the first loss."""
         return sum(len(set(self._voters(t)) - self._first[t]) for t in self._tablets)
 
 
@@ -120,7 +120,7 @@ async def _scenario(
 
 
 async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str]) -> int:
-    """Let one server after the other lose something while it is down; masters replace what has failed."""
+    """Let one server after the other lose data while it is down; masters replace failed replicas."""
     cluster = SimCluster(loop, seed, tservers=REPLICAS + 1, options=REPAIRING)
     _, graves = await _begin(cluster, {})
     rng = seeded(seed, "losses")
@@ -170,7 +170,7 @@ async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
 
 
 async def _empty(cluster: SimCluster, core: ClientCore) -> None:
-    """Decommission a server; whoever leads the masters meanwhile goes on until it has no replica."""
+    """Decommission a server; each leader master continues until it has no replica."""
     leader = next(p for p in cluster.tservers if any(r[0] is p for r in cluster.replicas()))
     request = pb.SetDecommissionRequest(uuid=leader.server.uuid, on=True)
 
@@ -195,7 +195,7 @@ async def _altered(
 
 
 async def _insisting(cluster: SimCluster, ask: Callable[[], Awaitable[object]]) -> None:
-    """Ask again while servers that are needed are away, or no master leads."""
+    """Retry while required servers are down, or no master leads."""
     for _ in range(20):
         try:
             await cluster.run(cluster.clients[0], ask)
@@ -207,7 +207,7 @@ async def _insisting(cluster: SimCluster, ask: Callable[[], Awaitable[object]]) 
 
 
 def _lists_agree(cluster: SimCluster) -> bool:
-    """Return whether all living servers have the leader master's list, and it says who lives."""
+    """Return whether all running servers have the leader master's list, and it shows the running ones."""
     master = cluster.leader_master()
     leading = None if master is None else getattr(master.server, "leading", None)
     term = None if leading is None else leading.current()
@@ -221,14 +221,14 @@ def _lists_agree(cluster: SimCluster) -> bool:
 
 
 def run_losing(seed: int, kinds: Sequence[str]) -> int:
-    """Run one seed; return how many replicas stand elsewhere at the end."""
+    """Run one seed; return the number of replicas on other servers at the end."""
     return run(
         lambda loop: _losing(loop, seed, kinds), max_events=most_events((len(kinds) + 1) * LIMIT_S)
     )
 
 
 def run_resizing(seed: int, swarm: Swarm) -> list[int]:
-    """Run one seed; return how many voters each tablet has at the end."""
+    """Run one seed; return the number of voters of each tablet at the end."""
     return run(
         lambda loop: _resizing(loop, seed, swarm), max_events=most_events(len(SIZES) * LIMIT_S)
     )
@@ -242,13 +242,13 @@ def run_repair(
     seconds: float = 10,
     options: Mapping[str, str] = NONE,
 ) -> tuple[int, int]:
-    """Run one seed; return how many replicas were rebuilt, and how often a witness was seen to vote.
+    """Run one seed; return the numbers of rebuilt replicas and of observed votes of witnesses.
 
     Args:
         seed: of everything drawn.
         swarm: the faults.
-        deaths: servers that die for good.
-        seconds: virtual, over which the deaths are spread.
+        deaths: number of servers lost permanently.
+        seconds: virtual, over which the losses are spread.
         options: of the table.
     """
     return run(

@@ -1,4 +1,4 @@
-"""`./run sim`: seed after seed, a line each; a failure prints a transcript and what repeats it.
+"""`./run sim`: seed after seed, a line each; a failure prints a transcript and the command that repeats it.
 
 ./run sim --seed 7                      one seed
 ./run sim --minutes 10                  as many seeds as fit, from a random first one
@@ -19,9 +19,9 @@ from tests.sim.runs.levels import LEVELS, NOT_AT, level_of
 from tests.sim.runs.pool import judged
 
 REAL = ("host", "cluster")
-"""Levels whose time counts as simulated hours: the replica engine and its log are the product's."""
+"""Levels whose time counts as simulated hours: those with the product's replica engine and log."""
 ENOUGH_SEEDS = 60
-"""A batch of so many seeds must have met every kind of fault."""
+"""Number of seeds in a batch, which must have had every kind of fault."""
 Job = tuple[str, int, float, int, int]
 
 
@@ -69,7 +69,7 @@ class Batch:
         ]
 
     def lines(self) -> Iterator[str]:
-        """Return the report for a person."""
+        """Return the readable report."""
         yield "faults: " + ", ".join(f"{kind} {self.faults[kind]}" for kind in KINDS)
         yield "checked: " + ", ".join(f"{what} {n}" for what, n in sorted(self.checks.items()))
         yield "besides: " + ", ".join(f"{what} {n}" for what, n in sorted(self.other.items()))
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
-    """Judge seed after seed, in order, until time or hours are done."""
+    """Run seed after seed, in order, until time or hours are over."""
     minutes = given.minutes or (24 * 60 if given.hours else 0)
     end = time.monotonic() + 60 * minutes
 

@@ -17,7 +17,7 @@ Scenario = Callable[["ScenarioCluster"], Awaitable[None]]
 
 
 class ScenarioCluster:
-    """A cluster, one table `t` of one tablet, a client, and what the scenario may do to them."""
+    """A cluster with one table `t` of one tablet and a client, and the actions of a scenario."""
 
     def __init__(self, cluster: SimCluster, core: ClientCore, client: TableClient) -> None:
         self.cluster = cluster
@@ -65,7 +65,7 @@ class ScenarioCluster:
         await self.cluster.until(lambda: history.acknowledged >= target, "progress", timeout_s)
 
     async def death(self, process: SimProcess) -> None:
-        """Wait for a process to die of what was prepared for it."""
+        """Wait for the prepared crash of a process."""
         await self.cluster.until(lambda: not process.alive, f"the death of {process.name}")
 
     async def seconds(self, duration_s: float) -> None:
@@ -96,7 +96,7 @@ def play(
 
 
 async def reads_from_paused_leaders(running: ScenarioCluster) -> None:
-    """Pause a leader, let its successor change rows, wake it up to reads that were waiting for it."""
+    """Pause a leader, let its successor change rows, resume it with pending reads."""
     cluster, history = running.cluster, running.cluster.history
     for turn in range(4):
         leader = await running.leader()

@@ -1,6 +1,6 @@
-"""Concurrent clients on few keys, and the record of what they did: one history per key.
+"""Concurrent clients on few keys, and their recorded operations: one history per key.
 
-A key is left for a new one after `ROTATE` operations, or when too many outcomes are unknown, so that
+A key is replaced by a new one after `ROTATE` operations, or when too many outcomes are unknown, so that
 the checker's search stays small.
 """
 
@@ -55,7 +55,7 @@ class History:
     """Operations of all clients on each key.
 
     Attributes:
-        width: how many keys are in use at a time.
+        width: number of keys in use at a time.
         ops: per key, in order of completion; unknown ones from their call on.
     """
 
@@ -106,13 +106,13 @@ class History:
 
 
 class Worker:
-    """One client at work.
+    """One client.
 
     Args:
         loop: virtual time.
-        client: what it calls.
-        history: where it records.
-        rng: what it does when.
+        client: for its calls.
+        history: for its records.
+        rng: source of the choices.
         pause_us: mean time between two operations.
         writes_per_s: while all clients together have written less, pauses are short.
     """
@@ -213,7 +213,7 @@ def shortest(ops: list[Op]) -> list[Op]:
 
 
 def _until(ops: list[Op], end: float) -> list[Op]:
-    """Return what was known of a history at a time: what had not returned was open."""
+    """Return a history as of a time: operations that had not returned are open."""
     return [
         o if o.ret <= end else replace(o, ret=OPEN, ok=None)
         for o in sorted(ops, key=lambda o: o.call)

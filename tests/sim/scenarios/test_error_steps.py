@@ -40,12 +40,12 @@ class Bench:
 
     def __init__(self, cluster: SimCluster, admin: ClientCore) -> None:
         self.cluster, self.admin = cluster, admin
-        self.people = cluster.clients[0]
+        self.admin_process = cluster.clients[0]
         self.number = 0
-        self.told: dict[str, int] = {}
+        self.outcomes: dict[str, int] = {}
 
     async def ask(self, fn: Any, *args: Any) -> Any:
-        return await self.cluster.run(self.people, fn, *args)
+        return await self.cluster.run(self.admin_process, fn, *args)
 
     async def once(self, kind: type[Call], fault: CallFault | None) -> int:
         """Run a call; return how many steps it took. The fault is over afterwards."""
@@ -80,7 +80,7 @@ class Bench:
     async def judge(self, call: Call, error: NyalaError | None, fault: CallFault | None) -> None:
         what = f"{type(call).__name__} with {fault}: {error!r}"
         name = "done" if error is None else type(error).__name__
-        self.told[name] = self.told.get(name, 0) + 1
+        self.outcomes[name] = self.outcomes.get(name, 0) + 1
         if call.reads:
             assert error is None or has_no_effect(error), what
             return
@@ -143,5 +143,5 @@ def test_error_at_each_step_states_correct_outcome_of_call(kind):
             await at.once(kind, fault)
 
     found = bench(work, seed=CALLS.index(kind))
-    print(kind.__name__, found.told)
-    assert set(found.told) - {"done"}, "nothing went wrong at all"
+    print(kind.__name__, found.outcomes)
+    assert set(found.outcomes) - {"done"}, "nothing went wrong at all"

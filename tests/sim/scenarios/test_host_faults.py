@@ -69,19 +69,19 @@ async def elected_by_a_tombstone(loop: SimLoop) -> None:
         server.start()
     cluster.add_workers(5)
     await cluster.until(lambda: cluster.leader() is not None, "a leader")
-    buried = next(s for s in cluster.servers if s is not cluster.leader())
-    await buried.run(buried.server.host.delete_replica, GROUP)
+    deleted = next(s for s in cluster.servers if s is not cluster.leader())
+    await deleted.run(deleted.server.host.delete_replica, GROUP)
     votes = cluster.promises.checks["tombstones' votes"]
     for half_saved in (False, True, False, False):
         old = cluster.leader()
         assert old is not None
         if half_saved:
-            buried.disk.die_when = lambda kind, path: "/superblock/" in path
+            deleted.disk.die_when = lambda kind, path: "/superblock/" in path
         old.kill()
         if half_saved:
-            await cluster.until(lambda: not buried.alive, "a tombstone that dies as it votes")
-            buried.power_cut()
-            buried.start()
+            await cluster.until(lambda: not deleted.alive, "a tombstone that dies as it votes")
+            deleted.power_cut()
+            deleted.start()
         await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")
         old.start()
         await loop.delay(1_000_000)

@@ -52,9 +52,9 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
             core = cluster.client()
             paused.pause()
             if paused is first:
-                life = cluster.clients[-1].life
-                assert life is not None
-                core = life.inside(type(core), core.env, named, core.options)
+                incarnation = cluster.clients[-1].incarnation
+                assert incarnation is not None
+                core = incarnation.inside(type(core), core.env, named, core.options)
             made = await cluster.create_table(core, f"without-{paused.name}")
             assert made.tablets
             paused.resume()

@@ -249,13 +249,13 @@ def test_table_drop_succeeds_while_tablet_server_is_down():
         core = cluster.client()
         owner = cluster.clients[-1]
         other = await cluster.create_table(core, "other", tablets=2)
-        away = cluster.tservers[1]
-        away.kill(power_cut=True)
+        absent = cluster.tservers[1]
+        absent.kill(power_cut=True)
         await cluster.run(owner, core.ddl.drop_table, "other")
         with pytest.raises(NyalaError):
             await cluster.run(owner, core.open_table, "other")
         await running.seconds(1)
-        away.start()
+        absent.start()
         gone = {t.id for t in other.tablets}
         await cluster.until(
             lambda: not any(group in gone for _, group, _ in cluster.replicas()),

@@ -1,1 +1,1 @@
-"""Tests of the simulator and of its checkers: planted mistakes are found, what is correct passes."""
+"""Tests of the simulator and of its checkers: planted mistakes are detected, correct runs pass."""

@@ -166,7 +166,7 @@ async def an_orphan_deleted(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (half_a_table, "0, 2"),
         (a_tablet_too_few, "1, 2"),
@@ -178,10 +178,10 @@ async def an_orphan_deleted(scene: Scene) -> None:
         (an_orphan_deleted, "what is nobody's was deleted|of nobody"),
     ],
 )
-def test_ddl_checker_reports_rule_violation_at_any_time(act, said):
+def test_ddl_checker_reports_rule_violation_at_any_time(act, message):
     async def broken(scene: Scene) -> None:
         await act(scene)
-        with pytest.raises(AssertionError, match=said):
+        with pytest.raises(AssertionError, match=message):
             looks(scene.watch)
 
     scene(broken)
@@ -238,7 +238,7 @@ async def a_tablet_that_is_none(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (fewer_replicas_than_told, "is to have 5 replicas"),
         (a_server_that_is_dead, "voters that do not run|no leader"),
@@ -246,11 +246,11 @@ async def a_tablet_that_is_none(scene: Scene) -> None:
         (a_tablet_that_is_none, "which is no tablet"),
     ],
 )
-def test_incomplete_final_state_is_reported(act, said):
+def test_incomplete_final_state_is_reported(act, message):
     async def broken(scene: Scene) -> None:
         await act(scene)
         why = scene.watch.unsettled()
-        assert any(word in why for word in said.split("|")), why
+        assert any(word in why for word in message.split("|")), why
 
     scene(broken)
 

@@ -88,19 +88,19 @@ def test_pause_and_disk_wait_end_independently(paused_first):
         process.delays.slow_rate, process.delays.slow_us = 1.0, 3.0 * SECOND_US
         process.run(process.server.on_loop)
         await loop.delay(1)
-        life = process.life
-        assert life is not None
-        assert life.stalled
+        incarnation = process.incarnation
+        assert incarnation is not None
+        assert incarnation.stalled
         process.pause()
         if paused_first:
             await loop.delay(30 * SECOND_US)
-            assert not life.stalled
-            assert life.paused, "only whoever paused it resumes it"
+            assert not incarnation.stalled
+            assert incarnation.paused, "only whoever paused it resumes it"
         seen = len(process.server.ticks)
         process.resume()
-        assert life.paused != paused_first, "the disk is still waited for"
+        assert incarnation.paused != paused_first, "the disk is still waited for"
         await loop.delay(30 * SECOND_US)
-        assert not life.paused
+        assert not incarnation.paused
         assert len(process.server.ticks) > seen + 500
         loop.blocked.clear()
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from nyala.env.tasks import Lane
-from tests.sim.world.loop import BudgetSpent, Life, SimLoop, Stuck, run
+from tests.sim.world.loop import BudgetSpent, Incarnation, SimLoop, Stuck, run
 from tests.sim.world.tasks import LaneDelays, SimClock, SimTasks
 
 
@@ -51,7 +51,7 @@ def test_threads_are_refused():
 def test_stopped_process_runs_no_callbacks_or_effective_finally_blocks():
     async def main(loop: SimLoop) -> list[str]:
         seen: list[str] = []
-        life = Life("a")
+        incarnation = Incarnation("a")
 
         async def work() -> None:
             try:
@@ -63,9 +63,9 @@ def test_stopped_process_runs_no_callbacks_or_effective_finally_blocks():
                 loop.call_soon(seen.append, "after death")
                 loop.create_task(work())
 
-        life.inside(loop.create_task, work())
+        incarnation.inside(loop.create_task, work())
         await loop.delay(3500)
-        life.end()
+        incarnation.end()
         await loop.delay(10_000)
         return seen
 
@@ -75,13 +75,15 @@ def test_stopped_process_runs_no_callbacks_or_effective_finally_blocks():
 def test_paused_process_runs_missed_callbacks_in_order():
     async def main(loop: SimLoop) -> list[int]:
         seen: list[int] = []
-        life = Life("a")
+        incarnation = Incarnation("a")
         for after_s in (0.001, 0.002, 0.003):
-            life.inside(loop.call_later, after_s, lambda n=after_s: seen.append(round(n * 1000)))
-        life.pause()
+            incarnation.inside(
+                loop.call_later, after_s, lambda n=after_s: seen.append(round(n * 1000))
+            )
+        incarnation.pause()
         await loop.delay(10_000)
         assert seen == []
-        life.resume(loop)
+        incarnation.resume(loop)
         await loop.delay(1)
         return seen
 

@@ -9,7 +9,7 @@ import pytest
 
 from nyala.common.errors import NotFound, NyalaError, TimedOut, Unavailable
 from nyala.env.rpc import Handlers, Method, Shape
-from tests.sim.world.loop import Life, SimLoop, run, seeded
+from tests.sim.world.loop import Incarnation, SimLoop, run, seeded
 from tests.sim.world.network import Endpoint, SimNetwork
 from tests.sim.world.rpc import SimRpc
 
@@ -27,7 +27,7 @@ COUNT = method("test/Count", Shape.SERVER_STREAM)
 DOUBLE = method("test/Double", Shape.BIDI)
 
 
-class Toy:
+class EchoService:
     """A server with one method of each shape."""
 
     def __init__(self, loop: SimLoop) -> None:
@@ -62,7 +62,7 @@ class Toy:
         return {ECHO: self.echo, COUNT: self.count, DOUBLE: self.double}
 
 
-Body = Callable[[SimNetwork, SimRpc, Toy, Life], Coroutine[Any, Any, Any]]
+Body = Callable[[SimNetwork, SimRpc, EchoService, Incarnation], Coroutine[Any, Any, Any]]
 
 
 def on_network(body: Body, seed: int = 1) -> Any:
@@ -70,15 +70,19 @@ def on_network(body: Body, seed: int = 1) -> Any:
 
     async def main(loop: SimLoop) -> Any:
         network = SimNetwork(loop, seeded(seed, "network"))
-        toy, life = Toy(loop), Life("server")
-        network.bind("a:1", Endpoint("server", life, toy.handlers()))
-        return await body(network, SimRpc(network, "client", Life("client")), toy, life)
+        service, incarnation = EchoService(loop), Incarnation("server")
+        network.bind("a:1", Endpoint("server", incarnation, service.handlers()))
+        return await body(
+            network, SimRpc(network, "client", Incarnation("client")), service, incarnation
+        )
 
     return run(main)
 
 
 def test_call_returns_response_or_error():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         assert await rpc.call("a:1", ECHO, {"x": 1}, timeout_ms=1000) == {"x": 1}
         with pytest.raises(NotFound, match="no such thing") as raised:
             await rpc.call("a:1", ECHO, "missing", timeout_ms=1000)
@@ -88,28 +92,32 @@ def test_call_returns_response_or_error():
 
 
 def test_missing_server_is_unavailable_and_lost_response_times_out():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         with pytest.raises(Unavailable):
             await rpc.call("b:1", ECHO, 1, timeout_ms=1000)
         with pytest.raises(TimedOut):
             await rpc.call("a:1", ECHO, "slow", timeout_ms=1000)
         await network.loop.delay(100_000)
-        assert toy.cancelled == 1
+        assert service.cancelled == 1
 
     on_network(body)
 
 
 def test_link_failure_in_either_direction_times_out_and_only_one_reaches_handler():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         network.cut(["client"], ["server"])
         with pytest.raises(TimedOut):
             await rpc.call("a:1", ECHO, 1, timeout_ms=1000)
-        assert toy.calls == 0
+        assert service.calls == 0
         network.heal()
         network.cut(["server"], ["client"])
         with pytest.raises(TimedOut):
             await rpc.call("a:1", ECHO, 1, timeout_ms=1000)
-        assert toy.calls == 1
+        assert service.calls == 1
         network.heal()
         assert await rpc.call("a:1", ECHO, 1, timeout_ms=1000) == 1
 
@@ -117,10 +125,12 @@ def test_link_failure_in_either_direction_times_out_and_only_one_reaches_handler
 
 
 def test_callers_detect_server_exit():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         def die() -> None:
-            life.end()
-            network.died(life)
+            incarnation.end()
+            network.died(incarnation)
 
         network.after(1_000_000, die)
         with pytest.raises(Unavailable):
@@ -131,7 +141,9 @@ def test_callers_detect_server_exit():
 
 
 def test_messages_are_lost_and_duplicated_at_configured_rates():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> int:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> int:
         network.faults.loss_rate = 0.2
         network.faults.duplicate_rate = 0.2
         failed = 0
@@ -144,14 +156,16 @@ def test_messages_are_lost_and_duplicated_at_configured_rates():
         assert counts["call_lost"] > 20
         assert counts["call_doubled"] > 20
         assert counts["answer_lost"] > 20
-        assert toy.calls + counts["call_lost"] >= 200
+        assert service.calls + counts["call_lost"] >= 200
         return failed
 
     assert 40 < on_network(body) < 120
 
 
 def test_streams_keep_their_order_through_loss():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         network.faults.loss_rate = 0.3
         got = [n async for n in rpc.stream("a:1", COUNT, 50)]
         assert got == list(range(50))
@@ -168,20 +182,24 @@ def test_streams_keep_their_order_through_loss():
 
 
 def test_leaving_reader_ends_handler_and_window_bounds_stream():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         stream = rpc.stream("a:1", COUNT, 1_000_000)
         assert await anext(stream) == 0
         await network.loop.delay(1_000_000)
         await stream.aclose()  # type: ignore[attr-defined]
         await network.loop.delay(100_000)
-        assert toy.cancelled == 1
+        assert service.cancelled == 1
         assert network.trace.counts["stream_message"] < 40
 
     on_network(body)
 
 
 def test_stream_fails_when_server_exits_or_link_stays_down():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         stream = rpc.stream("a:1", COUNT, 1_000_000)
         await anext(stream)
         network.partition(["client"], ["server"])
@@ -192,8 +210,8 @@ def test_stream_fails_when_server_exits_or_link_stays_down():
         network.heal()
         stream = rpc.stream("a:1", COUNT, 1_000_000)
         await anext(stream)
-        life.end()
-        network.died(life)
+        incarnation.end()
+        network.died(incarnation)
         with pytest.raises(Unavailable):
             async for _ in stream:
                 pass
@@ -209,7 +227,9 @@ async def _never(loop: SimLoop) -> AsyncIterator[int]:
 
 
 def test_stream_without_answer_times_out():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> None:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
         with pytest.raises(TimedOut):
             await anext(rpc.stream("a:1", DOUBLE, _never(network.loop), timeout_ms=100))
 
@@ -217,7 +237,9 @@ def test_stream_without_answer_times_out():
 
 
 def test_same_seed_gives_the_same_network_trace():
-    async def body(network: SimNetwork, rpc: SimRpc, toy: Toy, life: Life) -> str:
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> str:
         network.faults.loss_rate = network.faults.straggler_rate = 0.1
         network.faults.duplicate_rate = 0.1
         for n in range(50):

@@ -44,7 +44,7 @@ REPAIRING = msgspec.structs.replace(
     OPTIONS, member_failed_after_ms=3000, repair_interval_ms=200, tserver_unresponsive_ms=2000,
     copy_retry_ms=2000,
 )  # fmt: skip
-"""Masters soon replace what is lost."""
+"""Options under which masters replace lost replicas early."""
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64())]), ["k"]
 )
@@ -57,8 +57,8 @@ class SimCluster:
     Args:
         loop: virtual time.
         seed: of everything drawn.
-        masters: how many.
-        tservers: how many.
+        masters: number of masters.
+        tservers: number of tablet servers.
         options: of all servers.
     """
 
@@ -142,8 +142,10 @@ class SimCluster:
         process = SimProcess(self.loop, self.network, self.seed, f"client-{len(self.clients)}")
         self.clients.append(process)
         env = process.open()
-        assert process.life is not None
-        return process.life.inside(ClientCore, env, [m.address for m in self.masters], options)
+        assert process.incarnation is not None
+        return process.incarnation.inside(
+            ClientCore, env, [m.address for m in self.masters], options
+        )
 
     async def run(
         self, process: SimProcess, fn: Callable[..., Awaitable[object]], *args: object
@@ -222,19 +224,19 @@ class SimCluster:
         return watch
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
-        """Hold what a server says against its disk; told after the step, whose code would catch it."""
+        """Compare a sent message with its sender's disk; errors are raised after the step."""
         server = self.names[name]
         nodes = dict(nodes_of(server))
         try:
             for group, message in batch.messages:
                 self._watch(group)
                 kept = server.disk.durable.group(group)
-                self._promises[group].said(name, message, nodes.get(group), kept)
+                self._promises[group].message_sent(name, message, nodes.get(group), kept)
         except AssertionError as err:
             self._broken.append(err)
 
     def look(self) -> None:
-        """Check what the last step has changed, and that nothing has failed.
+        """Check the changes of the last step, and that no task has failed.
 
         Raises:
             AssertionError: with the values.
@@ -275,7 +277,7 @@ class SimCluster:
             watch.put_back(name)
 
     def committed(self, group: TabletId) -> Configuration | None:
-        """Return the newest configuration that any member, dead or alive, has known to be committed."""
+        """Return the newest configuration that any member, running or not, has known to be committed."""
         watch = self._watches.get(group)
         return None if watch is None else watch.committed
 
@@ -289,7 +291,7 @@ class SimCluster:
         return total
 
     def transfer(self, rng: random.Random) -> None:
-        """Order some leader to hand over to some member."""
+        """Order a transfer of leadership from some leader to some member."""
         leading = [(p, g) for p, g, node in self.replicas() if node.is_leader]
         if leading:
             process, group = rng.choice(leading)

@@ -1,4 +1,4 @@
-"""One group of servers, clients on it, and what is checked of it after each step.
+"""One group of servers, its clients, and the checks after each step.
 
 The servers are `CoreServer`s (Raft's core over a log) or `HostServer`s (the replica engine). One run of one
 seed is in `core_run.py`.
@@ -30,13 +30,13 @@ from tests.sim.world.network import SimNetwork
 from tests.sim.world.process import SimProcess
 
 Make = Callable[[Env, Transport, ServerUuid, Configuration, dict[ServerUuid, Member]], Any]
-"""Makes the server of one life of a process: its uuid, the group's first configuration, all servers."""
+"""Makes the server of an incarnation of a process: its uuid, the group's first configuration, all servers."""
 WHOLE_EVERY_S = 1.0
 """Virtual time between two checks of everything from scratch."""
 
 
 def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog) -> Make:
-    """Return what makes a server of Raft's core alone."""
+    """Return the factory of servers of Raft's core alone."""
 
     def make(
         env: Env,
@@ -52,7 +52,7 @@ def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog
 
 
 def hosts(kind: type[HostServer] = HostServer) -> Make:
-    """Return what makes a server of the replica engine."""
+    """Return the factory of servers of the replica engine."""
 
     def make(
         env: Env,
@@ -69,7 +69,7 @@ def hosts(kind: type[HostServer] = HostServer) -> Make:
 host = hosts()
 """The replica engine as it is."""
 moving = hosts(MovingServer)
-"""The same, with replicas that come and go."""
+"""The same, with moving replicas."""
 ENGINES = (host, moving)
 
 
@@ -79,9 +79,9 @@ class CoreCluster:
     Args:
         loop: virtual time.
         seed: of everything drawn.
-        servers: how many are members at first.
-        make: makes the server of one life of a process.
-        spares: servers that are no members at first.
+        servers: number of initial members.
+        make: makes the server of one incarnation of a process.
+        spares: number of servers that are no initial members.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class CoreCluster:
     # ---- what must hold ----------------------------------------------------------------------------
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
-        """Hold what a server says against its disk; told after the step, whose code would catch it."""
+        """Compare a sent message with its sender's disk; errors are raised after the step."""
         server = self._by_name[name]
         node = self.node(server)
         kept = server.disk.durable.group(GROUP)
@@ -211,12 +211,12 @@ class CoreCluster:
             silent = server not in self._failed or not batch.messages
             assert silent, f"{name} has FAILED and says {batch.messages}"
             for _, message in batch.messages:
-                self.promises.said(name, message, node, kept)
+                self.promises.message_sent(name, message, node, kept)
         except AssertionError as err:
             self._broken.append(err)
 
     def look(self) -> None:
-        """Check what the last step has changed; called when time moves on."""
+        """Check the changes of the last step; called when time advances."""
         touched = self.network.touched
         if touched:
             for name in touched:
@@ -259,7 +259,7 @@ class CoreCluster:
             applied.clear()
 
     def _tell(self, name: str, node: RaftNode) -> None:
-        """Record how a member stands, if that has changed."""
+        """Record the state of a member, if it has changed."""
         text = standing(node)
         if self._told.get(name) != text and self.loop.trace.recorder is not None:
             self._told[name] = text

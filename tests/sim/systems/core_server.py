@@ -1,7 +1,7 @@
-"""Raft's core under the simulator with the simplest host there can be: one group, one log.
+"""Raft's core under the simulator with a minimal host: one group, one log.
 
-It shows the core alone at fault, or not: `replica/` and `tablet/` have no part in it. Mistakes
-can be planted here to see that the checkers catch them.
+It tests the core alone, without `replica/` and `tablet/`. Mistakes
+can be planted here to test the checkers.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from tests.sim.systems.stores import GROUP, Store
 
 @dataclass(frozen=True, slots=True)
 class Mistakes:
-    """Planted on purpose.
+    """Planted mistakes.
 
     Attributes:
-        stale_reads: a leader answers reads without asking whether it still leads.
-        early_acks: what should wait for a sync leaves before it.
+        stale_reads: a leader serves reads without a read round.
+        early_acks: messages are sent before the sync that they depend on.
         forgets_votes: a term is written without the vote in it.
     """
 
@@ -134,7 +134,7 @@ class CoreServer:
             self._pump()
 
     def _pump(self) -> None:
-        """Honour what the core wants done, in the order of `Ready`."""
+        """Process the core's output in the order of `Ready`."""
         while not (ready := self._core.ready()).empty:
             if ready.persist is not None or ready.append:
                 done = functools.partial(self._synced, ready.point)
@@ -215,7 +215,7 @@ class CoreServer:
             self._pump()
 
     def transfer(self, to: ServerUuid) -> None:
-        """Hand leadership over."""
+        """Transfer leadership."""
         self._core.transfer(to)
         self._pump()
 

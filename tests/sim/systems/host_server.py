@@ -35,7 +35,7 @@ class HostServer:
         env: the simulated world.
         transport: to the other members.
         uuid: this server.
-        config: the group's first; a server that is not in it waits to be made a member.
+        config: the group's first; a server that is not in it has no replica at first.
         me: this server as a member.
 
     Attributes:
@@ -63,7 +63,7 @@ class HostServer:
         self.host: ReplicaHost | None = None
 
     async def start(self) -> None:
-        """Open what is there, or make the replica."""
+        """Open the existing replica, or create it."""
         env = self._env
         env.files.make_dir("/data")
         clock = self.clock = ServerClock(
@@ -130,7 +130,7 @@ class HostServer:
         await self._replica().change_config(changes, expected, timeout_ms=3000)
 
     def transfer(self, to: ServerUuid) -> None:
-        """Hand leadership over."""
+        """Transfer leadership."""
         self._replica().transfer(to)
 
     async def _change(self, request: list[Any]) -> bool:

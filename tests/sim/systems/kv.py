@@ -79,7 +79,7 @@ class KvMachine:
 
     @property
     def cut(self) -> Cut:
-        """Cut of the log that the file holds."""
+        """Cut of the log in the file."""
         return self._cut
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -128,7 +128,7 @@ class KvMachine:
         return rows
 
     def _forget(self, horizon: int) -> None:
-        """Forget versions that ended before a time; the same at every member, since stamps are."""
+        """Remove versions that ended before a time, at every member alike, since timestamps are equal."""
         self.horizon = max(self.horizon, horizon)
         for key, versions in list(self.versions.items()):
             keep = len(versions) - 1
@@ -179,7 +179,7 @@ class KvMachine:
         raise InvalidArgument("this machine is not copied")
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: no resources are held."""
 
 
 def encode_change(kind: Kind, key: int, value: int) -> bytes:
@@ -215,7 +215,7 @@ SESSION_CHANGE = _method("SessionChange")
 
 
 STRAY_RATE = 0.2
-"""Probability that a read goes to any server: a former leader may still believe that it leads."""
+"""Probability that a read goes to any server, possibly to a deposed leader."""
 
 
 TRY_MS = 700
@@ -223,10 +223,10 @@ TRY_MS = 700
 
 
 class KvClient:
-    """Calls whoever leads, until its deadline.
+    """Client that calls the leader, until its deadline.
 
-    With sessions a change is sent again, the same bytes, whatever became of the last try. Without, an
-    unknown outcome is told at once.
+    With sessions a change is sent again with the same bytes after any outcome. Without, an
+    unknown outcome is reported at once.
 
     Args:
         env: of the client's process.
@@ -263,7 +263,7 @@ class KvClient:
         return fits
 
     async def snapshot(self, at: int | None) -> tuple[int, list[list[int]]]:
-        """Return (T, all rows as of T) from whoever leads. Raises Failed."""
+        """Return (T, all rows as of T) from the leader. Raises Failed."""
         found, rows = await self._ask(SNAPSHOT, [at], again=True, stray=True)
         return found, rows
 

@@ -1,6 +1,6 @@
-"""The key-value machine in a form that is copied: files that never change, named by a manifest.
+"""The key-value machine in immutable files named by a manifest, which can be copied.
 
-Its manifest tells the cut, so that whoever looks at a disk alone knows what the files there stand for.
+Its manifest has the cut, so that checkers of a disk know the index that the files contain.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class MovedMachine(KvMachine):
     """As `KvMachine`, in several files.
 
     Attributes:
-        held: checkpoints whose files stay.
+        held: checkpoints whose files are kept.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -66,7 +66,7 @@ class MovedMachine(KvMachine):
         self._files.sync_dir(self._directory)
 
     def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        """As there; what the new manifest does not name goes."""
+        """As there; removes files that the new manifest does not name."""
         build = super().prepare_flush(cut)
         assert build is not None, "it always flushes"
 
@@ -92,7 +92,7 @@ class MovedMachine(KvMachine):
         return self._files.size(f"{self._directory}/{name}")
 
     def checkpoint(self) -> Checkpoint:
-        """Hold what the manifest names. Lane APPLY, as installing a flush."""
+        """Keep the files that the manifest names. Lane APPLY, as installing a flush."""
         return Checkpoint(self)
 
     def sweep(self) -> None:
@@ -104,7 +104,7 @@ class MovedMachine(KvMachine):
 
 
 def read_manifest(raw: bytes) -> dict[str, Any]:
-    """Return what a manifest says.
+    """Return the content of a manifest.
 
     Raises:
         Corrupt: it is damaged, or none.

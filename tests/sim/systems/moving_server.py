@@ -1,4 +1,4 @@
-"""A `HostServer` whose replica comes and goes, by the product's services of copies, simulated network."""
+"""A `HostServer` whose replica is created and deleted by the product's copy services."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -27,12 +27,12 @@ MOVING_OPTIONS = msgspec.structs.replace(
     OPTIONS, wal_retain_mb=0, copy_chunk_bytes=700, copy_retry_ms=1500, copy_wait_ms=6000,
     copy_session_ttl_ms=3000, copy_sessions_max=4,
 )  # fmt: skip
-"""Logs are let go of as soon as nobody needs them; copies are of many pieces."""
+"""Options under which logs are released early and copies have many chunks."""
 NO_ROWS = SimpleNamespace(applied=[])
 
 
 class MovingServer(HostServer):
-    """As `HostServer`; who is no member at first has nothing until a copy, or a witness, is made there."""
+    """As `HostServer`; without initial membership it has no replica until a copy or a witness is created."""
 
     options = MOVING_OPTIONS
     padding = 8000

@@ -23,7 +23,7 @@ def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId
     """Return group and core of each replica of a process that takes part; `asleep`: of quiet groups too.
 
     Raises:
-        AssertionError: a replica is FAILED though its disk is whole.
+        AssertionError: a replica is FAILED though its disk has no damage.
     """
     found: list[tuple[TabletId, RaftNode]] = []
     for host in hosts_of(process):

@@ -37,7 +37,7 @@ class PlainLog:
     """One file of JSON records; the first bad one ends it."""
 
     async def open(self, env: Env, uuid: str) -> tuple[HardState, list[Entry]]:
-        """Recover, cut off what is torn."""
+        """Recover, and truncate the torn tail."""
         self._env = env
         self._queue: deque[tuple[list[Record], Done]] = deque()
         self._wake = asyncio.Event()
@@ -103,7 +103,7 @@ class WalLog:
         return found.hard_state or HardState(), entries
 
     def append(self, hard: HardState | None, entries: Sequence[Entry], done: Done) -> None:
-        """Reserve and hand in."""
+        """Reserve and submit."""
 
         def called(error: OSError | None) -> None:
             assert error is None, error

@@ -1,1 +1,1 @@
-"""The simulated world: loop, network, disks, processes."""
+"""The simulated environment: loop, network, disks, processes."""

@@ -1,7 +1,7 @@
 """A simulated disk: `env.files.Files` with the crash semantics of a power cut, and faults by rate.
 
-A `SimDisk` outlives processes. `mount()` gives the `SimFiles` of one life; `crash()` is a power cut
-(what was not synced is lost, torn or kept at random), `kill()` a death of the process alone.
+A `SimDisk` outlives processes. `mount()` gives the `SimFiles` of an incarnation; `crash()` is a power failure
+(unsynced data is lost, torn or kept at random), `kill()` a crash of the process alone.
 After either, the old `SimFiles` raises ProcessDied.
 """
 
@@ -23,13 +23,13 @@ class DiskFaults:
     """Rates per operation, 0 to 1, and limits.
 
     Attributes:
-        read_flip_rate: a read or map returns one flipped bit; the disk keeps the right one.
+        read_flip_rate: a read or map returns one flipped bit; the disk is unchanged.
         write_flip_rate: a write stores one flipped bit.
         read_eio_rate: a read fails with EIO.
         write_eio_rate: an append fails with EIO, having written a part.
-        sync_eio_rate: a sync fails with EIO, and what it should have synced is never written.
+        sync_eio_rate: a sync fails with EIO, and its data is never written.
         capacity_bytes: beyond it, ENOSPC; None: no limit.
-        no_room_rate: what would make a file or let one grow fails with ENOSPC; a write has written a part.
+        no_room_rate: creation and growth of files fail with ENOSPC; a write has written a part.
     """
 
     read_flip_rate: float = 0.0
@@ -43,7 +43,7 @@ class DiskFaults:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A disk as it was once: contents by directory and name, and what was durable of each group."""
+    """Image of a disk: contents by directory and name, and the durable state of each group."""
 
     tree: dict[str, dict[str, bytes]]
     kept: dict[str, Kept]
@@ -53,7 +53,7 @@ class SimDisk:
     """One process's disk.
 
     Args:
-        rng: draws faults and what survives a crash.
+        rng: draws faults and the data that survives a crash.
         trace: notes operations; None for tests that need none.
         name: of the owner, for the trace.
     """
@@ -79,9 +79,9 @@ class SimDisk:
 
     @property
     def doubtful(self) -> bool:
-        """True if the log's end was written wrong, and no later record proves yet that it was durable.
+        """True if the log's end has a flipped bit, and no later record proves yet that it was durable.
 
-        No log could tell that from the torn tail of a crash, so whoever crashes processes waits.
+        No log can distinguish that from the torn tail of a crash, so crashes wait.
         """
         return self._doubt > 0
 
@@ -108,18 +108,18 @@ class SimDisk:
             self.on_operation(kind, path)
 
     def mount(self) -> "SimFiles":
-        """Return the files as one new life of the process sees them."""
+        """Return the files for a new incarnation of the process."""
         if self._mounted is not None:
             self._mounted.alive = False
         self._mounted = SimFiles(self)
         return self._mounted
 
     def die_after(self, operations: int) -> None:
-        """Make the process die in the n-th changing operation from now (1: the next one)."""
+        """Crash the process in the n-th changing operation from now (1: the next one)."""
         self.die_at = self.operations + operations
 
     def kill(self) -> None:
-        """The process died (kill -9); the kernel keeps all that it had written."""
+        """The process crashed (kill -9); the kernel keeps all written data."""
         self.die_at = self.die_when = None
         self.locks.clear()
         if self._mounted is not None:
@@ -154,7 +154,7 @@ class SimDisk:
         return Image(tree, self.durable.image())
 
     def put_back(self, image: Image) -> None:
-        """Be as an image of this disk says; nobody runs on it."""
+        """Restore an image of this disk while no process uses it."""
         tree: Tree = {}
         for directory, names in image.tree.items():
             tree[directory] = {name: Inode() for name in names}
@@ -170,7 +170,7 @@ class SimDisk:
         return sum(len(i.content) for names in self.names.seen.values() for i in names.values())
 
     def flip_bit(self, path: str, offset: int) -> None:
-        """Damage one stored byte, as bit rot does."""
+        """Flip one bit of a stored byte."""
         inode = self.names.get(normpath(path))
         assert inode is not None, f"no file {path}"
         self.lost_data = True

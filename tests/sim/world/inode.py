@@ -1,6 +1,6 @@
-"""One simulated file: what readers see, and what a power cut may leave of it.
+"""One simulated file: its content for readers, and after a power failure.
 
-Changes since the last sync are a list with their undo; a crash undoes all and does some again.
+Changes since the last sync are a list with their undo; a crash undoes all and repeats some.
 """
 
 import random
@@ -23,7 +23,7 @@ class _Change:
 
 
 class Inode:
-    """Contents of a file, whatever its names."""
+    """Contents of a file, independent of its names."""
 
     __slots__ = ("changes", "content")
 
@@ -50,19 +50,19 @@ class Inode:
         _apply(content, offset, data, length)
 
     def sync(self) -> None:
-        """Make everything so far durable, but what a failed sync has already lost."""
+        """Make all changes durable, except those that a failed sync has lost."""
         if not any(c.doomed for c in self.changes):
             self.changes.clear()
         for change in self.changes:
             change.kept = not change.doomed
 
     def fail_sync(self) -> None:
-        """A sync failed: the kernel forgets that these changes were never written."""
+        """A sync failed: the kernel marks its changes clean though they were never written."""
         for change in self.changes:
             change.doomed = not change.kept
 
     def crash(self, rng: random.Random) -> str:
-        """Keep what the disk kept; return how it was drawn, for the trace."""
+        """Apply the changes that survived; return the draw for the trace."""
         how = rng.choice(("none", "all", "prefix", "prefix", "sectors"))
         pending, self.changes = self.changes, []
         if not any(not c.kept for c in pending):

@@ -1,8 +1,8 @@
-"""An asyncio loop over virtual time, and what a simulated process sees of it: tasks, lanes, clocks.
+"""An asyncio loop over virtual time, and the incarnations of simulated processes on it.
 
 Time advances only when nothing is ready, straight to the next timer, so that a run's order follows
-from its seed alone. Each callback and task belongs to the `Life` in whose context it was made: a
-dead life's callbacks never run, a paused one's wait. Use `run(main)`.
+from its seed alone. Each callback and task belongs to the `Incarnation` in whose context it was made:
+callbacks of a dead one never run, those of a paused one wait. Use `run(main)`.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ _COLLECT_EVERY = 400_000
 
 
 class ProcessDied(BaseException):
-    """Unwinds the code of a simulated process whose life has ended; no product code may stop it."""
+    """Unwinds the code of a simulated process that has ended; no product code may catch it."""
 
 
 class Stuck(AssertionError):
-    """No event is left and the run is not over: somebody waits for what will never happen."""
+    """No event is left and the run is not over: a task waits forever."""
 
 
 class Blocked(AssertionError):
@@ -38,16 +38,16 @@ class BudgetSpent(AssertionError):
     """The run used up its events or its virtual time."""
 
 
-class Life:
-    """One life of one process: from a start to a kill or an end.
+class Incarnation:
+    """One run of one process, from a start to a kill or an end.
 
     Attributes:
         name: of the process, for traces.
-        dead: nothing of it runs any more.
-        held: it was paused, and not resumed yet.
+        dead: it has ended.
+        held: it is paused.
         stalled: a call on its loop waits for a disk.
         paused: its callbacks wait, for either reason.
-        failures: exceptions that reached a task's top or the loop while it lived.
+        failures: unhandled exceptions of its tasks and callbacks while it ran.
     """
 
     def __init__(self, name: str) -> None:
@@ -60,21 +60,21 @@ class Life:
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = 64
         self.context = contextvars.copy_context()
-        self.context.run(LIFE.set, self)
+        self.context.run(INCARNATION.set, self)
 
     def inside(self, fn: Callable[..., T], *args: Any) -> T:
-        """Call `fn` as this life: whatever it schedules belongs to it."""
+        """Call `fn` in this incarnation's context, to which everything that it schedules belongs."""
         return self.context.copy().run(fn, *args)
 
     def own(self, task: asyncio.Task[Any]) -> None:
-        """Remember a task, to be closed when this life ends."""
+        """Add a task, to be closed when this incarnation ends."""
         self._tasks.append(task)
         if len(self._tasks) > self._prune_at:
             self._tasks = [t for t in self._tasks if not t.done()]
             self._prune_at = 2 * len(self._tasks) + 64
 
     def end(self) -> None:
-        """End at once: close every coroutine where it stands; nothing of it runs again."""
+        """End at once: close every coroutine at its present await."""
         self.dead = True
         self.waiting.clear()
         self.arrivals.clear()
@@ -87,7 +87,7 @@ class Life:
         self._tasks.clear()
 
     def failed(self, error: BaseException) -> None:
-        """Note what should not have happened; what happens while its coroutines are closed may."""
+        """Record an unhandled error, except while coroutines are closed."""
         if not self.dead and not isinstance(error, ProcessDied):
             self.failures.append(error)
 
@@ -100,17 +100,19 @@ class Life:
         self.stalled = self.paused = True
 
     def resume(self, loop: "SimLoop") -> None:
-        """Run what waited, in order, then go on."""
+        """Run the pending callbacks in order, then continue."""
         self.held = self.stalled = self.paused = False
         waiting, self.waiting = self.waiting, deque()
         loop.put_first(waiting)
 
 
-LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("LIFE", default=None)
+INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar(
+    "LIFE", default=None
+)
 
 
 def close_quietly(coro: Any) -> None:
-    """Close a coroutine of a dead life, whatever its `finally` blocks try to do."""
+    """Close a coroutine of a dead incarnation, without effects of its `finally` blocks."""
     try:
         coro.close()
     except BaseException:  # it belongs to a dead process: nobody is left to tell
@@ -118,7 +120,7 @@ def close_quietly(coro: Any) -> None:
 
 
 class _Handle(events.Handle):
-    """Runs only while the life that it belongs to runs; otherwise as asyncio's own, without its checks."""
+    """Callback that runs only while its incarnation runs; otherwise as asyncio's, without its checks."""
 
     __slots__ = ()
 
@@ -133,12 +135,12 @@ class _Handle(events.Handle):
 
     def _run(self) -> None:
         context = self._context
-        life = context.get(LIFE)
-        if life is not None:
-            if life.dead:
+        incarnation = context.get(INCARNATION)
+        if incarnation is not None:
+            if incarnation.dead:
                 return
-            if life.paused:
-                life.waiting.append(self)
+            if incarnation.paused:
+                incarnation.waiting.append(self)
                 return
         try:
             context.run(self._callback, *self._args)
@@ -149,7 +151,7 @@ class _Handle(events.Handle):
 
 
 class _Timer(_Handle):
-    """In the loop's heap until its time has come."""
+    """Timer in the loop's heap."""
 
     __slots__ = ("_when",)
 
@@ -186,7 +188,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._collect_at = _COLLECT_EVERY
         self._max_time_s = max_time_s
         self._max_events = max_events
-        self._generators: dict[int, Life | None] = {}  # by address: weak references go first
+        self._generators: dict[int, Incarnation | None] = {}  # by address: weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
         self.blocked: list[str] = []
@@ -206,7 +208,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now_us
 
     def advance(self, timeout_s: float) -> None:
-        """Move time on; called when nothing is ready. What `after_step` raises ends the run."""
+        """Advance time; called when nothing is ready. An error of `after_step` ends the run."""
         if self.after_step is not None:
             self.after_step()
         if timeout_s > 0:
@@ -236,7 +238,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def put_first(self, handles: deque[events.Handle]) -> None:
-        """Run these before whatever is ready."""
+        """Run these before all ready callbacks."""
         self._ready.extendleft(reversed(handles))  # type: ignore[attr-defined]
 
     def call_at(  # type: ignore[override]
@@ -259,7 +261,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """Run what is ready until the loop is told to stop; when nothing is, move time to the next timer."""
+        """Run ready callbacks until the loop is stopped; without any, advance time to the next timer."""
         ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
         take, pop = ready.popleft, heapq.heappop
         while True:
@@ -283,17 +285,17 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
 
     def _asyncgen_firstiter_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators[id(generator)] = LIFE.get()
+        self._generators[id(generator)] = INCARNATION.get()
 
     def _asyncgen_finalizer_hook(self, generator: AsyncGenerator[Any, Any]) -> None:
-        life = self._generators.pop(id(generator), None)
-        if self.is_closed() or (life is not None and life.dead):
+        incarnation = self._generators.pop(id(generator), None)
+        if self.is_closed() or (incarnation is not None and incarnation.dead):
             return
         closing = generator.aclose()
-        if life is None:
+        if incarnation is None:
             self.create_task(closing)
         else:
-            life.inside(self.create_task, closing)
+            incarnation.inside(self.create_task, closing)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
@@ -305,7 +307,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Permit calls after the end: garbage of the run may still schedule something, which never runs."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits on another thread."""
+        """Do nothing: no thread waits for the loop."""
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no sockets."""
@@ -317,24 +319,24 @@ def _finish(future: asyncio.Future[None]) -> None:
 
 
 def _make_task(loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
-    life = (context or contextvars.copy_context()).get(LIFE)
-    if life is not None and life.dead:
+    incarnation = (context or contextvars.copy_context()).get(INCARNATION)
+    if incarnation is not None and incarnation.dead:
         close_quietly(coro)
     task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context)
-    if life is not None:
-        if life.dead:
+    if incarnation is not None:
+        if incarnation.dead:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         else:
-            life.own(task)
+            incarnation.own(task)
     return task
 
 
 def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimLoop)
     error = context.get("exception") or AssertionError(str(context.get("message")))
-    life = LIFE.get()
-    if life is not None:
-        life.failed(error)
+    incarnation = INCARNATION.get()
+    if incarnation is not None:
+        incarnation.failed(error)
     elif not isinstance(error, ProcessDied):
         loop.failures.append(error)
 
@@ -346,13 +348,13 @@ def run(
     max_events: int = 50_000_000,
     recorder: Recorder | None = None,
 ) -> T:
-    """Run `main(loop)` over virtual time and return its result; a recorder is told of every event.
+    """Run `main(loop)` over virtual time and return its result; a recorder receives every event.
 
     Raises:
-        Stuck: nothing is left to happen although `main` is not done.
+        Stuck: no event is left although `main` is not done.
         BudgetSpent: virtual time or events ran out.
         Blocked: code of a running server called the disk from its loop; the message has the stack.
-        BaseException: the first exception that nobody handled outside any process's life.
+        BaseException: the first unhandled exception outside of all processes.
     """
     loop = SimLoop(max_time_s, max_events)
     loop.trace.recorder = recorder

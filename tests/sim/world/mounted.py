@@ -1,4 +1,4 @@
-"""A simulated disk as one life of a process has it: `env.files.Files`, until that life ends."""
+"""A simulated disk mounted by one incarnation of a process: `env.files.Files`, until it ends."""
 
 import errno
 import os
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class SimFiles:
-    """`env.files.Files` of one life."""
+    """`env.files.Files` of one incarnation."""
 
     def __init__(self, disk: "SimDisk") -> None:
         self.disk = disk
         self.alive = True
 
     def _changing(self, kind: str, path: str, detail: object = "") -> bool:
-        """Count a changing operation; return whether the process dies in it."""
+        """Count a changing operation; return whether the process crashes in it."""
         self._check()
         disk = self.disk
         disk.touched(kind, path)
@@ -114,7 +114,7 @@ class SimFiles:
         self.disk.note_sync(path)
 
     def _before(self) -> bool:
-        """Return whether a dying name operation dies before it took effect."""
+        """Return whether a crash in a name operation comes before its effect."""
         return self.disk.rng.random() < 0.5
 
     def open_append(self, path: str, offset: int = 0, *, direct: bool = False) -> "SimAppendFile":
@@ -146,7 +146,7 @@ class SimFiles:
         return inode
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file; fewer than asked for at its end."""
+        """Return bytes of a file; fewer than requested at its end."""
         self._check()
         self.disk.touched("read", path)
         content = self._inode(path).content
@@ -159,7 +159,7 @@ class SimFiles:
         return data
 
     def map(self, path: str) -> memoryview:
-        """Return a snapshot of a whole file; it stays valid whatever happens to the file."""
+        """Return a snapshot of a whole file; it stays valid after changes of the file."""
         return memoryview(self.read(path))
 
     intact = True
@@ -285,7 +285,7 @@ class SimFiles:
         return 1 << 40 if limit is None else max(0, limit - self.disk.used_bytes())
 
     def lock(self, path: str) -> bool:
-        """Take an exclusive lock for this life; False if another live one has it."""
+        """Take an exclusive lock for this incarnation; False if another running one has it."""
         self._check()
         clean = normpath(path)
         holder = self.disk.locks.get(clean)
@@ -308,7 +308,7 @@ class SimAppendFile:
         self._open = True
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Write the buffers at the end of what was appended; return the new end offset."""
+        """Append the buffers; return the new end offset."""
         assert self._open, f"{self._path} is closed"
         data = b"".join(bytes(b) for b in buffers)
         dies = self._files._changing(
@@ -349,7 +349,7 @@ class SimAppendFile:
             self._files._die()
 
     def truncate(self, length_bytes: int) -> None:
-        """Cut or extend; the next append goes to the end."""
+        """Truncate or extend; the next append goes to the end."""
         dies = self._files._changing("truncate", self._path, length_bytes)
         self._inode.resize(length_bytes)
         self._files.disk.durable.cut(self._inode, length_bytes)

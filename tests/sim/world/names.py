@@ -1,4 +1,4 @@
-"""Names of simulated files: directories, and which changes to them a power cut undoes."""
+"""Names of simulated files: directories, and the changes to them that a power failure undoes."""
 
 import random
 from dataclasses import dataclass
@@ -93,7 +93,7 @@ class Names:
             self._change(_Change((), directory))
 
     def sync(self, directory: str) -> None:
-        """Make the changes in a directory durable, and those elsewhere that they rest on."""
+        """Make the changes in a directory durable, and those elsewhere that they depend on."""
         moved = [c.move[1] for c in self._changes if c.move is not None]
         assert directory not in moved, f"{directory} was moved, and its parent is not synced yet"
         wanted, synced = {directory}, []
@@ -107,7 +107,7 @@ class Names:
         self._changes = [c for c in self._changes if id(c) not in kept]
 
     def crash(self, rng: random.Random) -> int:
-        """Keep a random first part of each directory's unsynced changes; return how many not."""
+        """Keep a random prefix of each directory's unsynced changes; return the number of lost ones."""
         keep = rng.choice((0.0, 0.5, 0.9, 1.0))
         cut: set[str] = set()
         undone = 0

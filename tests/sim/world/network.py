@@ -1,8 +1,8 @@
-"""The simulated network: who can reach whom, how long it takes, and what is lost, doubled or cut.
+"""The simulated network: links, delays, loss, duplication and partitions.
 
 Partitions cut one direction of one pair of processes at a time. `rpc.py` and `transport.py` are the
-two carriers on top. Whatever the network schedules belongs to no process: a message already sent
-arrives although its sender has died.
+two transports on top. Events that the network schedules belong to no process: a message already sent
+arrives although its sender has crashed.
 """
 
 import contextvars
@@ -13,7 +13,7 @@ from typing import Any
 
 from nyala.env.rpc import Handlers
 from nyala.raft.messages import PeerBatch
-from tests.sim.world.loop import Life, SimLoop
+from tests.sim.world.loop import Incarnation, SimLoop
 from tests.sim.world.trace import Trace
 
 AFTER_PAUSE_US = 5_000
@@ -44,7 +44,7 @@ class Endpoint:
     """Listener at an address."""
 
     name: str
-    life: Life
+    incarnation: Incarnation
     handlers: Handlers
     receive: Callable[[PeerBatch], None] | None = None
 
@@ -68,7 +68,7 @@ class SimNetwork:
         self._endpoints: dict[str, Endpoint] = {}
         self._cut: set[tuple[str, str]] = set()
         self._nobody = contextvars.Context()
-        self._on_death: dict[Life, dict[object, Callable[[], None]]] = {}
+        self._on_death: dict[Incarnation, dict[object, Callable[[], None]]] = {}
 
     @property
     def trace(self) -> Trace:
@@ -76,13 +76,13 @@ class SimNetwork:
         return self.loop.trace
 
     def bind(self, address: str, endpoint: Endpoint) -> None:
-        """Listen at an address, in place of whoever did before."""
+        """Listen at an address, in place of a previous listener."""
         self._endpoints[address] = endpoint
 
     def endpoint(self, address: str) -> Endpoint | None:
-        """Return who listens at an address and lives."""
+        """Return the running listener of an address."""
         found = self._endpoints.get(address)
-        return None if found is None or found.life.dead else found
+        return None if found is None or found.incarnation.dead else found
 
     def owner(self, address: str) -> str | None:
         """Return the process that an address belongs to, dead or alive."""
@@ -113,7 +113,7 @@ class SimNetwork:
         return (source, target) not in self._cut
 
     def draw_delay_us(self) -> float:
-        """Draw one message's way."""
+        """Draw one message's delay."""
         faults = self.faults
         if faults.straggler_rate and self.rng.random() < faults.straggler_rate:
             self.trace.counts["straggler"] += 1
@@ -121,7 +121,7 @@ class SimNetwork:
         return 20 + self.rng.expovariate(1 / faults.delay_us)
 
     def copies(self) -> int:
-        """Draw how often a message arrives: 0, 1 or 2 times."""
+        """Draw the number of arrivals of a message: 0, 1 or 2."""
         faults = self.faults
         if faults.loss_rate and self.rng.random() < faults.loss_rate:
             return 0
@@ -133,33 +133,35 @@ class SimNetwork:
         """Call `fn` later, on behalf of no process."""
         return self.loop.call_later(delay_us / 1e6, fn, *args, context=self._nobody)
 
-    def into(self, life: Life, fn: Callable[..., object], *args: Any, connection: str = "") -> None:
+    def into(
+        self, incarnation: Incarnation, fn: Callable[..., object], *args: Any, connection: str = ""
+    ) -> None:
         """Call `fn` as a process: never if it has died, after its pause if it is paused."""
-        if life.paused:
-            life.arrivals.append((connection, fn, args))
+        if incarnation.paused:
+            incarnation.arrivals.append((connection, fn, args))
         else:
-            self.loop.call_soon(fn, *args, context=life.context.copy())
+            self.loop.call_soon(fn, *args, context=incarnation.context.copy())
 
-    def resume(self, life: Life) -> None:
-        """End a pause: connections are read in whatever order the process comes to them."""
-        arrivals, life.arrivals = life.arrivals, []
-        life.resume(self.loop)
+    def resume(self, incarnation: Incarnation) -> None:
+        """End a pause: connections are read in a random order."""
+        arrivals, incarnation.arrivals = incarnation.arrivals, []
+        incarnation.resume(self.loop)
         turns: dict[str, float] = {}
         for connection, fn, args in arrivals:
             turn = self.rng.expovariate(1 / AFTER_PAUSE_US)
             if connection:
                 turn = turns[connection] = turns.get(connection, turn) + 1
-            self.after(turn, lambda fn=fn, args=args: self.into(life, fn, *args))
+            self.after(turn, lambda fn=fn, args=args: self.into(incarnation, fn, *args))
 
-    def when_dead(self, life: Life, key: object, fn: Callable[[], None]) -> None:
-        """Have `fn` called when a life ends, unless forgotten before."""
-        self._on_death.setdefault(life, {})[key] = fn
+    def when_dead(self, incarnation: Incarnation, key: object, fn: Callable[[], None]) -> None:
+        """Call `fn` when an incarnation ends, unless `forget` is called before."""
+        self._on_death.setdefault(incarnation, {})[key] = fn
 
-    def forget(self, life: Life, key: object) -> None:
+    def forget(self, incarnation: Incarnation, key: object) -> None:
         """Take back `when_dead`."""
-        self._on_death.get(life, {}).pop(key, None)
+        self._on_death.get(incarnation, {}).pop(key, None)
 
-    def died(self, life: Life) -> None:
-        """A process died: the other ends of its connections learn of it."""
-        for fn in self._on_death.pop(life, {}).values():
+    def died(self, incarnation: Incarnation) -> None:
+        """Notify the other ends of the connections of a process that has ended."""
+        for fn in self._on_death.pop(incarnation, {}).values():
             self.after(self.draw_delay_us(), fn)

@@ -1,4 +1,4 @@
-"""One simulated process: its environment, its disk that outlives it, and how it dies.
+"""One simulated process: its environment, its disk, which outlives it, and its crashes.
 
 A `Program` builds a server from an `Env`; the process starts it, binds its handlers, and can be
 killed (with or without its machine's power), paused, resumed and started again on the same disk.
@@ -16,7 +16,7 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.replica.state_machine import Transport
 from tests.sim.world.files import SimDisk
-from tests.sim.world.loop import LIFE, Life, SimLoop, seeded
+from tests.sim.world.loop import INCARNATION, Incarnation, SimLoop, seeded
 from tests.sim.world.network import Endpoint, SimNetwork
 from tests.sim.world.rpc import SimRpc
 from tests.sim.world.tasks import LaneDelays, SimClock, SimTasks
@@ -50,7 +50,7 @@ class SimProcess:
 
     Args:
         loop: virtual time.
-        network: its only way to others.
+        network: connects it to others.
         seed: of the simulation; the process draws from generators of its own.
         name: unique, for example `tserver-1`.
         address: public address.
@@ -82,8 +82,8 @@ class SimProcess:
         self._stalled_until_s = 0.0
         self.delays = LaneDelays()
         self.clock = SimClock(loop)
-        self.lives = 0
-        self.life: Life | None = None
+        self.starts = 0
+        self.incarnation: Incarnation | None = None
         self.env: Env | None = None
         self.tasks: SimTasks
         self.server: Any = None
@@ -96,20 +96,20 @@ class SimProcess:
     @property
     def alive(self) -> bool:
         """True if it runs (paused or not)."""
-        return self.life is not None and not self.life.dead
+        return self.incarnation is not None and not self.incarnation.dead
 
     def open(self) -> Env:
-        """Begin a life and return its environment; `start` does so and runs the program."""
+        """Begin an incarnation and return its environment; `start` does so and runs the program."""
         assert not self.alive, f"{self.name} runs already"
-        self.lives += 1
-        life = self.life = Life(self.name)
+        self.starts += 1
+        incarnation = self.incarnation = Incarnation(self.name)
         self.started = None
-        life.failures = self.failures
-        self.loop.trace.note("start", f"{self.name} {self.lives}")
-        rng = seeded(self.seed, self.name, self.lives)
-        tasks = SimTasks(self.loop, seeded(self.seed, self.name, self.lives, "lanes"), self.delays)
+        incarnation.failures = self.failures
+        self.loop.trace.note("start", f"{self.name} {self.starts}")
+        rng = seeded(self.seed, self.name, self.starts)
+        tasks = SimTasks(self.loop, seeded(self.seed, self.name, self.starts, "lanes"), self.delays)
         self.tasks = tasks
-        rpc = SimRpc(self.network, self.name, life)
+        rpc = SimRpc(self.network, self.name, incarnation)
         self.env = Env(self.clock, rng, self.disk.mount(), tasks, rpc)
         return self.env
 
@@ -117,18 +117,18 @@ class SimProcess:
         """Start the program; the future is done when its server has started, or has failed to."""
         assert self.program is not None, f"{self.name} has no program"
         env = self.open()
-        assert self.life is not None
+        assert self.incarnation is not None
         started = self.started = self.loop.create_future()
-        self.life.inside(self.loop.create_task, self._boot(env, started))
+        self.incarnation.inside(self.loop.create_task, self._boot(env, started))
         return started
 
     async def _boot(self, env: Env, started: asyncio.Future[None]) -> None:
-        assert self.life is not None
+        assert self.incarnation is not None
         assert self.program is not None
         try:
-            transport = SimTransport(self.network, self.name, self.life, self.peer_address)
+            transport = SimTransport(self.network, self.name, self.incarnation, self.peer_address)
             self.server = self.program(env, transport)
-            endpoint = Endpoint(self.name, self.life, self.server.handlers())
+            endpoint = Endpoint(self.name, self.incarnation, self.server.handlers())
             self.network.bind(self.address, endpoint)
             await self.server.start()
         except Exception as err:  # a start that fails is a failure of the run, unless forgiven
@@ -145,24 +145,24 @@ class SimProcess:
     def _refused(self, err: Exception) -> None:
         """A server does not start from a damaged or full disk: it ends, and is started again later."""
         self.loop.trace.note("start_refused", f"{self.name} {err}")
-        self.network.after(0, self._end_of, self.life)
+        self.network.after(0, self._end_of, self.incarnation)
 
-    def _end_of(self, life: Life) -> None:
-        if self.life is life and not life.dead:
+    def _end_of(self, incarnation: Incarnation) -> None:
+        if self.incarnation is incarnation and not incarnation.dead:
             self.kill(power_cut=False)
-            self.network.after(START_AGAIN_US, self._again, life)
+            self.network.after(START_AGAIN_US, self._again, incarnation)
 
-    def _again(self, life: Life) -> None:
-        if self.life is life:
+    def _again(self, incarnation: Incarnation) -> None:
+        if self.incarnation is incarnation:
             self.start()
 
     def run(self, fn: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
         """Run an async function as this process."""
-        assert self.life is not None
-        return self.life.inside(self.loop.create_task, fn(*args))
+        assert self.incarnation is not None
+        return self.incarnation.inside(self.loop.create_task, fn(*args))
 
     def kill(self, *, power_cut: bool = True) -> None:
-        """Die at once; with the power cut, the disk loses what was not synced."""
+        """Crash at once; with `power_cut`, the disk loses unsynced data."""
         if not self.alive:
             return
         self._died()
@@ -178,11 +178,11 @@ class SimProcess:
         self.disk.crash()
 
     def _died(self) -> None:
-        """End this life; also called by the disk when a file operation is the last."""
-        assert self.life is not None
+        """End this incarnation; also called by the disk for a crash in a file operation."""
+        assert self.incarnation is not None
         self.disk.kill()
-        self.life.end()
-        self.network.died(self.life)
+        self.incarnation.end()
+        self.network.died(self.incarnation)
         if self.started is not None and not self.started.done():
             self.started.set_exception(ProcessDiedInStart(self.name))
             self.started.exception()
@@ -193,26 +193,26 @@ class SimProcess:
         return self.start()
 
     def pause(self) -> None:
-        """Stand still, as in a long garbage collection or a stopped virtual machine."""
-        assert self.life is not None
+        """Pause, as in a long garbage collection or a stopped virtual machine."""
+        assert self.incarnation is not None
         self.loop.trace.note("pause", self.name)
-        self.life.pause()
+        self.incarnation.pause()
 
     def resume(self) -> None:
-        """Go on; all that was due meanwhile happens now."""
-        life = self.life
-        if life is not None and life.held and not life.dead:
+        """Resume; everything that became due runs now."""
+        incarnation = self.incarnation
+        if incarnation is not None and incarnation.held and not incarnation.dead:
             self.loop.trace.note("resume", self.name)
-            life.held = False
-            if not life.stalled:
-                self.network.resume(life)
+            incarnation.held = False
+            if not incarnation.stalled:
+                self.network.resume(incarnation)
 
     # ---- disk operations on the loop ---------------------------------------------------------------
 
     def _operated(self, kind: str, path: str) -> None:
         """A disk operation outside the lanes stops the whole process for as long as the disk takes."""
-        life = self.life
-        if life is None or LIFE.get() is not life or self.tasks.in_lane:
+        incarnation = self.incarnation
+        if incarnation is None or INCARNATION.get() is not incarnation or self.tasks.in_lane:
             return
         self.loop.trace.note("on_loop", f"{self.name} {kind} {path}")
         if self.started is not None and self.started.done():  # before that nobody is served
@@ -222,23 +222,23 @@ class SimProcess:
             )
         now = self.loop.time()
         self._stalled_until_s = max(now, self._stalled_until_s) + self.tasks.disk_us() / 1e6
-        if not life.stalled:
-            life.stall()
-            self._wake(life)
+        if not incarnation.stalled:
+            incarnation.stall()
+            self._wake(incarnation)
 
-    def _wake(self, life: Life) -> None:
+    def _wake(self, incarnation: Incarnation) -> None:
         context = contextvars.Context()
-        self.loop.call_at(self._stalled_until_s, self._go_on, life, context=context)
+        self.loop.call_at(self._stalled_until_s, self._go_on, incarnation, context=context)
 
-    def _go_on(self, life: Life) -> None:
-        if life.dead:
+    def _go_on(self, incarnation: Incarnation) -> None:
+        if incarnation.dead:
             return
         if self._stalled_until_s > self.loop.time():
-            self._wake(life)
+            self._wake(incarnation)
             return
-        life.stalled = False
-        if not life.held:
-            self.network.resume(life)
+        incarnation.stalled = False
+        if not incarnation.held:
+            self.network.resume(incarnation)
 
 
 class ProcessDiedInStart(Exception):

@@ -1,7 +1,7 @@
 """`env.rpc.Rpc` over the simulated network: the real codecs, the real handlers, no sockets.
 
-A unary request may be lost, doubled, late or answered in vain. A handler is cancelled when its
-caller has gone, as grpc.aio does; a caller learns of a dead server by Unavailable if the way back
+A unary request may be lost, duplicated or late, its answer lost. A handler is cancelled when its
+caller has ended, as grpc.aio does; a caller gets Unavailable for a dead server if the link back
 is open.
 """
 
@@ -15,7 +15,7 @@ from nyala.env.request_stream import OnResponse, QueuedRequestStream, RequestStr
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
 from nyala.wire.status import from_proto, to_proto
-from tests.sim.world.loop import Life, ProcessDied
+from tests.sim.world.loop import Incarnation, ProcessDied
 from tests.sim.world.network import Endpoint, SimNetwork
 from tests.sim.world.stream import Stream
 
@@ -26,18 +26,18 @@ class SimRpc:
     Args:
         network: carries the calls.
         name: of the process.
-        life: that makes the calls.
+        incarnation: that makes the calls.
     """
 
-    def __init__(self, network: SimNetwork, name: str, life: Life) -> None:
+    def __init__(self, network: SimNetwork, name: str, incarnation: Incarnation) -> None:
         self._network = network
         self._name = name
-        self._life = life
+        self._incarnation = incarnation
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
         """Send one request to a UNARY method and return its response."""
         assert method.shape is Shape.UNARY, f"{method.path} is no unary method"
-        if self._life.dead:
+        if self._incarnation.dead:
             raise ProcessDied(self._name)
         one = _Call(self._network, self._name, address, method, method.encode_request(request))
         return await one.answer(timeout_ms)
@@ -47,9 +47,9 @@ class SimRpc:
     ) -> AsyncIterator[Any]:
         """Open a stream; see `env.rpc.Rpc.stream`."""
         assert method.shape is not Shape.UNARY, f"{method.path} is a unary method"
-        if self._life.dead:
+        if self._incarnation.dead:
             raise ProcessDied(self._name)
-        stream = Stream(self._network, self._name, self._life, address, method)
+        stream = Stream(self._network, self._name, self._incarnation, address, method)
         async for response in stream.run(request, timeout_ms):
             yield response
 
@@ -109,15 +109,15 @@ class _Call:
             sent = None if self._doubled else NOT_SENT
             network.after(network.draw_delay_us(), self._refuse, owner, sent)
         else:
-            network.into(endpoint.life, self._serve, endpoint)
+            network.into(endpoint.incarnation, self._serve, endpoint)
 
     def _serve(self, endpoint: Endpoint) -> None:
         if self._future.cancelled() and not self._servers:
             return
         task = self._network.loop.create_task(self._handle(endpoint))
         self._servers.append((endpoint, task))
-        self._network.when_dead(endpoint.life, task, lambda: self._refuse(endpoint.name))
-        task.add_done_callback(lambda t: self._network.forget(endpoint.life, t))
+        self._network.when_dead(endpoint.incarnation, task, lambda: self._refuse(endpoint.name))
+        task.add_done_callback(lambda t: self._network.forget(endpoint.incarnation, t))
 
     async def _handle(self, endpoint: Endpoint) -> None:
         handler = endpoint.handlers.get(self._method)
@@ -129,9 +129,9 @@ class _Call:
         except NyalaError as err:
             sent = b"-" + to_proto(err).SerializeToString(deterministic=True)
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
-            endpoint.life.failed(err)
+            endpoint.incarnation.failed(err)
             sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()
-        if endpoint.life.dead:
+        if endpoint.incarnation.dead:
             return
         network = self._network
         network.trace.note("answer", f"{self._what} {len(sent)} {crc32(sent):08x}")
@@ -166,10 +166,13 @@ class _Call:
             )
 
     def _leave(self) -> None:
-        """The caller no longer waits: servers that still work on it are told."""
+        """Cancel the call at the servers that still execute it."""
         self._future.cancel()
         for endpoint, task in self._servers:
             if not task.done() and self._network.passes(self._source, endpoint.name):
                 self._network.after(
-                    self._network.draw_delay_us(), self._network.into, endpoint.life, task.cancel
+                    self._network.draw_delay_us(),
+                    self._network.into,
+                    endpoint.incarnation,
+                    task.cancel,
                 )

@@ -1,7 +1,7 @@
 """One simulated stream: two ordered pipes with a window, as a gRPC stream over TCP behaves.
 
 Loss only delays; a cut stalls the pipes, and after `STALL_US` breaks the stream. When either end
-dies or leaves, the other learns of it if the way is open.
+ends or closes, the other is notified if the link is up.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
 from nyala.wire.status import from_proto, to_proto
-from tests.sim.world.loop import Life
+from tests.sim.world.loop import Incarnation
 from tests.sim.world.network import Endpoint, SimNetwork
 
 WINDOW = 16
@@ -31,7 +31,7 @@ class Pipe:
         self._network = network
         self._source = source
         self.target = ""
-        self.sender: Life | None = None
+        self.sender: Incarnation | None = None
         self._broken = broken
         self._ways: deque[bytes] = deque()
         self._arrived: deque[bytes] = deque()
@@ -106,15 +106,20 @@ class Stream:
     """One call of a SERVER_STREAM or BIDI method."""
 
     def __init__(
-        self, network: SimNetwork, source: str, life: Life, address: str, method: Method
+        self,
+        network: SimNetwork,
+        source: str,
+        incarnation: Incarnation,
+        address: str,
+        method: Method,
     ) -> None:
         self._network = network
         self._source = source
-        self._life = life
+        self._incarnation = incarnation
         self._address = address
         self._method = method
         self._up = Pipe(network, source, self._broke)
-        self._up.sender = life
+        self._up.sender = incarnation
         self._down = Pipe(network, "", self._broke)
         self._down.target = source
         self._server: asyncio.Task[None] | None = None
@@ -125,7 +130,7 @@ class Stream:
         """The client's side: send `request` (or what it yields), yield the responses."""
         network, timer = self._network, None
         network.trace.note("stream", f"{self._source} -> {self._address} {self._method.path}")
-        network.when_dead(self._life, self, self._client_left)
+        network.when_dead(self._incarnation, self, self._client_left)
         network.after(network.draw_delay_us(), self._connect)
         if timeout_ms is not None:
             timer = network.after(timeout_ms * 1000, self._expire, timeout_ms)
@@ -139,7 +144,7 @@ class Stream:
             if timer is not None:
                 timer.cancel()
             pump.cancel()
-            network.forget(self._life, self)
+            network.forget(self._incarnation, self)
             network.after(network.draw_delay_us(), self._client_left)
 
     async def _pump(self, request: Any) -> None:
@@ -169,9 +174,9 @@ class Stream:
             return
         self._endpoint = endpoint
         self._up.target = self._down._source = endpoint.name
-        self._down.sender = endpoint.life
-        network.when_dead(endpoint.life, self, self._server_died)
-        network.into(endpoint.life, self._serve, endpoint)
+        self._down.sender = endpoint.incarnation
+        network.when_dead(endpoint.incarnation, self, self._server_died)
+        network.into(endpoint.incarnation, self._serve, endpoint)
 
     def _serve(self, endpoint: Endpoint) -> None:
         self._server = self._network.loop.create_task(self._handle(endpoint))
@@ -193,17 +198,17 @@ class Stream:
                     await self._down.send(b"+" + self._method.encode_response(response))
             await self._down.send(b".")
         except NyalaError as err:
-            if not endpoint.life.dead:
+            if not endpoint.incarnation.dead:
                 await self._last(b"-" + to_proto(err).SerializeToString(deterministic=True))
         except Exception as err:  # a bug in a handler fails the run, and its caller is told
-            if endpoint.life.dead:
+            if endpoint.incarnation.dead:
                 return
-            endpoint.life.failed(err)
+            endpoint.incarnation.failed(err)
             sent = Error(code="INTERNAL", message=repr(err))
             await self._last(b"-" + sent.SerializeToString())
         finally:
-            if not endpoint.life.dead:
-                self._network.forget(endpoint.life, self)
+            if not endpoint.incarnation.dead:
+                self._network.forget(endpoint.incarnation, self)
 
     async def _last(self, payload: bytes) -> None:
         try:
@@ -233,10 +238,10 @@ class Stream:
         self._broke()
 
     def _broke(self) -> None:
-        """Neither end hears more of the other; the handler is cancelled."""
+        """Disconnect both ends; the handler is cancelled."""
         if self._server is not None and self._endpoint is not None and not self._server.done():
             self._network.trace.note("stream_broke", f"{self._source} -> {self._endpoint.name}")
-            self._network.into(self._endpoint.life, self._server.cancel)
+            self._network.into(self._endpoint.incarnation, self._server.cancel)
         error = Unavailable(f"the connection to {self._address} broke")
         self._up.fail(error)
         self._down.fail(error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from nyala.env.tasks import Lane
-from tests.sim.world.loop import LIFE, WALL_START_US, Life, ProcessDied, SimLoop
+from tests.sim.world.loop import INCARNATION, WALL_START_US, Incarnation, ProcessDied, SimLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class SimClock:
         return now + now * self._drift_ppm // 1_000_000 if self._drift_ppm else now
 
     def wall_us(self) -> int:
-        """Microseconds since the epoch, as this process believes."""
+        """Microseconds since the epoch by this process's clock."""
         return WALL_START_US + self.monotonic_us() + self.skew_us + self.far_us
 
     def jump(self, by_us: int) -> None:
@@ -165,7 +165,7 @@ class SimTasks:
             self._idle.clear()
 
     def disk_us(self) -> float:
-        """Draw how long the disk takes for one operation."""
+        """Draw the duration of one disk operation."""
         return self._draw_us(_DISK)
 
     def _draw_us(self, lane: Lane) -> float:
@@ -180,7 +180,7 @@ class SimTasks:
         return 1 + self._rng.expovariate(1 / mean)
 
     async def close(self) -> None:
-        """Cancel all tasks, wait for them, then for what runs in the lanes."""
+        """Cancel all tasks, wait for them, then for the jobs in the lanes."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -191,6 +191,6 @@ class SimTasks:
             await future
 
 
-def current_life() -> Life | None:
-    """The life whose code is running, or None in the test itself."""
-    return LIFE.get()
+def current_incarnation() -> Incarnation | None:
+    """Return the incarnation whose code is running, or None in the test itself."""
+    return INCARNATION.get()

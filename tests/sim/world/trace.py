@@ -1,4 +1,4 @@
-"""The event trace: a running hash of all that happened, and the last lines for a person.
+"""The event trace: a running hash of all events, and the last lines in readable form.
 
 Two runs of one seed give the same digest, in any two processes. Nothing that differs between runs
 (object ids, task numbers, real time) may be noted.
@@ -13,14 +13,14 @@ from nyala.raft.messages import PeerBatch
 
 
 class Recorder(Protocol):
-    """Keeps what a person will read; see `transcript.py`."""
+    """Recorder of readable events; see `transcript.py`."""
 
     def note(self, at_us: int, kind: str, text: str) -> None:
         """Take one event."""
         ...
 
     def sent(self, at_us: int, name: str, address: str, batch: PeerBatch, copies: int) -> None:
-        """Take what a server has sent."""
+        """Record a sent batch."""
         ...
 
 
@@ -28,7 +28,7 @@ class Trace:
     """Hash and tail of a run's events.
 
     Args:
-        keep: how many of the last lines are kept for a failure report.
+        keep: number of last lines kept for a failure report.
     """
 
     def __init__(self, keep: int = 400) -> None:
@@ -39,7 +39,7 @@ class Trace:
         self.recorder: Recorder | None = None
 
     def note(self, kind: str, text: str) -> None:
-        """Add one event: a kind that is counted, and whatever tells it from others of its kind."""
+        """Add one event: its kind, which is counted, and its details."""
         now_us = self.now_us()
         line = f"{now_us} {kind} {text}"
         self.counts[kind] += 1

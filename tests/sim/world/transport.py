@@ -6,11 +6,11 @@ from zlib import crc32
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import PeerBatch
 from nyala.wire.frames import decode_frame, encode_frame
-from tests.sim.world.loop import Life
+from tests.sim.world.loop import Incarnation
 from tests.sim.world.network import Endpoint, SimNetwork
 
 FALSE_ALARM_RATE = 0.05
-"""Of frames that are lost: the sender takes the receiver for gone."""
+"""Microseconds after which a sender of lost frames considers the receiver lost."""
 
 
 class SimTransport:
@@ -19,20 +19,22 @@ class SimTransport:
     Args:
         network: carries the frames.
         name: of the process.
-        life: whose callbacks receive.
+        incarnation: whose callbacks receive.
         address: the process's peer address.
     """
 
-    def __init__(self, network: SimNetwork, name: str, life: Life, address: str) -> None:
+    def __init__(
+        self, network: SimNetwork, name: str, incarnation: Incarnation, address: str
+    ) -> None:
         self._network = network
         self._name = name
-        self._life = life
+        self._incarnation = incarnation
         self._address = address
         self._lost: Callable[[ServerUuid], None] = lambda server: None
 
     def send(self, address: str, batch: PeerBatch) -> None:
         """Queue a batch for the peer port at `address`."""
-        if self._life.dead:
+        if self._incarnation.dead:
             return
         network = self._network
         network.touched[self._name] = None
@@ -59,13 +61,15 @@ class SimTransport:
             network.trace.note("peer_cut", f"{self._name} -> {endpoint.name}")
             return
         network.touched[endpoint.name] = None
-        network.when_dead(endpoint.life, (self._life, to), lambda: self._refused(address, to))
+        network.when_dead(
+            endpoint.incarnation, (self._incarnation, to), lambda: self._refused(address, to)
+        )
         network.into(
-            endpoint.life, endpoint.receive, decode_frame(frame).batch, connection=self._name
+            endpoint.incarnation, endpoint.receive, decode_frame(frame).batch, connection=self._name
         )
 
     def _refused(self, address: str, to: ServerUuid) -> None:
-        """Dial a process that is gone: refused, if the way is free and nobody has taken its place."""
+        """Dial a process that has ended: refused, if the link is up and no other process listens."""
         network, name = self._network, self._network.owner(address)
         if name is None or network.endpoint(address) is not None:
             return
@@ -74,16 +78,16 @@ class SimTransport:
 
     def _tell(self, to: ServerUuid, kind: str) -> None:
         network = self._network
-        if not self._life.dead:
+        if not self._incarnation.dead:
             network.trace.note(kind, f"{self._name} -> {to[:8]}")
             network.touched[self._name] = None
-            network.into(self._life, self._lost, to)
+            network.into(self._incarnation, self._lost, to)
 
     def receive(
         self,
         handler: Callable[[PeerBatch], None],
         lost: Callable[[ServerUuid], None] = lambda server: None,
     ) -> None:
-        """Register who gets incoming batches, and who is told of refused connections."""
+        """Register the callbacks for incoming batches and for refused connections."""
         self._lost = lost
-        self._network.bind(self._address, Endpoint(self._name, self._life, {}, handler))
+        self._network.bind(self._address, Endpoint(self._name, self._incarnation, {}, handler))

@@ -7,7 +7,7 @@ from nyala.env.files import SystemFiles
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """A lock is the process's for its life; here each verb is a process, and `held` names the running."""
+    """Locks of data directories: each verb counts as a process, and `held` has the locks of running ones."""
     running: set[str] = set()
     monkeypatch.setattr(SystemFiles, "lock", lambda self, path: path not in running)
     return running

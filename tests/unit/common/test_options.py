@@ -33,7 +33,7 @@ def test_defaults_equal_documentation():
 
 
 @pytest.mark.parametrize(
-    ("environ", "flags", "says"),
+    ("environ", "flags", "message"),
     [
         ({"NYALA_FLUSH_BYTE": "1"}, {}, "did you mean flush_bytes?"),
         ({}, {"zzz": 1}, "nyala config list"),
@@ -46,14 +46,14 @@ def test_defaults_equal_documentation():
         ({}, {"raft_heartbeat_ms": 600}, "must be below election_timeout_ms"),
     ],
 )
-def test_invalid_option_is_refused_with_source_and_name(environ, flags, says):
+def test_invalid_option_is_refused_with_source_and_name(environ, flags, message):
     with pytest.raises(InvalidArgument) as caught:
         Options.load(None, environ, flags)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("flush_bytes = [", "cannot be read"),
         ("flush_byts = 1", "did you mean flush_bytes?"),
@@ -61,11 +61,11 @@ def test_invalid_option_is_refused_with_source_and_name(environ, flags, says):
         ("[storage]\nflush_bytes = 1", "unknown option 'storage'"),
     ],
 )
-def test_invalid_file_is_refused_by_name(tmp_path, text, says):
+def test_invalid_file_is_refused_by_name(tmp_path, text, message):
     path = toml(tmp_path, text)
     with pytest.raises(InvalidArgument) as caught:
         Options.load(path)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert path in str(caught.value)
 
 

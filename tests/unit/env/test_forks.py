@@ -13,16 +13,16 @@ def in_child(work):
     child = os.fork()
     if child == 0:
         try:
-            said = work()
+            results = work()
         except InvalidArgument as err:
-            said = err.message
-        os.write(writer, said.encode())
+            results = err.message
+        os.write(writer, results.encode())
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        said = told.read()
+    with os.fdopen(reader) as stream:
+        results = stream.read()
     os.waitpid(child, 0)
-    return said
+    return results
 
 
 def use(loop):
@@ -41,10 +41,10 @@ def test_forked_child_of_process_with_client_gets_error_with_remedy():
     loop = LoopThread("test")
     try:
         assert use(loop) == "it ran"
-        said = [in_child(lambda: use(loop)), in_child(make)]
+        results = [in_child(lambda: use(loop)), in_child(make)]
     finally:
         loop.close()
-    for words in (*said, in_child(make)):  # closed or not
+    for words in (*results, in_child(make)):  # closed or not
         assert "forked from one that had a client" in words
         assert "get_context('spawn')" in words
 

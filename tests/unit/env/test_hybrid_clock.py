@@ -56,7 +56,7 @@ class Server:
             assert self.clock.peek() < self.durable()
 
 
-def told(fn):
+def on_server(fn):
     def test() -> None:
         async def main(loop: SimLoop) -> None:
             await fn(Server(loop))
@@ -67,7 +67,7 @@ def told(fn):
     return test
 
 
-@told
+@on_server
 async def test_ceiling_advances_when_half_of_its_range_is_used(server):
     before = server.durable()
     await server.live(2)
@@ -80,7 +80,7 @@ async def test_ceiling_advances_when_half_of_its_range_is_used(server):
     assert server.lag_us() <= 0
 
 
-@told
+@on_server
 async def test_slow_disk_makes_clock_lag_without_waits(server):
     server.tasks.seconds = 8.0
     last = 0
@@ -95,7 +95,7 @@ async def test_slow_disk_makes_clock_lag_without_waits(server):
     assert server.lag_us() <= 0, "and it catches up"
 
 
-@told
+@on_server
 async def test_only_timestamp_above_ceiling_waits_for_disk(server):
     server.tasks.seconds = 1.0
     began = server.loop.now_us()
@@ -109,7 +109,7 @@ async def test_only_timestamp_above_ceiling_waits_for_disk(server):
     assert server.clock.now() > far
 
 
-@told
+@on_server
 async def test_failed_ceiling_write_changes_nothing(server):
     far, before = server.clock.seen + from_micros(60 * SECOND_US), server.durable()
     server.disk.faults.capacity_bytes = server.disk.used_bytes()
@@ -124,7 +124,7 @@ async def test_failed_ceiling_write_changes_nothing(server):
     assert server.clock.now() > far
 
 
-@told
+@on_server
 async def test_exhausted_ceiling_gives_no_timestamp(server):
     server.tasks.seconds = 3600.0
     with mock.patch("nyala.env.clock.MARGIN", 2):
@@ -135,7 +135,7 @@ async def test_exhausted_ceiling_gives_no_timestamp(server):
         server.clock.now()
 
 
-@told
+@on_server
 async def test_restart_gives_timestamps_above_all_published(server):
     server.wall.jump(3 * SECOND_US)
     await server.live(1)

@@ -69,7 +69,7 @@ def test_iterator_finalised_on_loop_thread_does_not_block_it(thread):
 
 def test_waiting_caller_gets_error_when_client_closes():
     thread = LoopThread("test")
-    begun, told = threading.Event(), []
+    begun, raised = threading.Event(), []
 
     async def forever() -> None:
         begun.set()
@@ -79,14 +79,14 @@ def test_waiting_caller_gets_error_when_client_closes():
         try:
             thread.run(forever())
         except Unavailable as err:
-            told.append(err)
+            raised.append(err)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     begun.wait(10)
     thread.close()
     waiting.join(10)
-    assert told
+    assert raised
 
 
 def test_released_file_range_reads_unchanged_before_and_after_sync(tmp_path):

@@ -1,4 +1,4 @@
-"""One server of three is dead for good, 50 groups, steady writes to five: log and memory stay flat.
+"""One server of three is permanently down, 50 groups, steady writes to five: log and memory stay bounded.
 
 `python -m tests.unit.replica.anchors_soak --seconds 3600` runs the full size; `./run soak pins` does.
 """
@@ -44,7 +44,7 @@ class Measured:
 
 
 async def scenario(loop: SimLoop, seconds: int) -> Measured:
-    """Live through it; return what was measured."""
+    """Run the load; return the measurements."""
     with mock.patch.object(host, "MIB", SEGMENT_BYTES):
         fleet = await Fleet(loop, 3, OPTIONS).start(GROUPS)
     for group in GROUPS:
@@ -73,7 +73,7 @@ async def scenario(loop: SimLoop, seconds: int) -> Measured:
 
 
 async def _back(fleet: Fleet, group: TabletId) -> None:
-    """Wait until the one that was dead has caught up, or is said to need a copy."""
+    """Wait until the returned server has caught up, or is reported to need a copy."""
 
     def known() -> bool:
         number = fleet.leading(group)

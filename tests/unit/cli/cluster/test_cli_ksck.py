@@ -28,7 +28,7 @@ TABLET = pb.TabletLocation(
 )
 
 
-def told(**changes):
+def statuses(**changes):
     """The replicas on a (leader), b and c; `b__applied_index=7` changes one."""
     found = {}
     for uuid in "abc":
@@ -49,7 +49,7 @@ def problems(found):
 
 
 def test_healthy_tablet_has_no_problems():
-    assert problems(told()) == []
+    assert problems(statuses()) == []
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_healthy_tablet_has_no_problems():
     ],
 )
 def test_ksck_names_each_problem(changes, word):
-    assert any(word in p for p in problems(told(**changes))), problems(told(**changes))
+    assert any(word in p for p in problems(statuses(**changes))), problems(statuses(**changes))
 
 
 def test_follower_that_needs_copy_is_reported():
-    found = told()
+    found = statuses()
     found["a"]["x"].peers.add(uuid="b", match=90)
     found["a"]["x"].peers.add(uuid="c", needs_copy=True)
     (problem,) = problems(found)
@@ -77,7 +77,7 @@ def test_follower_that_needs_copy_is_reported():
 
 
 def test_follower_without_progress_is_reported():
-    found = told()
+    found = statuses()
     found["a"]["x"].peers.add(uuid="b", match=90, stuck_ms=9_999)
     found["a"]["x"].peers.add(uuid="c", match=17, stuck_ms=12_345)
     (problem,) = problems(found)
@@ -89,7 +89,7 @@ def test_follower_without_progress_is_reported():
 
 def test_states_and_roles_are_listed():
     health = ClusterHealth()
-    health.replicas = replica_rows(TABLET, told(c__applied_index=80), TABLE)
+    health.replicas = replica_rows(TABLET, statuses(c__applied_index=80), TABLE)
     assert health.states() == [("RUNNING", "FOLLOWER", 2), ("RUNNING", "LEADER", 1)]
     third = health.as_dict()["replicas"][2]
     assert (third["address"], third["state"], third["role"]) == ("c:1", "RUNNING", "FOLLOWER")
@@ -100,8 +100,10 @@ def test_master_with_failed_catalog_is_shown_as_failed():
     class Masters:
         async def call(self, address: str, method: object, *_: object, **__: object) -> object:
             if method is methods.LIST_TABLETS:
-                said = ["this machine's wall clock is 3.0 years behind"] if address == "c:1" else []
-                return pb.ListTabletsResponse(problems=said)
+                found_problems = (
+                    ["this machine's wall clock is 3.0 years behind"] if address == "c:1" else []
+                )
+                return pb.ListTabletsResponse(problems=found_problems)
             failed = "" if address != "b:1" else "[Errno 5] Input/output error"
             return pb.MasterStatusResponse(uuid=address, leader=address == "a:1", error=failed)
 
@@ -208,7 +210,7 @@ def test_copy_in_progress_is_shown_with_progress():
     ]
     _, found = checked(Servers(lambda _: listing(), copies), "c")
     assert list(found["c"]) == ["x"]
-    problems = tablet_problems(TABLET, told() | found, TABLE)
+    problems = tablet_problems(TABLET, statuses() | found, TABLE)
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
 
 

@@ -80,35 +80,35 @@ def test_interrupted_master_command_continues_when_repeated():
 def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
     async def work(scenario):
         cluster = scenario.cluster
-        away = next(m for m in cluster.masters if m is not cluster.leader_master())
-        away.kill()
-        _, voters = await scenario.do("remove", away.address)
-        assert away.address not in voters
+        absent = next(m for m in cluster.masters if m is not cluster.leader_master())
+        absent.kill()
+        _, voters = await scenario.do("remove", absent.address)
+        assert absent.address not in voters
         await cluster.create_table(scenario.core, "since")
         await cluster.loop.delay(
             10_000_000
         )  # the leader's last word to it is not repeated for ever
-        away.start()
+        absent.start()
         await scenario.until(
-            lambda: away.server and "was removed" in str(away.server.failure),
+            lambda: absent.server and "was removed" in str(absent.server.failure),
             "it knows",
         )
-        assert "was removed" in away.server.failure.message, "its page says it does not serve"
+        assert "was removed" in absent.server.failure.message, "its page says it does not serve"
         assert len(cluster.leader_master().server.pages()["/masters"]().rows) == 2
         with pytest.raises(Unavailable, match="was removed from the masters, which are"):
-            await scenario.ask(away.address, methods.LIST_TABLES, pb.ListTablesRequest())
-        away.kill()
-        away.start()
+            await scenario.ask(absent.address, methods.LIST_TABLES, pb.ListTablesRequest())
+        absent.kill()
+        absent.start()
         await scenario.until(
-            lambda: away.server and "removed" in str(away.server.failure),
+            lambda: absent.server and "removed" in str(absent.server.failure),
             "nor does it after another start",
         )
-        told = await scenario.ask(away.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
-        assert sorted(m.address for m in told.consensus.members) == voters, "it names the others"
-        core = ClientCore(cluster.clients[0].env, [away.address], CLIENT_OPTIONS)
+        status = await scenario.ask(absent.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
+        assert sorted(m.address for m in status.consensus.members) == voters, "it names the others"
+        core = ClientCore(cluster.clients[0].env, [absent.address], CLIENT_OPTIONS)
         tables = await cluster.run(cluster.clients[0], core.tables)
         assert [t.name for t in tables] == ["since"], "and who knows no other finds them through it"
-        _, voters = await scenario.do("add", away.address)
+        _, voters = await scenario.do("add", absent.address)
         assert voters == of(cluster.masters)
 
     with_scenario(work, masters=3)
@@ -191,7 +191,7 @@ def test_master_start_requires_current_or_former_peer_list():
             assert process.server.identity.instance.masters[-1] == tuple(of(cluster.masters)), (
                 expected
             )
-        for lists, says in (
+        for lists, text in (
             ((first.address, "master-7:7050"), "master-7:7050 is given and no master"),
             ((first.address, grown.address), "master-1:7050 is a master and not given"),
         ):
@@ -202,7 +202,7 @@ def test_master_start_requires_current_or_former_peer_list():
             )  # fmt: skip
             usual, first.program = first.program, lambda e, t, c=config: Master(e, c, t)
             first.start()
-            with pytest.raises(InvalidArgument, match=says):
+            with pytest.raises(InvalidArgument, match=text):
                 await first.started
             first.failures.clear()
             first.kill()

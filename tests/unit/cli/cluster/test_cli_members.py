@@ -14,7 +14,7 @@ from tests.unit.tserver.support.tablet_group import refused
 @pytest.mark.row("S1.28", "S1.22", "A10")
 def test_move_under_load_leaves_new_voter_and_tombstone():
     async def work(scenario):
-        new, old = scenario.without()[0], scenario.leader
+        new, old = scenario.empty_servers()[0], scenario.leader
         done = await scenario.do("move", scenario.uuid(old), new.address)
         assert [words.split()[0] for words in done] == ["add", "copy", "hand", "remove", "delete"]
         assert scenario.kinds() == {
@@ -34,7 +34,7 @@ def test_move_under_load_leaves_new_voter_and_tombstone():
 @pytest.mark.parametrize("at", range(1, 6))
 def test_interrupted_move_continues_when_repeated(at, answered):
     async def work(scenario):
-        new, old = scenario.without()[0], scenario.leader
+        new, old = scenario.empty_servers()[0], scenario.leader
         moved = scenario.uuid(old), scenario.uuid(new)
         membership, wire = scenario.command(at=at, **{"after" if answered else "before": die})
         with pytest.raises(Killed):
@@ -54,14 +54,16 @@ def test_move_reports_copy_progress():
     async def work(scenario):
         await scenario.cluster.loop.delay(1_000_000)  # some rows
         membership, _ = scenario.command()
-        said: list[str] = []
-        membership.notify = said.append
+        messages: list[str] = []
+        membership.notify = messages.append
         await scenario.on(
-            membership.move, scenario.uuid(scenario.leader), scenario.uuid(scenario.without()[0])
+            membership.move,
+            scenario.uuid(scenario.leader),
+            scenario.uuid(scenario.empty_servers()[0]),
         )
-        tenths = [w.split(": ")[1] for w in said if w.startswith("wait for the copy from ")]
-        assert len(tenths) > 2, said
-        assert all(" % of " in t for t in tenths), said
+        tenths = [w.split(": ")[1] for w in messages if w.startswith("wait for the copy from ")]
+        assert len(tenths) > 2, messages
+        assert all(" % of " in t for t in tenths), messages
         assert len(set(tenths)) == len(tenths), "each is said once"
 
     with_scenario(work, workers=1, copy_rate_bytes=3000)
@@ -72,7 +74,7 @@ def test_move_is_cancelled_by_making_source_a_voter_again(repair):
     """Masters then take the newcomer out by themselves; without them a person does."""
 
     async def work(scenario):
-        new, old = scenario.without()[0], scenario.having()[1]
+        new, old = scenario.empty_servers()[0], scenario.holders()[1]
         before = scenario.kinds()
         membership, _ = scenario.command(at=2, after=die)
         with pytest.raises(Killed):
@@ -96,7 +98,7 @@ def test_move_is_cancelled_by_making_source_a_voter_again(repair):
 @pytest.mark.parametrize("at", [2, 3, 4])
 def test_server_crash_and_return_during_move_does_not_end_it(at, who):
     async def work(scenario):
-        new, (old, _, third) = scenario.without()[0], scenario.having()
+        new, (old, _, third) = scenario.empty_servers()[0], scenario.holders()
         victim = {"source": old, "target": new, "third": third}[who]
 
         def strike():
@@ -115,7 +117,7 @@ def test_server_crash_and_return_during_move_does_not_end_it(at, who):
 @pytest.mark.row("S1.2")
 def test_group_shrinks_to_one_replica_and_grows_to_three():
     async def work(scenario):
-        first, second, third = scenario.having()
+        first, second, third = scenario.holders()
         await scenario.do("remove", scenario.uuid(second))
         await scenario.do("remove", scenario.uuid(first))
         assert scenario.kinds() == {third.name: "voter"}
@@ -132,7 +134,7 @@ def test_group_shrinks_to_one_replica_and_grows_to_three():
 @pytest.mark.row("S1.51")
 def test_witness_replaces_dead_member_and_receives_data_later():
     async def work(scenario):
-        new, (leader, other, dead) = scenario.without()[0], scenario.having()
+        new, (leader, other, dead) = scenario.empty_servers()[0], scenario.holders()
         dead.kill()
         await scenario.do("add", scenario.uuid(new), MemberKind.WITNESS)
         await scenario.do("change_type", scenario.uuid(dead), MemberKind.NON_VOTER)
@@ -154,7 +156,7 @@ def test_witness_replaces_dead_member_and_receives_data_later():
 
 def test_briefly_silent_member_keeps_its_data():
     async def work(scenario):
-        old = scenario.having()[1]
+        old = scenario.holders()[1]
         membership, wire = scenario.command()
         misses: list[object] = []
 
@@ -182,7 +184,7 @@ def test_witness_restores_majority_long_before_copy_ends():
     took = {}
 
     async def work(scenario):
-        new, (leader, other, dead) = scenario.without()[0], scenario.having()
+        new, (leader, other, dead) = scenario.empty_servers()[0], scenario.holders()
         await scenario.cluster.loop.delay(5_000_000)  # some rows
         dead.kill()
         began = scenario.cluster.loop.now_us()
@@ -206,7 +208,7 @@ def test_witness_restores_majority_long_before_copy_ends():
 @pytest.mark.row("S1.50")
 def test_returning_member_becomes_voter_again_and_witness_is_removed():
     async def work(scenario):
-        new, (leader, other, dead) = scenario.without()[0], scenario.having()
+        new, (leader, other, dead) = scenario.empty_servers()[0], scenario.holders()
         dead.kill()
         await scenario.do("add", scenario.uuid(new), MemberKind.WITNESS)
         await scenario.do("change_type", scenario.uuid(dead), MemberKind.NON_VOTER)

@@ -17,7 +17,7 @@ from tests.unit.tserver.support.tablet_group import refused
 
 def test_invalid_member_change_is_refused_without_changes():
     async def work(scenario):
-        new, (first, second, _) = scenario.without()[0], scenario.having()
+        new, (first, second, _) = scenario.empty_servers()[0], scenario.holders()
         at = scenario.status().config
         a, b, c = scenario.uuid(first), scenario.uuid(second), scenario.uuid(new)
         unknown = Membership(scenario.core, "f" * 32)
@@ -46,7 +46,7 @@ def test_invalid_member_change_is_refused_without_changes():
 
 def test_voter_with_lost_replica_is_not_copied_directly():
     async def work(scenario):
-        lost = scenario.having()[1]
+        lost = scenario.holders()[1]
         order = pb.DeleteTabletRequest(
             destination_uuid=scenario.uuid(lost),
             tablet_id=scenario.tablet,
@@ -67,7 +67,7 @@ def test_voter_with_lost_replica_is_not_copied_directly():
 
 def test_failed_command_reports_step_and_reason():
     async def work(scenario):
-        live, dead = scenario.having()[1:]
+        live, dead = scenario.holders()[1:]
         dead.kill()
         await scenario.cluster.loop.delay(3_000_000)
         err = await refused(scenario.do("remove", scenario.uuid(live), timeout_ms=3_000))
@@ -83,7 +83,7 @@ def test_failed_command_reports_step_and_reason():
 @pytest.mark.row("S1.8")
 def test_repeatedly_failing_copy_ends_command_with_reason():
     async def work(scenario):
-        new, old = scenario.without()[0], scenario.having()[1]
+        new, old = scenario.empty_servers()[0], scenario.holders()[1]
         faults = new.disk.faults
         faults.capacity_bytes = new.disk.used_bytes() + 1000
         membership, _ = scenario.command()
@@ -105,7 +105,7 @@ def test_replica_can_be_moved_back_and_forth_repeatedly():
     async def work(scenario):
         membership, _ = scenario.command()
         for _ in range(8):
-            old = scenario.having()[1]
+            old = scenario.holders()[1]
             new = next(p for p in scenario.cluster.tservers if p.name not in scenario.kinds())
             await scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
             assert new.name in scenario.kinds()
@@ -117,7 +117,7 @@ def test_replica_can_be_moved_back_and_forth_repeatedly():
 def test_concurrent_move_and_repair_do_not_conflict(seed_moves):
     async def work(scenario):
         for _ in range(seed_moves):
-            old = scenario.having()[seed_moves - 1]
+            old = scenario.holders()[seed_moves - 1]
             new = next(p for p in scenario.cluster.tservers if p.name not in scenario.kinds())
             await scenario.do("move", scenario.uuid(old), scenario.uuid(new))
             assert sorted(scenario.kinds()) == sorted(
@@ -131,7 +131,7 @@ def test_concurrent_move_and_repair_do_not_conflict(seed_moves):
 @pytest.mark.row("S1.42")
 def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
     async def work(scenario):
-        leader, second, last = scenario.having()
+        leader, second, last = scenario.holders()
         leader.kill()
         second.kill()
         place = ServerEndpoint("", last.address)
@@ -155,7 +155,7 @@ def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
 @pytest.mark.row("S1.27")
 def test_leader_transfer_command_changes_leader():
     async def work(scenario):
-        first, second, third = scenario.having()
+        first, second, third = scenario.holders()
         for named in (third, second, first):
             assert len(await scenario.do("step_down", named.address)) == 1
             assert scenario.leader is named

@@ -16,10 +16,10 @@ BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 class Scenario(Group):
     """A group, and commands about the replicas of its servers."""
 
-    said: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
 
     def notify(self, words):
-        self.said = (*self.said, words)
+        self.messages = (*self.messages, words)
 
     async def copy(self, source, target, force=False):
         work = remote_replicas.copy_replica(
@@ -48,11 +48,11 @@ def with_scenario(work):
 @pytest.mark.row("S1.6", "S1.8")
 def test_copy_command_starts_copy_and_waits():
     async def work(scenario):
-        new, (leader, _, _) = scenario.without()[0], scenario.having()
+        new, (leader, _, _) = scenario.empty_servers()[0], scenario.holders()
         made = await scenario.copy(scenario.uuid(leader), new.address)
         assert made.stage == "WAITING"
         assert made.source_uuid == scenario.uuid(leader)
-        assert scenario.said[0].startswith(f"copy the replica of {scenario.tablet} on ")
+        assert scenario.messages[0].startswith(f"copy the replica of {scenario.tablet} on ")
         (row,) = await scenario.listed(new.address)
         assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
         assert row.copy.startswith("WAITING")
@@ -61,29 +61,29 @@ def test_copy_command_starts_copy_and_waits():
         assert await scenario.delete(new.address)
         assert scenario.state(new) == "TOMBSTONED"
         assert not await scenario.delete(new.address)
-        assert scenario.said[-1].endswith("nothing to do")
+        assert scenario.messages[-1].endswith("nothing to do")
 
     with_scenario(work)
 
 
 def test_copy_from_follower_requires_force_and_reports_possible_loss():
     async def work(scenario):
-        new, (leader, follower, _) = scenario.without()[0], scenario.having()
+        new, (leader, follower, _) = scenario.empty_servers()[0], scenario.holders()
         err = await refused(scenario.copy(follower.address, new.address))
         assert isinstance(err, CopyFailed)
         assert scenario.uuid(leader) in err.message
         assert "force it and lose what came after" in err.message
         assert scenario.state(new) == ""
         await scenario.copy(follower.address, new.address, force=True)
-        assert "forced: it may lack writes that were acknowledged" in " ".join(scenario.said)
-        assert scenario.said[-1].startswith("it may lack something: ")
+        assert "forced: it may lack writes that were acknowledged" in " ".join(scenario.messages)
+        assert scenario.messages[-1].startswith("it may lack something: ")
 
     with_scenario(work)
 
 
 def test_copy_over_running_replica_or_from_missing_one_is_refused():
     async def work(scenario):
-        new, (leader, other, _) = scenario.without()[0], scenario.having()
+        new, (leader, other, _) = scenario.empty_servers()[0], scenario.holders()
         assert isinstance(
             await refused(scenario.copy(leader.address, other.address)), AlreadyPresent
         )
@@ -99,7 +99,7 @@ def test_copy_over_running_replica_or_from_missing_one_is_refused():
 
 def test_replica_in_group_configuration_is_deleted_only_with_force():
     async def work(scenario):
-        leader, other, third = scenario.having()
+        leader, other, third = scenario.holders()
         err = await refused(scenario.delete(scenario.uuid(other)))
         assert isinstance(err, InvalidArgument)
         assert "which would have one replica less" in err.message

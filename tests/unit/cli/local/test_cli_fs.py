@@ -20,12 +20,12 @@ U1, GROUP = ServerUuid("1" * 32), TabletId("a" * 32)
 
 @pytest.mark.row("S2.19", "S2.20")
 def test_format_creates_server_directory_and_prints_only_uuid(tmp_path):
-    status, printed, _ = fs("format", "--dir", tmp_path / "a", "--role", "master")
+    status, stdout, _ = fs("format", "--dir", tmp_path / "a", "--role", "master")
     again, second, _ = fs("format", "--dir", tmp_path / "b", "--role", "master")
     assert (status, again) == (0, 0)
-    assert printed != second
-    assert fs("dump", "uuid", "--dir", tmp_path / "a") == (0, printed, "")
-    assert len(printed.strip()) == 32
+    assert stdout != second
+    assert fs("dump", "uuid", "--dir", tmp_path / "a") == (0, stdout, "")
+    assert len(stdout.strip()) == 32
 
 
 @pytest.mark.row("S2.12")
@@ -60,15 +60,15 @@ def test_format_reuses_uuid_of_dead_server(tmp_path):
 def test_non_empty_directory_is_not_formatted(tmp_path, prepare, why):
     prepare(tmp_path)
     before = {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)}
-    status, printed, said = fs("format", "--dir", tmp_path, "--role", "master")
-    assert (status, printed) == (2, "")
-    assert why in said
+    status, stdout, stderr = fs("format", "--dir", tmp_path, "--role", "master")
+    assert (status, stdout) == (2, "")
+    assert why in stderr
     assert {n: (tmp_path / n).read_bytes() for n in os.listdir(tmp_path)} == before
 
 
 def test_invalid_uuid_is_refused(tmp_path):
-    status, _, said = fs("format", "--dir", tmp_path / "a", "--role", "master", "--uuid", "XY")
-    assert (status, "32 lower-case hex digits" in said) == (2, True)
+    status, _, stderr = fs("format", "--dir", tmp_path / "a", "--role", "master", "--uuid", "XY")
+    assert (status, "32 lower-case hex digits" in stderr) == (2, True)
     assert not (tmp_path / "a").exists()
     assert fs("dump", "uuid", "--dir", tmp_path)[0] == 5
 
@@ -85,12 +85,12 @@ def test_check_reports_every_problem_of_a_directory(tmp_path, held):
     metadata.save(TabletId(f"{2:032x}"), HardState(1), config)
     (tmp_path / "cmeta" / f"{2:032x}").write_bytes(b"not that")
     (tmp_path / "data" / GROUP).mkdir(parents=True)
-    status, printed, _ = fs("check", "--dir", tmp_path, "--format", "json")
-    problems = json.loads(printed)["problems"]
+    status, stdout, _ = fs("check", "--dir", tmp_path, "--format", "json")
+    problems = json.loads(stdout)["problems"]
     assert status == 1
     for group, what in ((0, "has no consensus metadata"), (1, "broken off"), (2, "is damaged")):
         assert any(f"{group:032x}" in p and what in p for p in problems), problems
     assert any(GROUP in p and "no replica" in p for p in problems)
     held.add(f"{directory}/lock")
-    status, _, said = fs("check", "--dir", tmp_path)
-    assert (status, "stop that server first" in said) == (4, True)
+    status, _, stderr = fs("check", "--dir", tmp_path)
+    assert (status, "stop that server first" in stderr) == (4, True)

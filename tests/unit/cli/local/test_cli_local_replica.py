@@ -88,8 +88,8 @@ def everything(folder):
 @pytest.mark.row("S2.12")
 def test_uuids_are_printed_with_addresses_also_beside_a_running_server(folder, held):
     held.add(f"{folder}/lock")
-    status, printed, _ = cmeta(folder, "print_replica_uuids", "catalog", "--format", "csv")
-    assert (status, printed.splitlines()[1]) == (
+    status, stdout, _ = cmeta(folder, "print_replica_uuids", "catalog", "--format", "csv")
+    assert (status, stdout.splitlines()[1]) == (
         0, f"{U1},127.0.0.1:7051,127.0.0.1:9051,True,True,True",
     )  # fmt: skip
     done = CliRunner().invoke(
@@ -104,18 +104,18 @@ def test_uuids_are_printed_with_addresses_also_beside_a_running_server(folder, h
 def test_configuration_is_rewritten_once_with_backup(folder):
     before = (folder / "cmeta" / SYS_CATALOG).read_bytes()
     words = (peer(U1, 7999), *THREE[1:], "--format", "json")
-    status, printed, said = cmeta(folder, "rewrite_raft_config", "catalog", *words)
-    assert (status, json.loads(printed)["changed"]) == (0, True)
-    assert f"to    {U1} 127.0.0.1:7999/127.0.0.1:9999" in said
-    with open(json.loads(printed)["backup"], "rb") as kept:
+    status, stdout, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *words)
+    assert (status, json.loads(stdout)["changed"]) == (0, True)
+    assert f"to    {U1} 127.0.0.1:7999/127.0.0.1:9999" in stderr
+    with open(json.loads(stdout)["backup"], "rb") as kept:
         assert kept.read() == before
     hard_state, config = saved(folder)
     assert (hard_state, config.id) == (HardState(3, U1), OpId(1, 4))
     assert [m.address[-4:] for m in config.members] == ["7999", "7151", "7251"]
     assert saved(folder, GROUP)[1] == ONE
     held = everything(folder)
-    status, printed, _ = cmeta(folder, "rewrite_raft_config", "catalog", *words)
-    assert (status, json.loads(printed)) == (0, {"changed": False, "backup": ""})
+    status, stdout, _ = cmeta(folder, "rewrite_raft_config", "catalog", *words)
+    assert (status, json.loads(stdout)) == (0, {"changed": False, "backup": ""})
     assert everything(folder) == held
 
 
@@ -136,8 +136,8 @@ def test_configuration_is_rewritten_once_with_backup(folder):
 @pytest.mark.row("S2.18", "S2.21")
 def test_invalid_configuration_is_refused_without_changes(folder, peers, why):
     before = everything(folder)
-    status, _, said = cmeta(folder, "rewrite_raft_config", "catalog", *peers)
-    assert (status, why in said) == (2, True), said
+    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *peers)
+    assert (status, why in stderr) == (2, True), stderr
     assert everything(folder) == before
 
 
@@ -149,8 +149,8 @@ def test_invalid_configuration_is_refused_without_changes(folder, peers, why):
 def test_rewrite_beside_running_server_is_refused(folder, held, verb, words):
     held.add(f"{folder}/lock")
     before = everything(folder)
-    status, _, said = cmeta(folder, verb, *words)
-    assert (status, "stop that server first" in said) == (4, True)
+    status, _, stderr = cmeta(folder, verb, *words)
+    assert (status, "stop that server first" in stderr) == (4, True)
     assert everything(folder) == before
 
 
@@ -159,8 +159,8 @@ def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
     """It would be taken up again, and its majority may be lost."""
     logged(folder, [*map(entry, range(1, 5)), changed(5, member(U1, 7051), member(U2, 7151))])
     before = everything(folder)
-    status, _, said = cmeta(folder, "rewrite_raft_config", "catalog", U1)
-    assert (status, "a later configuration, of 3.5" in said) == (2, True)
+    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", U1)
+    assert (status, "a later configuration, of 3.5" in stderr) == (2, True)
     assert everything(folder) == before
     assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
     config = saved(folder)[1]
@@ -189,8 +189,8 @@ def test_term_only_increases_and_log_term_counts(folder):
     logged(folder, [entry(1)], HardState(7, U2))
     for term in (7, 3, 1 << 62):
         before = everything(folder)
-        status, _, said = cmeta(folder, "set_term", "catalog", term)
-        assert (status, "can only grow" in said) == (2, True)
+        status, _, stderr = cmeta(folder, "set_term", "catalog", term)
+        assert (status, "can only grow" in stderr) == (2, True)
         assert everything(folder) == before
     assert cmeta(folder, "set_term", "catalog", 8)[0] == 0
     assert saved(folder)[0] == HardState(8)
@@ -206,9 +206,9 @@ def test_damaged_metadata_is_not_rewritten(folder):
     raw[raw.index(b"1/1")] ^= 1
     segment.write_bytes(bytes(raw))
     before = everything(folder)
-    status, _, said = cmeta(folder, "rewrite_raft_config", "catalog", *THREE)
-    assert (status, "is damaged" in said) != (0, False)
-    assert "has to be replaced" in said
+    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *THREE)
+    assert (status, "is damaged" in stderr) != (0, False)
+    assert "has to be replaced" in stderr
     assert everything(folder) == before
     assert cmeta(folder, "rewrite_raft_config", "b" * 32, *THREE)[0] == 5
 

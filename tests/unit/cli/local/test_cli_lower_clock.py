@@ -24,14 +24,14 @@ def test_ceiling_far_ahead_is_lowered_once(tmp_path):
     (tmp_path / "wal").mkdir(exist_ok=True)
     far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
     write_ceiling(SystemFiles(), str(tmp_path / "hybrid_clock"), far)
-    status, printed, _ = fs("lower_clock", "--dir", tmp_path)
-    assert (status, printed) == (0, "lowered: it was 20.0 years ahead of the wall clock\n")
+    status, stdout, _ = fs("lower_clock", "--dir", tmp_path)
+    assert (status, stdout) == (0, "lowered: it was 20.0 years ahead of the wall clock\n")
     now_us = time.time_ns() // 1000
     assert now_us < to_micros(ceiling(tmp_path)) <= now_us + 10_000_000
-    status, printed, _ = fs("lower_clock", "--dir", tmp_path, "--format", "json")
-    told = json.loads(printed)
+    status, stdout, _ = fs("lower_clock", "--dir", tmp_path, "--format", "json")
+    answer = json.loads(stdout)
     assert status == 0
-    assert told["before"] == told["after"] == ceiling(tmp_path)
+    assert answer["before"] == answer["after"] == ceiling(tmp_path)
 
 
 def test_running_server_ceiling_is_not_lowered(tmp_path, held):
@@ -40,6 +40,6 @@ def test_running_server_ceiling_is_not_lowered(tmp_path, held):
     write_ceiling(SystemFiles(), str(tmp_path / "hybrid_clock"), far)
     held.add(f"{tmp_path}/LOCK")
     held.add(f"{tmp_path}/lock")
-    status, _, said = fs("lower_clock", "--dir", tmp_path)
-    assert status != 0, said
+    status, _, stderr = fs("lower_clock", "--dir", tmp_path)
+    assert status != 0, stderr
     assert ceiling(tmp_path) == far

@@ -54,13 +54,13 @@ def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
     if noted:
         stage(folder, ReplicaStage.LOST)
         (folder / "wal.extent").unlink()
-    status, printed, said = recover(folder, "--yes", "--format", "json")
-    assert status == 0, said
-    told = json.loads(printed)
-    assert (told["rows"], told["files"], told["last"], told["given_up"]) == (
+    status, stdout, stderr = recover(folder, "--yes", "--format", "json")
+    assert status == 0, stderr
+    expected = json.loads(stdout)
+    assert (expected["rows"], expected["files"], expected["last"], expected["given_up"]) == (
         30, "1.3", "1.3", [U2, U3],
     )  # fmt: skip
-    assert os.path.exists(told["backup"])
+    assert os.path.exists(expected["backup"])
     found, hard_state, alone, last = now(folder)
     assert (found, last) == (ReplicaStage.READY, OpId(0, 0))
     assert hard_state == HardState(5 + TERM_GAP), "no term in common with the lost, and no vote"
@@ -78,9 +78,9 @@ def test_loss_is_listed_and_nothing_done_before_confirmation(folder):
     metadata.save(GROUP, HardState(5), config(U1, U2, U3, at=OpId(2, 9)))
     before = now_or_lost(folder)
     for words, answer, status in ((["--dry-run"], "", 0), ([], "n\n", 1), ([], "", 1)):
-        code, _, said = recover(folder, *words, answer=answer)
+        code, _, stderr = recover(folder, *words, answer=answer)
         assert code == status
-        for told in (
+        for expected in (
             f"UNSAFE: the replica of {GROUP} in {folder} becomes the only member of its group",
             "0000000001.wal is missing from the log",
             "its files are intact and have 30 rows, as of entry 1.3",
@@ -89,7 +89,7 @@ def test_loss_is_listed_and_nothing_done_before_confirmation(folder):
             f"removed: {U2} at a2:1",
             "BUT if another replica works",
         ):
-            assert told in said, said
+            assert expected in stderr, stderr
         assert now_or_lost(folder) == before
     assert recover(folder, answer="y\n")[0] == 0
 
@@ -101,9 +101,9 @@ def now_or_lost(folder):
 
 def test_log_contiguous_with_files_is_kept(folder):
     stage(folder, ReplicaStage.LOST)
-    status, printed, said = recover(folder, "--yes", "--format", "json")
-    assert (status, json.loads(printed)["last"]) == (0, "1.6"), said
-    assert "its log continues up to entry 1.6" in said
+    status, stdout, stderr = recover(folder, "--yes", "--format", "json")
+    assert (status, json.loads(stdout)["last"]) == (0, "1.6"), stderr
+    assert "its log continues up to entry 1.6" in stderr
     found, hard_state, alone, last = now(folder)
     assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERM_GAP, 6))
     assert hard_state.term == 7 + TERM_GAP, "above the log's too"
@@ -114,9 +114,9 @@ def test_log_not_contiguous_with_files_is_discarded(folder):
     (folder / "wal.extent").unlink()
     logged(folder, 5, 8)
     stage(folder, ReplicaStage.LOST, lost="its entries are gone")
-    status, _, said = recover(folder, "--yes")
-    assert status == 0, said
-    assert "reason: its entries are gone" in said
+    status, _, stderr = recover(folder, "--yes")
+    assert status == 0, stderr
+    assert "reason: its entries are gone" in stderr
     assert now(folder)[3] == OpId(0, 0)
 
 
@@ -157,15 +157,15 @@ def as_witness(folder):
     Witness.create(SystemFiles(), f"{folder}/data/{GROUP}", Cut())
 
 
-def without(name):
-    def harm(folder):
+def lose_file(name):
+    def damage(folder):
         lose_log(folder)
         shutil.rmtree(folder / name)
 
-    return harm
+    return damage
 
 
-def as_stranger(folder):
+def as_other_server(folder):
     lose_log(folder)
     ConsensusMetadata(SystemFiles(), str(folder)).save(GROUP, HardState(5), config(U2, U3))
 
@@ -173,27 +173,27 @@ def as_stranger(folder):
 CANNOT: dict[str, tuple[Callable[[Path], object], str]] = {
     "its log is whole": (lambda folder: logged(folder, 7, 7), "is not LOST: its log is complete"),
     "rotten files": (rot, "damaged"),
-    "no files": (without("data"), "has no MANIFEST"),
-    "no metadata": (without("cmeta"), "is missing in"),
+    "no files": (lose_file("data"), "has no MANIFEST"),
+    "no metadata": (lose_file("cmeta"), "is missing in"),
     "a witness": (as_witness, "is a witness, without rows"),
     "a tombstone": (
         lambda folder: stage(folder, ReplicaStage.TOMBSTONED),
         "TOMBSTONED: it has no files",
     ),
-    "no member": (as_stranger, "is no member in the configuration of 1.2"),
-    "no replica": (without("superblock"), "has no replica of"),
+    "no member": (as_other_server, "is no member in the configuration of 1.2"),
+    "no replica": (lose_file("superblock"), "has no replica of"),
     "no directory": (shutil.rmtree, "is no server's data directory"),
 }
 
 
 @pytest.mark.parametrize("what", list(CANNOT))
 def test_unrecoverable_replica_is_refused_by_name_without_changes(folder, what):
-    harm, why = CANNOT[what]
-    harm(folder)
+    damage, why = CANNOT[what]
+    damage(folder)
     before = everything(folder)
-    status, printed, said = recover(folder, "--yes")
-    assert (status != 0, printed, why in said) == (True, "", True), said
-    assert "Traceback" not in said
+    status, stdout, stderr = recover(folder, "--yes")
+    assert (status != 0, stdout, why in stderr) == (True, "", True), stderr
+    assert "Traceback" not in stderr
     after = everything(folder)
     for path in (*before, *after):
         assert path.name == "hybrid_clock" or before.get(path) == after.get(path), path

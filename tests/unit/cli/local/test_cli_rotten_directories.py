@@ -17,8 +17,8 @@ folder = cli_recover.folder
 
 
 def checked(directory):
-    status, printed, _ = nyala("fs", "check", "--dir", directory, "--format", "json")
-    return status, json.loads(printed)["problems"]
+    status, stdout, _ = nyala("fs", "check", "--dir", directory, "--format", "json")
+    return status, json.loads(stdout)["problems"]
 
 
 def rotten(name):
@@ -73,8 +73,8 @@ def test_metadata_that_server_would_refuse_are_not_rewritten(folder, verb, wante
         stage(folder, wanted)
     before = (folder / "cmeta" / GROUP).read_bytes()
     what = U1 if verb == "rewrite_raft_config" else "99"
-    status, printed, said = nyala("local_replica", "cmeta", verb, GROUP, what, "--dir", folder)
-    assert (status != 0, printed, why in said) == (True, "", True), said
+    status, stdout, stderr = nyala("local_replica", "cmeta", verb, GROUP, what, "--dir", folder)
+    assert (status != 0, stdout, why in stderr) == (True, "", True), stderr
     assert (folder / "cmeta" / GROUP).read_bytes() == before
 
 
@@ -96,8 +96,8 @@ def test_foreign_directory_is_refused_by_name_without_changes(tmp_path, verb):
     nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
     empty.mkdir()
     for path, why in ((nowhere, "there is no such folder"), (empty, "it has no instance file")):
-        status, printed, said = nyala(*verb, "--dir", path)
-        assert (status, printed) == (5, "")
-        assert f"{path} is no server's data directory: {why}" in said
+        status, stdout, stderr = nyala(*verb, "--dir", path)
+        assert (status, stdout) == (5, "")
+        assert f"{path} is no server's data directory: {why}" in stderr
     assert not nowhere.exists()
     assert list(empty.iterdir()) == []

@@ -57,21 +57,24 @@ def empty(path: Path) -> None:
 def run(verb: str, directory: Path) -> tuple[int, str]:
     """Return the exit status of a verb and the last line of standard error."""
     option = () if verb == "wal dump" else ("--dir",)
-    status, _, said = nyala(*verb.split(), *VERBS[verb], *option, directory)
-    assert "Traceback" not in said, said
-    assert "[Errno" not in said, said
-    return status, ["", *said.strip().splitlines()][-1]
+    status, _, stderr = nyala(*verb.split(), *VERBS[verb], *option, directory)
+    assert "Traceback" not in stderr, stderr
+    assert "[Errno" not in stderr, stderr
+    return status, ["", *stderr.strip().splitlines()][-1]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("harm", [swap, empty])
+@pytest.mark.parametrize("damage", [swap, empty])
 def test_path_of_wrong_kind_gives_one_line_error(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory, verb: str, harm: Callable[[Path], None]
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    verb: str,
+    damage: Callable[[Path], None],
 ):
     for name in PATHS:
         directory = tmp_path_factory.mktemp("copy") / "directory"
         shutil.copytree(folder, directory)
-        harm(directory / name)
+        damage(directory / name)
         status, line = run(verb, directory)
         assert status == 0 or line.startswith("nyala: "), (name, line)
         assert ": name a" not in line or ", or move the " in line, (name, line)
@@ -107,16 +110,16 @@ def test_file_in_place_of_data_directory_is_reported_as_file(tmp_path: Path):
 
 def test_replicas_are_listed_beside_one_whose_files_cannot_be_read(folder: Path):
     swap(folder / "cmeta" / GROUP)
-    status, printed, _ = nyala("local_replica", "list", "--dir", folder, "--format", "json")
+    status, stdout, _ = nyala("local_replica", "list", "--dir", folder, "--format", "json")
     assert status == 0
-    assert f"cmeta/{GROUP}: Is a directory" in printed
+    assert f"cmeta/{GROUP}: Is a directory" in stdout
 
 
 def test_deleting_a_replica_prints_one_line_for_another_that_cannot_be_opened(folder: Path):
     other = TabletId("b" * 32)
     Superblocks(SystemFiles(), str(folder)).save(Superblock(other, ReplicaStage.READY))
-    status, printed, said = nyala("local_replica", "delete", GROUP, "--dir", folder)
-    assert (status, printed) == (0, "deleted\n"), said
-    assert "Traceback" not in said
-    (line,) = [line for line in said.splitlines() if other in line]
-    assert line.startswith(f"nyala: the replica of {other} failed: "), said
+    status, stdout, stderr = nyala("local_replica", "delete", GROUP, "--dir", folder)
+    assert (status, stdout) == (0, "deleted\n"), stderr
+    assert "Traceback" not in stderr
+    (line,) = [line for line in stderr.splitlines() if other in line]
+    assert line.startswith(f"nyala: the replica of {other} failed: "), stderr

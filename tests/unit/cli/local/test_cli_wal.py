@@ -235,21 +235,21 @@ def test_damaged_consensus_metadata_is_damage(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("nothing", None, "No such file"),
         ("notes.txt", b"hello", "is not a log segment"),
         ("empty", "dir", "holds neither a log nor consensus metadata"),
     ],
 )
-def test_unreadable_files_exit_with_status_2(tmp_path, name, content, said):
+def test_unreadable_files_exit_with_status_2(tmp_path, name, content, message):
     if content == "dir":
         (tmp_path / name).mkdir()
     elif content is not None:
         (tmp_path / name).write_bytes(content)
     status, text = dump(tmp_path / name)
     assert status == 2
-    assert said in text
+    assert message in text
     assert "Traceback" not in text
 
 

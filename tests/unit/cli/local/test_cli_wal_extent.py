@@ -61,7 +61,7 @@ def test_extent_record_is_shown_and_complete_log_is_reported(folder):
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"),
+    ("gone", "message"),
     [
         ([0], f"{NAMES[0]} is missing"),
         ([3], f"{NAMES[3]} is missing"),
@@ -69,18 +69,18 @@ def test_extent_record_is_shown_and_complete_log_is_reported(folder):
         ([0, 1, 2, 3], f"{NAMES[0]} to {NAMES[3]} are missing"),
     ],
 )
-def test_missing_segments_are_named(folder, gone, said):
+def test_missing_segments_are_named(folder, gone, message):
     for number in gone:
         (folder / "wal" / NAMES[number]).unlink()
     for path in (folder, folder / "wal"):
         status, text, _ = nyala("wal", "dump", path)
         assert status == 1
-        assert text.count(f"DAMAGE: {said} from the log; every group") == 1
+        assert text.count(f"DAMAGE: {message} from the log; every group") == 1
     shown = json.loads(nyala("wal", "dump", folder, "--format", "json")[1])
-    assert (shown["damaged"], shown["extent"]["missing"]) == (True, f"{said} from the log")
+    assert (shown["damaged"], shown["extent"]["missing"]) == (True, f"{message} from the log")
     status, problems = checked(folder)
     assert status == 1
-    assert [p for p in problems if f"{folder}/wal: {said} from the log; replicas" in p]
+    assert [p for p in problems if f"{folder}/wal: {message} from the log; replicas" in p]
     with pytest.raises(LogGap, match="missing from the log: replace this replica"):
         inspection.stopped_replica(SystemFiles(), str(folder), A)
 
@@ -99,11 +99,11 @@ def test_truncated_last_segment_is_reported_with_both_lengths(folder):
     for kept in (300, 100):
         with open(last, "r+b") as file:
             file.truncate(kept)
-        said = f"the file was cut short: it has {kept} bytes, and was durable up to offset {END}"
+        message = f"the file was cut short: it has {kept} bytes, and was durable up to offset {END}"
         status, text, _ = nyala("wal", "dump", last)
         assert status == 1
-        assert f"DAMAGE: {said} ({FILE_NAME})" in text
-        assert any(p.startswith(f"{last} at ") and said in p for p in checked(folder)[1])
+        assert f"DAMAGE: {message} ({FILE_NAME})" in text
+        assert any(p.startswith(f"{last} at ") and message in p for p in checked(folder)[1])
 
 
 @pytest.mark.parametrize("rotten", [b"", b"not that", None])

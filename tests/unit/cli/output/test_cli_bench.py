@@ -31,16 +31,16 @@ sys.exit(main.main(["fake"]))
 
 @pytest.mark.parametrize("words", [[], ["nothing"]])
 def test_unknown_benchmark_lists_names_and_runs_nothing(words):
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "benchmarks.main", *words],
         capture_output=True,
         text=True,
         timeout=180,
     )
-    assert told.returncode == 2
+    assert done.returncode == 2
     names = "write, scan, store, failover, consensus, groups, group_commit, kudu, copy"
-    assert f"there are: {names}" in told.stderr
-    assert told.stdout == ""
+    assert f"there are: {names}" in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -75,9 +75,9 @@ def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
     with pytest.raises(typer.Exit) as caught:
         fails()
     assert caught.value.exit_code == status
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert len(said.err.splitlines()) == (0 if status == 0 else 1)
+    expected = capsys.readouterr()
+    assert expected.out == ""
+    assert len(expected.err.splitlines()) == (0 if status == 0 else 1)
 
 
 def test_exit_statuses_equal_documentation():
@@ -97,7 +97,7 @@ def nowhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "expected"),
     [
         (["table", "list"], 2, "no master address"),
         (["table", "list", "--masters", "nonsense"], 2, "'nonsense' is not an address"),
@@ -119,10 +119,10 @@ def nowhere(tmp_path, monkeypatch):
         (["tserver", "run", "--dir", "/nonexistent/x"], 2, "--master-addresses"),
     ],
 )  # fmt: skip
-def test_usage_error_prints_message_and_sets_exit_status(words, status, said):
+def test_usage_error_prints_message_and_sets_exit_status(words, status, expected):
     done = run(*words)
     assert done.exit_code == status, done.output
-    assert said in done.output.replace("\n", " ") + done.stderr
+    assert expected in done.output.replace("\n", " ") + done.stderr
     assert "Traceback" not in done.output
 
 
@@ -149,10 +149,10 @@ def test_missing_masters_option_selects_local_cluster():
 
 def test_table_values_and_pids_are_printed_unformatted(capsys):
     show(("id", "pid", "text"), [(1_234_567, 7_654_321, "[red]x[/red]")], Format.TABLE)
-    told = capsys.readouterr().out
-    assert "1,234,567" in told
-    assert "7654321" in told
-    assert "[red]x[/red]" in told
+    text = capsys.readouterr().out
+    assert "1,234,567" in text
+    assert "7654321" in text
+    assert "[red]x[/red]" in text
     show(("id",), [(1_234_567,)], Format.TABLE, data=True)
     assert "1234567" in capsys.readouterr().out
 
@@ -166,6 +166,6 @@ def test_os_errors_are_reported_with_path_and_remedy(number, capsys):
     with pytest.raises(typer.Exit) as caught:
         fails()
     assert caught.value.exit_code == 1
-    said = capsys.readouterr().err
-    assert said.startswith(f"nyala: /some/path: {os.strerror(number)}; ")
-    assert len(said.splitlines()) == 1
+    expected = capsys.readouterr().err
+    assert expected.startswith(f"nyala: /some/path: {os.strerror(number)}; ")
+    assert len(expected.splitlines()) == 1

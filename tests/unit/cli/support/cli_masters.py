@@ -7,7 +7,7 @@ from tests.unit.cli.support.member_commands import Wire
 
 
 class Scenario:
-    """A cluster whose masters change, and who changes them."""
+    """A cluster whose masters change, and the commands that change them."""
 
     def __init__(self, cluster):
         self.cluster = cluster
@@ -15,7 +15,7 @@ class Scenario:
 
     @property
     def masters(self):
-        """Addresses of the masters that run, as one that leads says."""
+        """Addresses of the masters, as the leader reports them."""
         leader = self.cluster.leader_master()
         config = leader.server.leading.status().committed_config
         return sorted(m.address for m in config.members)

@@ -20,7 +20,7 @@ from tests.unit.wal.support.wal_harness import durable, entry, open_wal
 U1, U2, U3, U4 = (ServerUuid(str(n) * 32) for n in (1, 2, 3, 4))
 GROUP = TabletId("a" * 32)
 CUT = OpId(1, 3)
-"""Operation up to which the files hold the log: three writes."""
+"""Operation up to which the files contain the log: three writes."""
 BEFORE = OpId(1, 2)
 
 

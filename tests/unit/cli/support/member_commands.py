@@ -1,4 +1,4 @@
-"""Commands about members against real servers in virtual time; the wire may kill a command at any order."""
+"""Commands about members against real servers in virtual time, which may be killed at any order."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,11 +20,11 @@ ORDERS = (
 
 
 class Killed(Exception):
-    """The command's process is gone."""
+    """The command's process was killed."""
 
 
 class Wire:
-    """Carries a command's calls, counts its orders, and lets something happen at one of them."""
+    """Transport of a command's calls that counts its orders and calls a function at one of them."""
 
     def __init__(self, rpc, at=0, before=None, after=None):
         self._rpc = rpc
@@ -47,7 +47,7 @@ class Wire:
 
 
 class Calls:
-    """A wire whose calls go through a function."""
+    """A transport whose calls go through a function."""
 
     def __init__(self, call, rpc):
         self.call, self._rpc = call, rpc
@@ -70,9 +70,9 @@ class Scenario(Group):
         addresses = [m.address for m in self.cluster.masters]
         process = self.cluster.clients[-1]
         assert process.env is not None
-        assert process.life is not None
+        assert process.incarnation is not None
         env = replace(process.env, rpc=carried)
-        core = process.life.inside(ClientCore, env, addresses, CLIENT_OPTIONS)
+        core = process.incarnation.inside(ClientCore, env, addresses, CLIENT_OPTIONS)
         return Membership(core, self.tablet, timeout_ms=timeout_ms), carried
 
     async def do(self, name, *args, **more):
@@ -84,13 +84,13 @@ class Scenario(Group):
     def kinds(self):
         """Return the kind of each member of the committed configuration, by server name."""
         config = self.status().committed_config
-        told = {}
+        by_name = {}
         for p in self.cluster.tservers:
             member = config.get(self.uuid(p))
             if member is not None:
-                words = "voter" if member.voter else "non-voter"
-                told[p.name] = words if member.electable else f"witness {words}"
-        return told
+                kind = "voter" if member.voter else "non-voter"
+                by_name[p.name] = kind if member.electable else f"witness {kind}"
+        return by_name
 
     async def verify(self):
         """All replicas have the same rows, and the masters name those of the configuration."""
@@ -115,7 +115,7 @@ class Scenario(Group):
 
 
 def with_scenario(work, workers=0, repair="off", **more):
-    """Run a scenario on four tablet servers; with `repair`, masters have a mind of their own meanwhile."""
+    """Run a scenario on four tablet servers; with `repair`, masters repair concurrently."""
 
     async def main(loop):
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)

@@ -105,10 +105,10 @@ def test_snapshot_time_requires_a_tablet_server():
     ],
 )
 def test_snapshot_time_is_passed_by_majority_of_each_tablet(times, expected):
-    told = {a: None if t is None else at(t) for a, t in zip("abc", times, strict=True)}
+    clocks = {a: None if t is None else at(t) for a, t in zip("abc", times, strict=True)}
 
     async def ask(core):
         seen = Times(core.env, core.locations, core.clock)
         return await seen.time_of(dict.fromkeys("abc"), [list("abc")], 300)
 
-    assert Cluster(told).run(ask) == at(expected)
+    assert Cluster(clocks).run(ask) == at(expected)

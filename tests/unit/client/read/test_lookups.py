@@ -229,17 +229,17 @@ async def test_pending_lookups_fail_when_client_closes(s):
             await s.loop.delay(1)
     callbacks[0](Unavailable("the stream is broken"))
     assert await waiting == [{"k": 1, "v": 10}]  # by a scan
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def unreachable() -> None:
-        told = asyncio.Event()
+        called = asyncio.Event()
 
         def on_done(found: Any) -> None:
-            heard.append(found)
-            told.set()
+            received.append(found)
+            called.set()
 
         s.core.getter.lookups.send("nobody:1", reads_pb2.GetPart(), on_done, 1000)
-        await told.wait()
+        await called.wait()
 
     await s.on(unreachable)
-    assert [type(found) for found in heard] == [Unavailable]
+    assert [type(found) for found in received] == [Unavailable]

@@ -32,7 +32,7 @@ class Servers:
         return [pb.ScanToken(at=at)]
 
     async def collect_all(
-        self, tokens: list[pb.ScanToken], heard: Any
+        self, tokens: list[pb.ScanToken], on_batch: Any
     ) -> list[list[pa.RecordBatch]]:
         self.ran_at.append(tokens[0].at)
         self._refuse()

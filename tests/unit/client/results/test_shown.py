@@ -63,7 +63,7 @@ def test_client_repr_shows_masters():
 
 
 @pytest.mark.parametrize(
-    ("slip", "says", "then"),
+    ("slip", "text", "then"),
     [
         (lambda: addresses.parse("http://127.0.0.1:7051"), "is a URL", "omit http://"),
         (lambda: STAMP("2026-01-01"), "not str", "pass client.now()"),
@@ -80,8 +80,8 @@ def test_client_repr_shows_masters():
         (lambda: run_sql("select nope", NOBODY), "nope", "mend the query"),
     ],
 )
-def test_misuse_error_states_a_remedy(slip, says, then):
-    with pytest.raises(InvalidArgument) as told:
+def test_misuse_error_states_a_remedy(slip, text, then):
+    with pytest.raises(InvalidArgument) as raised:
         slip()
-    assert says in told.value.message
-    assert then in told.value.message
+    assert text in raised.value.message
+    assert then in raised.value.message

@@ -27,7 +27,7 @@ class Streams:
 
 
 class Places:
-    """Learns nothing."""
+    """Location source without locations."""
 
     def learn(self, *args: object, **more: object) -> None: ...
 

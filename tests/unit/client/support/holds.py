@@ -17,7 +17,7 @@ SECOND = 1_000_000
 
 
 class Scenario:
-    """A table of one tablet that forgets after a second, and a client."""
+    """A table of one tablet with a history of one second, and a client."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop

@@ -1,4 +1,4 @@
-"""Tables in memory for queries: they filter as tablets do, and remember what was asked of them."""
+"""Tables in memory for queries: they filter as tablets do, and record the requests."""
 
 from dataclasses import dataclass, field
 
@@ -64,7 +64,7 @@ class TablesInMemory:
 
 
 def plainly(tables: TablesInMemory, query: str) -> pa.Table:
-    """Return what DuckDB by itself answers over the same Arrow tables."""
+    """Return the results of DuckDB itself over the same Arrow tables."""
     engine = duckdb.connect(":memory:")
     try:
         engine.execute("set python_enable_replacements=false").fetchall()

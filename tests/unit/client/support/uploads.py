@@ -69,7 +69,7 @@ class Tablets:
 def scenario(
     work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS
 ):
-    """Run `work(upload, tablets, loop)` on virtual time; return what it returns, and the tablets."""
+    """Run `work(upload, tablets, loop)` on virtual time; return its result, and the tablets."""
 
     async def main(loop: SimLoop) -> Any:
         clock, rng = SimClock(loop), random.Random(7)

@@ -43,8 +43,10 @@ class Server:
         return [keys for _, _, keys in self.requests]
 
     def answer(self, number: int, *errors: tuple[int, str], timestamp: int = 9) -> None:
-        told = [pb.RowError(row=row, code=code, message="m") for row, code in errors]
-        self.answers[number].set_result(pb.WriteResult(timestamp=timestamp, row_errors=told))
+        errors_of_rows = [pb.RowError(row=row, code=code, message="m") for row, code in errors]
+        self.answers[number].set_result(
+            pb.WriteResult(timestamp=timestamp, row_errors=errors_of_rows)
+        )
 
     def refuse(self, number: int, error: NyalaError) -> None:
         self.answers[number].set_exception(error)
@@ -246,12 +248,12 @@ async def test_each_caller_has_its_own_deadline(bench):
     for number in range(IN_FLIGHT):  # the line is taken
         calls.append(bench.call(table(), rows(0), timeout_ms=60_000 if number else 200))
         await bench.settle()
-    hasty = bench.call(table(), rows(1), timeout_ms=200)
+    short = bench.call(table(), rows(1), timeout_ms=200)
     await bench.loop.delay(1_000_000)
     with pytest.raises(OutcomeUnknown, match="may or may not have taken effect"):
         calls[0].outcome()
     with pytest.raises(TimedOut, match="no effect"):
-        hasty.outcome()
+        short.outcome()
     assert not calls[1].over
 
 

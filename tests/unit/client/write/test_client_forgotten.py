@@ -28,7 +28,7 @@ def forgotten(until: int) -> SessionExpired:
     return SessionExpired("not known (any more)", details)
 
 
-class Heard(Streams):
+class RecordingStreams(Streams):
     """Remembers since when each try says that it was not executed."""
 
     def __init__(self, script: list[NyalaError | None]) -> None:
@@ -46,7 +46,7 @@ def deliver(
     *script: NyalaError | None, since: int | None = None, seen: int = 7
 ) -> tuple[list[int], NyalaError | None]:
     """Deliver a request; return the times that were sent, and the error."""
-    heard = Heard(list(script))
+    streams = RecordingStreams(list(script))
 
     async def main(loop: SimLoop) -> NyalaError | None:
         env = Env(
@@ -60,7 +60,7 @@ def deliver(
         where.tablets[0].leader = "127.0.0.1:1"
         clock = HybridClock(SimClock(loop))
         clock.merge(seen)
-        delivery = Delivery(cast("TabletCache", Places()), clock, cast("PutStreams", heard))
+        delivery = Delivery(cast("TabletCache", Places()), clock, cast("PutStreams", streams))
         requests = Sequencer(b"c" * 16, Sequences(keep_results=since is not None), delivery, since)
         piece: pa.RecordBatch = rows(1)
         try:
@@ -70,7 +70,7 @@ def deliver(
         return None
 
     error = run(main)
-    return heard.since, error
+    return streams.since, error
 
 
 def test_write_sent_once_and_refused_as_forgotten_is_sent_with_new_start_time():

@@ -70,12 +70,12 @@ def test_upload_reports_progress_when_client_is_closed(written, monkeypatch):
 
     with pytest.raises((PartlyWritten, Unavailable)) as raised:
         client.upload(opened(), pb.UPSERT, source(), False)
-    told: Any = raised.value
-    assert "closed" in str(told)
-    assert isinstance(told, PartlyWritten) == (requests.rows > 0)
+    error: Any = raised.value
+    assert "closed" in str(error)
+    assert isinstance(error, PartlyWritten) == (requests.rows > 0)
     if requests.rows:
-        assert told.rows == requests.rows
-        assert told.next_row == requests.rows + len(told.unknown) + len(told.not_written)
+        assert error.rows == requests.rows
+        assert error.next_row == requests.rows + len(error.unknown) + len(error.not_written)
     with pytest.raises(InvalidArgument, match="closed"):
         client.upload(opened(), pb.UPSERT, source(), False)
 

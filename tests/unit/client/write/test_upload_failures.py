@@ -35,10 +35,10 @@ def test_refusal_does_not_hide_unknown_outcome(unknown, first):
             await all_of(upload, some(0, 50))
         return raised.value
 
-    told, _ = scenario(work, fate)
+    outcome, _ = scenario(work, fate)
     assert len(seen) > 2, "the window has rows of several tablets"
-    assert told.__cause__ is unknown
-    assert unknown.message in str(told)
+    assert outcome.__cause__ is unknown
+    assert unknown.message in str(outcome)
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
@@ -61,9 +61,9 @@ def test_write_with_possible_effect_is_not_reported_as_without_effect(unknown, m
             await all_of(upload, some(1, 500))
         return raised.value
 
-    told, tablets = scenario(work, lambda rows: unknown, each_ms=20)
+    outcome, tablets = scenario(work, lambda rows: unknown, each_ms=20)
     assert tablets.requests == 1
-    assert told is unknown
+    assert outcome is unknown
 
 
 def test_row_errors_come_in_the_order_of_the_rows(monkeypatch):
@@ -99,8 +99,8 @@ def test_first_failure_is_raised_when_nothing_took_effect():
             await all_of(upload, some(0, 20))
         return raised.value
 
-    told, tablets = scenario(work, lambda rows: next(coming, failures[1]))
-    assert told is failures[0]
+    outcome, tablets = scenario(work, lambda rows: next(coming, failures[1]))
+    assert outcome is failures[0]
     assert tablets.requests > 1
 
 

@@ -81,14 +81,14 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
             await all_of(upload, some(0, 2_000))
         return raised.value
 
-    told, tablets = scenario(work, lambda rows: error if bad in rows else None)
+    outcome, tablets = scenario(work, lambda rows: error if bad in rows else None)
     if type(error) is NyalaError:  # nothing is known of those rows either
         tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
-    assert isinstance(told, PartlyWritten)
-    cause: Any = told.__cause__
+    assert isinstance(outcome, PartlyWritten)
+    cause: Any = outcome.__cause__
     assert cause is error
-    check(told, tablets, 2_000)
-    assert error.message in str(told)
+    check(outcome, tablets, 2_000)
+    assert error.message in str(outcome)
 
 
 def test_cause_is_raised_alone_when_nothing_took_effect():
@@ -106,8 +106,8 @@ def test_single_request_of_unknown_outcome_is_raised_unwrapped():
             await all_of(upload, some(0, 1))
         return raised.value
 
-    told, _ = scenario(work, lambda rows: OutcomeUnknown("?"))
-    assert not isinstance(told, PartlyWritten)
+    outcome, _ = scenario(work, lambda rows: OutcomeUnknown("?"))
+    assert not isinstance(outcome, PartlyWritten)
 
 
 def test_source_is_read_only_with_free_capacity():
@@ -133,16 +133,16 @@ def test_source_error_is_raised_after_writing_rows_already_read():
         await upload.take(some(0, 500))
         return await upload.stop(broken)
 
-    told, _ = scenario(work)
-    assert isinstance(told, PartlyWritten)
-    assert (told.rows, told.next_row, told.__cause__) == (500, 500, broken)
-    assert "the source broke" in str(told)
+    outcome, _ = scenario(work)
+    assert isinstance(outcome, PartlyWritten)
+    assert (outcome.rows, outcome.next_row, outcome.__cause__) == (500, 500, broken)
+    assert "the source broke" in str(outcome)
 
     async def nothing(upload, tablets, loop):
         return await upload.stop(broken)
 
-    told, _ = scenario(nothing)
-    assert told is broken
+    outcome, _ = scenario(nothing)
+    assert outcome is broken
 
 
 def test_load_reports_progress_when_client_is_closed():
@@ -154,7 +154,7 @@ def test_load_reports_progress_when_client_is_closed():
             await loading
         return raised.value
 
-    told, tablets = scenario(work)
+    outcome, tablets = scenario(work)
     tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
-    check(told, tablets, 10_000)
-    assert "closed" in str(told)
+    check(outcome, tablets, 10_000)
+    assert "closed" in str(outcome)

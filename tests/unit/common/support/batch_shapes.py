@@ -1,4 +1,4 @@
-"""User data of every shape, for the tests of what is accepted and refused."""
+"""User data of every shape, for the tests of accepted and refused input."""
 
 from datetime import date, datetime
 
@@ -40,7 +40,7 @@ def column(array, name):
 
 
 class Own(pa.ExtensionType):  # type: ignore[misc]
-    """A user's own type, stored as one that tables know."""
+    """An extension type over a storage type that tables have."""
 
     def __init__(self, storage=None):
         super().__init__(storage or pa.int32(), "test.own")
@@ -54,7 +54,7 @@ def extended(storage):
 
 
 class Stream:
-    """Data that only speaks the C stream interface."""
+    """Data with the C stream interface only."""
 
     def __init__(self, table):
         self._table = table

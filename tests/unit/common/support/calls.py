@@ -1,4 +1,4 @@
-"""Counts Python calls, to hold that none is made per row."""
+"""Counts Python calls, to check that there are none per row."""
 
 import sys
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Counter:
 
 
 def count(work: Callable[[], object]) -> int:
-    """Return how many functions `work` calls, once it is warm."""
+    """Return the number of functions that `work` calls after warm-up."""
     work()
     with Counter() as counter:
         work()

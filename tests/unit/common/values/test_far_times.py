@@ -56,9 +56,9 @@ def test_lookup_and_list_return_far_times(value):
 @pytest.mark.parametrize("value", EVERY, ids=lambda v: f"{v.type} {v.value}")
 def test_errors_show_far_time(value):
     keyed = from_arrow(pa.schema([("at", value.type)]), ["at"])
-    told = str(python_of(value))
+    text = str(python_of(value))
     numbered = from_arrow(pa.schema([("at", pa.int64())]), ["at"])
-    with pytest.raises(InvalidArgument, match=r"range end of column 'at'.*" + told[:6]):
+    with pytest.raises(InvalidArgument, match=r"range end of column 'at'.*" + text[:6]):
         resolve(Spec(range=Range(["at"], [(value, None)])), numbered)
     with pytest.raises(InvalidArgument, match="has 2 values for 1 columns"):
         resolve(Spec(range=Range(["at"], [((value, value), None)])), keyed)

@@ -98,9 +98,11 @@ def test_follower_read_contains_definitions_up_to_its_time_and_leader_read_the_l
             break
         assert refused, "the follower was asked before it could know"
         gone = pb.DescribeTableRequest(name="v", staleness=within())
-        with pytest.raises(NotLeader) as told:
+        with pytest.raises(NotLeader) as raised:
             await masters.ask(follower, methods.DESCRIBE_TABLE, gone)
-        assert told.value.details["reason"] == "NOT_HERE", "only the leader says that there is none"
+        assert raised.value.details["reason"] == "NOT_HERE", (
+            "only the leader says that there is none"
+        )
         with pytest.raises(NotLeader):
             await every_question(masters, follower, table_id, None)
 

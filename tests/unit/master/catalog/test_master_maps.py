@@ -28,7 +28,7 @@ async def drop(masters, leader, name):
     await masters.ask(leader, methods.DROP_TABLE, pb.DropTableRequest(name=name))
 
 
-async def told(masters, leader, server, *reports):
+async def send_heartbeat(masters, leader, server, *reports):
     masters.sequence += 1
     request = pb.HeartbeatRequest(
         server=server_info(server), full=True, report_sequence=masters.sequence, tablets=reports
@@ -44,7 +44,7 @@ def test_catalog_maps_index_servers_tables_and_tablets_with_replicas():
         await masters.heartbeat("a", "b", "c")
         table = await masters.create(leader, "t")
         (tablet,) = (await maps(masters, leader))["tablets"]
-        await told(masters, leader, "b", report(tablet, leader="b", term=3))
+        await send_heartbeat(masters, leader, "b", report(tablet, leader="b", term=3))
         await masters.loop.delay(700_000)
         shown = await maps(masters, leader)
         assert shown["tables"][table]["name"] == "t"
@@ -157,7 +157,7 @@ def test_replicas_without_record_are_left_alone_counted_and_reported(caplog):
         masters.start()
         leader = await masters.leader()
         await masters.heartbeat("a", "b", "c")
-        await told(masters, leader, "a", report("f" * 32, leader="a", term=1))
+        await send_heartbeat(masters, leader, "a", report("f" * 32, leader="a", term=1))
         await masters.loop.delay(2_000_000)
         shown = await maps(masters, leader)
         assert shown["tservers"]["a"]["replicas"] == {"f" * 32: "RUNNING"}

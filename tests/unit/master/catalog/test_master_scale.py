@@ -72,7 +72,7 @@ def take(catalog: Any, servers: Any, request: Any) -> None:
 
 
 def report(info: Any, tablets: Any, number: int = 1, *, full: bool = True) -> pb.HeartbeatRequest:
-    said = [
+    reports = [
         pb.TabletReport(
             tablet_id=t.id, state="RUNNING", consensus=consensus(t),
             role="LEADER" if t.members[0] == info.uuid else "FOLLOWER",
@@ -80,7 +80,7 @@ def report(info: Any, tablets: Any, number: int = 1, *, full: bool = True) -> pb
         )
         for t in tablets
     ]  # fmt: skip
-    return pb.HeartbeatRequest(server=info, full=full, report_sequence=number, tablets=said)
+    return pb.HeartbeatRequest(server=info, full=full, report_sequence=number, tablets=reports)
 
 
 def of(catalog: Any, info: Any) -> list[Any]:

@@ -133,14 +133,14 @@ def test_replacements_are_batched_by_hundred_tablets_per_table():
 
 @pytest.mark.row("S0.69")
 def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
-    catalog, waiting, told = with_table(led=False), Creations(PATIENCE_US), ["a", "b"]
+    catalog, waiting, ordered = with_table(led=False), Creations(PATIENCE_US), ["a", "b"]
     one, two = catalog.creating()
 
     def late(now_us):
-        return [t.id for t in waiting.late(catalog, told, now_us)]  # type: ignore[arg-type]
+        return [t.id for t in waiting.late(catalog, ordered, now_us)]  # type: ignore[arg-type]
 
     assert late(0) == late(5 * PATIENCE_US) == [], "no order was sent yet"
-    for server in told:
+    for server in ordered:
         for tablet in (one, two):
             waiting.record_attempt(tablet.id, ServerUuid(server))
     assert late(6 * PATIENCE_US - 1) == []

@@ -48,12 +48,12 @@ class Nowhere:
 def refuse(catalog, operation, error, match):
     before, nowhere = rows_of(catalog), Nowhere()
     memory = LeaderMemory(1, catalog, nowhere, nowhere, Locks(), lambda: None)
-    with pytest.raises(error, match=match) as told:
+    with pytest.raises(error, match=match) as raised:
         run(operation, memory).send(None)
     assert rows_of(catalog) == before
     assert not memory.locks.held()
-    assert len(told.value.message) < 2000
-    return told.value
+    assert len(raised.value.message) < 2000
+    return raised.value
 
 
 @pytest.mark.row("S1.3")

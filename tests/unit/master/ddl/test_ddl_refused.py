@@ -24,21 +24,21 @@ from tests.unit.master.support.master_helpers import report, server_info
 
 def asked():
     """Every wrong call: (what, method, request, what its refusal says)."""
-    for what, (request, says) in CREATE.items():
+    for what, (request, text) in CREATE.items():
         if request.table.name == "t" and what != "the name of another":
             request.table.name = "new"
-        yield f"create: {what}", methods.CREATE_TABLE, request, says
-    for what, (steps, says) in BAD.items():
+        yield f"create: {what}", methods.CREATE_TABLE, request, text
+    for what, (steps, text) in BAD.items():
         yield (
             f"alter: {what}",
             methods.ALTER_TABLE,
             pb.AlterTableRequest(name="t", steps=steps),
-            says,
+            text,
         )
-    for what, (request, says) in DROP.items():
-        yield f"drop: {what}", methods.DROP_TABLE, request, says
-    for what, (request, says) in RECALL.items():
-        yield f"recall: {what}", methods.RECALL_TABLE, request, says
+    for what, (request, text) in DROP.items():
+        yield f"drop: {what}", methods.DROP_TABLE, request, text
+    for what, (request, text) in RECALL.items():
+        yield f"recall: {what}", methods.RECALL_TABLE, request, text
     wrong = pb.OperationId(client=b"short", sequence=1)
     valid = [Step(owner="me")]
     for method, request in (
@@ -57,11 +57,11 @@ async def running(masters, leader, request):
     catalog = masters.master(leader).leading.current().catalog
     for server in "abc":
         masters.sequence += 1
-        told = pb.HeartbeatRequest(
+        heartbeat = pb.HeartbeatRequest(
             server=server_info(server), full=True, report_sequence=masters.sequence,
             tablets=[report(t.id, leader="a", term=1) for t in catalog.tablets()],
         )  # fmt: skip
-        await masters.ask(leader, methods.HEARTBEAT, told)
+        await masters.ask(leader, methods.HEARTBEAT, heartbeat)
 
 
 def disk(masters, leader):
@@ -87,11 +87,11 @@ def test_invalid_definition_is_refused_before_replication():
         before = disk(masters, leader)
         assert len(before[0]) == 10, "the cluster, three servers, two tables, four tablets"
         seen = 0
-        for what, method, request, says in asked():
+        for what, method, request, text in asked():
             await masters.heartbeat("a", "b", "c")
             answer = await refusal(masters.ask(leader, method, request, 20_000))
             assert isinstance(answer, Rejected), f"{what}: {answer!r}"
-            assert re.search(says, answer.message), f"{what}: {answer.message}"
+            assert re.search(text, answer.message), f"{what}: {answer.message}"
             assert answer.message.isprintable(), what
             assert len(answer.message) < 2_000, what
             assert disk(masters, leader) == before, what

@@ -126,7 +126,7 @@ def test_repeated_operation_has_no_effect_and_the_same_answer():
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "message"),
     [
         (broken(name=""), "table name ''"),
         (broken(name="x" * 257), "1 to 256 bytes"),
@@ -162,15 +162,15 @@ def test_repeated_operation_has_no_effect_and_the_same_answer():
         (broken(partition__ranges=[pb.RangePartition()]), "ranges without range columns"),
     ],
 )  # fmt: skip
-def test_invalid_definition_names_its_field_and_creates_nothing(request_, says):
+def test_invalid_definition_names_its_field_and_creates_nothing(request_, message):
     catalog = Catalog()
-    with pytest.raises(InvalidArgument, match=says):
+    with pytest.raises(InvalidArgument, match=message):
         made(catalog, request_)
     assert not catalog.tables()
 
 
 @pytest.mark.parametrize(
-    ("ranges", "says"),
+    ("ranges", "message"),
     [
         ([piece(key(5), key(5))], "a range is empty"),
         ([piece(key(0), key(5)), piece(key(4), key(9))], "overlap"),
@@ -179,9 +179,9 @@ def test_invalid_definition_names_its_field_and_creates_nothing(request_, says):
         ([piece(b"short", None)], "no key of its columns"),
     ],
 )
-def test_bad_ranges_are_refused(ranges, says):
+def test_bad_ranges_are_refused(ranges, message):
     request = broken(partition__range_column_ids=[0], partition__ranges=ranges)
-    with pytest.raises(InvalidArgument, match=says):
+    with pytest.raises(InvalidArgument, match=message):
         made(Catalog(), request)
 
 

@@ -219,7 +219,7 @@ HOSTILE: list[tuple[Callable[[], object], str]] = [
 TWO_LEVELS = [pb.HashLevel(column_ids=[0], buckets=2)] * 2
 OVERLAPPING = [piece(key(0), key(5)), piece(key(4), key(9))]
 CREATED: list[tuple[pb.CreateTableRequest, str]] = [
-    *((r, says) for what, (r, says) in ddl_refused.CREATE.items() if what != "the name of another"),
+    *((r, text) for what, (r, text) in ddl_refused.CREATE.items() if what != "the name of another"),
     (broken(name="plain"), "exists already"),
     (broken(schema__columns__1__id=7, schema__next_column_id=8), "in order"),
     (
@@ -235,29 +235,29 @@ CREATED: list[tuple[pb.CreateTableRequest, str]] = [
 ]
 SENT: list[tuple[Callable[[], object], str]] = [
     (on_master(drop_table.operation, pb.DropTableRequest(id="x"), 7), "no table has the id"),
-    *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), around()), says)
-      for bad, says in BAD.values() if "damaged" not in says and says != "."),
-    *((on_master(drop_table.operation, request, 7), says)
-      for request, says in ddl_refused.DROP.values()),
-    *((on_master(recall_table.operation, request), says)
-      for request, says in ddl_refused.RECALL.values()),
-    *((on_master(create_table.operation, sent(request), around()), says)
-      for request, says in CREATED),
+    *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), around()), text)
+      for bad, text in BAD.values() if "damaged" not in text and text != "."),
+    *((on_master(drop_table.operation, request, 7), text)
+      for request, text in ddl_refused.DROP.values()),
+    *((on_master(recall_table.operation, request), text)
+      for request, text in ddl_refused.RECALL.values()),
+    *((on_master(create_table.operation, sent(request), around()), text)
+      for request, text in CREATED),
     (on_master(alter_table.operation,
                pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(None, None))]), around()),
      "not partitioned by range"),
     (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), around()), "one of"),
 ]  # fmt: skip
-ROOMS = (
+MODULES = (
     checks, schemas, types, frames, python_values, partition_spec, alteration, table_spec, alter_steps,
     alter_table, create_table, drop_table, recall_table, placement,
 )  # fmt: skip
 
 
 def refusal(ask: Callable[[], object]) -> NyalaError:
-    with pytest.raises((InvalidArgument, AlreadyPresent, NotFound)) as told:
+    with pytest.raises((InvalidArgument, AlreadyPresent, NotFound)) as raised:
         ask()
-    return told.value
+    return raised.value
 
 
 def next_step(message: str) -> str:
@@ -265,8 +265,8 @@ def next_step(message: str) -> str:
     for begins in LISTS:
         if (at := message.find(begins)) > 0:
             return message[at:]
-    said = message.rpartition("; ")[2]
-    return said if said.split(" ")[0].rstrip(":") in NEXT else ""
+    step = message.rpartition("; ")[2]
+    return step if step.split(" ")[0].rstrip(":") in NEXT else ""
 
 
 @pytest.mark.row("S0.55")
@@ -280,16 +280,16 @@ def test_refusal_states_problem_reason_and_remedy(number):
 
 
 def test_refusal_of_malformed_client_requests_has_a_message():
-    for ask, says in HOSTILE:
+    for ask, text in HOSTILE:
         message = refusal(ask).message
-        assert says in message
+        assert text in message
         assert next_step(message), message
 
 
 def test_master_refusal_states_a_remedy():
-    for ask, says in SENT:
+    for ask, text in SENT:
         message = refusal(ask).message
-        assert re.search(says, message), message
+        assert re.search(text, message), message
         assert next_step(message), message
 
 
@@ -300,8 +300,8 @@ def test_refusal_table_lists_every_refusal():
         for frame in traceback.extract_tb(refusal(ask).__traceback__):
             reached.add((frame.filename, frame.lineno))
     missing = []
-    for room in ROOMS:
-        path = Path(str(room.__file__))
+    for module in MODULES:
+        path = Path(str(module.__file__))
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and _name(node) in REFUSED:
                 lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)

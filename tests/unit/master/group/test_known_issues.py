@@ -31,7 +31,7 @@ def orders(lines, kind):
 def test_kudu_1358_create_table_during_election_uses_every_server():
     """No heartbeat comes between election and create, nor within it."""
     known = ["servers a b c d e f", "pass 1500", *(f"silent {s}" for s in "abcdef")]
-    told = play(
+    transcript = play(
         [
             *known,
             *elected("m2"),
@@ -41,8 +41,11 @@ def test_kudu_1358_create_table_during_election_uses_every_server():
             "tables",
         ]
     )
-    assert after(told, "tables") == ["-> t RUNNING of 30 tablets", "-> u RUNNING of 1 tablets"]
-    (made,) = (line for line in told if line.startswith("writes table t "))
+    assert after(transcript, "tables") == [
+        "-> t RUNNING of 30 tablets",
+        "-> u RUNNING of 1 tablets",
+    ]
+    (made,) = (line for line in transcript if line.startswith("writes table t "))
     placed = [tablet.rpartition(" on ")[2] for tablet in made.split("; ")[1:]]
     assert sorted(set(placed)) == list("abcdef")
     assert all(3 <= placed.count(server) <= 8 for server in "abcdef"), "spread, not piled"
@@ -52,7 +55,7 @@ def test_kudu_1358_create_table_during_election_uses_every_server():
 def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
     """Every report to it has been empty since it led before."""
     again = [*TABLE, "lead m2", "pass 100", *FULL, "lead m1", "pass 100"]
-    told = play(
+    transcript = play(
         [
             *again,
             "report a",
@@ -65,12 +68,12 @@ def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
             "pass 100",
         ]
     )
-    assert "m1 answers a: leader, wants a full report" in after(told, "report a")
-    assert after(told, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "before any report"
-    altered = told[told.index("> add t n") : told.index("> describe t")]
+    assert "m1 answers a: leader, wants a full report" in after(transcript, "report a")
+    assert after(transcript, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "before any report"
+    altered = transcript[transcript.index("> add t n") : transcript.index("> describe t")]
     assert orders(altered, "AlterTablet") == ["a"]
-    assert after(told, "describe t") == ["-> RUNNING, ready, 1 of 1 run"]
-    assert orders(after(told, "drop t"), "DeleteTablet") == ["a", "b", "c"]
+    assert after(transcript, "describe t") == ["-> RUNNING, ready, 1 of 1 run"]
+    assert orders(after(transcript, "drop t"), "DeleteTablet") == ["a", "b", "c"]
 
 
 @pytest.mark.row("S0.37", "S0.38", "S0.39")
@@ -95,13 +98,15 @@ def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, ki
         "pass 100",
     ]
     last = [line.replace("report a", "report a full") for line in news] or FULL[:1]
-    told = play([*begun, "report d full", *FULL[1:], *last, "pass 1200"])
-    cut = told.index("> lead m2")
+    transcript = play([*begun, "report d full", *FULL[1:], *last, "pass 1200"])
+    cut = transcript.index("> lead m2")
     assert not [
-        line for line in told[:cut] if f"orders {kind}" in line and "unanswered" not in line
+        line for line in transcript[:cut] if f"orders {kind}" in line and "unanswered" not in line
     ]
-    assert orders(told[cut:], kind) == to
-    assert all(" in term 2" in line for line in told[cut:] if line.startswith(f"orders {kind}"))
+    assert orders(transcript[cut:], kind) == to
+    assert all(
+        " in term 2" in line for line in transcript[cut:] if line.startswith(f"orders {kind}")
+    )
 
 
 @pytest.mark.row("S0.40", "S0.58")
@@ -112,15 +117,19 @@ def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, ki
 def test_kudu_495_failed_catalog_write_returns_error_and_master_keeps_running(asked, failure):
     """The same operation again, there or at the next leader, does what it should, once."""
     begun = TABLE if asked is not FULL[1] else [*SERVERS, "create t", "pass 100", "report b full"]
-    told = play([*begun, f"fail {failure}", asked, "lead m1", "pass 100", asked, asked, "tables"])
-    first, second, _ = (n for n, line in enumerate(told) if line == f"> {asked}")
+    transcript = play(
+        [*begun, f"fail {failure}", asked, "lead m1", "pass 100", asked, asked, "tables"]
+    )
+    first, second, _ = (n for n, line in enumerate(transcript) if line == f"> {asked}")
     if asked is not FULL[1]:
         code = {"refused": "THROTTLED"}.get(failure, "OUTCOME_UNKNOWN")
-        assert f"-> {code}" in told[first:second]
-        assert told[second + 1 :].count(f"-> {code}") == 0
-    changes = [line for line in told[first:] if line.startswith(("writes table", "writes tablet"))]
+        assert f"-> {code}" in transcript[first:second]
+        assert transcript[second + 1 :].count(f"-> {code}") == 0
+    changes = [
+        line for line in transcript[first:] if line.startswith(("writes table", "writes tablet"))
+    ]
     names = {"create u op=1": ["t", "u"], "rename t v op=1": ["v"], "drop t op=1": []}
-    shown = after(told, "tables")
+    shown = after(transcript, "tables")
     if names.get(asked, ["t"]):
         assert [line.split()[1] for line in shown] == names.get(asked, ["t"])
     else:

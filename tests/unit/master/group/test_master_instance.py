@@ -49,10 +49,10 @@ def test_directory_with_foreign_files_is_refused(files, tmp_path):
 
 def test_cluster_id_is_set_once(files, tmp_path):
     made = open_instance(files, str(tmp_path), "tserver", random.Random(1))
-    told = update(files, str(tmp_path), made, cluster_id="c1")
-    assert update(files, str(tmp_path), told, cluster_id="c1", initialised=True).initialised
+    updated = update(files, str(tmp_path), made, cluster_id="c1")
+    assert update(files, str(tmp_path), updated, cluster_id="c1", initialised=True).initialised
     with pytest.raises(InvalidArgument, match="belongs to cluster c1, not to c2"):
-        update(files, str(tmp_path), told, cluster_id="c2")
+        update(files, str(tmp_path), updated, cluster_id="c2")
     files.close()
     assert open_instance(files, str(tmp_path), "tserver", random.Random(1)).cluster_id == "c1"
 

@@ -8,7 +8,7 @@ from nyala.env.env import Env
 from nyala.master.group.peers import MasterPeers, check_stranger
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.sim.world.loop import Life, SimLoop, run, seeded
+from tests.sim.world.loop import Incarnation, SimLoop, run, seeded
 from tests.sim.world.network import Endpoint, SimNetwork
 from tests.sim.world.rpc import SimRpc
 from tests.sim.world.tasks import SimClock, SimTasks
@@ -42,7 +42,7 @@ class World:
             return self.status[address]
 
         handlers = {methods.SERVER_INFO: info, methods.MASTER_STATUS: status}
-        self.network.bind(address, Endpoint(address, Life(address), handlers))
+        self.network.bind(address, Endpoint(address, Incarnation(address), handlers))
 
     def peers(self, address="m1:1", masters=ALL) -> MasterPeers:
         env = Env(
@@ -50,7 +50,7 @@ class World:
             seeded(2),
             None,  # type: ignore[arg-type]
             SimTasks(self.loop, seeded(3)),
-            SimRpc(self.network, address, Life(address)),
+            SimRpc(self.network, address, Incarnation(address)),
         )
         peers = MasterPeers(env, lambda: self.info[address], masters, Options())
         peers.start()
@@ -59,8 +59,8 @@ class World:
 
 def refuse(peers):
     """The parts that a new master needs before it joins."""
-    if told := peers.group():
-        check_stranger(peers.own, told)
+    if members := peers.group():
+        check_stranger(peers.own, members)
     peers.first_configuration()
 
 
@@ -90,7 +90,7 @@ def test_startup_waits_for_all_masters_and_all_form_the_same_group():
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "error", "message"),
     [
         (
             lambda w: w.status.update({"m3:1": w.fresh(("m1:1", "m3:1"))}),
@@ -114,14 +114,14 @@ def test_startup_waits_for_all_masters_and_all_form_the_same_group():
         ),
     ],
 )
-def test_inconsistent_master_groups_are_refused(change, error, says):
+def test_inconsistent_master_groups_are_refused(change, error, message):
     async def work(world):
         change(world)
         world.listen("m2:1")
         world.listen("m3:1")
         peers = world.peers()
         await world.loop.delay(2_000_000)
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=message):
             refuse(peers)
 
     with_world(work)

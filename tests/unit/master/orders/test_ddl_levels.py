@@ -17,7 +17,7 @@ from nyala.master.ddl.alter_steps import MAX_STEPS, Rules, take
 from nyala.master.orders import reconcile
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.support.ddl_levels import heard, ids
+from tests.unit.master.support.ddl_levels import ids, reported_versions
 from tests.unit.master.support.ddl_operations import (
     OPTIONS,
     altered,
@@ -41,9 +41,9 @@ def test_alter_orders_repeat_until_leader_reports_new_version():
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))
     want = [AlterTabletAction(ServerUuid("a"), TabletId(t)) for t in (one, two)]
-    assert alterations(catalog, heard()) == want
-    assert alterations(catalog, heard(a={one: 1, two: 0})) == want[1:]
-    assert alterations(catalog, heard(b={one: 1, two: 1})) == want, (
+    assert alterations(catalog, reported_versions()) == want
+    assert alterations(catalog, reported_versions(a={one: 1, two: 0})) == want[1:]
+    assert alterations(catalog, reported_versions(b={one: 1, two: 1})) == want, (
         "a follower's word is not the leader's"
     )
     request = reconcile.alter_request(catalog, want[0], FENCE)
@@ -59,16 +59,19 @@ def test_table_is_altering_until_all_tablets_report_the_version():
     catalog = with_table()
     one, two = ids(catalog)
     put(catalog, altered(catalog, "t", NEW))
-    assert background.due(catalog, heard(a={one: 1}), 0, 0, 86_400) == []
-    assert background.due(catalog, heard(a={one: 1, two: 0}, b={one: 0}), 0, 0, 86_400) == []
-    servers = heard(a={one: 1}, c={two: 1})
+    assert background.due(catalog, reported_versions(a={one: 1}), 0, 0, 86_400) == []
+    assert (
+        background.due(catalog, reported_versions(a={one: 1, two: 0}, b={one: 0}), 0, 0, 86_400)
+        == []
+    )
+    servers = reported_versions(a={one: 1}, c={two: 1})
     (operation,) = background.due(catalog, servers, 0, 0, 86_400)
     described = queries.describe(catalog, servers, pb.DescribeTableRequest(name="t"))
     assert (described.state, described.tablets_altered) == ("ALTERING", 2)
     put(catalog, altered(catalog, "t", ("set_default", "n", 3), sequence=10))
     assert not operation.plan(catalog).writes, "altered again meanwhile"
     assert catalog.require("t").record.fully_applied_schema.version == 0
-    (operation,) = background.due(catalog, heard(a={one: 2, two: 2}), 0, 0, 86_400)
+    (operation,) = background.due(catalog, reported_versions(a={one: 2, two: 2}), 0, 0, 86_400)
     put(catalog, operation)
     assert catalog.require("t").state is TableState.RUNNING
     assert not catalog.require("t").record.HasField("fully_applied_schema"), "it is the present one"
@@ -121,7 +124,7 @@ def test_replica_created_late_takes_schema_from_its_log():
 def test_recallable_table_keeps_replicas_and_others_are_deleted():
     catalog = with_table()
     one, two = ids(catalog)
-    servers = heard(a={one: 0, two: 0})
+    servers = reported_versions(a={one: 0, two: 0})
     put(
         catalog,
         drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),

@@ -12,7 +12,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.table_client import rows_of
 from tests.unit.master.support.ddl_cluster import with_cluster
-from tests.unit.master.support.ddl_levels import heard, ids
+from tests.unit.master.support.ddl_levels import ids, reported_versions
 from tests.unit.master.support.ddl_operations import alteration, altered, around, put, with_table
 
 ADD = ("add_range", 20, 30)
@@ -20,7 +20,7 @@ SWAP = (("drop_range", 0, 10), ("add_range", 0, 10))
 
 
 def opening(catalog, **shown):
-    servers = heard(**shown)
+    servers = reported_versions(**shown)
     return alter_table.opening(catalog, catalog.require("t"), servers.schema_version)
 
 
@@ -42,14 +42,18 @@ def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     put(catalog, altered(catalog, "t", ADD))
     three = ids(catalog)[2]
     assert tablet_of(catalog, three).held
-    assert not [a for a in reconcile.needed(catalog, heard(a={}).all()) if a.tablet == three]
+    assert not [
+        a for a in reconcile.needed(catalog, reported_versions(a={}).all()) if a.tablet == three
+    ]
     assert opening(catalog, a={one: 1}) == []
     assert opening(catalog, a={one: 1, two: 0}) == []
     assert Creations(1).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
     assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
     shown = {"a": {one: 1, two: 1}}
     (operation,) = [
-        o for o in background.due(catalog, heard(**shown), 0, 0, 1) if o.what == "open ranges"
+        o
+        for o in background.due(catalog, reported_versions(**shown), 0, 0, 1)
+        if o.what == "open ranges"
     ]
     plan = operation.plan(catalog)
     assert {a.tablet for a in plan.actions} == {three}
@@ -67,7 +71,7 @@ def test_overlapping_range_is_refused_until_dropped_range_has_ended():
     assert len(catalog.current_of(catalog.require("t").id)) == 2
     shown = {"a": {one: 1, two: 1}}
     assert opening(catalog, **shown) == []
-    servers = heard(**shown)
+    servers = reported_versions(**shown)
     assert not alter_table.is_finished(catalog, catalog.require("t"), lambda _: 1)
     retire(catalog, one, 500)
     (new,) = opening(catalog, **shown)

@@ -1,4 +1,4 @@
-"""Words of scenarios that alter, drop and recall tables, and the tablet servers' answers.
+"""Commands of scenarios that alter, drop and recall tables, and the tablet servers' answers.
 
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table
@@ -62,7 +62,7 @@ class DdlCommands:
 
 
 def number(operation: pb.OperationId, client: bytes, words: list[str]) -> None:
-    """Number an operation as the words of its command say."""
+    """Set the number of an operation by the options of its command."""
     options = dict(word.split("=") for word in words if "=" in word)
     if "op" in options:
         operation.client, operation.sequence = client * 16, int(options["op"])

@@ -1,25 +1,25 @@
-"""Runs the scenarios in tests/scenarios/master: commands, then `----`, then what the masters did.
+"""Runs the scenarios in tests/scenarios/master: commands, then `----`, then the transcript.
 
 The real services, plans, dispatcher and rebuild of three masters on virtual time; the sys catalog is one
-shared table of rows that only the leader can write, and tablet servers do what the scenario says. Only
+shared table of rows that only the leader can write, and tablet servers act as the scenario defines. Only
 facts are in a transcript: rows written, orders, answers. Tablets are named table.number.
-NYALA_REWRITE=1 writes what happened into the files; read the diff.
+NYALA_REWRITE=1 writes the transcripts into the files; read the diff.
 
     servers a b c@rack1       tablet servers that heartbeat to every master from now on
-    silent a ... ; speaks a   they stop; they go on        restart a    with the replicas it has
+    silent a ... ; speaks a   heartbeats stop; resume      restart a    with the replicas it has
     lead m1 | lead nobody     an election                  pass MS      time passes
-    reborn m1                 it restarts and knows no tablet server
-    fail refused|lost|unknown the next write is refused; is lost and leadership with it; commits, unknown
+    reborn m1                 it restarts without tablet servers
+    fail refused|lost|unknown the next write is refused; lost with leadership; committed, outcome unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
     add, rename, drop, recall: see ddl_commands.py
     report a [full] [T.N=LEADER/TERM ...]       a heartbeat to every master: report_notation.py
     unanswered a ...          orders to these servers get no answer
-    ask m2 tables             the same of another master
-    rows                      what the sys catalog holds         forget T   its row is gone: a damaged catalog
+    ask m2 tables             the same request to another master
+    rows                      rows of the sys catalog            forget T   removes its row: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
-    maintenance a on|off      the server is away on purpose         wills [a ...]    who inherits
-    decommission a on|off     the server is to be emptied           ops              what takes long
-    later MS COMMAND          the command runs then, while the scenario goes on
+    maintenance a on|off      planned absence of a server         wills [a ...]    who inherits
+    decommission a on|off     drain the server                      ops              long operations
+    later MS COMMAND          the command runs then, while the scenario continues
 """
 
 import os
@@ -69,12 +69,12 @@ class Scenario(DdlCommands):
         self.failure = ""
         self.leader, self.term = "nobody", 0
         self.unanswered: list[str] = []
-        self.heard: list[tuple[str, pb.HeartbeatRequest]] = []
+        self.received: list[tuple[str, pb.HeartbeatRequest]] = []
         self.known: dict[str, pb.ServerInfoResponse] = {}
         self.speaking: dict[str, None] = {}
         self.replicas: dict[str, dict[str, str]] = {}
         self.sequence = 0
-        self.lives = 0
+        self.restarts = 0
         self.names: dict[str, str] = {}
         self.masters = {name: MasterUnderTest(self, name) for name in MASTERS}
         tasks.spawn(self.keep_alive(), "heartbeats without news")
@@ -208,8 +208,8 @@ class Scenario(DdlCommands):
     async def do_restart(self, rest: list[str]) -> None:
         for name in rest:
             self.known[name] = server_info(name, self.known[name].location)
-            self.lives += 1
-            self.known[name].incarnation = self.lives
+            self.restarts += 1
+            self.known[name].incarnation = self.restarts
             reports = [
                 self.report_of(name, self.tablet_name(t) + "=none/0")
                 for t in self.replicas.get(name, {})
@@ -310,26 +310,28 @@ class Scenario(DdlCommands):
             count += ", to be emptied" * entry.decommission
             self.say(f"-> {entry.role} {entry.uuid} {entry.address} {alive}{leads}{count}")
 
-    def people(self) -> ServersService:
-        return self.masters[self.leader if self.leader != "nobody" else "m1"].people
+    def servers_service(self) -> ServersService:
+        return self.masters[self.leader if self.leader != "nobody" else "m1"].servers_service
 
     async def do_maintenance(self, rest: list[str]) -> None:
         request = pb.SetMaintenanceRequest(uuid=rest[0], on=rest[1] == "on")
-        await self.people().set_maintenance(request)
+        await self.servers_service().set_maintenance(request)
 
     async def do_decommission(self, rest: list[str]) -> None:
         request = pb.SetDecommissionRequest(uuid=rest[0], on=rest[1] == "on")
-        answer = await self.people().set_decommission(request)
+        answer = await self.servers_service().set_decommission(request)
         self.say(f"-> {answer.replicas} replicas")
 
     async def do_ops(self, rest: list[str]) -> None:
-        answer = await self.people().inspect_master(pb.InspectMasterRequest())
+        answer = await self.servers_service().inspect_master(pb.InspectMasterRequest())
         for o in answer.long_operations:
             subject = " ".join(map(self.tablet_name, o.subject.split()))
             self.say(f"-> {o.what} {subject}: {o.step}; committed by the {o.commit_point}")
 
     async def do_wills(self, rest: list[str]) -> None:
-        for plan in (await self.people().standby_plans(pb.StandbyPlansRequest(uuids=rest))).plans:
+        for plan in (
+            await self.servers_service().standby_plans(pb.StandbyPlansRequest(uuids=rest))
+        ).plans:
             left = (
                 f"{self.tablet_name(b.tablet_id)} to {b.standby or 'nobody'}" for b in plan.standbys
             )
@@ -364,7 +366,7 @@ def play(commands: Sequence[str]) -> list[str]:
 
 
 def after(transcript: Sequence[str], command: str) -> list[str]:
-    """Return what the last run of a command led to."""
+    """Return the transcript of the last run of a command."""
     start = len(transcript) - 1 - transcript[::-1].index(f"> {command}")
     rest = transcript[start + 1 :]
     end = next((n for n, line in enumerate(rest) if line.startswith("> ")), len(rest))

@@ -4,7 +4,7 @@ T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
          .e,-f,&-g    e is a non-voter, f a witness, g one that is to get the data
 STATE    WITNESS: it runs, and has a log only
-SILENT, FAILED  c,d   what the leader says of them; the others are fine
+SILENT, FAILED  c,d   their states in the leader's report; the others are FINE
 """
 
 import re
@@ -19,27 +19,27 @@ _WORD = re.compile(
 
 
 def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
-    """Let a report say what a scenario's word says; its members stay as they are if none are named."""
-    said = _WORD.fullmatch(word)
-    assert said is not None, word
+    """Fill a report from a word of a scenario; its members are unchanged if none are named."""
+    parsed = _WORD.fullmatch(word)
+    assert parsed is not None, word
     consensus = report.consensus
-    report.witness = said["state"] == "WITNESS"
-    report.state = "RUNNING" if report.witness else said["state"] or "RUNNING"
-    consensus.term = int(said["term"])
-    consensus.leader = "" if said["leader"] == "none" else said["leader"]
+    report.witness = parsed["state"] == "WITNESS"
+    report.state = "RUNNING" if report.witness else parsed["state"] or "RUNNING"
+    consensus.term = int(parsed["term"])
+    consensus.leader = "" if parsed["leader"] == "none" else parsed["leader"]
     report.role = "LEADER" if consensus.leader == reporter else "FOLLOWER"
-    if said["config"]:
-        consensus.config_term, consensus.config_index = map(int, said["config"].split("."))
-    if said["members"]:
+    if parsed["config"]:
+        consensus.config_term, consensus.config_index = map(int, parsed["config"].split("."))
+    if parsed["members"]:
         del consensus.members[:]
-        for name in said["members"].split(","):
+        for name in parsed["members"].split(","):
             bare = name.lstrip("*+.&-")
             consensus.members.add(
                 uuid=bare, address=f"{bare}:1", voter=not {*"+."} & {*name}, promote=bool({*"+&"} & {*name}),
                 replace="*" in name, electable="-" not in name,
             )  # fmt: skip
     if report.role == "LEADER":
-        silent, failed = (said["silent"] or "").split(","), (said["failed"] or "").split(",")
+        silent, failed = (parsed["silent"] or "").split(","), (parsed["failed"] or "").split(",")
         for member in consensus.members:
             state = "FAILED" if member.uuid in failed else "FINE"
             state = "SILENT" if member.uuid in silent else state
@@ -54,7 +54,7 @@ def member_text(member: pb.Member) -> str:
 
 
 def order_text(method: object, request: object) -> str:
-    """Return what an order about members says beside tablet and server."""
+    """Return the text of an order about members beside tablet and server."""
     if isinstance(request, pb.ChangeConfigRequest):
         changes = " ".join(
             f"{c.kind} {c.member.uuid if c.kind == 'remove' else member_text(c.member)}"
@@ -71,7 +71,7 @@ def order_text(method: object, request: object) -> str:
 
 
 def answer(method: object, request: object) -> object:
-    """Return what a tablet server answers to such an order; None for the others."""
+    """Return a tablet server's answer to such an order; None for the others."""
     if method is methods.CHANGE_CONFIG:
         return pb.ChangeConfigResponse()
     if method is methods.START_COPY:
@@ -85,7 +85,7 @@ def answer(method: object, request: object) -> object:
 
 
 def leaders_word(consensus: pb.ConsensusState) -> pb.ListTabletsResponse:
-    """Return what a tablet's leader tells when asked: it has applied its configuration, and no more."""
+    """Return the status of a tablet's leader: it has applied its configuration, and no more."""
     status = pb.TabletStatus(
         applied_term=consensus.config_term, applied_index=consensus.config_index, safe_time=7
     )

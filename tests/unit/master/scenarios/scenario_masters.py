@@ -1,4 +1,4 @@
-"""The masters of a scenario: the real services over rows that they share, and orders that go nowhere."""
+"""The masters of a scenario: the real services over shared rows, and orders that are only recorded."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ class SharedRows:
 
 
 class Orders:
-    """The calling side of every master: orders reach tablet servers as the scenario says."""
+    """Client side of every master: orders reach tablet servers as the scenario defines."""
 
     def __init__(self, scenario: "Scenario") -> None:
         self.scenario = scenario
@@ -89,7 +89,7 @@ class Orders:
                 raise Unavailable("no answer")
             return pb.ServerInfoResponse(hybrid_time=100 + ord(server))
         if method is methods.HEARTBEAT:
-            scenario.heard.append((server, request))
+            scenario.received.append((server, request))
             answer = await scenario.masters[server].heartbeats.heartbeat(request)
             if server in scenario.unanswered:
                 raise TimedOut("the answer was lost")
@@ -105,9 +105,9 @@ class Orders:
             raise Unavailable("no answer")
         term = f" in term {request.fence.term}" if hasattr(request, "fence") else ""
         scenario.say(f"orders {text}{term}{report_notation.order_text(method, request)}")
-        told = report_notation.answer(method, request)
-        if told is not None:
-            return told
+        answer_to_order = report_notation.answer(method, request)
+        if answer_to_order is not None:
+            return answer_to_order
         replicas = scenario.replicas.setdefault(server, {})
         if method is methods.ALTER_TABLET:
             return pb.AlterTabletResponse(schema_version=request.schema.version)
@@ -145,7 +145,7 @@ class MasterUnderTest:
         )
         self.flights = FlightInfoService(parts)
         self.service = MasterService(parts)
-        self.people = ServersService(parts)
+        self.servers_service = ServersService(parts)
         self.heartbeats = HeartbeatService(env, servers, lambda: self.leading, self.header, OPTIONS)
         self.scenario = scenario
         self.leading.start()

@@ -33,19 +33,19 @@ class Reporting:
 
     async def pass_ms(self, duration_ms):
         """Let time pass; return what each master heard meanwhile as (full, tablets)."""
-        del self.scenario.heard[:]
+        del self.scenario.received[:]
         await self.scenario.env.tasks.sleep_ms(duration_ms)
         return {
             m: [
                 (request.full, [t.tablet_id for t in request.tablets])
-                for master, request in self.scenario.heard
+                for master, request in self.scenario.received
                 if master == m
             ]
             for m in MASTERS
         }
 
 
-def told(work, known=()):
+def reports_of(work, known=()):
     async def main(loop):
         scenario = Scenario(loop)
         for tablet in known:
@@ -68,9 +68,11 @@ def test_every_master_gets_full_report_at_start_and_nothing_twice():
     async def work(scenario, server):
         return await server.pass_ms(1600)
 
-    heard = told(work)
-    assert {m: reports[0] for m, reports in heard.items()} == dict.fromkeys(MASTERS, BOTH)
-    assert {m: reports[1:] for m, reports in heard.items()} == dict.fromkeys(MASTERS, [NOTHING] * 3)
+    received = reports_of(work)
+    assert {m: reports[0] for m, reports in received.items()} == dict.fromkeys(MASTERS, BOTH)
+    assert {m: reports[1:] for m, reports in received.items()} == dict.fromkeys(
+        MASTERS, [NOTHING] * 3
+    )
 
 
 @pytest.mark.row("S0.26", "S0.27")
@@ -80,7 +82,7 @@ def test_change_is_reported_once():
         server.heartbeater.changed(TWO)
         return await server.pass_ms(1100)
 
-    assert told(work)["m1"] == [(False, [TWO]), NOTHING, NOTHING]
+    assert reports_of(work)["m1"] == [(False, [TWO]), NOTHING, NOTHING]
 
 
 @pytest.mark.row("S0.24")
@@ -90,10 +92,10 @@ def test_only_new_leader_gets_full_report():
         scenario.elect("m2")
         return await server.pass_ms(1700)
 
-    heard = told(work)
-    assert heard["m2"].count(BOTH) == 1
-    assert set(map(str, heard["m2"])) == {str(BOTH), str(NOTHING)}
-    assert set(map(str, heard["m1"] + heard["m3"])) == {str(NOTHING)}
+    received = reports_of(work)
+    assert received["m2"].count(BOTH) == 1
+    assert set(map(str, received["m2"])) == {str(BOTH), str(NOTHING)}
+    assert set(map(str, received["m1"] + received["m3"])) == {str(NOTHING)}
 
 
 @pytest.mark.row("S0.23")
@@ -107,7 +109,7 @@ def test_change_is_reported_immediately_to_leader_master_only():
         server.heartbeater.changed(TWO)
         return first, await server.pass_ms(100)
 
-    first, then = told(work)
+    first, then = reports_of(work)
     assert first == {"m1": [(False, [TWO])], "m2": [], "m3": []}
     assert then == {"m1": [], "m2": [(False, [TWO])], "m3": []}
 
@@ -122,7 +124,7 @@ def test_report_with_lost_answer_is_sent_again():
         scenario.unanswered = []
         return lost, await server.pass_ms(1200)
 
-    lost, later = told(work)
+    lost, later = reports_of(work)
     assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
     assert lost["m3"] == [(False, [TWO])], "who does not lead hears it at its next heartbeat"
     assert later["m1"][0] == (False, [TWO])
@@ -138,8 +140,8 @@ def test_report_that_leader_failed_to_replicate_is_sent_again():
         server.heartbeater.changed(TWO)
         return (await server.pass_ms(1200))["m1"], scenario.lines
 
-    heard, lines = told(work, [ONE, TWO])
-    assert heard == [(False, [TWO]), (False, [TWO]), NOTHING]
+    received, lines = reports_of(work, [ONE, TWO])
+    assert received == [(False, [TWO]), (False, [TWO]), NOTHING]
     assert lines[-2] == "a write is refused"
     assert lines[-1].startswith("writes tablet t2 RUNNING")
 
@@ -158,6 +160,6 @@ def test_removed_and_readded_master_accepts_reports():
         server.heartbeater.changed(TWO)
         return (await server.pass_ms(1100))["m1"], scenario.lines
 
-    heard, lines = told(work, [ONE, TWO])
-    assert heard == [(False, [TWO]), NOTHING, NOTHING]
+    received, lines = reports_of(work, [ONE, TWO])
+    assert received == [(False, [TWO]), NOTHING, NOTHING]
     assert lines[-1].startswith("writes tablet t2 RUNNING")

@@ -100,7 +100,7 @@ def test_overlapping_or_late_reports_are_processed_once():
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"role": "master"}, "names role .master."),
         ({"uuid": ""}, "and uuid .."),
@@ -109,7 +109,7 @@ def test_overlapping_or_late_reports_are_processed_once():
         ({"cluster_id": "other"}, "belongs to cluster other, and this master to ours"),
     ],
 )
-def test_heartbeat_from_foreign_server_is_refused(change, says):
+def test_heartbeat_from_foreign_server_is_refused(change, message):
     async def main(loop):
         env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
         servers = TServers(1000)
@@ -118,7 +118,7 @@ def test_heartbeat_from_foreign_server_is_refused(change, says):
         server = server_info("a")
         for name, value in change.items():
             setattr(server, name, value)
-        with pytest.raises(InvalidArgument, match=says):
+        with pytest.raises(InvalidArgument, match=message):
             await service.heartbeat(pb.HeartbeatRequest(server=server))
         return servers.all()
 

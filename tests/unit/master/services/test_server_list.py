@@ -52,8 +52,10 @@ def test_each_change_of_a_server_is_one_entry_with_the_next_version():
     (died,) = due(catalog, seen("ab"))
     plan = died.plan(catalog)
     (row,) = catalog.draft(plan).rows
-    told = pb.ListedServer.FromString(row.body)
-    assert (row.kind, row.id, told.alive, told.version) == ("server", "c", False, 4), "in one row"
+    listed = pb.ListedServer.FromString(row.body)
+    assert (row.kind, row.id, listed.alive, listed.version) == ("server", "c", False, 4), (
+        "in one row"
+    )
     put(catalog, died)
     assert died.plan(catalog).writes is False, "the same again changes nothing"
     put(catalog, *due(catalog, seen("abc")), mark("b", maintenance=True))

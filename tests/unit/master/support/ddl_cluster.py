@@ -1,4 +1,4 @@
-"""A whole simulated cluster for what tables become: real masters, tablet servers and a real client."""
+"""A whole simulated cluster for definitions of tables: real masters, tablet servers and a client."""
 
 import pyarrow as pa
 

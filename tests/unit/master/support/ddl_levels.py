@@ -5,15 +5,15 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.master_helpers import report, server_info
 
 
-def heard(**versions):
+def reported_versions(**versions):
     """Return servers a, b, c with reports of some tablets: name={tablet: schema version}."""
     servers = TServers(10**9)
     for name in "abc":
         beat = pb.HeartbeatRequest(server=server_info(name), full=True, report_sequence=1)
         for tablet, version in versions.get(name, {}).items():
-            told = report(tablet)
-            told.schema_version = version
-            beat.tablets.append(told)
+            tablet_report = report(tablet)
+            tablet_report.schema_version = version
+            beat.tablets.append(tablet_report)
         servers.record_report(servers.record_heartbeat(beat, 1), beat, 1)
     return servers
 

@@ -1,4 +1,4 @@
-"""Every operation of the catalog as a value: what was there before, and the operation."""
+"""Every operation of the catalog as a value, with the catalog before it."""
 
 import random
 from collections.abc import Callable
@@ -99,7 +99,7 @@ def _resized(catalog: Catalog, replicas: int) -> CatalogOperation:
 
 
 def with_table(led: bool = True) -> Catalog:
-    """A catalog with one table `t` of two ranges; its tablets have leaders, unless told otherwise."""
+    """A catalog with one table `t` of two ranges; its tablets have leaders by default."""
     catalog = Catalog()
     found = cat.ClusterRecord(cluster_id="c", catalog_incarnation="i")
     catalog.cluster = found
@@ -126,7 +126,7 @@ def with_servers() -> Catalog:
 
 @dataclass(frozen=True)
 class Case:
-    """One operation and what stands before it."""
+    """One operation and the catalog before it."""
 
     name: str
     before: Callable[[], Catalog]
@@ -170,7 +170,7 @@ def _report(catalog: Catalog) -> CatalogOperation:
 
 
 def _late(catalog: Catalog) -> CatalogOperation:
-    """Both tablets of `t` never came to run."""
+    """Both tablets of `t` have never been RUNNING."""
     (operation,) = creation_timeouts.replacements(catalog, catalog.creating(), around(4))
     return operation
 
@@ -221,7 +221,7 @@ def _table_ids(catalog: Catalog) -> list[TableId]:
 
 
 def loaded(rows: dict[tuple[str, str], CatalogRow]) -> Catalog:
-    """Return what a new leader makes of the rows on disk."""
+    """Return the catalog that a new leader loads from the rows on disk."""
     catalog = Catalog()
     catalog.load([rows[key] for key in sorted(rows)])
     return catalog

@@ -22,7 +22,7 @@ class Disk:
 
 
 class Master:
-    """A leader over a disk, made anew from it, that fails as told."""
+    """A leader loaded from a disk, with injected failures."""
 
     def __init__(self, disk, failure=""):
         self.disk, self.failure = disk, failure

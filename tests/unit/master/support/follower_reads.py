@@ -10,7 +10,7 @@ def within(max_age_ms=BOUND_MS, not_before=0):
 
 
 async def started(masters):
-    """Start, with three tablet servers and a table; return who leads and what the table is."""
+    """Start, with three tablet servers and a table; return the leader and the table."""
     masters.start()
     leader = await masters.leader()
     await masters.heartbeat("a", "b", "c")

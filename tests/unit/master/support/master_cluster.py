@@ -20,7 +20,7 @@ NAMES = ("m0", "m1", "m2")
 
 
 class Masters:
-    """Real masters; the test speaks as client and as tablet servers that keep no replicas."""
+    """Real masters; the test acts as client and as tablet servers without replicas."""
 
     def __init__(
         self,

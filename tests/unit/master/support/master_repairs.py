@@ -44,7 +44,7 @@ class Around:
         self.catalog.publish(self.catalog.draft(plan))
 
     def server(self, name, *words, location="", catalog=False):
-        """A full report: `t0=a/1@1.1:a,b,c`, see report_notation.py; `catalog`: the records say so too."""
+        """A full report: `t0=a/1@1.1:a,b,c`, see report_notation.py; `catalog`: the records have it too."""
         reports = []
         for word in words:
             tablet, _, rest = word.partition("=")

@@ -59,13 +59,13 @@ def test_leader_orders_entries_and_majority_commits():
 @pytest.mark.row("S4.31")
 def test_followers_are_passive_until_leader_is_silent():
     cluster = cluster_with_leader()
-    said: list[object] = []
+    sent_messages: list[object] = []
     for _ in range(200):  # twenty seconds
         for uuid in "123":
             cluster.tick(uuid)
-        said += [m for m in cluster.network if m.sender != "1"]
+        sent_messages += [m for m in cluster.network if m.sender != "1"]
         cluster.settle()
-    assert not [m for m in said if not isinstance(m, AppendReply)]
+    assert not [m for m in sent_messages if not isinstance(m, AppendReply)]
     assert {cluster[u].term for u in "123"} == {1}
     cluster.crash("1")
     for _ in range(2 * cluster.options.election_ticks):

@@ -1,4 +1,4 @@
-"""A group of three of which members lose tails: what the tests of it have in common."""
+"""A group of three whose members lose the tails of their logs."""
 
 from collections.abc import Callable
 

@@ -1,9 +1,9 @@
-"""A group of cores in memory, with a disk and a network that obey whoever runs the test.
+"""A group of cores in memory, with a disk and a network that the test controls.
 
 The harness keeps the host's rules (raft/ready.py) to the letter and nothing beyond them: a batch is
-durable when `sync` says so, a message leaves when its point is durable, a crash forgets what was not
+durable after `sync`, a message is sent when its index is durable, a crash removes what was not
 synced. After every step it checks the invariants of each core, of the group, and over time: one leader a
-term, and what was once committed or acknowledged never changes.
+term, and committed and acknowledged entries never change.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -58,7 +58,7 @@ class Disk:
 
 @dataclass
 class Server:
-    """One member: its core, its disk, and what waits for the disk."""
+    """One member: its core, its disk, and the writes that wait for it."""
 
     uuid: ServerUuid
     disk: Disk
@@ -72,7 +72,7 @@ class Server:
 
 
 class Cluster:
-    """A group; messages that have left lie in `network` until they are delivered."""
+    """A group; sent messages are in `network` until they are delivered."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Cluster:
         self.work(server)
 
     def crash(self, uuid: str, keep: int = 0) -> None:
-        """Lose what was not synced, but for the first `keep` batches that reached the disk anyway."""
+        """Lose unsynced batches, except the first `keep` ones, which have reached the disk."""
         server = self.servers[uuid]
         for ready in server.disk.pending[:keep]:
             server.disk.write(ready)
@@ -180,7 +180,7 @@ class Cluster:
         server.node = self._boot(uuid, server.disk)
 
     def copy(self, uuid: str, source: str) -> None:
-        """Begin anew with the files of `source`: the log is empty after its cut, promises are kept."""
+        """Restart with the files of `source`: the log is empty after its cut, term and vote are kept."""
         server, core = self.servers[uuid], self[source].core
         cut = core.log.applied
         base, hard = core.log.op_id(cut), server.disk.hard
@@ -193,7 +193,7 @@ class Cluster:
         self.restart(uuid)
 
     def flush(self, uuid: str) -> None:
-        """Let the state machine's files hold what is applied: a restart begins after it."""
+        """Flush applied entries to the state machine's files: a restart begins after them."""
         server = self.servers[uuid]
         server.disk.cut = server.node.status().applied
 
@@ -268,7 +268,7 @@ class Cluster:
         self.heartbeat(uuid)
 
     def heartbeat(self, uuid: str) -> None:
-        """Let a leader's heartbeat go round, so that commit indexes are known."""
+        """Deliver a leader's heartbeat and its answers, so that commit indexes are known."""
         self.tick(uuid, self.options.heartbeat_ticks)
         self.settle()
 
@@ -289,7 +289,7 @@ class Cluster:
         assert known == entry, f"{server.uuid} applied {entry}, but {known} was committed"
 
     def _check_complete(self, node: RaftNode) -> None:
-        """Leader completeness (3.6.3): what was committed before is in the leader's log."""
+        """Check leader completeness (3.6.3): committed entries are in the leader's log."""
         for index, entry in self.committed.items():
             if entry.id.term < node.term and index > node.core.log.base.index:
                 assert node.core.log.holds(entry.id), (

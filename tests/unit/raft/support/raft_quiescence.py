@@ -1,4 +1,4 @@
-"""Groups that may sleep, for the tests of quiescence: one tick is 50 ms, sleep follows 3 idle heartbeats."""
+"""Groups with quiescence for its tests: one tick is 50 ms, a group quiesces after 3 idle heartbeats."""
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import RequestVote
@@ -11,7 +11,7 @@ OPTIONS = RaftOptions(quiesce_heartbeats=IDLE)
 
 
 class Group(Cluster):
-    """A cluster that quiesces; `absent` is what the hosts believe."""
+    """A cluster that quiesces; `absent` has the members that the hosts take for absent."""
 
     def __init__(self, uuids="123", **more):
         super().__init__(uuids, options=more.pop("options", OPTIONS), **more)
@@ -24,7 +24,7 @@ class Group(Cluster):
             self.work(server)
 
     def beat(self, uuid="1", times=1):
-        """Let heartbeats of the leader go round."""
+        """Deliver heartbeats of the leader and their answers."""
         for _ in range(times):
             self.heartbeat(uuid)
 
@@ -32,7 +32,7 @@ class Group(Cluster):
         return [s.uuid for s in self.alive if s.node.quiesced]
 
     def rest(self, uuid="1"):
-        """Let the group fall asleep."""
+        """Let the group quiesce."""
         self.beat(uuid, IDLE + 3)
         return self
 

@@ -34,7 +34,7 @@ class Chaos:
         self.reads: dict[
             tuple[str, int, int], int
         ] = {}  # (server, life, round) -> index it must reach
-        self.life: Counter[str] = Counter()
+        self.incarnations: Counter[str] = Counter()
         self.number = 0
 
     def run(self) -> None:
@@ -107,7 +107,7 @@ class Chaos:
     def read(self) -> None:
         for server in self.cluster.alive:
             if (number := self.cluster.read(server.uuid)) is not None:
-                key = (server.uuid, self.life[server.uuid], number)
+                key = (server.uuid, self.incarnations[server.uuid], number)
                 self.reads[key] = max(self.cluster.committed, default=0)
                 self.cluster.work(server)
 
@@ -115,7 +115,7 @@ class Chaos:
         for server in self.cluster.alive:
             for answer in server.confirmed:
                 for key in [k for k in self.reads if k[0] == server.uuid]:
-                    if key[1] == self.life[server.uuid] and key[2] <= answer.round:
+                    if key[1] == self.incarnations[server.uuid] and key[2] <= answer.round:
                         least = self.reads.pop(key)
                         assert answer.index >= least, f"stale read: {answer} after {least}"
                         self.seen["read"] += 1
@@ -128,7 +128,7 @@ class Chaos:
             self.seen["crash"] += 1
             self.seen["torn"] += pending > keep
             self.cluster.crash(name, keep)
-            self.life[name] += 1
+            self.incarnations[name] += 1
 
     def restart(self) -> None:
         for server in self.cluster.servers.values():
@@ -185,7 +185,7 @@ class Chaos:
             self.seen["copy"] += 1
             name = self.rng.choice(unused)
             self.cluster.copy(name, self.rng.choice(sources))
-            self.life[name] += 1
+            self.incarnations[name] += 1
 
     def flush(self) -> None:
         if name := self.anyone():

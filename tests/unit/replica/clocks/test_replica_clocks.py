@@ -8,7 +8,7 @@ from nyala.common.ids import NO_OP
 from nyala.env.clock import CEILING_STEP_US
 from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
 from nyala.replica.clock_offsets import LATEST_TTL_US, ClockOffsets
-from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, record_batches, scenario, uuid_of
 
 
 def offset_ms(fleet, number):
@@ -26,7 +26,7 @@ async def keep_writing(fleet, seconds):
 @pytest.mark.parametrize("skew_s", [60, -60])
 def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         old = await fleet.leader()
         await keep_writing(fleet, 3)
         assert fleet.leading() == old
@@ -38,7 +38,7 @@ def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
         await keep_writing(fleet, 5)
         assert fleet.replica(fleet.leading()).status().term == term, "and that is that"
 
-    tell()
+    steps()
 
 
 @pytest.mark.row("W4")
@@ -111,12 +111,12 @@ def fleet_batch(message, wall_us):
 
 @scenario()
 async def test_restart_with_clock_set_back_gives_timestamps_above_all_earlier_ones(fleet):
-    heard: list[PeerBatch] = []
+    received: list[PeerBatch] = []
     for process in fleet.processes:
-        overhear(process, heard)
+        record_batches(process, received)
     for _ in range(5):
         await fleet.write(b"k 1")
-    passed_on = max(batch.hlc for batch in heard)
+    passed_on = max(batch.hlc for batch in received)
     for process in fleet.processes:
         process.kill(power_cut=True)
         process.clock.jump(-3600 * 1_000_000)
@@ -139,12 +139,15 @@ async def test_vote_carries_hybrid_time_of_the_voter(fleet):
     await fleet.as_(
         voter, fleet.processes[voter].server.clock.advance_past(far)
     )  # as a read that joined its round would
-    heard: list[PeerBatch] = []
-    overhear(fleet.processes[voter], heard)
+    received: list[PeerBatch] = []
+    record_batches(fleet.processes[voter], received)
     fleet.processes[old].kill()
     await fleet.leader(among=[voter, other])
     votes = [
-        (m, b.hlc) for b in heard for _, m in b.messages if isinstance(m, VoteReply | RequestVote)
+        (m, b.hlc)
+        for b in received
+        for _, m in b.messages
+        if isinstance(m, VoteReply | RequestVote)
     ]
     assert votes
     assert all(hlc >= far for _, hlc in votes), "the batch carries it"

@@ -41,12 +41,12 @@ def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
 def taken_by(number: int, least: int) -> Iterator[list[PeerBatch]]:
     """Note the batches that a server takes in, of hybrid times from `least` on."""
     taken: list[PeerBatch] = []
-    hear = FailureDetector.receive
+    original = FailureDetector.receive
 
     def note(detector: FailureDetector, batch: PeerBatch) -> list[TabletId]:
         if batch.to == uuid_of(number) and batch.hlc >= least:
             taken.append(batch)
-        return hear(detector, batch)
+        return original(detector, batch)
 
     with mock.patch.object(FailureDetector, "receive", note):
         yield taken

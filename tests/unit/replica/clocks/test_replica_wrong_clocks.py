@@ -42,7 +42,7 @@ async def same_in_the_end(fleet):
 @pytest.mark.parametrize("leads", [True, False])
 def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
     @scenario(options=AWAKE)
-    async def tell(fleet):
+    async def steps(fleet):
         first = await fleet.write(b"k 1", sequence=500)
         await fleet.pass_ms(3000)
         wrong = (await fleet.leader() + (not leads)) % 3
@@ -60,14 +60,14 @@ def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
         )
         await same_in_the_end(fleet)
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("year", [1970, 2038, 2050])
 @pytest.mark.parametrize("down_s", [1, 60])
 def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down_s):
     @scenario(options=AWAKE)
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
         wrong = (await fleet.leader() + 1) % 3
@@ -81,12 +81,14 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
         await fleet.settled()
         assert ahead_us(fleet, fleet.processes[wrong].server.clock.peek()) <= LIMIT_US
         off, other = ("ahead of", "behind") if year > 2026 else ("behind", "ahead of")
-        said = fleet.host(await fleet.leader()).problems()
+        reported = fleet.host(await fleet.leader()).problems()
         assert any(
-            f"wall clock of {uuid_of(wrong)} at s{wrong}:9 is " in s and off in s for s in said
+            f"wall clock of {uuid_of(wrong)} at s{wrong}:9 is " in s and off in s for s in reported
         )
-        said = fleet.host(wrong).problems()
-        assert any("this machine's wall clock is " in s or f"years {other} this" in s for s in said)
+        reported = fleet.host(wrong).problems()
+        assert any(
+            "this machine's wall clock is " in s or f"years {other} this" in s for s in reported
+        )
         other = 3 - wrong - await fleet.leader()
         fleet.processes[other].kill(power_cut=True)
         await fleet.write(b"k 1")  # with the one whose clock is wrong
@@ -96,7 +98,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
         assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
         await same_in_the_end(fleet)
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -104,7 +106,7 @@ def test_clocks_that_are_all_set_back_stop_nothing(restart):
     """A time daemon corrects all machines, or all of them come up with a clock of long ago."""
 
     @scenario(options=AWAKE)
-    async def tell(fleet):
+    async def steps(fleet):
         stamps = [(await fleet.write(b"k 1")).stamp]
         await fleet.pass_ms(5000)
         for number, process in enumerate(fleet.processes):
@@ -120,14 +122,14 @@ def test_clocks_that_are_all_set_back_stop_nothing(restart):
         assert stamps == sorted(stamps)
         passed_us = to_micros(stamps[-1]) - to_micros(stamps[3])
         assert 2_500_000 < passed_us < 4_000_000, "time goes on, at half its pace"
-        (said,) = fleet.host(0).problems()
-        assert said.startswith("this server's hybrid clock is ")
+        (reported,) = fleet.host(0).problems()
+        assert reported.startswith("this server's hybrid clock is ")
         await fleet.pass_ms(120_000)
         stamp = (await fleet.write(b"k 1")).stamp
         assert -61_000_000 < ahead_us(fleet, stamp) < -59_000_000, "the walls have caught up"
         assert fleet.host(0).problems() == []
 
-    tell()
+    steps()
 
 
 @scenario(options=AWAKE)
@@ -167,7 +169,7 @@ def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
     """Others exist that it has not heard from: all links are cut, or its replicas were moved away."""
 
     @scenario(options=AWAKE)
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
         cut = (await fleet.leader() + 1) % 3
@@ -181,7 +183,7 @@ def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
         for _ in range(20):
             await fleet.pass_ms(100)
             assert abs(ahead_us(fleet, fleet.processes[cut].server.clock.now())) < 5_500_000
-        assert not any("hybrid clock" in said for said in fleet.host(cut).problems())
+        assert not any("hybrid clock" in reported for reported in fleet.host(cut).problems())
         fleet.network.heal()
         await fleet.pass_ms(2000)
         assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 5_500_000
@@ -189,7 +191,7 @@ def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
         if replicas:
             await same_in_the_end(fleet)
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("year", [2038, 2050])
@@ -211,11 +213,11 @@ async def hybrid_clock_in(fleet, year):
         await fleet.write(b"k 1")
         await fleet.pass_ms(500)
     assert abs(ahead_us(fleet, (await fleet.write(b"k 1")).stamp)) < 1_000_000
-    (said,) = fleet.host(leader).problems()
-    assert said.startswith(
+    (reported,) = fleet.host(leader).problems()
+    assert reported.startswith(
         f"all that {uuid_of(wrong)} at s{wrong}:9 sends is refused: its hybrid clock is "
     )
-    assert "years ahead" in said
+    assert "years ahead" in reported
     (own,) = fleet.host(wrong).problems()
     assert own.startswith("this server's hybrid clock is ")
     assert "years ahead" in own

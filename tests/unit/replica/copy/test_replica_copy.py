@@ -173,7 +173,7 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
     """At its source or at its target: who writes is heard by the server's own log."""
 
     @scenario(options=GENTLE)
-    async def tell(fleet):
+    async def steps(fleet):
         await fill(fleet)
         leader = await flush(fleet)
         await fleet.pass_ms(3000)
@@ -196,7 +196,7 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
         least = (progress.bytes_total - 2 * 700) / 5000
         assert (seconds >= least) is writing, (seconds, least)
 
-    tell()
+    steps()
 
 
 @scenario(servers=3, members=3)
@@ -205,15 +205,18 @@ async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
     leader = await flush(fleet)
     gone = (leader + 1) % 3
     await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    buried = fleet.replica(gone).tombstone.superblock
-    assert buried.votes
+    tombstone = fleet.replica(gone).tombstone.superblock
+    assert tombstone.votes
     await fill(fleet)
     await fleet.order(gone, leader)
     progress = await fleet.copied(gone)
-    assert progress.last > buried.last
-    assert fleet.replica(gone).node.core.hard.term >= buried.hard_state.term
-    if buried.hard_state.term == fleet.replica(gone).node.core.hard.term and buried.hard_state.vote:
-        assert fleet.replica(gone).node.core.hard.vote == buried.hard_state.vote
+    assert progress.last > tombstone.last
+    assert fleet.replica(gone).node.core.hard.term >= tombstone.hard_state.term
+    if (
+        tombstone.hard_state.term == fleet.replica(gone).node.core.hard.term
+        and tombstone.hard_state.vote
+    ):
+        assert fleet.replica(gone).node.core.hard.vote == tombstone.hard_state.vote
     await fleet.settled()
     assert fleet.machine(gone).sums == {"k": 40}
 
@@ -230,18 +233,18 @@ async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
         lambda: fleet.replica(gone).status().last == fleet.replica(leader).status().last, "acked"
     )
     await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    buried = fleet.replica(gone).tombstone.superblock
+    tombstone = fleet.replica(gone).tombstone.superblock
     fleet.processes[leader].kill()
     fleet.network.heal()
     await fleet.order(gone, behind, force=True)
     err = await fleet.refused(gone)
     assert isinstance(err, InvalidArgument)
-    assert str(buried.last) in str(err)
+    assert str(tombstone.last) in str(err)
     assert fleet.replica(gone).state is State.TOMBSTONED
     assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
     saved = Superblocks(fleet.processes[gone].env.files, "/data").load(GROUP)
     assert saved is not None
-    assert saved.last == buried.last
+    assert saved.last == tombstone.last
     await fleet.pass_ms(5000)
     assert fleet.leading() is None, "who lacks what the tombstone promised does not get its vote"
     await fleet.restart(leader)
@@ -254,7 +257,7 @@ async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
 @pytest.mark.parametrize("lead_on", [True, False])
 def test_log_between_copy_and_membership_is_not_collected(lead_on):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         big = b"k 1" + b" " * 30_000
 
         async def collect():
@@ -305,7 +308,7 @@ def test_log_between_copy_and_membership_is_not_collected(lead_on):
         peers = fleet.replica(await fleet.leader()).status().peers
         assert not any(p.needs_copy for p in peers)
 
-    tell()
+    steps()
 
 
 async def _awaited(task):

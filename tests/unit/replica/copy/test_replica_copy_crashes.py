@@ -35,7 +35,7 @@ def operations(target_dies):
     found = []
 
     @scenario(options=QUICK)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await prepared(fleet)
         disk = fleet.processes[3 if target_dies else leader].disk
         before = disk.operations
@@ -43,7 +43,7 @@ def operations(target_dies):
         await fleet.copied(3)
         found.append(disk.operations - before)
 
-    tell()
+    steps()
     return found[0]
 
 
@@ -56,7 +56,7 @@ def test_target_crash_at_any_file_operation_of_copy(part):
 
 def _target_dies(step, power_cut):
     @scenario(options=QUICK)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await prepared(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
@@ -91,7 +91,7 @@ def _target_dies(step, power_cut):
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
         await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -102,12 +102,12 @@ def test_crash_during_copy_over_tombstone_leaves_tombstone_or_replica(part):
 
 def _tombstone_dies(step, power_cut):
     @scenario(servers=3, options=QUICK)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await prepared(fleet)
         gone = (leader + 1) % 3
         await fleet.settled()
         await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-        buried = fleet.replica(gone).tombstone.superblock
+        tombstone = fleet.replica(gone).tombstone.superblock
         target = fleet.processes[gone]
         target.disk.die_after(step)
         with suppress(Unavailable):  # dead before it answered
@@ -123,24 +123,24 @@ def _tombstone_dies(step, power_cut):
         replica = fleet.replica(gone)
         if replica.state is State.TOMBSTONED:
             kept = replica.tombstone.superblock
-            assert (kept.last, kept.votes) == (buried.last, True)
-            assert kept.hard_state.term >= buried.hard_state.term
+            assert (kept.last, kept.votes) == (tombstone.last, True)
+            assert kept.hard_state.term >= tombstone.hard_state.term
             assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
             await fleet.order(gone, leader)
             await fleet.copied(gone)
         else:
-            assert replica.node.core.hard.term >= buried.hard_state.term
-            assert replica.status().last >= buried.last
+            assert replica.node.core.hard.term >= tombstone.hard_state.term
+            assert replica.status().last >= tombstone.last
         await fleet.settled()
         assert fleet.machine(gone).sums == EVERYTHING
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("kill_at", range(1, 14))
 def test_source_crash_at_any_call_of_copy(kill_at):
     @scenario(options=QUICK)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await prepared(fleet)
         sessions = fleet.host(leader).copies.sessions
         source, calls = fleet.processes[leader], []
@@ -183,7 +183,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
         await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "it has everything")
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
 
-    tell()
+    steps()
 
 
 @scenario(options=LIMITED)

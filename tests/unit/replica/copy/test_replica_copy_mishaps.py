@@ -52,7 +52,7 @@ async def test_copy_cancelled_before_first_step_can_be_ordered_again(fleet):
 @pytest.mark.parametrize("first", ["cancelled", "failed"])
 def test_copy_cancelled_twice_restores_the_tombstone(first):
     @scenario(servers=3, members=3)
-    async def tell(fleet):
+    async def steps(fleet):
         await fill(fleet)
         leader = await flush(fleet)
         gone = (leader + 1) % 3
@@ -89,7 +89,7 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
         await fleet.order(gone, leader)
         await fleet.copied(gone)
 
-    tell()
+    steps()
 
 
 @scenario()

@@ -116,10 +116,10 @@ async def test_leader_without_confirmed_majority_refuses_copy(fleet):
 
 @scenario()
 async def test_copy_to_another_cluster_is_refused(fleet):
-    stranger = fleet.processes[3]
-    stranger.kill()
+    unknown = fleet.processes[3]
+    unknown.kill()
     options = Options(wal_segment_mb=1)
-    stranger.program = lambda env, transport: CopyProgram(
+    unknown.program = lambda env, transport: CopyProgram(
         env, transport, uuid_of(3), options, "another"
     )
     await fleet.restart(3)
@@ -128,8 +128,8 @@ async def test_copy_to_another_cluster_is_refused(fleet):
     await nothing_changed(fleet)
 
 
-def _facts(told, what):
-    return b"\xff" if what == "facts" else told.SerializeToString()
+def _facts(metadata, what):
+    return b"\xff" if what == "facts" else metadata.SerializeToString()
 
 
 @pytest.mark.parametrize("what", ["data", "cut", "facts", "offset", "entries", "length"])
@@ -140,14 +140,14 @@ def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
         end = 0
         async for chunk in fetch_file(self, request):
             assert isinstance(chunk.body, bytes)
-            body, told = chunk.body, pb.FileChunk.FromString(bytes(chunk.app_metadata))
+            body, metadata = chunk.body, pb.FileChunk.FromString(bytes(chunk.app_metadata))
             if what == "data":
                 body = body[:-1] + bytes([body[-1] ^ 1])
             elif what == "cut":
                 body = body[:-1]
-            told.offset += what == "offset"
-            end = told.offset + len(body)
-            yield FlightData(body=body, app_metadata=_facts(told, what))
+            metadata.offset += what == "offset"
+            end = metadata.offset + len(body)
+            yield FlightData(body=body, app_metadata=_facts(metadata, what))
         if what == "length":
             more = pb.FileChunk(offset=end, crc32c=google_crc32c.value(b"x"))
             yield FlightData(body=b"x", app_metadata=more.SerializeToString())
@@ -162,7 +162,7 @@ def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
     monkeypatch.setattr(CopySourceService, "fetch_entries", log)
 
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         await fill(fleet)
         leader = await flush(fleet)
         await fill(fleet)
@@ -171,7 +171,7 @@ def test_copied_bytes_changed_in_transit_are_refused(what, monkeypatch):
         assert isinstance(err, Corrupt if what in ("length", "facts") else BadChecksum), err
         await nothing_changed(fleet)
 
-    tell()
+    steps()
 
 
 @scenario(options=FEW)
@@ -218,7 +218,7 @@ async def test_copy_is_refused_without_disk_space(fleet):
 @pytest.mark.parametrize("room", [1500, 4000, 9000])
 def test_copy_fails_when_disk_fills_during_transfer(room):
     @scenario(options=Options(wal_segment_mb=1, wal_reserve_mb=0, copy_chunk_bytes=700))
-    async def tell(fleet):
+    async def steps(fleet):
         await fill(fleet)
         leader = await flush(fleet)
         await fill(fleet)
@@ -242,7 +242,7 @@ def test_copy_fails_when_disk_fills_during_transfer(room):
         await fleet.settled()
         assert fleet.machine(3).sums == {"k": 40}
 
-    tell()
+    steps()
 
 
 @scenario()

@@ -124,7 +124,7 @@ def test_witness_crash_at_any_file_operation_of_copy(part):
 
 def _witness_dies(step):
     @scenario(servers=4, members=2)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await with_witness(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
@@ -148,4 +148,4 @@ def _witness_dies(step):
             assert fleet.progress(3).error is None
         await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "it has it all")
 
-    tell()
+    steps()

@@ -24,7 +24,7 @@ def stored(process, part):
 @pytest.mark.parametrize("part", ["superblock", "cmeta", "data/" + GROUP])
 def test_damaged_file_fails_replica_without_votes_or_reads(part):
     @scenario(groups=(GROUP, OTHER))
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.write(b"k 1", group=OTHER)
         await fleet.settled()
@@ -50,13 +50,13 @@ def test_damaged_file_fails_replica_without_votes_or_reads(part):
         assert (await fleet.write(b"k 1", group=OTHER)).result == b"2"
         assert (await fleet.write(b"k 1")).result == b"2"
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("gone", ["superblock", "cmeta"])
 def test_lost_file_is_damage_not_a_new_replica(gone):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
         process = fleet.processes[0]
@@ -67,7 +67,7 @@ def test_lost_file_is_damage_not_a_new_replica(gone):
         with pytest.raises(AlreadyPresent):
             await fleet.create(0, GROUP)
 
-    tell()
+    steps()
 
 
 @scenario(groups=(GROUP, OTHER))

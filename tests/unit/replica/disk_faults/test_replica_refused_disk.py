@@ -56,7 +56,7 @@ def test_full_or_intermittent_disk_fails_no_replica(code):
     full = code != errno.EIO
 
     @scenario(options=SMALL)
-    async def tell(fleet):
+    async def steps(fleet):
         flusher = fleet.replica(0).running_member().flusher
         for _ in range(3):
             await fleet.write(b"a 1")
@@ -71,13 +71,13 @@ def test_full_or_intermittent_disk_fails_no_replica(code):
             del fleet.machine(0).prepare_flush
         assert fleet.replica(0).state is State.RUNNING
 
-    tell()
+    steps()
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_replica_with_refused_metadata_write_fails_unless_disk_is_full(code):
     @scenario(options=SMALL)
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"a 1")
         await fleet.settled()
         cmeta = fleet.replica(0).context.cmeta
@@ -95,4 +95,4 @@ def test_replica_with_refused_metadata_write_fails_unless_disk_is_full(code):
             assert cmeta.save.times == 0
             assert fleet.replica(0).running_member().driver.saving is None
 
-    tell()
+    steps()

@@ -90,7 +90,7 @@ async def test_log_of_recoverable_failed_replica_is_kept(fleet):
 @pytest.mark.parametrize("restart", [False, True])
 def test_damaged_superblock_does_not_anchor_log(restart):
     @scenario(options=STRICT)
-    async def tell(fleet):
+    async def steps(fleet):
         await beside(fleet)
         await fleet.write(b"a 1")
         await fleet.settled()
@@ -110,7 +110,7 @@ def test_damaged_superblock_does_not_anchor_log(restart):
         assert fleet.replica(0).state is State.FAILED
         assert "has released entries" in str(fleet.replica(0).error)
 
-    tell()
+    steps()
 
 
 @scenario(options=STRICT)

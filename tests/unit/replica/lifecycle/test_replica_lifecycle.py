@@ -108,7 +108,7 @@ async def test_deletion_refused_by_disk_is_reported_and_retryable(fleet):
 @pytest.mark.parametrize("step", range(1, 12))
 def test_crash_during_deletion_leaves_replica_or_tombstone(step):
     @scenario(servers=1, groups=(GROUP, OTHER))
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.write(b"k 5", group=OTHER)
         process = fleet.processes[0]
@@ -127,7 +127,7 @@ def test_crash_during_deletion_leaves_replica_or_tombstone(step):
             assert (await fleet.write(b"k 1")).result == b"2"
         assert (await fleet.write(b"k 1", group=OTHER)).result == b"6"
 
-    tell()
+    steps()
 
 
 @scenario()

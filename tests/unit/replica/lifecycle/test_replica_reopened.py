@@ -40,7 +40,7 @@ async def test_reopened_replica_loads_its_log_before_sending(fleet):
 @pytest.mark.parametrize("step", range(1, 40, 2))
 def test_crash_at_any_file_operation_keeps_acknowledged_writes(step):
     @scenario(servers=1, options=Options(wal_segment_mb=1, flush_bytes=12), start=False)
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.boot(0)
         process = fleet.processes[0]
         acknowledged = 0
@@ -67,14 +67,14 @@ def test_crash_at_any_file_operation_keeps_acknowledged_writes(step):
         again = await fleet.write(b"k 0", sequence=1000)
         assert int(again.result) in (acknowledged, acknowledged + 1)
 
-    tell()
+    steps()
 
 
 @scenario(options=TINY)
 async def test_returning_follower_catches_up_from_log(fleet):
     leader = await fleet.leader()
-    away = (leader + 1) % 3
-    fleet.processes[away].kill()
+    absent = (leader + 1) % 3
+    fleet.processes[absent].kill()
     big = b"k 1" + b" " * 100_000
     for _ in range(60):  # six segments, more than any cache holds
         await fleet.write(big)
@@ -83,9 +83,9 @@ async def test_returning_follower_catches_up_from_log(fleet):
     await fleet.pass_ms(3000)
     leader = await fleet.leader()
     assert fleet.host(leader).wal.stats().segments > 5, "the configured follower still needs them"
-    await fleet.restart(away)
+    await fleet.restart(absent)
     await fleet.settled()
-    assert fleet.machine(away).sums == {"k": 60}
+    assert fleet.machine(absent).sums == {"k": 60}
     await fleet.pass_ms(3000)
     leader = await fleet.leader()
     assert fleet.host(leader).wal.stats().segments <= 3, "nobody needs them any more"
@@ -94,8 +94,8 @@ async def test_returning_follower_catches_up_from_log(fleet):
 @scenario(options=TINY)
 async def test_new_leader_has_entries_for_returning_follower(fleet):
     leader = await fleet.leader()
-    away = (leader + 1) % 3
-    fleet.processes[away].kill()
+    absent = (leader + 1) % 3
+    fleet.processes[absent].kill()
     big = b"k 1" + b" " * 100_000
     for _ in range(60):
         await fleet.write(big)
@@ -105,10 +105,10 @@ async def test_new_leader_has_entries_for_returning_follower(fleet):
     heir = next(n for n in fleet.alive() if n != leader)
     assert fleet.host(heir).wal.stats().segments > 5, "it may lead next, and then has to send them"
     fleet.processes[leader].kill()
-    await fleet.restart(away)
+    await fleet.restart(absent)
     await fleet.settled()
     assert await fleet.leader() == heir, "only it is up to date"
-    assert fleet.machine(away).sums == {"k": 60}
+    assert fleet.machine(absent).sums == {"k": 60}
 
 
 @scenario(groups=(GROUP, OTHER), options=Options(wal_segment_mb=1, wal_retain_mb=2))

@@ -10,7 +10,7 @@ from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.messages import AppendReply, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, record_batches, scenario, uuid_of
 
 
 @pytest.mark.row("S4.31")
@@ -19,18 +19,20 @@ async def test_followers_are_passive_while_leader_lives(fleet):
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     followers = [n for n in range(3) if n != leader]
-    said: list[PeerBatch] = []
+    batches: list[PeerBatch] = []
     for number in followers:
-        overhear(fleet.processes[number], said)
+        record_batches(fleet.processes[number], batches)
     for _ in range(20):
         await fleet.write(b"k 1")
         await fleet.pass_ms(200)
-    messages = [m for batch in said for _, m in batch.messages]
+    messages = [m for batch in batches for _, m in batch.messages]
     assert messages
     assert all(isinstance(m, AppendReply) for m in messages)
     fleet.processes[leader].kill()
     await fleet.leader(among=followers)
-    assert not all(isinstance(m, AppendReply) for b in said for _, m in b.messages), "then they act"
+    assert not all(isinstance(m, AppendReply) for b in batches for _, m in b.messages), (
+        "then they act"
+    )
 
 
 @pytest.mark.row("S4.35", "S4.36")
@@ -83,7 +85,7 @@ async def test_designated_first_leader_wins_initial_election(fleet):
 @pytest.mark.parametrize("rebooting", [False, True])
 def test_write_waits_for_leader_commit_in_its_term(rebooting):
     @scenario(start=False)
-    async def tell(fleet):
+    async def steps(fleet):
         for number in range(3):
             await fleet.boot(number)
         if rebooting:
@@ -113,4 +115,4 @@ def test_write_waits_for_leader_commit_in_its_term(rebooting):
         running = fleet.replica(await fleet.leader()).status()
         assert running.state is State.RUNNING
 
-    tell()
+    steps()

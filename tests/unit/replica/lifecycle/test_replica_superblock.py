@@ -16,12 +16,12 @@ from nyala.wal.recovered import RecoveredGroup
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "replica"
 GROUP = TabletId("7" * 32)
-BURIED = Superblock(
+TOMBSTONED = Superblock(
     GROUP, ReplicaStage.TOMBSTONED, HardState(4, ServerUuid("a" * 32)), OpId(3, 1 << 40)
 )
 
 
-@pytest.mark.parametrize("block", [BURIED, Superblock(GROUP, ReplicaStage.READY)])
+@pytest.mark.parametrize("block", [TOMBSTONED, Superblock(GROUP, ReplicaStage.READY)])
 def test_superblock_round_trips_through_bytes_and_file(tmp_path, block):
     assert superblock.decode(superblock.encode(block), "x") == block
     blocks = Superblocks(SystemFiles(), str(tmp_path))
@@ -37,12 +37,12 @@ def test_superblock_round_trips_through_bytes_and_file(tmp_path, block):
 
 def test_superblock_of_version_1_is_readable():
     raw = (GOLDEN / "superblock-v1.bin").read_bytes()
-    assert superblock.decode(raw, "golden") == BURIED
-    assert superblock.encode(BURIED) == raw
+    assert superblock.decode(raw, "golden") == TOMBSTONED
+    assert superblock.encode(TOMBSTONED) == raw
 
 
 def test_superblock_with_any_damaged_byte_is_refused():
-    raw = superblock.encode(BURIED)
+    raw = superblock.encode(TOMBSTONED)
     for offset in range(len(raw)):
         bad = raw[:offset] + bytes([raw[offset] ^ 4]) + raw[offset + 1 :]
         with pytest.raises(BadChecksum):
@@ -54,12 +54,12 @@ def test_superblock_with_any_damaged_byte_is_refused():
 
 def test_superblock_of_other_version_or_group_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(superblock, "FORMAT_VERSION", 2)
-    newer = superblock.encode(BURIED)
+    newer = superblock.encode(TOMBSTONED)
     monkeypatch.undo()
     with pytest.raises(BadVersion, match="version 2"):
         superblock.decode(newer, "x")
     blocks = Superblocks(SystemFiles(), str(tmp_path))
-    blocks.save(BURIED)
+    blocks.save(TOMBSTONED)
     (tmp_path / "superblock" / GROUP).rename(tmp_path / "superblock" / ("8" * 32))
     with pytest.raises(Corrupt, match="moved files"):
         blocks.load(TabletId("8" * 32))

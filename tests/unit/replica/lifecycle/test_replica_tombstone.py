@@ -20,19 +20,19 @@ from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 LATE = OpId(999, 999)
 
 
-class Ears:
+class Recorder:
     """Hears what server 0 sends of the group, with its superblock as it was on disk at that moment."""
 
     def __init__(self, fleet):
         self.fleet = fleet
-        self.heard = []
+        self.sent = []
         transport = fleet.processes[0].server.transport
         send = transport.send
         transport.send = lambda address, batch: (self._note(batch), send(address, batch))
 
     def _note(self, batch):
         saved = self.saved()
-        self.heard += [(m, saved) for g, m in batch.messages if g == GROUP]
+        self.sent += [(m, saved) for g, m in batch.messages if g == GROUP]
 
     def saved(self):
         blocks = Superblocks(self.fleet.processes[0].env.files, "/data")
@@ -40,17 +40,17 @@ class Ears:
         assert block is not None
         return block.hard_state
 
-    async def tell(self, sender, message, **fields):
+    async def deliver(self, sender, message, **fields):
         """Hand server 0 a message as from another server; return what it says then."""
         made = message(sender=uuid_of(sender), to=uuid_of(0), **fields)
         batch = PeerBatch(uuid_of(sender), uuid_of(0), 0, ((GROUP, made),))
-        self.heard = []
+        self.sent = []
         self.fleet.deliver(0, batch)
         await self.fleet.pass_ms(100)
-        return self.heard
+        return self.sent
 
 
-async def buried(fleet):
+async def with_tombstone(fleet):
     """Server 0's replica is deleted, the others are stopped."""
     for _ in range(5):
         await fleet.write(b"k 1")
@@ -58,14 +58,14 @@ async def buried(fleet):
     for n in (1, 2):
         fleet.processes[n].kill()
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
-    return Ears(fleet)
+    return Recorder(fleet)
 
 
 @scenario()
 async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
-    ears = await buried(fleet)
-    term = ears.saved().term + 5
-    ((reply, saved),) = await ears.tell(1, RequestVote, term=term, last=LATE)
+    recorder = await with_tombstone(fleet)
+    term = recorder.saved().term + 5
+    ((reply, saved),) = await recorder.deliver(1, RequestVote, term=term, last=LATE)
     assert reply.granted
     assert saved == HardState(term, uuid_of(1))
     status = fleet.replica(0).status()
@@ -74,34 +74,34 @@ async def test_tombstone_vote_is_durable_before_it_is_sent(fleet):
 
 @scenario()
 async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
-    ears = await buried(fleet)
-    term = ears.saved().term + 5
-    assert (await ears.tell(1, RequestVote, term=term, last=LATE))[0][0].granted
+    recorder = await with_tombstone(fleet)
+    term = recorder.saved().term + 5
+    assert (await recorder.deliver(1, RequestVote, term=term, last=LATE))[0][0].granted
     for _ in range(2):
-        ((other, _),) = await ears.tell(2, RequestVote, term=term, last=LATE)
+        ((other, _),) = await recorder.deliver(2, RequestVote, term=term, last=LATE)
         assert not other.granted
-        ((again, _),) = await ears.tell(1, RequestVote, term=term, last=LATE)
+        ((again, _),) = await recorder.deliver(1, RequestVote, term=term, last=LATE)
         assert again.granted
         fleet.processes[0].kill(power_cut=True)
         await fleet.restart(0)
-        ears = Ears(fleet)
-    assert ears.saved() == HardState(term, uuid_of(1))
-    ((later, _),) = await ears.tell(2, RequestVote, term=term + 1, last=LATE)
+        recorder = Recorder(fleet)
+    assert recorder.saved() == HardState(term, uuid_of(1))
+    ((later, _),) = await recorder.deliver(2, RequestVote, term=term + 1, last=LATE)
     assert later.granted, "and it still knows where the others are"
 
 
 @scenario()
 async def test_deleted_replica_refuses_candidate_that_lacks_acknowledged_entries(fleet):
-    ears = await buried(fleet)
+    recorder = await with_tombstone(fleet)
     last = fleet.replica(0).status().last
-    term = ears.saved().term + 5
+    term = recorder.saved().term + 5
     for sender in (1, 2):
         before = OpId(last.term, last.index - 1)
-        ((reply, saved),) = await ears.tell(sender, RequestVote, term=term, last=before)
+        ((reply, saved),) = await recorder.deliver(sender, RequestVote, term=term, last=before)
         assert (reply.granted, saved.vote) == (False, None)
-    ((reply, _),) = await ears.tell(1, RequestVote, term=term, last=last)
+    ((reply, _),) = await recorder.deliver(1, RequestVote, term=term, last=last)
     assert reply.granted
-    ((reply, _),) = await ears.tell(2, RequestVote, term=term - 1, last=LATE)
+    ((reply, _),) = await recorder.deliver(2, RequestVote, term=term - 1, last=LATE)
     assert not reply.granted
 
 
@@ -117,11 +117,11 @@ async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fl
     core.lost_last = lost = OpId(last.term, last.index + 1)
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
     for _ in range(2):
-        ears = Ears(fleet)
-        term = ears.saved().term + 1
-        ((reply, _),) = await ears.tell(1, RequestVote, term=term, last=last)
+        recorder = Recorder(fleet)
+        term = recorder.saved().term + 1
+        ((reply, _),) = await recorder.deliver(1, RequestVote, term=term, last=last)
         assert not reply.granted
-        ((reply, _),) = await ears.tell(2, RequestVote, term=term, last=lost)
+        ((reply, _),) = await recorder.deliver(2, RequestVote, term=term, last=lost)
         assert reply.granted
         fleet.processes[0].kill(power_cut=True)
         await fleet.restart(0)
@@ -129,37 +129,37 @@ async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fl
 
 @scenario()
 async def test_deleted_replica_answers_pre_vote_without_saving_a_vote(fleet):
-    ears = await buried(fleet)
-    before = ears.saved()
-    ((reply, saved),) = await ears.tell(1, RequestVote, term=99, last=LATE, pre=True)
+    recorder = await with_tombstone(fleet)
+    before = recorder.saved()
+    ((reply, saved),) = await recorder.deliver(1, RequestVote, term=99, last=LATE, pre=True)
     assert reply.granted
     assert saved == before
 
 
 @scenario()
 async def test_deleted_replica_never_acknowledges_or_campaigns(fleet):
-    ears = await buried(fleet)
-    before, last = ears.saved(), fleet.replica(0).status().last
+    recorder = await with_tombstone(fleet)
+    before, last = recorder.saved(), fleet.replica(0).status().last
     refused = fleet.refusals(0, "group")
     append = {"previous": last, "commit": last.index}
-    assert await ears.tell(1, AppendEntries, term=before.term, **append) == []
-    assert await ears.tell(1, AppendEntries, term=99, **append) == []
-    assert await ears.tell(1, TimeoutNow, term=99) == []
-    assert await ears.tell(1, VoteReply, term=99, granted=True) == []
-    assert ears.saved() == before
+    assert await recorder.deliver(1, AppendEntries, term=before.term, **append) == []
+    assert await recorder.deliver(1, AppendEntries, term=99, **append) == []
+    assert await recorder.deliver(1, TimeoutNow, term=99) == []
+    assert await recorder.deliver(1, VoteReply, term=99, granted=True) == []
+    assert recorder.saved() == before
     assert fleet.refusals(0, "group") == refused + 4
 
 
 @scenario()
 async def test_unsaved_vote_is_not_granted(fleet):
-    ears = await buried(fleet)
-    before = ears.saved()
+    recorder = await with_tombstone(fleet)
+    before = recorder.saved()
     disk = fleet.processes[0].disk
     disk.faults.write_eio_rate = 1.0
-    assert await ears.tell(1, RequestVote, term=99, last=LATE) == []
+    assert await recorder.deliver(1, RequestVote, term=99, last=LATE) == []
     disk.faults.write_eio_rate = 0.0
-    assert ears.saved() == before
-    ((reply, saved),) = await ears.tell(2, RequestVote, term=99, last=LATE)
+    assert recorder.saved() == before
+    ((reply, saved),) = await recorder.deliver(2, RequestVote, term=99, last=LATE)
     assert reply.granted, "nothing was promised to the first one"
     assert saved == HardState(99, uuid_of(2))
 
@@ -170,12 +170,12 @@ async def test_vote_of_tombstone_elects_leader(fleet):
     await fleet.write(b"k 1")
     await fleet.settled()
     leader = await fleet.leader()
-    buried, left = (n for n in range(3) if n != leader)
-    await fleet.as_(buried, fleet.host(buried).delete_replica(GROUP))
+    with_tombstone, left = (n for n in range(3) if n != leader)
+    await fleet.as_(with_tombstone, fleet.host(with_tombstone).delete_replica(GROUP))
     fleet.processes[leader].kill()
     await fleet.until(lambda: fleet.replica(left).is_leader, "elected by two")
     term = fleet.replica(left).status().term
-    assert fleet.replica(buried).status().vote == uuid_of(left)
+    assert fleet.replica(with_tombstone).status().vote == uuid_of(left)
     await fleet.pass_ms(300)
     status = fleet.replica(left).status()
     assert status.state is State.CONFIGURING, "and commits nothing, since one of two has no log"
@@ -191,17 +191,17 @@ async def test_failed_replica_never_votes(fleet):
     await fleet.settled()
     for n in (1, 2):
         fleet.processes[n].kill()
-    ears = Ears(fleet)
+    recorder = Recorder(fleet)
     fleet.replica(0).fail(ValueError("broken"))
     for pre in (True, False):
-        assert await ears.tell(1, RequestVote, term=999, last=LATE, pre=pre) == []
+        assert await recorder.deliver(1, RequestVote, term=999, last=LATE, pre=pre) == []
     assert fleet.replica(0).state is State.FAILED
 
 
 @pytest.mark.parametrize("part", ["cmeta", "data"])
 def test_unopened_replica_does_not_vote_after_deletion(part):
     @scenario()
-    async def tell(fleet):
+    async def deliver(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
         await fleet.as_(0, fleet.replica(0).flush())
@@ -215,14 +215,14 @@ def test_unopened_replica_does_not_vote_after_deletion(part):
         await fleet.restart(0)
         assert fleet.replica(0).state is State.FAILED
         await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
-        ears = Ears(fleet)
-        before = ears.saved()
-        assert await ears.tell(1, RequestVote, term=999, last=LATE) == []
-        assert ears.saved() == before
+        recorder = Recorder(fleet)
+        before = recorder.saved()
+        assert await recorder.deliver(1, RequestVote, term=999, last=LATE) == []
+        assert recorder.saved() == before
         fleet.processes[0].kill()
         await fleet.restart(0)
         assert fleet.replica(0).state is State.TOMBSTONED
-        ears = Ears(fleet)
-        assert await ears.tell(1, RequestVote, term=999, last=LATE) == []
+        recorder = Recorder(fleet)
+        assert await recorder.deliver(1, RequestVote, term=999, last=LATE) == []
 
-    tell()
+    deliver()

@@ -52,7 +52,7 @@ def payload(size: int) -> bytes:
 
 def written_or_refused(chosen: Options, sizes: list[int]) -> None:
     @scenario(options=chosen)
-    async def tell(fleet):
+    async def steps(fleet):
         through_frames(fleet)
         limit = max(chosen.write_max_bytes, chosen.catalog_batch_bytes) + ENTRY_SLACK_BYTES
         taken = 0
@@ -70,7 +70,7 @@ def written_or_refused(chosen: Options, sizes: list[int]) -> None:
         assert [fleet.machine(n).sums for n in range(3)] == [{"k": taken} if taken else {}] * 3
         assert all(fleet.replica(n).error is None for n in range(3))
 
-    tell()
+    steps()
 
 
 EDGES = st.sampled_from((-1, 0, 1, 100, -1000))

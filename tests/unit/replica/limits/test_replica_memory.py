@@ -12,7 +12,7 @@ from nyala.raft.messages import AppendEntries, PeerBatch
 from nyala.raft.status import Role
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from tests.unit.replica.support.memory_support import burst, flusher
-from tests.unit.replica.support.replica_support import GROUP, overhear, scenario
+from tests.unit.replica.support.replica_support import GROUP, record_batches, scenario
 
 KIB = 1 << 10
 BUDGET = 64 * KIB
@@ -60,8 +60,8 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
         await fleet.write(PADDED, sequence=n, first=n)
     assert most[slow] > BUDGET, "the follower exceeded its budget"
     term = fleet.replica(leader).status().term
-    heard: list[PeerBatch] = []
-    overhear(fleet.processes[leader], heard)
+    received: list[PeerBatch] = []
+    record_batches(fleet.processes[leader], received)
     await fleet.pass_ms(5_000)
     status = fleet.replica(slow).status()
     assert (status.role, status.term) == (Role.FOLLOWER, term), (
@@ -77,7 +77,7 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
     ]
     assert peer.full
     sent = [
-        m for b in heard for _, m in b.messages
+        m for b in received for _, m in b.messages
         if isinstance(m, AppendEntries) and m.to == peer.uuid and m.entries
     ]  # fmt: skip
     assert len(sent) < 3, "its leader does not send what is not taken"
@@ -212,7 +212,7 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     rng = random.Random(seed)
 
     @scenario(groups=GROUPS[:5], options=OPTIONS, max_time_s=1200)
-    async def tell(fleet):
+    async def steps(fleet):
         for number in range(3):
             await fleet.as_(number, flusher(fleet, number, OPTIONS))
         slack = SLACK + 5 * 3 * 8 * KIB  # of each group: what is applied, and in flight at a leader
@@ -245,12 +245,12 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
             rows = sum(fleet.machine(number, g).unflushed_bytes() for g in expected)
             assert memory_of(fleet, number).of(MemoryPart.ROWS) == rows
 
-    tell()
+    steps()
 
 
 def test_memory_metrics_list_every_component():
     @scenario(options=OPTIONS)
-    async def tell(fleet):
+    async def steps(fleet):
         await fleet.write(PADDED)
         await fleet.settled()
         registry = fleet.processes[0].server.metrics.registry
@@ -266,4 +266,4 @@ def test_memory_metrics_list_every_component():
         assert shown[MemoryPart.SESSIONS] > 0
         assert fleet.replica(0, GROUP).status().error == ""
 
-    tell()
+    steps()

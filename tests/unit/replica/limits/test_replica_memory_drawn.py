@@ -121,7 +121,7 @@ def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed
     rng = random.Random(seed)
 
     @scenario(options=OPTIONS, max_time_s=3600)
-    async def tell(fleet):
+    async def steps(fleet):
         for group in GROUPS[1:]:
             for number in range(3):
                 await fleet.create(number, group)
@@ -168,7 +168,7 @@ def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed
         assert min(copies.most.values()) >= PIECES * CHUNK, "both ends were put to the test"
         assert most[0] > BUDGET // 2
 
-    tell()
+    steps()
 
 
 async def _copy(fleet, rng):

@@ -112,7 +112,7 @@ async def test_closed_time_does_not_advance_without_majority(fleet):
 @pytest.mark.parametrize("skew_ms", [0, -8000, 8000])
 def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         follower = await follower_of(fleet)
         fleet.processes[follower].clock.jump(skew_ms * 1000)
         await fleet.write(b"k 1")
@@ -127,7 +127,7 @@ def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
         with pytest.raises(NotLeader, match="older than"):
             await stale(fleet, follower, age_ms - 1)
 
-    tell()
+    steps()
 
 
 @scenario()
@@ -169,7 +169,7 @@ async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0)])
 def test_later_leader_writes_above_closed_time(skews_ms):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
             process.clock.jump(skew * 1000)
         old = await fleet.leader()
@@ -186,7 +186,7 @@ def test_later_leader_writes_above_closed_time(skews_ms):
         assert outcome.stamp > promised
         assert before == {"k": 1}
 
-    tell()
+    steps()
 
 
 @scenario()

@@ -62,11 +62,11 @@ def test_copied_replica_casts_no_second_vote_in_source_term():
 
 
 def test_tombstone_vote_and_op_id_are_never_reset():
-    def buried(hard: HardState) -> Superblock:
+    def tombstone(hard: HardState) -> Superblock:
         return Superblock(GROUP, ReplicaStage.TOMBSTONED, hard, votes=True)
 
-    assert initial_hard_state(offer(A), NO_OP, buried(HardState(7, B))) == HardState(7, B)
-    assert initial_hard_state(offer(A), NO_OP, buried(HardState(5, B))) == HardState(5, B)
-    assert initial_hard_state(offer(A), NO_OP, buried(HardState(5))) == HardState(5, A)
-    assert initial_hard_state(offer(A), NO_OP, buried(HardState(4, B))) == HardState(5, A)
+    assert initial_hard_state(offer(A), NO_OP, tombstone(HardState(7, B))) == HardState(7, B)
+    assert initial_hard_state(offer(A), NO_OP, tombstone(HardState(5, B))) == HardState(5, B)
+    assert initial_hard_state(offer(A), NO_OP, tombstone(HardState(5))) == HardState(5, A)
+    assert initial_hard_state(offer(A), NO_OP, tombstone(HardState(4, B))) == HardState(5, A)
     assert initial_hard_state(offer(None), OpId(6, 1), None) == HardState(6)

@@ -109,7 +109,7 @@ async def test_follower_refuses_read_and_names_leader(fleet):
 @pytest.mark.parametrize("skews_ms", [(0, -4000, -4000), (4000, 0, 0), (0, 0, 0)])
 def test_no_leader_writes_at_or_below_a_time_that_was_read(skews_ms):
     @scenario()
-    async def tell(fleet):
+    async def steps(fleet):
         for process, skew in zip(fleet.processes, skews_ms, strict=True):
             process.clock.jump(skew * 1000)
         old = await fleet.leader()
@@ -127,7 +127,7 @@ def test_no_leader_writes_at_or_below_a_time_that_was_read(skews_ms):
         assert await read(fleet, new, at=promised) == promised
         assert before == 1
 
-    tell()
+    steps()
 
 
 @scenario()

@@ -244,11 +244,11 @@ def test_session_header_carries_client_and_sequence():
     assert found.ttl_s == 600
     assert found.crc != unwrap(wrap(b"Payload", ANN, 7, 3, 600))[0].crc
     assert found.since == 0
-    told = wrap(b"payload", ANN, 7, 3, 600, 1 << 60)
-    assert (unwrap(told)[0].since, unwrap(told)[0].table_kib) == (1 << 60, 0)
-    told = wrap(b"payload", ANN, 7, 3, 600, 1 << 60, 5)
-    assert unwrap(told)[0].table_kib == 5
-    assert told == (GOLDEN / "operation-v3.bin").read_bytes()
+    operation = wrap(b"payload", ANN, 7, 3, 600, 1 << 60)
+    assert (unwrap(operation)[0].since, unwrap(operation)[0].table_kib) == (1 << 60, 0)
+    operation = wrap(b"payload", ANN, 7, 3, 600, 1 << 60, 5)
+    assert unwrap(operation)[0].table_kib == 5
+    assert operation == (GOLDEN / "operation-v3.bin").read_bytes()
 
 
 def test_operation_of_version_2_is_readable():

@@ -291,7 +291,7 @@ async def test_oversized_operation_is_refused_before_proposal(fleet):
 )
 def test_malformed_ids_are_refused_before_proposal(client, sequence, first):
     @scenario(servers=1)
-    async def tell(fleet):
+    async def steps(fleet):
         leader = await fleet.leader()
         last = fleet.replica(leader).status().last
         with pytest.raises(InvalidArgument):
@@ -300,7 +300,7 @@ def test_malformed_ids_are_refused_before_proposal(client, sequence, first):
             )
         assert fleet.replica(leader).status().last == last
 
-    tell()
+    steps()
 
 
 @scenario(groups=(GROUP, TabletId("b" * 32)))

@@ -7,7 +7,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.raft.messages import AppendEntries, AppendReply, PeerBatch
 from nyala.replica.status import State
-from tests.unit.replica.support.replica_support import GROUP, overhear, scenario, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, record_batches, scenario, uuid_of
 
 MANY = [TabletId(f"{n:032x}") for n in range(100, 130)]
 ELECTION_MS = 500
@@ -41,10 +41,10 @@ def leaders(fleet, groups=MANY):
 
 async def latest_batch(fleet, number):
     """Return the next batch that a server sends: its incarnation and epoch are those of now."""
-    heard: list[PeerBatch] = []
-    overhear(fleet.processes[number], heard)
-    await fleet.until(lambda: heard, "a keepalive")
-    return heard[-1]
+    received: list[PeerBatch] = []
+    record_batches(fleet.processes[number], received)
+    await fleet.until(lambda: received, "a keepalive")
+    return received[-1]
 
 
 # ---- sleep -------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet)
 @pytest.mark.parametrize("end", ["fail", "delete"])
 def test_exited_leader_replica_wakes_only_its_group(end):
     @scenario(groups=MANY)
-    async def tell(fleet):
+    async def steps(fleet):
         await asleep(fleet, MANY)
         await fleet.pass_ms(3000)
         group = MANY[7]
@@ -265,7 +265,7 @@ def test_exited_leader_replica_wakes_only_its_group(end):
         assert [g for g in MANY if g not in sleeping(fleet, rest)] == [group]
         await fleet.write(b"k 1", group=group)
 
-    tell()
+    steps()
 
 
 @scenario(groups=MANY)

@@ -94,7 +94,7 @@ class Chaos:
         for number, process in enumerate(self.fleet.processes):
             if not process.alive:
                 await self.fleet.restart(number)
-            elif process.life.held:
+            elif process.incarnation.held:
                 process.resume()
 
     async def heal(self):
@@ -147,11 +147,11 @@ class Chaos:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_group_stays_quiesced_forever_and_no_acknowledged_write_is_lost(seed):
     @scenario(groups=GROUPS)
-    async def tell(fleet):
+    async def steps(fleet):
         chaos = Chaos(fleet, seed)
         await chaos.run()
         await chaos.heal()
         assert chaos.acknowledged.total() > 10
         assert chaos.slept > 1000
 
-    tell()
+    steps()

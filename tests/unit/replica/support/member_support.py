@@ -1,4 +1,4 @@
-"""Changes of members as a leader is asked for them, and a fleet that has room for them."""
+"""Membership changes requested from a leader, and a fleet with servers for them."""
 
 from nyala.common.errors import (
     NotLeader,
@@ -32,7 +32,7 @@ def modify(number, **more):
 
 
 async def change(fleet, *changes, expected=None, timeout_ms=5000, leader=None):
-    """Change the members by whoever leads, as a driver would: a later leader is asked when one goes."""
+    """Change the members at the leader, and at a later leader when one is lost."""
     while True:
         number = await fleet.leader() if leader is None else leader
         try:
@@ -68,7 +68,7 @@ def three(servers=4, options=None):
 
     def decorate(fn):
         @scenario(servers=servers, options=options, start=False)
-        async def tell(fleet):
+        async def steps(fleet):
             fleet.config = fleet.configuration(range(3))
             for number in range(servers):
                 await fleet.boot(number)
@@ -76,8 +76,8 @@ def three(servers=4, options=None):
                 await fleet.create(number, GROUP)
             await fn(fleet)
 
-        tell.__name__ = fn.__name__
-        return tell
+        steps.__name__ = fn.__name__
+        return steps
 
     return decorate
 

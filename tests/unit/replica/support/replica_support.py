@@ -30,7 +30,7 @@ def uuid_of(number: int) -> ServerUuid:
 
 
 class AddingMachine:
-    """key -> sum of what was added to it; adding twice shows. One file as of the cut.
+    """key -> sum of the added numbers, so that repeated execution is detected. One file as of the cut.
 
     Attributes:
         growth: bytes in memory for each byte of an operation.
@@ -265,7 +265,7 @@ class Fleet:
         )
 
     async def write(self, payload: bytes, *, group=GROUP, **more) -> WriteOutcome:
-        """Write by whoever leads."""
+        """Write at the leader."""
         number = await self.leader(group)
         outcome = await self.as_(number, self.call(number, payload, group=group, **more))
         assert isinstance(outcome, WriteOutcome)
@@ -286,11 +286,11 @@ class Fleet:
         await self.processes[number].restart()
 
     def deliver(self, number: int, batch: PeerBatch) -> None:
-        """Hand a server a batch as its peer port does: at once."""
+        """Deliver a batch to a server as its peer port does."""
         endpoint = self.network.endpoint(f"s{number}:9")
         assert endpoint is not None
         assert endpoint.receive is not None
-        endpoint.life.inside(endpoint.receive, batch)
+        endpoint.incarnation.inside(endpoint.receive, batch)
 
     def refusals(self, number: int, why: str) -> float:
         """Count the messages that a server has refused for a reason."""
@@ -299,13 +299,13 @@ class Fleet:
         return registry.get_sample_value(name, {"why": why}) or 0
 
 
-def overhear(process, heard):
-    """Put all that a server sends from now on into `heard`."""
+def record_batches(process, received):
+    """Append all batches that a server sends from now on to `received`."""
     transport = process.server.transport
     send = transport.send
 
     def note(address, batch):
-        heard.append(batch)
+        received.append(batch)
         send(address, batch)
 
     transport.send = note

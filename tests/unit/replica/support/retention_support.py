@@ -1,4 +1,4 @@
-"""A second group that writes so much that the shared log is renewed, beside one that is not well."""
+"""A second group with so many writes that the shared log is replaced, beside an impaired one."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ STRICT = Options.load(
 
 
 async def busy(fleet, writes=60, on=(0, 1)):
-    """Write so much to another group that the log is renewed several times."""
+    """Write so much to another group that the log is replaced several times."""
     for _ in range(writes // 20):
         for _ in range(20):
             await fleet.write(BIG, group=OTHER)

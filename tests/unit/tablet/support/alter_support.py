@@ -1,4 +1,4 @@
-"""A tablet brought to each stage of its life before or after an alteration."""
+"""A tablet in each state of storage before or after an alteration."""
 
 from tests.unit.tablet.support.tablet_support import Driver
 
@@ -6,7 +6,7 @@ STAGES = ["memory", "flushed", "merged", "reopened", "replayed"]
 
 
 def bring(driver: Driver, stage: str) -> None:
-    """Let what was applied lie where the stage says."""
+    """Move applied rows to the storage of the stage."""
     if stage == "replayed":
         driver.reopen()
     elif stage != "memory":

@@ -1,4 +1,4 @@
-"""Small tables, operations on them, and what is in them: shared by the tests of the tablet."""
+"""Small tables, operations on them, and their rows, for the tests of the tablet."""
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -33,7 +33,7 @@ def test_group_recovers_when_majority_restarts_at_new_addresses():
         cluster, core, tablet = await started(SimCluster(loop, 5))
         group = Group(cluster, core, tablet)
         await cluster.add_workers(1, pause_us=200_000)
-        stays = group.having()[1]
+        stays = group.holders()[1]
         config = group.status().committed_config
         await asyncio.gather(*(move(cluster, p) for p in cluster.tservers if p is not stays))
         await cluster.until(lambda: cluster.leader_of(tablet), "somebody leads")

@@ -86,7 +86,7 @@ def test_starting_server_without_progress_is_replaced():
     word = LeaderReport(OpId(1, 1), {server.uuid: "FAILED"})
     leader = TServer(server_info("l"), 0, leader_reports={tablet.id: word})
 
-    def said(now_us):
+    def warnings(now_us):
         known = {s.uuid: s for s in (server, leader)}
         look = RepairView(known, now_us, {}, lambda _: ())
         state = group_state(tablet, pb.TableSpec(replicas=3), look, copies)
@@ -94,13 +94,13 @@ def test_starting_server_without_progress_is_replaced():
         return state.members[0].health
 
     server.opening, server.opening_us = 3, 1000
-    assert said(1100) is ReplicaHealth.SILENT
-    assert said(1101) is ReplicaHealth.FAILED
+    assert warnings(1100) is ReplicaHealth.SILENT
+    assert warnings(1101) is ReplicaHealth.FAILED
     server.opening = 0
-    assert said(9999) is ReplicaHealth.SILENT, "it serves, and opens this one anew"
+    assert warnings(9999) is ReplicaHealth.SILENT, "it serves, and opens this one anew"
     server.replicas[TabletId("t")], server.opening_us = "RUNNING", 9000
-    assert said(9100) is ReplicaHealth.SILENT, "just opened: its leader may not know it yet"
-    assert said(9101) is ReplicaHealth.FAILED
+    assert warnings(9100) is ReplicaHealth.SILENT, "just opened: its leader may not know it yet"
+    assert warnings(9101) is ReplicaHealth.FAILED
 
 
 def test_full_report_is_sent_when_all_replicas_are_open():

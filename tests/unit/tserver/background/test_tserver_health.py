@@ -55,7 +55,7 @@ class World:
     def active_replicas(self):
         return [] if self.leader.quiesced else [self.leader]
 
-    def told(self, passed_ms=0, **ticks):
+    def reported(self, passed_ms=0, **ticks):
         """Let time pass; return what is said of b and c, and how often that was news so far."""
         self.now_ms += passed_ms
         self.leader.silent.update(ticks)
@@ -66,36 +66,36 @@ class World:
 
 def test_member_is_silent_after_election_timeout_and_failed_after_option():
     world = World()
-    assert world.told() == ([HEALTHY, HEALTHY], 1)
-    assert world.told(500, c=10) == ([HEALTHY, HEALTHY], 1)
-    assert world.told(50, c=11) == ([HEALTHY, SILENT], 2)
-    assert world.told(1400, c=39) == ([HEALTHY, SILENT], 2)
-    assert world.told(50, c=40) == ([HEALTHY, FAILED], 3)
-    assert world.told(50, c=0) == ([HEALTHY, HEALTHY], 4)
+    assert world.reported() == ([HEALTHY, HEALTHY], 1)
+    assert world.reported(500, c=10) == ([HEALTHY, HEALTHY], 1)
+    assert world.reported(50, c=11) == ([HEALTHY, SILENT], 2)
+    assert world.reported(1400, c=39) == ([HEALTHY, SILENT], 2)
+    assert world.reported(50, c=40) == ([HEALTHY, FAILED], 3)
+    assert world.reported(50, c=0) == ([HEALTHY, HEALTHY], 4)
 
 
 def test_member_that_acknowledges_nothing_fails_after_option():
     world = World()
     world.leader.stuck["c"] = 40
-    assert world.told() == ([HEALTHY, HEALTHY], 1)
+    assert world.reported() == ([HEALTHY, HEALTHY], 1)
     world.leader.stuck["c"] = 41
-    assert world.told(50) == ([HEALTHY, FAILED], 2)
+    assert world.reported(50) == ([HEALTHY, FAILED], 2)
     world.leader.stuck["c"] = 0
-    assert world.told(50) == ([HEALTHY, HEALTHY], 3)
+    assert world.reported(50) == ([HEALTHY, HEALTHY], 3)
 
 
 @pytest.mark.row("A9")
 def test_member_failure_time_advances_while_group_is_quiescent():
     world = World()
-    assert world.told(c=20) == ([HEALTHY, SILENT], 1)
+    assert world.reported(c=20) == ([HEALTHY, SILENT], 1)
     world.leader.quiesced = True
-    assert world.told(900) == ([HEALTHY, SILENT], 1)
-    assert world.told(100) == ([HEALTHY, FAILED], 2)
+    assert world.reported(900) == ([HEALTHY, SILENT], 1)
+    assert world.reported(100) == ([HEALTHY, FAILED], 2)
 
 
 def test_healthy_quiescent_group_is_not_examined():
     world = World()
-    world.told()
+    world.reported()
     world.leader.quiesced = True
     world.leader.status = None
     world.health.check()
@@ -104,14 +104,14 @@ def test_healthy_quiescent_group_is_not_examined():
 def test_member_that_answers_but_lacks_entries_permanently_fails():
     world = World()
     world.leader.needs_copy = "b"
-    assert world.told(b=0) == ([SILENT, HEALTHY], 1)
-    assert world.told(2000, b=0) == ([FAILED, HEALTHY], 2)
+    assert world.reported(b=0) == ([SILENT, HEALTHY], 1)
+    assert world.reported(2000, b=0) == ([FAILED, HEALTHY], 2)
 
 
 def test_non_leader_reports_no_member_health():
     world = World()
-    world.told(c=50)
+    world.reported(c=50)
     world.leader.is_leader = False
-    assert world.told() == ([], 1)
+    assert world.reported() == ([], 1)
     world.leader.is_leader = True
-    assert world.told(c=0) == ([HEALTHY, HEALTHY], 2)
+    assert world.reported(c=0) == ([HEALTHY, HEALTHY], 2)

@@ -33,7 +33,7 @@ def with_group(work, tservers=4):
 @pytest.mark.row("S1.20")
 def test_leader_adds_and_removes_members_on_order():
     async def work(group):
-        new, old = group.without()[0], group.having()[1]
+        new, old = group.empty_servers()[0], group.holders()[1]
         before = group.status().committed_config.id
         made = await group.change(("add", group.member(new)))
         assert (made.config_term, made.config_index) > (before.term, before.index)
@@ -66,7 +66,7 @@ def test_leader_removing_itself_transfers_leadership_and_names_successor():
 
 def test_follower_refuses_order_with_leader_hint():
     async def work(group):
-        follower, new = group.having()[1], group.without()[0]
+        follower, new = group.holders()[1], group.empty_servers()[0]
         for refusal in (
             await refused(group.change(("add", group.member(new)), to=follower)),
             await refused(group.step_down(to=follower)),
@@ -85,7 +85,7 @@ def test_follower_refuses_order_with_leader_hint():
 
 def test_change_based_on_another_configuration_is_refused_with_both_op_ids():
     async def work(group):
-        new = group.without()[0]
+        new = group.empty_servers()[0]
         made = await group.change(("add", group.member(new)))
         err = await refused(
             group.change(("remove", group.member(new)), config_term=7, config_index=9)
@@ -101,7 +101,7 @@ def test_change_based_on_another_configuration_is_refused_with_both_op_ids():
 
 def test_lagging_non_voter_is_not_promoted_by_order():
     async def work(group):
-        new = group.without()[0]
+        new = group.empty_servers()[0]
         at = group.status().committed_config
         voter = group.member(new, voter=True)
         assert "not caught up" in str(await refused(group.change(("add", voter))))
@@ -116,7 +116,7 @@ def test_lagging_non_voter_is_not_promoted_by_order():
 
 def test_change_without_reachable_majority_is_refused_before_logging():
     async def work(group):
-        live, dead = group.having()[1:]
+        live, dead = group.holders()[1:]
         dead.kill()
         await group.cluster.loop.delay(3_000_000)
         at = group.status().config
@@ -134,7 +134,7 @@ def test_change_without_reachable_majority_is_refused_before_logging():
 @pytest.mark.parametrize("after_ms", [0, 40, 150, 700])
 def test_removal_of_live_voter_is_refused_when_remaining_voters_lack_a_majority(after_ms):
     async def work(group):
-        live, dead = group.having()[1:]
+        live, dead = group.holders()[1:]
         at = group.status().config
         dead.kill()
         await group.cluster.loop.delay(after_ms * 1000)
@@ -160,7 +160,7 @@ def test_removal_of_live_voter_is_refused_when_remaining_voters_lack_a_majority(
 def test_invalid_orders_change_nothing(kind, wrong, words):
     async def work(group):
         at = group.status().config
-        member = group.member(group.without()[0])
+        member = group.member(group.empty_servers()[0])
         for name, value in wrong.items():
             setattr(member, name, value)
         err = await refused(group.change((kind, member)))
@@ -176,7 +176,7 @@ def test_invalid_orders_change_nothing(kind, wrong, words):
 
 def test_orders_from_unknown_sender_or_for_other_server_or_cluster_are_refused():
     async def work(group):
-        at, new = group.status().config, group.without()[0]
+        at, new = group.status().config, group.empty_servers()[0]
         add = ("add", group.member(new))
         assert isinstance(await refused(group.change(add, cluster_id="")), CasFailed)
         assert isinstance(await refused(group.change(add, cluster_id="0" * 32)), Forbidden)
@@ -193,7 +193,7 @@ def test_orders_from_unknown_sender_or_for_other_server_or_cluster_are_refused()
 @pytest.mark.row("S0.48")
 def test_copy_is_started_and_cancelled_only_by_leader_master_or_operator():
     async def work(group):
-        new, leader = group.without()[0], group.leader
+        new, leader = group.empty_servers()[0], group.leader
         begin = pb.StartCopyRequest(
             source_uuid=group.uuid(leader), source_address=leader.address, tablet_id=group.tablet
         )
@@ -224,7 +224,7 @@ def test_every_order_that_changes_a_replica_carries_a_fence():
 
 def test_operator_deletion_requires_cluster_id():
     async def work(group):
-        stray = group.having()[1]
+        stray = group.holders()[1]
 
         def order(**more):
             return pb.DeleteTabletRequest(
@@ -243,7 +243,7 @@ def test_operator_deletion_requires_cluster_id():
 
 def test_leadership_is_transferred_to_named_or_most_up_to_date_member():
     async def work(group):
-        old, second, third = group.having()
+        old, second, third = group.holders()
         assert await group.step_down(successor=group.uuid(third)) == group.uuid(third)
         assert group.leader is third
         again = await group.step_down(old, group.uuid(third))
@@ -251,7 +251,7 @@ def test_leadership_is_transferred_to_named_or_most_up_to_date_member():
         second.kill()
         await group.cluster.loop.delay(3_000_000)
         assert await group.step_down() == group.uuid(old)
-        err = await refused(group.step_down(successor=group.uuid(group.without()[0])))
+        err = await refused(group.step_down(successor=group.uuid(group.empty_servers()[0])))
         assert isinstance(err, InvalidArgument)
 
     with_group(work)
@@ -259,7 +259,7 @@ def test_leadership_is_transferred_to_named_or_most_up_to_date_member():
 
 def test_unresponsive_successor_leaves_leader_in_place():
     async def work(group):
-        leader, second, _ = group.having()
+        leader, second, _ = group.holders()
         second.kill()
         err = await refused(group.step_down(successor=group.uuid(second)))
         assert isinstance(err, Unavailable)
@@ -271,7 +271,7 @@ def test_unresponsive_successor_leaves_leader_in_place():
 
 def test_witness_is_created_where_configuration_names_it():
     async def work(group):
-        new, leader = group.without()[0], group.leader
+        new, leader = group.empty_servers()[0], group.leader
 
         def order():
             status = group.status()

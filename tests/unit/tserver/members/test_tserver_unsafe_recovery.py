@@ -55,7 +55,7 @@ def order(group, target, *keep, **more):
 @pytest.mark.row("S1.36", "S1.40", "S1.42")
 def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
     async def work(group):
-        leader, second, last = group.having()
+        leader, second, last = group.holders()
         await group.change(("modify", group.member(second, voter=True, replace=True)))
         before = group.status(leader).last
         await group.cluster.until(lambda: group.status(last).commit == before.index, "it has it")
@@ -87,7 +87,7 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
 def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
     async def work(group):
         other = (await group.cluster.create_table(group.core, "u")).tablets[0].id
-        _, second, last = group.having()
+        _, second, last = group.holders()
         dead = [p for p in group.cluster.tservers if p is not last]
         for process in dead:
             process.kill()
@@ -113,7 +113,7 @@ def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
 @pytest.mark.row("S1.41")
 def test_unnecessary_or_mismatched_unsafe_recovery_is_refused():
     async def work(group):
-        leader, second, third = group.having()
+        leader, second, third = group.holders()
         for target in (leader, second):
             assert (
                 "a majority of its voters answers"

@@ -59,7 +59,7 @@ async def deleted(group: Group, server: Any) -> None:
 
 def test_waiting_copy_of_master_is_deleted_and_can_be_repeated() -> None:
     async def work(group: Group) -> None:
-        new = group.without()[0]
+        new = group.empty_servers()[0]
         copies = new.server.host.copies
         for _ in range(2):
             await copied(group, new, MASTER)
@@ -74,7 +74,7 @@ def test_waiting_copy_of_master_is_deleted_and_can_be_repeated() -> None:
 @pytest.mark.parametrize("first", [MASTER, OPERATOR])
 def test_waiting_copy_ordered_by_operator_is_not_deleted_by_master(first: str) -> None:
     async def work(group: Group) -> None:
-        new = group.without()[0]
+        new = group.empty_servers()[0]
         for by in (first, OPERATOR, MASTER):
             await copied(group, new, by)
         assert isinstance(await refused(deleted(group, new)), Unavailable)
@@ -85,7 +85,7 @@ def test_waiting_copy_ordered_by_operator_is_not_deleted_by_master(first: str) -
 
 def test_lost_replica_is_replaced_on_server_with_waiting_copy() -> None:
     async def work(group: Group) -> None:
-        new, lost = group.without()[0], group.having()[1]
+        new, lost = group.empty_servers()[0], group.holders()[1]
         await copied(group, new, MASTER)
         lost.kill()
 

@@ -37,7 +37,7 @@ class Rpc:
         raise AssertionError("nothing is asked here")
 
 
-def told(scenario: Any) -> Any:
+def with_env(scenario: Any) -> Any:
     async def run() -> Any:
         env = system_env(Rpc())
         try:
@@ -72,7 +72,7 @@ def test_long_computing_scan_sends_keepalives(monkeypatch):
         rest = [flight.read_batch(SCHEMA, d.header, d.body) async for d in scan]
         assert [b for b in rest if b.num_rows] == [BATCH]
 
-    told(scenario)
+    with_env(scenario)
 
 
 def test_error_during_scan_is_raised_and_scan_closed():
@@ -93,7 +93,7 @@ def test_error_during_scan_is_raised_and_scan_closed():
                 pass
         return seen
 
-    assert told(scenario) == ["closed"]
+    assert with_env(scenario) == ["closed"]
 
 
 def test_internal_error_in_batch_is_answered():
@@ -111,21 +111,21 @@ def test_internal_error_in_batch_is_answered():
         answers = [a async for a in service.do_put(requests())]
         return pb.WriteResult.FromString(answers[0].app_metadata)
 
-    result = told(scenario)
+    result = with_env(scenario)
     assert (result.request, result.error.code) == (7, "OUTCOME_UNKNOWN")
 
 
 def test_heartbeats_continue_when_their_content_cannot_be_saved():
     async def scenario(env: Env) -> None:
-        async def heard(address: str, response: pb.HeartbeatResponse) -> None:
+        async def on_response(address: str, response: pb.HeartbeatResponse) -> None:
             raise OSError(28, "no space left on device")
 
-        reporter = Reporter(pb.ServerInfoResponse, lambda only: [], heard)
+        reporter = Reporter(pb.ServerInfoResponse, lambda only: [], on_response)
         Heartbeater(env, lambda: ["m:1"], reporter, interval_ms=1).start()
         for _ in range(3):
             await env.rpc.heartbeats.get()  # type: ignore[attr-defined]
 
-    told(scenario)
+    with_env(scenario)
 
 
 def test_order_completes_after_sender_disconnects():
@@ -157,4 +157,4 @@ def test_order_completes_after_sender_disconnects():
         await turn
         return steps
 
-    assert told(scenario) == ["created"]
+    assert with_env(scenario) == ["created"]

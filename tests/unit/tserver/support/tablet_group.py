@@ -12,7 +12,7 @@ from tests.sim.world.process import SimProcess
 
 
 class Group:
-    """One tablet, its servers by number, and a tool that asks them."""
+    """One tablet, its servers by number, and a client for requests to them."""
 
     def __init__(self, cluster: SimCluster, core: ClientCore, tablet: TabletId) -> None:
         self.cluster = cluster
@@ -21,7 +21,7 @@ class Group:
         self.cluster_id = str(cluster.tservers[0].server.cluster_id)
         self._uuids = {p.name: ServerUuid(p.server.uuid) for p in cluster.tservers}
 
-    # ---- who is who ----------------------------------------------------------------------------
+    # ---- servers and replicas ----------------------------------------------------------------------------
 
     @property
     def leader(self) -> SimProcess:
@@ -30,14 +30,14 @@ class Group:
         return found
 
     def uuid(self, process: SimProcess) -> ServerUuid:
-        """Of a server, dead or not."""
+        """Return the uuid of a server, running or not."""
         return self._uuids[process.name]
 
     def status(self, process: SimProcess | None = None) -> Any:
         process = process or self.leader
         return process.server.host.find(self.tablet).status()
 
-    def having(self) -> list[SimProcess]:
+    def holders(self) -> list[SimProcess]:
         """The servers with a replica that is no tombstone, the leader first."""
         found = [p for p in self.cluster.tservers if self.state(p) not in ("", "TOMBSTONED")]
         return sorted(found, key=lambda p: p is not self.leader)
@@ -46,8 +46,8 @@ class Group:
         replica = process.server.host.find(self.tablet) if process.alive else None
         return "" if replica is None else str(replica.state.value)
 
-    def without(self) -> list[SimProcess]:
-        """The living servers that have never had a replica."""
+    def empty_servers(self) -> list[SimProcess]:
+        """Return the running servers that have never had a replica."""
         return [p for p in self.cluster.tservers if p.alive and not self.state(p)]
 
     def member(self, process: SimProcess, **more: Any) -> pb.Member:
@@ -59,7 +59,7 @@ class Group:
         )
 
     def fence(self, process: SimProcess) -> pb.Fence:
-        """Of the leader master, as a server knows it."""
+        """Return the fence of the leader master that a server has."""
         known = process.server.fence
         return pb.Fence(catalog_incarnation=known.incarnation, term=known.term)
 
@@ -105,7 +105,7 @@ class Group:
 
 
 async def started(cluster: SimCluster) -> tuple[SimCluster, ClientCore, TabletId]:
-    """Start a cluster and create the table `t`; return what a `Group` is made of."""
+    """Start a cluster and create the table `t`; return the arguments of a `Group`."""
     core = await cluster.start()
     table = await cluster.create_table(core, "t")
     return cluster, core, table.tablets[0].id

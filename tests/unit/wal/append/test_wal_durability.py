@@ -90,12 +90,12 @@ async def scribble(wal, model, group, rng, count):
             wal.collect()
 
 
-def lives(seed, *, cut, sync=True):
+def restarts(seed, *, cut, sync=True):
     """Several lives on one disk, each ending somewhere in the middle, the model checked after each."""
 
     async def main(loop):
         machine, model, rng = Machine(loop, seed), Model(), random.Random(seed)
-        for life in range(4):
+        for incarnation in range(4):
 
             async def work(files, tasks):
                 wal, recovered = await open_wal(files, tasks, segment_bytes=3000, sync=sync)
@@ -107,7 +107,7 @@ def lives(seed, *, cut, sync=True):
                 )
                 await wal.close()
 
-            if life < 3:
+            if incarnation < 3:
                 machine.disk.die_after(rng.randrange(1, 160))
             await machine.live(work)
             (machine.disk.crash if cut else machine.disk.kill)()
@@ -120,12 +120,12 @@ def lives(seed, *, cut, sync=True):
 
 @pytest.mark.row("S4.2")
 def test_power_failure_loses_nothing_acknowledged():
-    assert sum(lives(seed, cut=True) for seed in range(12)) > 500
+    assert sum(restarts(seed, cut=True) for seed in range(12)) > 500
 
 
 @pytest.mark.row("S4.3")
 def test_without_sync_process_kill_loses_nothing():
-    assert sum(lives(seed, cut=False, sync=False) for seed in range(10)) > 200
+    assert sum(restarts(seed, cut=False, sync=False) for seed in range(10)) > 200
 
 
 @pytest.mark.row("S4.3")

@@ -156,12 +156,12 @@ def test_crash_during_first_starts_leaves_log_that_opens():
                 machine.disk.kill()
             machine.disk.die_after((at + 1) // 2)
 
-            async def lives(files, tasks):
+            async def restarts(files, tasks):
                 for _ in range(3):
                     wal, _ = await open_wal(files, tasks)
                     await wal.close()
 
-            ended = await machine.live(lives)
+            ended = await machine.live(restarts)
             machine.disk.crash()
             wal, _ = await machine.open()
             assert not wal.damage

@@ -1,4 +1,4 @@
-"""A log whose process was killed, and its bytes to spoil."""
+"""The log of a killed process, and its bytes to damage."""
 
 from tests.unit.wal.support.wal_harness import Machine, append
 
@@ -18,7 +18,7 @@ def flipped(data, at):
 
 
 async def crashed(loop, *rounds, marker=False):
-    """A machine whose process was killed after these rounds; each is a list of (group, entries)."""
+    """Return a machine whose process was killed after these rounds; each is a list of (group, entries)."""
     machine = Machine(loop)
     wal, _ = await machine.open()
     for one in rounds:

@@ -17,7 +17,7 @@ from nyala.wal.recovered import RecoveredGroup
 from nyala.wal.slots import Slot
 from tests.sim.world.files import SimDisk
 from tests.sim.world.inode import Inode
-from tests.sim.world.loop import Life, ProcessDied, SimLoop
+from tests.sim.world.loop import Incarnation, ProcessDied, SimLoop
 from tests.sim.world.tasks import SimClock, SimTasks
 
 UUID = ServerUuid("ab" * 16)
@@ -102,7 +102,7 @@ def noted(order: list[Any], number: int) -> Callable[[OSError | None], None]:
 
 
 class Machine:
-    """A disk and the lives of one process on it. `live` returns False if it died in the middle."""
+    """A disk and the incarnations of one process on it. `live` returns False if it crashed in the middle."""
 
     def __init__(self, loop: SimLoop, seed: int = 1) -> None:
         self.loop = loop
@@ -126,7 +126,7 @@ class Machine:
         return SimTasks(self.loop, self.rng)
 
     async def live(self, work: Callable[[Files, Tasks], Coroutine[Any, Any, object]]) -> bool:
-        life, outside = Life("server"), contextvars.copy_context()
+        incarnation, outside = Incarnation("server"), contextvars.copy_context()
         over: asyncio.Future[bool] = self.loop.create_future()
 
         def end(finished: bool) -> None:
@@ -135,15 +135,15 @@ class Machine:
 
         self.disk.on_death = lambda: self.loop.call_soon(end, False, context=outside)  # type: ignore[assignment]
         tasks = SimTasks(self.loop, self.rng)
-        task = life.inside(self.loop.create_task, work(self.disk.mount(), tasks))
+        task = incarnation.inside(self.loop.create_task, work(self.disk.mount(), tasks))
         task.add_done_callback(lambda _: end(True), context=outside)
         finished = await over
         if task.done() and task.exception() is not None:
             if not isinstance(task.exception(), ProcessDied):
                 task.result()
             finished = False
-        life.end()
-        assert not life.failures, life.failures
+        incarnation.end()
+        assert not incarnation.failures, incarnation.failures
         return finished
 
     def open(self, **options: Any) -> Coroutine[Any, Any, tuple[Wal, Recovered]]:
@@ -151,7 +151,7 @@ class Machine:
 
 
 class SpyFiles:
-    """Files that note each changing call, and raise what `fail(call, path)` returns."""
+    """Files that record each changing call, and raise the error that `fail(call, path)` returns."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -210,7 +210,7 @@ class SpyAppendFile:
 
 
 class HeldTasks(LoopTasks):
-    """Real tasks whose lane jobs of one kind wait until they are let go."""
+    """Real tasks whose jobs of one lane wait until they are released."""
 
     def __init__(self) -> None:
         super().__init__()

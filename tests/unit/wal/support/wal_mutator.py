@@ -1,4 +1,4 @@
-"""Damage with a sense for structure: a log's files as bytes, and the mutations that a disk, or worse, makes.
+"""Structured damage: a log's files as bytes, and mutations by a disk or by a faulty build.
 
 A mutation is a kind and four numbers, so that hypothesis shrinks it; numbers are taken modulo what is there.
 """
@@ -16,7 +16,7 @@ SECTOR_BYTES = 512
 DISK = ("flip", "cut", "zero", "noise", "duplicate", "swap", "splice", "field")
 """Changes of bytes that checksums must detect."""
 FORGERIES = ("field", "payload", "head")
-"""The same with the checksum made to hold again: no disk does that, a broken build may."""
+"""The same with a correct checksum: not by a disk, but possible by a faulty build."""
 
 
 def sequence(name: str) -> int:
@@ -35,7 +35,7 @@ def records(log: Log) -> list[tuple[str, Record]]:
 
 
 def mutated(log: Log, mutations: Sequence[Mutation]) -> Log:
-    """Damage a log; checksums no longer hold."""
+    """Damage a log; checksums no longer match."""
     whole = records(log) if any(m[0] in ("splice", "field") for m in mutations) else []
     out = {name: bytearray(data) for name, data in log.items()}
     for mutation in mutations:
@@ -79,7 +79,7 @@ def _damage(out: dict[str, bytearray], whole: list[tuple[str, Record]], one: Mut
 
 
 def forged(log: Log, mutations: Sequence[Mutation]) -> Log:
-    """Change a log, and make its checksums hold again."""
+    """Change a log, with correct checksums."""
     whole = records(log)
     out = {name: bytearray(data) for name, data in log.items()}
     for kind, a, b, c, d in mutations:
@@ -104,6 +104,6 @@ def forged(log: Log, mutations: Sequence[Mutation]) -> Log:
 
 
 def _number(how: int, number: int, width: int) -> bytes:
-    """0, small, middling, or as large as there is room for."""
+    """Draw a length: 0, small, medium, or as large as fits."""
     value = (0, number % 8, number, (1 << 8 * width) - 1 - number % 3)[how % 4]
     return (value % (1 << 8 * width)).to_bytes(width, "little")

@@ -113,10 +113,10 @@ def test_peer_connection_resolves_server_name_anew(monkeypatch):
             points_to[0] = NEW
             async with peers(B, address=f"{NEW}:{port}") as [b]:
 
-                def heard():
+                def received():
                     a.transport.send(named, heartbeat(2))
                     return 2 in b.rounds()
 
-                await eventually(heard, "the new machine hears")
+                await eventually(received, "the new machine hears")
 
     asyncio.run(scenario())

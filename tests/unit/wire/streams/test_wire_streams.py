@@ -214,26 +214,26 @@ class Desk:
 def test_stream_requests_are_answered_in_any_order_with_one_end():
     async def scenario() -> None:
         desk = Desk()
-        heard: list[Any] = []
+        answers: list[Any] = []
         server = GrpcServer(desk.handlers(), "127.0.0.1:0")
         address, rpc = await server.start(), GrpcRpc()
-        request_stream = rpc.request_stream(address, methods.GET, heard.append)
+        request_stream = rpc.request_stream(address, methods.GET, answers.append)
         for number in (1, 2, 3):
             request_stream.send(pb.GetRequest(request=number))
         request_stream.end()
         await eventually(lambda: len(desk.open) == 3, "three requests")
         for place in (1, 1, 0):
             desk.answer(place)
-        await eventually(lambda: len(heard) == 4, "three answers and the end")
-        assert [a.request for a in heard[:3]] == [2, 3, 1]
-        assert isinstance(heard[3], Unavailable)
-        heard.clear()
-        request_stream = rpc.request_stream(address, methods.GET, heard.append)
+        await eventually(lambda: len(answers) == 4, "three answers and the end")
+        assert [a.request for a in answers[:3]] == [2, 3, 1]
+        assert isinstance(answers[3], Unavailable)
+        answers.clear()
+        request_stream = rpc.request_stream(address, methods.GET, answers.append)
         request_stream.send(pb.GetRequest(request=13))
-        await eventually(lambda: heard, "the refusal")
-        assert isinstance(heard[0], InvalidArgument)
-        heard.clear()
-        request_stream = rpc.request_stream(address, methods.GET, heard.append)
+        await eventually(lambda: answers, "the refusal")
+        assert isinstance(answers[0], InvalidArgument)
+        answers.clear()
+        request_stream = rpc.request_stream(address, methods.GET, answers.append)
         for number in range(100, 300):
             request_stream.send(pb.GetRequest(request=number))
         await eventually(lambda: len(desk.open) >= 64, "as many as may be under way")
@@ -242,12 +242,12 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
             await eventually(lambda: desk.open, "more of them")
             desk.answer(0)
             answered += 1
-        await eventually(lambda: len(heard) == 200, "all answers")
+        await eventually(lambda: len(answers) == 200, "all answers")
         request_stream.send(pb.GetRequest(request=7))
         await eventually(lambda: desk.open, "one more")
         await server.stop(0)
-        await eventually(lambda: len(heard) == 201, "the end of the server")
-        assert isinstance(heard[200], NyalaError)
+        await eventually(lambda: len(answers) == 201, "the end of the server")
+        assert isinstance(answers[200], NyalaError)
         await rpc.close()
         gone: list[Any] = []
         GrpcRpc().request_stream(address, methods.GET, gone.append).send(pb.GetRequest())

@@ -25,7 +25,7 @@ BATCH = pa.record_batch(
 
 
 class BatchStore:
-    """Serves and keeps batches, and raises what it is told to."""
+    """Service that stores and returns batches, and raises requested errors."""
 
     def __init__(self) -> None:
         self.kept: list[pa.RecordBatch] = []
@@ -83,7 +83,7 @@ class BatchStore:
 async def served(
     store: BatchStore, limits: RpcLimits | None = None, **server: object
 ) -> AsyncIterator[tuple[GrpcRpc, str]]:
-    """A client and the address of a server over `shelf`."""
+    """A client and the address of a server over `store`."""
     running = GrpcServer(store.handlers(), "127.0.0.1:0", limits, **server)  # type: ignore[arg-type]
     address = await running.start()
     rpc = GrpcRpc()

@@ -1,8 +1,8 @@
-"""One life of a process that writes the real log as fast as it can, and a notebook of what it was told.
+"""One incarnation of a process that writes the real log as fast as it can, with a notebook of its results.
 
 The notebook is a file on another disk, one line of JSON each: `["recovered", groups]` what opening the log
-found; `["slot", number, records]` before a slot is handed in; `["durable", number]` when its callback said
-so; `["anchor", group, index]` before older entries are given up; `["error", errno]` for a callback with one.
+found; `["slot", number, records]` before a slot is submitted; `["durable", number]` when its callback said
+so; `["anchor", group, index]` before older entries are released; `["error", errno]` for a callback with one.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class Notebook:
 
 
 async def found(wal: Wal, recovered: dict[TabletId, RecoveredGroup]) -> dict[str, object]:
-    """Return what a log held as the notebook has it: group -> [hard state, entries, what is wrong]."""
+    """Return the recovered log in the notebook's format: group -> [hard state, entries, problem]."""
     return {
         group: [
             None if own.hard_state is None else [own.hard_state.term, own.hard_state.vote],
@@ -114,13 +114,13 @@ class Writer:
         number = self._number()
         self._notebook.note("slot", number, records)
 
-        def told(err: OSError | None) -> None:
+        def on_durable(err: OSError | None) -> None:
             self._failed = self._failed or err is not None
             line = ("durable", number) if err is None else ("error", err.errno)
             self._notebook.note(*line)
             done.set_result(None)
 
-        self._wal.append_async(slot, told)
+        self._wal.append_async(slot, on_durable)
         return done
 
     def _entry(self, index: int) -> Entry:
@@ -132,7 +132,7 @@ class Writer:
 async def live(
     directory: Path, notebook: Notebook, rng: random.Random, *, sync: bool, write: bool
 ) -> None:
-    """Open the log, note what it held, and write until the disk fails; or close it."""
+    """Open the log, note its content, and write until the disk fails; or close it."""
     tasks = LoopTasks()
     wal, recovered = await Wal.open(
         SystemFiles(), tasks, str(directory), server_uuid=UUID, segment_bytes=SEGMENT_BYTES,
