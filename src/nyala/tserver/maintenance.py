@@ -1,6 +1,6 @@
 """Compaction scheduler: one compaction at a time, for the tablet with the best score.
 
-Flushes are scheduled separately, so that none waits for a long compaction (`memory.py`,
+Flushes are scheduled separately, so that none waits for a long compaction (`tserver/memory.py`,
 `replica/member/flusher.py`); docs/internals/maintenance.md describes the scores. The age of history is
 measured in timestamps of the tablet's own log, never by a local clock.
 """

@@ -31,9 +31,10 @@ class Times:
     ) -> int:
         """Return a time at or above the stamp of every write acknowledged before this call.
 
-        An acknowledged write is durable on a majority of its group, and each of those servers' clocks
-        has passed its stamp; so any majority of the group has a server whose time is at or above it, and the
-        smallest time that a majority has reached is enough. One wrong clock cannot raise it.
+        For a group it is the smallest time that the clocks of a majority of its replicas do not exceed (of
+        three answers, the middle one); of several groups the largest counts. An acknowledged write is durable
+        on a majority of its group, whose clocks are at or above its stamp, and any two majorities share a
+        server. One wrong clock cannot raise the time.
 
         Args:
             addresses: the servers to ask.
@@ -120,7 +121,7 @@ def near(times: Collection[int]) -> bool:
 
 
 def _reached(group: list[str], replies: dict[str, int]) -> int | None:
-    """Return the smallest time that a majority of a group has not passed; None: too few answered."""
+    """Return the smallest time that a majority of a group does not exceed; None: too few answered."""
     times = sorted(replies[a] for a in group if a in replies)
     majority = len(group) // 2 + 1
     return times[majority - 1] if len(times) >= majority else None

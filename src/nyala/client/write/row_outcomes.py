@@ -1,5 +1,6 @@
-"""Outcome of each row of a write, for the error of a write that ended early.
+"""Outcome of each row of a write: row errors for the result, and the error of a write that ended early.
 
+The row errors of all answers are collected in `Outcomes.written`, also if every request is acknowledged.
 Outcomes of all rows of a long stream would not fit into memory: windows whose rows are all acknowledged are
 dropped, and only their number of rows is kept.
 """
