@@ -1,4 +1,4 @@
-"""The pages are true: README's code runs, links lead somewhere, each row's test exists and names it."""
+"""Pages are correct: README's code runs, links resolve, each row's test exists and names it."""
 
 import re
 import runpy
@@ -35,7 +35,7 @@ def test_readme_commands_run(cluster, capsys):
 
 
 SCRIPTS = {"use/history.md": 4, "use/client.md": 3, "operate/sizing-and-backup.md": 1}
-"""Pages whose Python is one script, and how many of its blocks are followed by what they print."""
+"""Pages whose Python is one script, and the number of its blocks with an output."""
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -1,4 +1,4 @@
-"""The runner of pages: what it takes for a step, what it lets pass and what it does not."""
+"""The runner of pages: recognised steps, accepted and refused outputs."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The pages about rescue, command by command, on real processes."""
+"""The pages about recovery, command by command, on real processes."""
 
 import threading
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def rows(cluster: MiniCluster) -> int:
 
 @contextmanager
 def writing(cluster: MiniCluster) -> Iterator[list[int]]:
-    """Write row after row meanwhile, and yield those acknowledged; a failure is raised at the end."""
+    """Write rows concurrently, and yield the acknowledged ones; a failure is raised at the end."""
     done: list[int] = []
     failed: list[BaseException] = []
     over = threading.Event()

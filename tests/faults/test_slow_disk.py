@@ -1,4 +1,4 @@
-"""A leader whose disk takes a second for each sync hands over; its loop waits for no disk; it is reported."""
+"""A leader with syncs of a second transfers leadership, its loop does not block, and it is reported."""
 
 import re
 import threading
@@ -23,7 +23,7 @@ SLOW = "the log's disk is slow"
 
 
 class Writer:
-    """Upserts one row after the other, and knows how many are acknowledged."""
+    """Upserts one row after the other, and counts the acknowledged ones."""
 
     def __init__(self, table: Table) -> None:
         self.acknowledged = 0

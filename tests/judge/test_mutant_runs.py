@@ -69,7 +69,7 @@ def tree(root, tmp_path_factory) -> Iterator[mutants.Tree]:
 
 @pytest.fixture
 def trial(tree, monkeypatch) -> mutants.Trial:
-    """Return what gives verdicts on mutants, which may take three seconds each."""
+    """Return a trial with a limit of three seconds for each mutant."""
     monkeypatch.setattr(mutants, "TIMEOUT_S", 3)
     return mutants.Trial(tree)
 

@@ -1,4 +1,4 @@
-"""The core in a small world, every order of everything; and the check finds what it must find."""
+"""Exhaustive exploration of the core within small bounds; planted mistakes are detected."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Predicates against a naive evaluator; bounds, pruning and normal forms never lose a row; where's fuzz."""
+"""Predicates against a naive evaluator; bounds, pruning and normal forms keep all rows."""
 
 from decimal import Decimal
 

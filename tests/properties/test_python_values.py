@@ -50,7 +50,7 @@ def numeric(value: Any) -> Any:
 
 
 def stored(value: Any, kind: pa.DataType) -> Any:
-    """Return what a column of a type holds for a value; LOST: it cannot."""
+    """Return the value stored in a column of a type; LOST: not representable."""
     if value is None or value is pd.NaT or value is pd.NA:
         return None
     number = numeric(value)

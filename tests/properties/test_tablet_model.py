@@ -21,7 +21,7 @@ def one_of(kinds: dict[str, steps.Step]) -> st.SearchStrategy[str]:
 
 
 class TabletMachine(RuleBasedStateMachine):
-    """Hypothesis chooses the steps; the details of each come from a seed that it draws."""
+    """Hypothesis draws the steps, and the seed of their details."""
 
     schema: ClassVar[Schema | None] = None
     hash_keys: ClassVar[list[HashKeys]] = []

@@ -1,4 +1,4 @@
-"""Scans in pieces by bytes, against the model: the pieces of any tablet are its rows, whatever lies where."""
+"""Splits of scans by bytes, compared with the model: together they have all rows of any tablet."""
 
 import random
 from typing import Any
@@ -38,7 +38,7 @@ def pieces_of(cuts: list[bytes]) -> list[KeyBounds]:
 
 
 def check_pieces(world: World, chance: random.Random) -> int:
-    """Cut a scan into pieces, read each in every way; return how many there were."""
+    """Split a scan, read each split in every way; return their number."""
     at, view = world.some_time(chance), world.driver.tablet.view()
     where = random_predicate(chance, world.schema) if chance.random() < 0.5 else None
     cuts = split_keys(view, ScanFilter(at, where), None, chance.choice(SIZES))

@@ -1,6 +1,6 @@
-"""Readers on their own threads while a tablet is written, flushed and merged: the lanes as a server has them.
+"""Readers on their own threads while a tablet is written, flushed and compacted, with a server's lanes.
 
-The lane APPLY applies, fixes and installs; the pool COMPUTE builds and reads. Whatever the interleaving, a
+The lane APPLY applies, cuts and installs; the pool COMPUTE builds and reads. In any interleaving, a
 reader sees exactly the model at its timestamp, in the view that it took, and a held view never changes.
 """
 

@@ -1,4 +1,4 @@
-"""The fuzz of `where` at its reduced size, and that it tells a wrong answer."""
+"""The fuzz of `where` at its reduced size, and its detection of a wrong result."""
 
 import pytest
 

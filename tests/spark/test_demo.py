@@ -1,4 +1,4 @@
-"""The demo on a small part of the year: every check holds but those that a changed cell must fail."""
+"""The demo on a small part of the year: all checks pass, except those that a changed cell fails."""
 
 import lzma
 import re

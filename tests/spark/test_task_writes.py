@@ -39,7 +39,7 @@ def rows(keys, value="x"):
 
 
 def attempt(quick, table, name, batches, op="upsert", value="x"):
-    """One try of a task; returns how many rows it wrote."""
+    """Run one attempt of a task; return the number of rows written."""
     written = 0
     with TaskWrites(quick.masters, table.name, name) as task:
         for batch in batches:
@@ -60,7 +60,7 @@ def once(table, op, batch):
 
 
 def forget(quick, table, name, batches, op):
-    """Wait until the tablet has forgotten what a task wrote."""
+    """Wait until the tablet has expired the results of a task."""
 
     def forgotten():
         table.upsert(rows([999]))  # time passes in a tablet as entries are applied

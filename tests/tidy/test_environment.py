@@ -1,4 +1,4 @@
-"""The outside world comes from `env`; broad excepts have a reason; no module is dead."""
+"""Clock, files, tasks and RPC come from `env`; broad excepts have a reason; every module is used."""
 
 import ast
 import re

@@ -16,7 +16,7 @@ OVER_CLASS: dict[str, int] = {}
 
 @functools.cache
 def code_lines(path: str) -> frozenset[int]:
-    """Return the numbers of the lines that hold code: no docstring, comment or blank line."""
+    """Return the numbers of the lines of code: no docstring, comment or blank line."""
     text = (ROOT / path).read_text()
     tree = ast.parse(text)
     prose: set[int] = set()
@@ -28,7 +28,7 @@ def code_lines(path: str) -> frozenset[int]:
 
 
 def length(path: str, node: Any) -> int:
-    """Return how many lines of code a function or class has."""
+    """Return the number of lines of code of a function or class."""
     return len(code_lines(path) & set(range(node.lineno, node.end_lineno + 1)))
 
 

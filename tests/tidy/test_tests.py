@@ -1,4 +1,4 @@
-"""Tests test something, wait for a level, are named by a behaviour; every mutant finds its place."""
+"""Tests assert something, wait for conditions, are named by a behaviour; every mutant applies."""
 
 import ast
 

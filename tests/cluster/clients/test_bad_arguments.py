@@ -1,4 +1,4 @@
-"""Bad arguments of the client get a clear error and change nothing."""
+"""Invalid arguments of the client raise clear errors and change nothing."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Bad batches of writes, sent past the client, are refused; they change nothing, and no server ends."""
+"""Invalid batches, sent without the client, are refused; they change nothing, and no server ends."""
 
 import uuid
 

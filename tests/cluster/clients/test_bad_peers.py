@@ -1,4 +1,4 @@
-"""Bad input at the peer port of a real tablet server: refused, counted by kind, no state changed."""
+"""Invalid input at the peer port of a real tablet server: refused, counted by kind, no state changed."""
 
 import socket
 import urllib.request
@@ -30,7 +30,7 @@ def op(index, term=1):
 
 
 class Target:
-    """A follower of a table's tablet, and the words of a stranger to it."""
+    """A follower of a table's tablet, and messages to it from an unknown server."""
 
     def __init__(self, cluster, direct, table):
         self.leader = leading.leader(cluster, table.name)

@@ -1,4 +1,4 @@
-"""Bad tickets, predicates and control messages are refused; they change nothing, and no server ends."""
+"""Invalid tickets, predicates and control messages are refused; they change nothing, and no server ends."""
 
 from typing import Any
 

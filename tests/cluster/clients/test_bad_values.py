@@ -1,6 +1,6 @@
-"""Values that cannot be, by the public client to real servers: refused whole, or row by row; nobody dies.
+"""Invalid values by the public client to real servers: refused as a whole or by row; no server ends.
 
-And what looks odd and is well: dictionaries, chunks, slices, views, no rows.
+Also valid special shapes: dictionaries, chunks, slices, views, no rows.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def nobody_dies(cluster, table) -> Iterator[None]:
 
 
 def raw(offsets: list[int], data: bytes, kind: pa.DataType | None = None) -> pa.RecordBatch:
-    """Keys whose strings have these buffers, true or not: Arrow reads the bytes of a peer as they are."""
+    """Keys whose strings have these buffers, valid or not: Arrow reads the bytes of a peer unchecked."""
     kind, rows = kind or pa.string(), len(offsets) - 1
     cents = pa.array([CENT] * rows, pa.decimal128(5, 2))
     words = pa.array(["\1" * len(data)] + [""] * (rows - 1), kind)

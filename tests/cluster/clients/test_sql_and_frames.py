@@ -25,7 +25,7 @@ def client():
 
 @pytest.fixture(scope="module")
 def there(client) -> TablesInMemory:
-    """The tables of `TABLES`, cut into tablets and flushed rowsets as they come, and the same in memory."""
+    """The tables of `TABLES` in tablets and flushed rowsets, and the same in memory."""
     made = tables(Random(5))
     for name, (definition, batch) in made.tables.items():
         key = definition.key_columns[0].name

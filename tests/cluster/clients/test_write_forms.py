@@ -1,4 +1,4 @@
-"""Every form of write through the public client: what it does, and what it says of rows that fail."""
+"""Every form of write through the public client: its effect, and its errors of failed rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ def test_every_write_form_reports_row_errors(client):
 
 @pytest.mark.row("A3")
 def test_errors_among_many_rows_name_their_positions_in_the_data_given(client):
-    """Cut into windows, tablets and batches, none of which the caller knows of."""
+    """Rows are split into windows, tablets and batches, without effect on positions of errors."""
     table = create(client, "many")
     count = 120_000
     taken = np.random.default_rng(2).choice(count, 500, replace=False)

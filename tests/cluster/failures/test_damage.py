@@ -1,4 +1,4 @@
-"""A tablet's files under a running server: what they come to; damage is told, its replica FAILED."""
+"""A tablet's files under a running server: their sizes; damage is reported, its replica FAILED."""
 
 import os
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def report(cluster: MiniCluster, name: str, tablet: str) -> pb.TabletReport:
 
 
 def quiet(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str, float]:
-    """Wait until all rows are in files that nobody flushes or merges any more; return the figures."""
+    """Wait until all rows are in files and maintenance has ended; return the metrics."""
     seen: dict[str, float] = {}
 
     def settled() -> dict[str, float] | None:

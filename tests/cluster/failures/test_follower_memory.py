@@ -1,4 +1,4 @@
-"""A real follower whose flushes fail stays within its memory budget; writes go on, and it catches up."""
+"""A real follower whose flushes fail stays within its memory budget; writes continue, and it catches up."""
 
 import re
 import shutil
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.binary())])
 
 
 def anonymous_bytes(cluster: MiniCluster, name: str) -> int:
-    """Return the memory of a server that no file stands for."""
+    """Return the anonymous memory of a server in bytes."""
     pid = processes.running_pid(layout_of(cluster).server(name))
     found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None

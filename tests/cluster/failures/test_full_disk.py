@@ -1,4 +1,4 @@
-"""One server of three has a full disk: the others go on; it neither dies nor acknowledges, and comes back."""
+"""One server of three has a full disk: the others continue; it does not end or acknowledge, and recovers."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ def cluster(tmp_path: Path) -> Iterator[MiniCluster]:
 
 
 def fill(disk: Path) -> Path:
-    """Write until the disk has no byte left; return the file that takes the room."""
+    """Write until the disk is full; return the file that fills it."""
     filler = disk / "filler"
     with open(filler, "wb", buffering=0) as out:
         for size in (1 << 20, 1 << 12, 1):

@@ -1,4 +1,4 @@
-"""A leader that is stopped and goes on later believes that it still leads: it must not read or write so."""
+"""A resumed leader still takes itself for the leader: it must not serve reads or writes."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -30,7 +30,7 @@ def all_run(futures: list[Future[str]]) -> bool:
 
 
 def who_reads(cluster: MiniCluster, direct: Direct, request: pb.ScanToken, rows: list[int]) -> str:
-    """Return whom the masters name as the leader, if it reads these rows; else they do not know it yet."""
+    """Return the leader that the masters report, if it reads these rows; else None."""
     name = leading.leader(cluster, "p")
     return name if refusal(direct.read, cluster.address(name), request) == str(rows) else ""
 

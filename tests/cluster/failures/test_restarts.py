@@ -39,7 +39,7 @@ def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
 
 
 def test_kill_of_all_servers_under_load_keeps_acknowledged_writes(cluster):
-    """Three rounds; flushes run all the time (64 KiB), and what a torn write left follows each log."""
+    """Three rounds with continuous flushes (64 KiB) and the bytes of a torn write after each log."""
     with cluster.connect() as client:
         create(client, "load")
     with Workload(cluster.connect, "load", 7) as workload:
@@ -67,7 +67,7 @@ def test_kill_of_all_servers_under_load_keeps_acknowledged_writes(cluster):
 
 
 def test_torn_tail_on_one_server_loses_nothing(cluster):
-    """The last bytes of a log are gone: the two others have the rows, and the third fetches them."""
+    """The last bytes of a log are lost: the two others have the rows, and the third fetches them."""
     with cluster.connect() as client:
         table = create(client, "torn", buckets=1)
         table.upsert(rows("a", list(range(500)), list(range(500)))).raise_for_errors()
@@ -87,7 +87,7 @@ def test_torn_tail_on_one_server_loses_nothing(cluster):
 
 
 def test_table_ids_and_sequences_survive_restart(cluster):
-    """DDL before a kill of all is there after it; a client that lived through it goes on writing."""
+    """DDL before a kill of all servers is durable; a client from before continues to write."""
     with cluster.connect() as client:
         table = create(client, "kept", buckets=2)
         table.insert(rows("x", [1, 2], [10, 20])).raise_for_errors()

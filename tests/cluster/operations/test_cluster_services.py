@@ -54,7 +54,7 @@ def test_health_and_metrics_are_served_by_every_server(cluster):
 
 @pytest.mark.row("S0.29")
 def test_one_master_address_is_enough_through_failover(cluster):
-    """A client that was told of one follower master finds the leader, and the next one."""
+    """A client with the address of one follower master finds the leader, and the next one."""
     leader = cluster.leader_master()
     other = next(n for n in MASTERS if n != leader)
     with nyala.connect(cluster.address(other), timeout_ms=60_000) as client:
@@ -86,7 +86,7 @@ def test_call_times_out_with_clear_error_when_all_masters_are_down(cluster):
 
 
 def test_known_tablets_are_written_and_read_without_any_master(cluster):
-    """Masters are needed to find tablets, not to use those that are known."""
+    """Masters are needed to look up tablets, not to use known ones."""
     with cluster.connect() as client:
         table = client.create_table("known", SCHEMA, ["k"])
         table.insert([{"k": 1, "v": "x"}]).raise_for_errors()

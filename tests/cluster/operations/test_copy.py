@@ -225,7 +225,7 @@ def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(four, ser
 
 
 def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_path):
-    """Its files are whole and its log agrees: nothing but the rows themselves says that they differ."""
+    """Its files and its log are intact: only the rows show the difference."""
     client, _table, tablet, leader = filled(four, "differs")
     lacking = server_without_replica(four, "differs", tablet)
     victim = next(n for n in four.names if n not in (leader, lacking) and "tser" in n)

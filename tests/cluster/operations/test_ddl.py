@@ -150,7 +150,7 @@ def test_leader_kills_during_definitions_lose_and_duplicate_none(cluster):
 
 @pytest.mark.row("S0.18", "S0.86")
 def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
-    """Calls wait in its sockets while others lead, define, and answer look-ups; then it goes on."""
+    """Calls wait in its sockets while others lead, define tables and answer look-ups; then it resumes."""
     with cluster.connect() as client, Direct() as direct:
         old = client.create_table("stopped", SCHEMA, ["k"])
         victim = cluster.leader_master()
@@ -181,7 +181,7 @@ def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
 
 
 def test_definitions_require_master_majority_and_lookups_do_not(cluster):
-    """Of three, one goes on alone: it tells what there is, within the bound, and defines nothing."""
+    """One of three masters runs: it serves reads within the staleness bound, and no definitions."""
     with cluster.connect() as client, cluster.connect(2_000) as with_short_timeout:
         table = client.create_table("alone", SCHEMA, ["k"])
         table.upsert([{"k": 1, "v": 1}]).raise_for_errors()

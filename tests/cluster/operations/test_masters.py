@@ -39,7 +39,7 @@ class Masters:
         self._cluster, self._parent = cluster, parent
 
     def new(self) -> str:
-        """Start one more, which is told of itself and of the first."""
+        """Start one more master with its own address and that of the first."""
         name = f"master-{len(self.specs)}"
         ports = [f"{HOST}:{p}" for p in layout.free_ports(3)]
         spec = ServerSpec(name, "master", f"{self._cluster.dir}/{name}", *ports)
@@ -62,7 +62,7 @@ class Masters:
         return done.stdout
 
     def until_well(self, count: int) -> None:
-        """All of so many masters run, by their own word."""
+        """Check that all masters are running by their own status."""
 
         def well() -> bool:
             done = CliRunner().invoke(app, ["master", "status", "--masters", ",".join(self.specs)])

@@ -1,6 +1,6 @@
-"""Members of real groups changed under writes, by commands: moved, taken away, added, killed on the way.
+"""Membership changes of real groups by commands under writes: moves, removals, additions, with kills.
 
-What is written are chains of rows (linked_list.py), in the very tablet whose members change; they are
+Chains of rows (linked_list.py) are written to the tablet whose members change; they are
 verified in the middle and at the end, and a write that fails ends the test.
 """
 
@@ -71,13 +71,13 @@ class Operator:
         return group if group.leader else None
 
     def members(self):
-        """The members by the leader's word, the leader first."""
+        """Return the members in the leader's status, the leader first."""
         group = wait_until(self.led, "its leader answers")
         found = [group.servers[m.uuid] for m in group.config.members]
         return [self.names[s.address] for s in sorted(found, key=lambda s: s != group.leader)]
 
     def until_tombstone(self, name):
-        """A server has nothing but a tombstone, by its own word, once it answers."""
+        """Return whether a server reports only a tombstone."""
         membership = Membership(self.connection.core, self.tablet)
         address = self.cluster.address(name)
 
@@ -114,7 +114,7 @@ class Operator:
 
 
 def until_copying(command):
-    """Read what a command says until it waits for a copy."""
+    """Read the output of a command until it waits for a copy."""
     messages = []
     for line in command.stdout:
         messages.append(line)

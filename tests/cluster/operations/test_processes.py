@@ -22,7 +22,7 @@ def cli(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def server(role: str, folder: Path, masters: str, **ports: str) -> list[str]:
-    """Return the words that run a server on free ports, or on those given."""
+    """Return the command of a server on free ports, or on those given."""
     free = iter(layout.free_ports(3))
     chosen = {n: f"127.0.0.1:{next(free)}" for n in ("address", "peer_address", "web_address")}
     chosen |= ports

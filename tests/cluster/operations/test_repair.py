@@ -1,4 +1,4 @@
-"""A tablet server that is gone for good: its replicas are rebuilt elsewhere while rows are written."""
+"""A permanently lost tablet server: its replicas are rebuilt on others while rows are written."""
 
 import json
 import subprocess
@@ -65,7 +65,7 @@ def failed(cluster, address):
 
 
 def rebuilt(cluster, dead):
-    """Return whether nothing is wrong but that one server is gone."""
+    """Return whether the only problem is the lost server."""
     try:
         problems = ksck(cluster).problems
     except NyalaError:  # the masters do not answer at the moment
@@ -103,7 +103,7 @@ def test_permanently_lost_server_is_replaced_under_writes_and_its_replicas_delet
 
 
 def nyala(cluster, *words):
-    """Run a command; return what it prints."""
+    """Run a command; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
         capture_output=True, text=True, timeout=120, check=False,

@@ -1,4 +1,4 @@
-"""No Python runs per row on the way of a batch: client, server, log, apply and scan, all in this process.
+"""No Python calls per row of a batch in client, server, log, apply and scan, all in this process.
 
 Counted over the whole cluster (three masters, three tablet servers, one client, lanes inline), with the
 limits raised so that 100,000 rows travel as one batch.
@@ -44,7 +44,7 @@ async def read(core: ClientCore, table: OpenTable) -> int:
 
 
 def calls_of(count: int) -> tuple[int, int]:
-    """Return the calls that writing and reading so many rows cost, in a table of that many."""
+    """Return the number of calls for writing and reading the rows of a table of this size."""
 
     async def main(loop: SimLoop) -> tuple[int, int]:
         cluster = SimCluster(loop, seed=3)

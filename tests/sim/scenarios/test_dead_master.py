@@ -1,4 +1,4 @@
-"""A master that is gone for good is replaced by one with its uuid; and comes back all the same."""
+"""A permanently lost master is replaced by one with its uuid; and returns all the same."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ async def tables(cluster: SimCluster) -> list[str]:
 
 
 async def led(cluster: SimCluster) -> SimProcess:
-    """Wait for a leader that has told the others so."""
+    """Wait for a leader that the others know."""
     await cluster.until(lambda: cluster.leader_master() is not None, "a master leads")
     await tables(cluster)
     found = cluster.leader_master()
@@ -70,7 +70,7 @@ async def fill(cluster: SimCluster, here: SimProcess, uuid: ServerUuid) -> None:
 
 
 async def works_without(cluster: SimCluster, dead: SimProcess, name: str) -> None:
-    """One more master may die: the catalog is read and changed."""
+    """One more master may be lost: the catalog is read and changed."""
     dead.kill()
     await led(cluster)
     await cluster.create_table(cluster.client(), name)

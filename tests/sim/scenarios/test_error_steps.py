@@ -36,7 +36,7 @@ MOST_STEPS = 12
 
 
 class Bench:
-    """One cluster, an undisturbed client, and what is to be held."""
+    """One cluster, an undisturbed client, and the counts of outcomes."""
 
     def __init__(self, cluster: SimCluster, admin: ClientCore) -> None:
         self.cluster, self.admin = cluster, admin
@@ -72,7 +72,7 @@ class Bench:
         return taken
 
     async def whole(self) -> None:
-        """Wait until all servers are there, and until what is late has come."""
+        """Wait until all servers run, and until delayed messages have arrived."""
         await self.cluster._all_there(self.admin)
         await self.cluster.loop.delay(LATER_US)
         await self.admin.describe(TABLE)
@@ -100,7 +100,7 @@ class Bench:
 
 
 def call_faults(steps: int) -> list[CallFault]:
-    """Every step, with some of the kinds of faults, so that all kinds come over a few steps."""
+    """Return faults for every step, with alternating kinds."""
     kinds = list(product(PHASES, KINDS, (True, False)))
     chosen: list[CallFault] = []
     steps = min(steps, MOST_STEPS)

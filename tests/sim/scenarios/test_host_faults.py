@@ -1,4 +1,4 @@
-"""Directed harm to the replica engine on its simulated disk."""
+"""Directed faults of the replica engine on its simulated disk."""
 
 import functools
 import random
@@ -44,7 +44,7 @@ def test_page_cache_data_of_failed_sync_is_durable_only_after_rewrite():
 
 
 def test_flipped_bit_in_clock_ceiling_is_detected():
-    """A ceiling that is too low would let a restart stamp again what was stamped or promised before."""
+    """With a ceiling that is too low, a restart could give timestamps that were used or promised before."""
 
     async def main(loop: SimLoop) -> None:
         disk, clock = SimDisk(random.Random(1)), SimClock(loop)
@@ -63,7 +63,7 @@ def test_flipped_bit_in_clock_ceiling_is_detected():
 
 
 async def elected_by_a_tombstone(loop: SimLoop) -> None:
-    """One of three is deleted, and votes on; leaders die, also while it saves its vote."""
+    """One of three is deleted, and continues to vote; leaders crash, also while it saves its vote."""
     cluster = CoreCluster(loop, 3, 3, host)
     for server in cluster.servers:
         server.start()

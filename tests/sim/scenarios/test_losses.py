@@ -1,4 +1,4 @@
-"""Disks that lose something while their server is down: nothing acknowledged goes, nobody stays short."""
+"""Losses of disks while their server is down: no acknowledged write is lost, all members become complete."""
 
 from collections import Counter
 

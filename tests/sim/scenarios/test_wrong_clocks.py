@@ -56,7 +56,7 @@ async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, Si
 
 
 def test_clocks_within_simulated_offsets_stop_no_group():
-    """The judge asks for progress with such clocks, so servers have to bear them by default."""
+    """Simulated runs require progress with such clocks, so the default options have to allow them."""
 
     async def main(loop: SimLoop) -> None:
         cluster, _ = await two_that_are_apart(loop, SKEW_MAX_MS * 1000)

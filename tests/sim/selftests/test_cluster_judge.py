@@ -1,4 +1,4 @@
-"""The judge of a whole cluster's losses: what may stay FAILED, also when `heal` ends a loss halfway."""
+"""Checks of a whole cluster's losses: replicas that may stay FAILED, also after an interrupted loss."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Each rule about definitions is broken once, by hand, and the watch has to say so."""
+"""Each rule about definitions is violated once, and the checker has to report it."""
 
 from collections.abc import Awaitable, Callable
 
@@ -23,7 +23,7 @@ from tests.sim.world.process import SimProcess
 
 
 class Scene:
-    """A table of two ranges on four servers, nothing under way, an orphan on the first server."""
+    """A table of two ranges on four servers, no operation in flight, an orphan on the first server."""
 
     def __init__(
         self, cluster: SimCluster, core: ClientCore, watch: CatalogWatch, table: str
@@ -52,7 +52,7 @@ class Scene:
         return next(p for p in self.cluster.tservers if p.server.uuid in self.tablet.members)
 
     def begin(self) -> None:
-        """Let the leader have a definition under way."""
+        """Let the leader have a definition in flight."""
         self.term.memory.in_flight[0] = InFlight(
             "a definition", Scope(), OperationStep.REPLICATE, 0
         )
@@ -83,7 +83,7 @@ class Scene:
         await self.cluster.run(leader, write)
 
     async def delete(self, process: SimProcess, tablet: str) -> None:
-        """Delete a replica, whoever says what."""
+        """Delete a replica unconditionally."""
         (host,) = hosts_of(process)
         await self.cluster.run(process, host.delete_replica, tablet)
 
@@ -107,7 +107,7 @@ def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
 
 
 def looks(watch: CatalogWatch) -> None:
-    """Look so often that memory is held against a disk that has not changed, too."""
+    """Check so often that memory is compared with an unchanged disk, too."""
     for _ in range(EVERY):
         watch.look()
 

@@ -1,4 +1,4 @@
-"""The judge itself: what is durable, what counts, what a failure tells; planted mistakes are found."""
+"""The runner of seeds: durable state, counts, failure reports; planted mistakes are detected."""
 
 import random
 from collections import Counter
@@ -113,7 +113,7 @@ PLANTED = {
 
 
 def hunt(make: Make, seeds: Sequence[int]) -> str:
-    """Return what the swarm says of a mistake."""
+    """Return the failure that random runs find for a mistake."""
     for seed in seeds:
         servers = 3 if seed % 3 else 5
         try:
@@ -131,7 +131,7 @@ def test_planted_bug_is_detected_by_random_runs(what: str):
 
 
 def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPatch):
-    """Drawn mixtures meet it seldom, and paused leaders hardly: their first turn ends their leadership."""
+    """Random mixtures have it rarely, since a paused leader steps down in its first iteration."""
     seed = 1  # each of ten seeds finds it
 
     def complete(self: PendingReads, applied: int, applied_stamp: int) -> int:

@@ -1,4 +1,4 @@
-"""The checker accepts what is linearizable and refuses corrupted histories."""
+"""The checker accepts linearizable histories and refuses corrupted ones."""
 
 import random
 

@@ -15,7 +15,7 @@ SECOND_US = 1_000_000
 
 
 class Ticker:
-    """A server that ticks every 10 ms, and writes a file where and when it is told to."""
+    """A server that ticks every 10 ms, and writes a file on request."""
 
     def __init__(self, env: Env, transport: Transport) -> None:
         self.env = env

@@ -1,4 +1,4 @@
-"""The simulated disk: what a power cut may take, what it may not, and injected faults."""
+"""The simulated disk: losses in power failures, durable data, and injected faults."""
 
 import errno
 import random

@@ -1,4 +1,4 @@
-"""The virtual-time loop and lanes: order from the seed, death and pause of a life, budgets."""
+"""The virtual-time loop and lanes: order from the seed, end and pause of an incarnation, budgets."""
 
 import asyncio
 import random

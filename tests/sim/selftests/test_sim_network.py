@@ -1,4 +1,4 @@
-"""The simulated network: calls, streams, loss, doubling, cuts, deaths; and a process's life."""
+"""The simulated network: calls, streams, loss, duplication, partitions, crashes; incarnations."""
 
 import asyncio
 import json

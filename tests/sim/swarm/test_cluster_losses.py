@@ -1,4 +1,4 @@
-"""The whole cluster while its disks lose things, clocks are far wrong, and disks refuse room."""
+"""The whole cluster with losses of disks, wrong clocks, and disks that refuse growth."""
 
 from collections import Counter
 from unittest.mock import patch

@@ -1,4 +1,4 @@
-"""Masters come and go under faults while tables are defined: nothing acknowledged is lost."""
+"""Masters are added and removed under faults while tables are defined: no acknowledged definition is lost."""
 
 import pytest
 

@@ -23,7 +23,7 @@ SEEDS = range(1, 9)
 
 
 def caught(swarm: Swarm, match: str) -> str:
-    """Run seeds until one fails as it should; return its words."""
+    """Run seeds until one fails as expected; return its message."""
     for seed in SEEDS:
         try:
             run_core(seed, swarm, seconds=6, make=moving)
@@ -36,7 +36,7 @@ def caught(swarm: Swarm, match: str) -> str:
 
 @pytest.mark.row("S1.7")
 def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
-    """It takes part, and acknowledges, with entries that a power cut would take away: caught by safety."""
+    """It acknowledges entries that a power failure would remove: detected by the safety checks."""
 
     kept: dict[tuple[str, str], list[Entry]] = {}
 
@@ -68,7 +68,7 @@ def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.row("S1.7")
 def test_sessions_without_end_are_detected(monkeypatch: pytest.MonkeyPatch):
-    """A source keeps for ever what a dead target had held: found by the check of progress."""
+    """A source permanently keeps the files of a dead target: detected by the check of progress."""
 
     async def watch(self: SourceHolds) -> None:
         return

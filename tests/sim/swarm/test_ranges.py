@@ -1,4 +1,4 @@
-"""Ranges that come and go under readers and writers that opened the table before, and under faults."""
+"""Ranges added and dropped under readers and writers that opened the table before, and under faults."""
 
 import pytest
 

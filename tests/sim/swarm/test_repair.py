@@ -1,4 +1,4 @@
-"""Servers that die for good under a swarm's faults: every tablet regains its replicas, nothing is lost."""
+"""Servers lost permanently under a swarm's faults: every tablet regains its replicas, no write is lost."""
 
 import pytest
 

@@ -16,7 +16,7 @@ RECORDED = Path(__file__).parent.parent / "seeds.txt"
 FRESH_S = {"core": 10, "wal": 15, "host": 40, "moving": 30, "cluster": 45}
 """Real time for fresh seeds of each level; `./run sim --minutes` and the soaks run them for hours."""
 EVERY_KIND_AT = ("host",)
-"""Levels whose recorded seeds are to show every kind of fault that the level knows."""
+"""Levels whose recorded seeds must have every kind of fault of the level."""
 
 
 def recorded(level: str) -> list[tuple[int, int]]:

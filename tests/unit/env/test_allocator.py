@@ -41,7 +41,7 @@ asyncio.run(main(int(sys.argv[1])))
 
 
 def returned(most_bytes: int) -> int:
-    """Return how many of 200 MB that were freed a process has given back; 0: nothing watches."""
+    """Return the MB of 200 freed ones that a process has returned; 0: without the bound."""
     done = subprocess.run(
         [sys.executable, "-c", LIFE, str(most_bytes)],
         env={**os.environ, **MALLOC}, capture_output=True, text=True, timeout=120, check=True,

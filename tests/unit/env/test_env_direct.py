@@ -1,4 +1,4 @@
-"""Writes past the system's memory: whole pages of aligned memory, and all the rest as usual."""
+"""Direct writes: whole pages of aligned memory, other writes through the page cache."""
 
 import errno
 import mmap

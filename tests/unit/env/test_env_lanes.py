@@ -1,4 +1,4 @@
-"""Lanes on threads: order, results, what is cancelled, and brief calls that need no thread."""
+"""Lanes on threads: order, results, cancellation, and short calls without a thread."""
 
 import asyncio
 import threading

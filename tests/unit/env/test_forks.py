@@ -8,7 +8,7 @@ from nyala.env.loop_thread import LoopThread
 
 
 def in_child(work):
-    """Return what `work` returns or is refused with, in a forked child."""
+    """Return the result or the error message of `work` in a forked child."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

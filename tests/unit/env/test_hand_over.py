@@ -1,4 +1,4 @@
-"""Threads that hand items to a loop and wait at a bell."""
+"""Queue of items from threads to a loop, and its wake-ups."""
 
 import threading
 

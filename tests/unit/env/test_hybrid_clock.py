@@ -1,4 +1,4 @@
-"""The hybrid clock's ceiling: ahead of need, in the pool, never passed before it is durable."""
+"""The hybrid clock's ceiling: raised in advance, in the pool, never exceeded before it is durable."""
 
 import asyncio
 from unittest import mock
@@ -17,7 +17,7 @@ SECOND_US = 1_000_000
 
 
 class SlowTasks(SimTasks):
-    """Lanes that take as long as told."""
+    """Lanes with a given duration."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, seeded(1))
@@ -30,7 +30,7 @@ class SlowTasks(SimTasks):
 
 
 class Server:
-    """A running server's clock, its disk, and what is durable there."""
+    """A running server's clock, its disk, and the durable ceiling."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop

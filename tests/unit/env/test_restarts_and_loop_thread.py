@@ -1,4 +1,4 @@
-"""The hybrid clock over restarts, and what a loop thread owes its callers."""
+"""The hybrid clock across restarts, and the callers of a loop thread."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A server's physical time: which jumps of its wall clock are followed; what its hybrid clock takes in."""
+"""A server's physical time: followed and ignored jumps of its wall clock; merged hybrid times."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LIMIT_MS = 10_000
 
 
 class Machine:
-    """Two clocks that are moved by hand, and what other machines' wall clocks say."""
+    """Two clocks moved by the test, and the wall clocks of other machines."""
 
     def __init__(self):
         self.up_us, self.skew_us, self.others_us = 0, START_US, []

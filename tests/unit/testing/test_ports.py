@@ -9,7 +9,7 @@ from nyala.testing.layout import HOST
 
 
 def listening(port: int, *, reuse: bool = True) -> socket.socket:
-    """Listen as a server does, or as a program that knows nothing of it."""
+    """Listen as a server does, or as an unrelated program."""
     sock = socket.socket()
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)

@@ -1,4 +1,4 @@
-"""Start of server processes: each gets a name, a log and a pid file, or an error that says why none runs."""
+"""Start of server processes: each gets a name, a log and a pid file, or an error with the reason."""
 
 import functools
 import subprocess
@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 
 def spec(folder: Path, name: str) -> ServerSpec:
-    """Return a server whose command line is refused before it opens anything."""
+    """Return a server whose command line is refused before it opens files."""
     return ServerSpec(name, "tserver", str(folder / name), "nowhere", "nowhere", "nowhere")
 
 

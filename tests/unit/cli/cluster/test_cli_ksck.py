@@ -119,7 +119,7 @@ def test_master_with_failed_catalog_is_shown_as_failed():
 
 
 class Servers:
-    """Tablet servers: what each lists by its address, and the same copies under way on all."""
+    """Tablet servers: the list of each by its address, and the same running copies on all."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Servers:
 
 
 def listing(problems: Sequence[str] = (), **reports: dict[str, str]) -> pb.ListTabletsResponse:
-    """Return a server's list: its problems, and of each tablet what is not as in a running replica."""
+    """Return a server's list: its problems, and for each tablet the differences from a running replica."""
     answer = pb.ListTabletsResponse(problems=problems)
     for tablet, report in reports.items():
         listed = answer.tablets.add().report
@@ -148,7 +148,7 @@ def listing(problems: Sequence[str] = (), **reports: dict[str, str]) -> pb.ListT
 
 
 def checked(servers: Servers, uuids: str = "ab") -> tuple[ClusterHealth, Any]:
-    """Return what ksck finds on some tablet servers, and their replicas."""
+    """Return the findings of ksck on some tablet servers, and their replicas."""
     health = ClusterHealth()
     core: Any = SimpleNamespace(env=SimpleNamespace(rpc=servers))
     entries = [pb.ServerEntry(uuid=u, address=f"{u}:1", role="tserver") for u in uuids]

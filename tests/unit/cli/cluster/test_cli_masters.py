@@ -217,7 +217,7 @@ def test_master_start_requires_current_or_former_peer_list():
 
 @pytest.mark.row("S2.16")
 def test_new_master_restarts_after_crash_with_installed_copy():
-    """Before its first start is complete, nothing knows yet that its list was right once."""
+    """Before its first start is complete, its list is not known to have been correct."""
 
     async def work(scenario):
         first, gone = scenario.cluster.masters[0], scenario.a_master()

@@ -1,4 +1,4 @@
-"""Commands about members, through real servers in virtual time: whole, cut off at each order, witnesses."""
+"""Commands about members, through real servers in virtual time: complete, interrupted, with witnesses."""
 
 from dataclasses import replace
 from typing import Any
@@ -71,7 +71,7 @@ def test_move_reports_copy_progress():
 
 @pytest.mark.parametrize("repair", ["off", "on"])
 def test_move_is_cancelled_by_making_source_a_voter_again(repair):
-    """Masters then take the newcomer out by themselves; without them a person does."""
+    """Masters then remove the new member by themselves; without repair a command does."""
 
     async def work(scenario):
         new, old = scenario.empty_servers()[0], scenario.holders()[1]

@@ -1,4 +1,4 @@
-"""Commands about members that cannot go on, are refused, or meet the masters' own repair."""
+"""Commands about members that fail, are refused, or run beside the masters' repair."""
 
 import pytest
 

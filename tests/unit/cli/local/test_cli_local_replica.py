@@ -1,4 +1,4 @@
-"""`nyala local_replica cmeta ...`: rewritten with a backup, once, and only into what can be."""
+"""`nyala local_replica cmeta ...`: rewritten once, with a backup, and only to valid configurations."""
 
 import asyncio
 import json

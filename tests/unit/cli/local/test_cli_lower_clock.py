@@ -1,4 +1,4 @@
-"""`nyala fs lower_clock`: a ceiling that a wrong clock wrote is lowered; a server that runs is left alone."""
+"""`nyala fs lower_clock`: a ceiling written by a wrong clock is lowered; that of a running server is not."""
 
 import json
 import time

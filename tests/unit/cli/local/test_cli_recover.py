@@ -34,7 +34,7 @@ def recover(folder, *words, answer=""):
 
 
 def now(folder):
-    """Stage, term, configuration, and what the log has."""
+    """Return stage, term, configuration, and last op id."""
     files, directory = SystemFiles(), str(folder)
     superblock = Superblocks(files, directory).load(GROUP)
     saved = ConsensusMetadata(files, directory).load(GROUP)

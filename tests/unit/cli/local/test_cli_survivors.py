@@ -1,4 +1,4 @@
-"""Which survivor is the one: the order of what is left, whether it is a majority, what is lost."""
+"""Choice of a survivor: the order of the remaining replicas, majorities, lost entries."""
 
 import asyncio
 from typing import Any

@@ -48,7 +48,7 @@ def swap(path: Path) -> None:
 
 
 def empty(path: Path) -> None:
-    """Leave an empty file in place of whatever was there."""
+    """Replace a path by an empty file."""
     if path.is_dir():
         shutil.rmtree(path)
     path.write_bytes(b"")
@@ -84,7 +84,7 @@ def test_path_of_wrong_kind_gives_one_line_error(
 def test_unreadable_path_gives_one_line_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ):
-    """As root, who runs the tests here, may read everything, the calls refuse."""
+    """The calls are patched to refuse, since root may read everything."""
 
     def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
         def refuse(self: SystemFiles, path: str, *more: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`nyala wal dump`: what it prints of golden and of damaged files, and with which status it ends."""
+"""`nyala wal dump`: output and exit status for golden and damaged files."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ all earlier records of the group are void
 
 
 def dump(*arguments):
-    """(exit status, what was printed)."""
+    """Return (exit status, output)."""
     done = CliRunner().invoke(app, ["wal", "dump", *map(str, arguments)])
     return done.exit_code, done.output
 
@@ -270,7 +270,7 @@ def test_newer_format_and_invalid_group_exit_with_status_2(tmp_path, monkeypatch
 
 
 def test_wal_dump_runs_beside_active_server(tmp_path):
-    """Each dump sees a log that was right at some moment, whatever the writer does meanwhile."""
+    """Each dump shows a log that was correct at some time, under concurrent writes."""
 
     async def main():
         tasks = LoopTasks()

@@ -1,4 +1,4 @@
-"""`nyala wal dump` and `nyala fs check` say which segments have to be there, and name those that are not."""
+"""`nyala wal dump` and `nyala fs check` list the required segments, and report missing ones."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ def test_damaged_or_missing_extent_record_is_reported(folder, rotten):
 
 
 def test_segments_created_or_removed_during_read_are_not_reported_missing(folder):
-    """A server runs meanwhile: the oldest segments are collected, and new ones are made."""
+    """A running server concurrently collects the oldest segments and creates new ones."""
     directory, before = str(folder), (folder / FILE_NAME).read_bytes()
 
     async def more():

@@ -1,4 +1,4 @@
-"""`./run bench`: nothing runs unasked, and nothing outlives a benchmark that is told to end."""
+"""`./run bench`: runs named benchmarks only, and stops their processes on a signal."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Start-up stays light: what is loaded by `import nyala` and by `nyala --help`."""
+"""Light start-up: modules loaded by `import nyala` and by `nyala --help`."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""A client follows the leader master: hints, failover, and a clear end when nobody leads."""
+"""A client follows the leader master: hints, failover, and a clear error without a leader."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
 
 class Time:
-    """A clock that only sleeping moves."""
+    """A clock that advances only by `sleep_ms`."""
 
     def __init__(self):
         self.now_us = 0

@@ -1,4 +1,4 @@
-"""`client.now()` and the times of snapshots: above every acknowledged write, whatever one clock says."""
+"""`client.now()` and the times of snapshots: above every acknowledged write, also with one wrong clock."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def at(ahead_s: float) -> int:
 
 
 class Cluster:
-    """A master that lists tablet servers and tablets, and servers that tell times; None: it is silent."""
+    """A master that lists tablet servers and tablets, and servers that return times; None: no answer."""
 
     def __init__(self, times, groups=(), dead=()):
         self.times, self.groups, self.dead = times, groups, dead

@@ -1,4 +1,4 @@
-"""`Table.hold` through real servers in virtual time: history stays while it is held, whoever leads."""
+"""`Table.hold` through real servers in virtual time: held history stays under any leader."""
 
 import pyarrow as pa
 import pytest

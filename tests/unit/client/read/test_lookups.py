@@ -75,7 +75,7 @@ class Scenario:
         return await self.core.get(self.table, batch, columns)
 
     async def ask(self, address: str, parts: Any) -> Any:
-        """Send one request to a server, whoever it is."""
+        """Send one request to a given server."""
 
         async def outgoing() -> Any:
             yield reads_pb2.GetRequest(request=5, timeout_ms=3_000, parts=parts)

@@ -16,7 +16,7 @@ from tests.unit.client.support.client_bulk import opened
 
 
 class Servers:
-    """A reader and a table's ranges; the first runs of tokens are refused, and time goes on."""
+    """A reader and a table's ranges; the first runs of tokens are refused, and time advances."""
 
     def __init__(self, refusals: int) -> None:
         self.refusals = refusals

@@ -1,4 +1,4 @@
-"""A scan that is read slowly keeps its snapshot; a client reads all that it wrote or saw. In virtual time."""
+"""Slow scans keep their snapshot; a client reads all that it has written or read. In virtual time."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.holds import SECOND, scenario
 
 ROWS = 400
-"""More than a stream carries that nobody reads: ten a message."""
+"""Rows, more than a stream buffers without a reader: ten in a message."""
 
 
 async def upsert(s, value):

@@ -1,4 +1,4 @@
-"""Scans in pieces by bytes, with the real client, servers and replicas in virtual time; what is refused."""
+"""Splits of scans by bytes, with the real client, servers and replicas in virtual time; refusals."""
 
 import functools
 
@@ -44,7 +44,7 @@ class Scenario:
         )
 
     async def split(self, size: int, **spec: object) -> list[pb.ScanToken]:
-        """Return the pieces of a scan, as whoever gets their bytes has them."""
+        """Return the splits of a scan after serialisation."""
 
         async def made() -> list[pb.ScanToken]:
             wanted = ReadSpec(**spec)  # type: ignore[arg-type]  # what the caller says

@@ -1,4 +1,4 @@
-"""Stale reads through the real client, servers and replicas, in virtual time: who serves, how old it is."""
+"""Stale reads through the real client, servers and replicas, in virtual time: serving replica and age."""
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ def rows(*values: int) -> pa.RecordBatch:
 
 
 class Scenario:
-    """A cluster with one table of one tablet, one client, and what its reads were told."""
+    """A cluster with one table of one tablet, one client, and the headers of its reads."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -46,7 +46,7 @@ class Scenario:
         return written.timestamp
 
     async def stale(self, max_age_ms: int) -> tuple[list[int], pb.ScanHeader]:
-        """Return the values read, and what the server said of them."""
+        """Return the values read, and the header of the scan."""
         found = await self.cluster.run(self.cluster.clients[-1], self._stale, max_age_ms)
         assert isinstance(found, list)
         return found, self.headers[-1]

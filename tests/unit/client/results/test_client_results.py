@@ -1,4 +1,4 @@
-"""Merging of ordered streams, and what a write returns."""
+"""Merging of ordered streams, and results of writes."""
 
 import itertools
 import random
@@ -44,7 +44,7 @@ def test_ordered_merge_returns_one_sorted_stream(seed):
 
 
 def test_ordered_merge_memory_is_bounded():
-    """Rows go out as soon as every stream has said that nothing smaller will come."""
+    """Rows are returned as soon as no stream can have smaller ones."""
     taken = []
 
     def stream(name, starts):

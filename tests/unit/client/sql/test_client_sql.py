@@ -1,4 +1,4 @@
-"""SQL: what is fetched of each table, and that the answer is the same however little that is."""
+"""SQL: the columns and rows fetched of each table, and equal results."""
 
 import pyarrow as pa
 import pytest
@@ -59,7 +59,7 @@ PUSHED = [
      {3, 48}),
     ("with x as (select k, small from t) select k from x where k in (1, 2)", ["k"], {1, 2}),
 ]  # fmt: skip
-"""A query, the columns that it needs, the keys that servers send; None: they are not asked to filter."""
+"""A query, its required columns, the keys that servers send; None: no server-side filter."""
 
 
 @pytest.mark.parametrize(("query", "columns", "keys"), PUSHED, ids=[p[0] for p in PUSHED])

@@ -1,4 +1,4 @@
-"""Small writes that share a request: who goes with whom, and who is told what."""
+"""Small writes combined in one request: combinations, and the results of each caller."""
 
 import asyncio
 import random
@@ -23,7 +23,7 @@ from tests.unit.client.support.client_combining import SCHEMA, rows, table
 
 
 class Server:
-    """Answers requests when told to."""
+    """Server that answers requests on the test's command."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.requests: list[tuple[str, int, list[int]]] = []
@@ -259,7 +259,7 @@ async def test_each_caller_has_its_own_deadline(bench):
 
 @simulated
 async def test_combined_request_has_earliest_deadline_of_its_callers(bench):
-    """Its rows are not sent anew once one of its callers was told that the time is up."""
+    """Its rows are not sent again after one of its callers has got a time-out."""
     for _ in range(IN_FLIGHT):
         bench.call(table(), rows(0), timeout_ms=60_000)
         await bench.settle()

@@ -1,4 +1,4 @@
-"""One request against servers that answer by a script: what the caller is told in the end."""
+"""One request to servers with scripted answers: the final result of the caller."""
 
 import random
 from typing import cast

@@ -1,4 +1,4 @@
-"""A client closed by another thread while a stream of rows is written: the error says how far it came."""
+"""A client closed by another thread while a stream of rows is written: the error has its progress."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ class BreakingRpc:
 
 
 def put_two(error: NyalaError) -> list[BaseException]:
-    """Put a small and a large batch on a stream that then breaks; return what each came to."""
+    """Put a small and a large batch on a stream that then breaks; return both outcomes."""
 
     async def scenario() -> list[Any]:
         env = system_env(BreakingRpc(error, 2))

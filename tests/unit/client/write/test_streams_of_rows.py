@@ -1,4 +1,4 @@
-"""Data that a write takes: in memory it is checked as a whole, a stream is written as it comes."""
+"""Input of writes: data in memory is checked as a whole, a stream is written while it is read."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Several failures of one write of many rows: which of them is told, and in which order row errors come."""
+"""Several failures of one write of many rows: the reported one, and the order of row errors."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_refusal_does_not_hide_unknown_outcome(unknown, first):
 
 @pytest.mark.parametrize("unknown", UNKNOWN, ids=lambda e: type(e).__name__)
 def test_write_with_possible_effect_is_not_reported_as_without_effect(unknown, monkeypatch):
-    """Its only request is not answered, after the next rows could not be grouped: no leader master told."""
+    """Its only request is not answered, and the next rows could not be routed for lack of a leader master."""
     late = TimedOut("no leader master")
     group = Batcher.group
 
@@ -67,7 +67,7 @@ def test_write_with_possible_effect_is_not_reported_as_without_effect(unknown, m
 
 
 def test_row_errors_come_in_the_order_of_the_rows(monkeypatch):
-    """Whatever tablet answers first."""
+    """The result is the same for any order of answers."""
     deliver = Tablets.deliver
 
     async def refusing(self: Tablets, *request: Any) -> pb.WriteResult:

@@ -1,4 +1,4 @@
-"""A write of many rows: its deadline counts from its progress, and an error says what became of each row."""
+"""A write of many rows: its deadline counts from its progress, and an error has the outcome of each row."""
 
 import asyncio
 from typing import Any
@@ -55,7 +55,7 @@ def test_idle_source_time_does_not_count_towards_deadline():
 
 
 def check(error: PartlyWritten, tablets: Tablets, rows: int) -> None:
-    """Check that the error tells the outcome of each row."""
+    """Check that the error has the outcome of each row."""
     unknown, unwritten = error.unknown.to_pylist(), error.not_written.to_pylist()
     assert set(unknown) == tablets.unknown
     below = set(range(error.next_row)) - set(unknown) - set(unwritten)

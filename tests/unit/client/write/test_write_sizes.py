@@ -1,4 +1,4 @@
-"""Writes are cut to what servers take; a row that fits nowhere is refused before anything is written."""
+"""Writes are split to the servers' limits; a row above them is refused before anything is written."""
 
 from typing import Any
 from unittest.mock import patch
@@ -94,7 +94,7 @@ async def test_write_above_server_limit_is_split_and_complete(core, table, write
 
 @scenario
 async def test_row_above_server_limit_is_refused_before_writing(core, table, write, count):
-    """A thousand rows were written, and then the one that was too large said TooLarge."""
+    """Regression: a thousand rows were written before the one that was too large raised TooLarge."""
     with pytest.raises(
         TooLarge, match=r"row 1000 has \d+ bytes.*write_max_bytes \(8192\)"
     ) as caught:

@@ -44,7 +44,7 @@ def batch(rows=500, seed=1):
 
 
 def naive(ps, row):
-    """Return the position of a row's partition, the slow way."""
+    """Return the position of a row's partition by a linear search."""
     number = 0
     if ps.range_column_ids:
         columns = [SCHEMA.by_id[i] for i in ps.range_column_ids]

@@ -1,4 +1,4 @@
-"""Altering a schema: what each step does, which steps there cannot be, and which schema may follow which."""
+"""Alterations of schemas: the effect of each step, invalid steps, and compatible successors."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Predicates: three values, normal forms, and what they say about columns and keys."""
+"""Predicates: three values, normal forms, and bounds of columns and keys."""
 
 from datetime import date
 

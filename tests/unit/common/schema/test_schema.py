@@ -11,7 +11,7 @@ from nyala.common.types import arrow_type, plain_type, type_name
 
 
 class Own(pa.ExtensionType):  # type: ignore[misc]
-    """A user's own type, stored as one that tables know."""
+    """An extension type over a storage type that tables have."""
 
     def __init__(self):
         super().__init__(pa.int32(), "test.own.of.schemas")

@@ -1,4 +1,4 @@
-"""The where text: what it understands, how literals meet columns, and what hostile text gets."""
+"""The where text: grammar, conversion of literals to columns, errors of invalid text."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

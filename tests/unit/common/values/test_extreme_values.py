@@ -1,4 +1,4 @@
-"""Every legal value of every type, its type's least and greatest first, on each way to a user and back.
+"""Values of every type, the least and greatest among them, through all conversions to users and back.
 
 Python's `datetime` and `date` have the years 1 to 9999; a column holds more (D11).
 """

@@ -1,4 +1,4 @@
-"""A few plain dicts take a shorter way to the same batch, or to the same error."""
+"""The fast path of a few plain dicts gives the same batch, or the same error."""
 
 import pyarrow as pa
 import pytest

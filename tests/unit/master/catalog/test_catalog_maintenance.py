@@ -1,4 +1,4 @@
-"""The masters' catalog is as large as what it holds, however much has been reported, on virtual time."""
+"""The size of the masters' catalog depends on its rows, not on the number of reports."""
 
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options

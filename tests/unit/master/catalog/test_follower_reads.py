@@ -20,7 +20,7 @@ from tests.unit.master.support.master_helpers import create_request
 
 
 async def refusal(asking):
-    """Return the answer, or the error that came instead."""
+    """Return the answer, or the error."""
     try:
         return await asking
     except NotLeader as err:
@@ -28,7 +28,7 @@ async def refusal(asking):
 
 
 async def every_question(masters, name, table_id, staleness):
-    """Ask a master all that a follower answers; return the answers."""
+    """Send a master all requests that a follower answers; return the answers."""
     asked = (
         (methods.LIST_TABLES, pb.ListTablesRequest(staleness=staleness)),
         (methods.DESCRIBE_TABLE, pb.DescribeTableRequest(name="t", staleness=staleness)),
@@ -187,7 +187,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
 
 @pytest.mark.row("S0.86")
 def test_name_reassigned_between_two_catalog_reads_resolves_to_new_table():
-    """Two tables have taken each other's name since, by way of a third one."""
+    """Two tables have exchanged their names since, through a third one."""
     catalog = with_table()
     put(catalog, create_table.operation(ranged_request("u"), around(4)))
     one, two = catalog.require("t").edit(), catalog.require("u").edit()

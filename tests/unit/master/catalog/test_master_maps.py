@@ -1,4 +1,4 @@
-"""A master's maps in memory, read through its debug call and pages, and their end."""
+"""A master's maps in memory, read through its debug call and pages, and removals from them."""
 
 import json
 

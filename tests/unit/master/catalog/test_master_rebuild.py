@@ -1,4 +1,4 @@
-"""A leader whose memory was dropped in mid-term: what it reads anew has all that may still be written."""
+"""A leader whose memory was dropped in mid-term: its reload has all writes that are still in flight."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ def create(name):
 
 
 def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
-    """It may wait for a hand-over that comes to nothing: its batch would be on disk, and not in memory."""
+    """It may wait for a transfer that fails: its batch would be on disk, and not in memory."""
 
     async def main(loop):
         async def carry_out(name):

@@ -30,7 +30,7 @@ DELETED: Any = TabletState.DELETED.value
 
 
 class Counted(Catalog):
-    """A catalog that counts what is asked of it."""
+    """A catalog that counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Counted(Catalog):
 
     @property
     def visited(self) -> int:
-        """Tablets looked at since it was asked last."""
+        """Return the number of tablets examined since the last call."""
         total, self.seen = self.seen.total(), Counter()
         return total
 
@@ -88,7 +88,7 @@ def of(catalog: Any, info: Any) -> list[Any]:
 
 
 def running(tablets: int) -> tuple[Any, Any]:
-    """Return a catalog of so many tablets of three replicas, all reported, and the servers."""
+    """Return a catalog of `count` tablets of three replicas, all reported, and the servers."""
     catalog, servers = Counted(), TServers(1 << 60)
     around = PlanInputs(SERVERS, seeded(1), 1, 10_000, 3)
     for number in range(tablets // 100):

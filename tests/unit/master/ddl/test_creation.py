@@ -1,4 +1,4 @@
-"""Tablets on their way from PREPARING to RUNNING, or to REPLACED: plans, patience, and what is never seen."""
+"""Tablets from PREPARING to RUNNING, or to REPLACED: plans, time-outs, and invisible states."""
 
 from functools import partial
 from typing import Any
@@ -39,7 +39,7 @@ def shown(catalog, tablet, server, **more):
 
 
 class Onlooker(Master):
-    """Keeps what readers could see while the batch was on its way."""
+    """Records the visible state while the batch was in flight."""
 
     async def replicate(self, rows):
         self.seen = rows_of(self.memory.catalog)

@@ -1,4 +1,4 @@
-"""Tables altered in a whole simulated cluster, and what clients with the old schema see."""
+"""Tables altered in a whole simulated cluster, and clients with the old schema."""
 
 import pyarrow as pa
 import pytest
@@ -84,7 +84,7 @@ def test_renamed_table_keeps_its_rows_and_frees_its_name():
 
 @pytest.mark.row("S0.33", "S0.38")
 def test_next_leader_completes_alteration_whose_orders_were_not_sent():
-    """KUDU-1353 and 1374: no tablet server hears the leader, the table is altered, the leader dies."""
+    """KUDU-1353 and 1374: no tablet server receives orders, the table is altered, the leader crashes."""
 
     async def work(ddl):
         cluster = ddl.cluster

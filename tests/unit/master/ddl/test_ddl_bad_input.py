@@ -1,4 +1,4 @@
-"""Definitions that nobody should send: refused before anything is replicated, with what and why."""
+"""Invalid definitions: refused before anything is replicated, with problem and reason."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The leader master dies in the middle of definitions, a hundred times: none is lost, none done twice."""
+"""A hundred crashes of the leader master during definitions: none is lost, none takes effect twice."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ HARDEST_US = 5_000
 
 
 class Definer:
-    """A client that defines one thing after the other, and knows what there should be."""
+    """A client that makes one definition after the other, and records the expected tables."""
 
     def __init__(self, masters, rng):
         self.finder = Masters(masters.me.env, [f"{n}:1" for n in NAMES])
@@ -58,7 +58,7 @@ class Definer:
 
 
 async def speak(masters):
-    """Be three tablet servers that report to every master that lives."""
+    """Act as three tablet servers that report to every running master."""
     while True:
         for name in NAMES:
             try:
@@ -69,7 +69,7 @@ async def speak(masters):
 
 
 async def killed_in_between(masters, definer, rng):
-    """Kill who leads in the middle of a definition; return whether it really was."""
+    """Kill the leader during a definition; return whether it was in time."""
     leader = await masters.leader()
     work = asyncio.ensure_future(definer.next())
     await masters.loop.delay(rng.randrange(HARDEST_US))

@@ -33,7 +33,7 @@ def start(case):
 
 
 def after(case):
-    """The rows when all went well, and the answer."""
+    """Return the rows after success, and the answer."""
     before, disk = start(case)
     plan = Master(disk).carry_out(case.operation(before))
     return disk.rows, plan
@@ -107,7 +107,7 @@ def test_crash_at_each_ddl_step_is_atomic_and_retry_completes(case, step):
 @every
 @pytest.mark.row("S0.37", "S0.53", "S0.62")
 def test_ddl_recovery_interrupted_at_each_step_sends_every_order(case):
-    """The leader dies before an order is sent, and so does the next one: the third derives them all."""
+    """The leader crashes before an order is sent, and so does the next one: the third derives them all."""
     before, disk = start(case)
     operation = case.operation(before)
     with pytest.raises(Died):

@@ -1,7 +1,7 @@
 """Every definition with wrong, missing, oversized or hostile values, sent to a real leader master.
 
-Refused with what is wrong and why, before anything is replicated: its log has not grown by an entry, and the
-bytes of the catalog on its disk are what they were.
+Refused with problem and reason, before anything is replicated: its log has no new entry, and the
+bytes of the catalog on its disk are unchanged.
 """
 
 import re
@@ -23,7 +23,7 @@ from tests.unit.master.support.master_helpers import report, server_info
 
 
 def asked():
-    """Every wrong call: (what, method, request, what its refusal says)."""
+    """Yield every invalid call: (name, method, request, message of its refusal)."""
     for what, (request, text) in CREATE.items():
         if request.table.name == "t" and what != "the name of another":
             request.table.name = "new"

@@ -1,4 +1,4 @@
-"""Definitions of tables, good and bad, and what creating and dropping one plans. Pure."""
+"""Valid and invalid definitions of tables, and the plans of creating and dropping one. Pure."""
 
 import random
 from dataclasses import replace

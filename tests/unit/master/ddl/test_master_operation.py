@@ -41,7 +41,7 @@ PLAN = CatalogPlan((tablet(),), (table(),), actions=(ACTION,), answer=TableId("t
 
 
 class Rows:
-    """Replicates nothing, records what it saw, and fails as told."""
+    """Rows that are not replicated, but recorded, with injected failures."""
 
     def __init__(self, memory_of, error=None):
         self.memory_of, self.error, self.batches, self.seen = memory_of, error, [], []

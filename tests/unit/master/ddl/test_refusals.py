@@ -1,6 +1,6 @@
-"""Every refusal of a definition says what was wrong, why, and what to do next.
+"""Every refusal of a definition states the problem, the reason and the remedy.
 
-The table below has a line for each; the last test finds the `raise` that none of its lines comes to.
+The table below has a line for each; the last test finds each `raise` that no line reaches.
 """
 
 import ast
@@ -46,7 +46,7 @@ NEXT = (
     "pass", "recall", "remove", "say", "see", "shorten", "split", "start", "swap", "take", "use",
     "write", "watch",
 )  # fmt: skip
-"""First words of the last clause of a refusal, which says what to do or lists the choices."""
+"""First words of the last clause of a refusal, which states the remedy or lists the choices."""
 LISTS = ("the columns are: ", "the key columns are: ", "the tables are: ", "the options are: ")
 REFUSED = ("InvalidArgument", "AlreadyPresent", "NotFound")
 ARROW = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -119,7 +119,7 @@ def steps(call: Callable[[AlterSteps], object]) -> Callable[[], object]:
 
 
 def sent(request: pb.CreateTableRequest) -> pb.CreateTableRequest:
-    """Under a name that is free, where its name is not what is wrong."""
+    """Return the request with an unused name, where its name is not the problem."""
     made = pb.CreateTableRequest()
     made.CopyFrom(request)
     made.table.name = "new" if made.table.name == "t" else made.table.name
@@ -261,7 +261,7 @@ def refusal(ask: Callable[[], object]) -> NyalaError:
 
 
 def next_step(message: str) -> str:
-    """Return what a refusal says to do; empty: nothing."""
+    """Return the remedy of a refusal; empty: none."""
     for begins in LISTS:
         if (at := message.find(begins)) > 0:
             return message[at:]

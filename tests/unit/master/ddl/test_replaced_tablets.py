@@ -1,4 +1,4 @@
-"""Tablets that other tablets take the place of, in a whole simulated cluster: what clients notice of it."""
+"""Replaced tablets in a whole simulated cluster, and the effects on clients."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The four issues that Kudu's design for several masters set out from, each brought about as far as it goes.
+"""The four issues behind Kudu's design of several masters, each reproduced as far as possible.
 
 Three real masters over one shared catalog (`master_runner.py`): KUDU-1358, 1353, 1374 and 495.
 """
@@ -86,7 +86,7 @@ def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
     ],
 )
 def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, kind, to, news):
-    """It has answered, and acknowledged, and dies before any order has arrived."""
+    """The leader has answered, and crashes before any order has arrived."""
     begun = [
         *TABLE,
         "servers d",
@@ -115,7 +115,7 @@ def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, ki
     "asked", ["create u op=1", "add t n op=1", "rename t v op=1", "drop t op=1", FULL[1]]
 )
 def test_kudu_495_failed_catalog_write_returns_error_and_master_keeps_running(asked, failure):
-    """The same operation again, there or at the next leader, does what it should, once."""
+    """The repeated operation, there or at the next leader, takes effect once."""
     begun = TABLE if asked is not FULL[1] else [*SERVERS, "create t", "pass 100", "report b full"]
     transcript = play(
         [*begun, f"fail {failure}", asked, "lead m1", "pass 100", asked, asked, "tables"]

@@ -9,7 +9,7 @@ from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 
 
 class Unlucky(random.Random):
-    """Draws the worst power cut: of what was not synced nothing is kept."""
+    """Random numbers of the worst power failure: no unsynced data is kept."""
 
     def choice(self, seq):
         return seq[0]

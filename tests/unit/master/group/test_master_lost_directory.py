@@ -1,4 +1,4 @@
-"""A master whose directory was lost: it waits, is put in its place by commands, and is well."""
+"""A master whose directory was lost: it waits, is replaced by commands, and takes part again."""
 
 import pytest
 

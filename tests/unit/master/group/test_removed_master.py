@@ -1,4 +1,4 @@
-"""A master that was removed, and whose process still runs, sends clients elsewhere."""
+"""A removed master whose process still runs redirects clients."""
 
 import pytest
 

@@ -180,7 +180,7 @@ def test_dropped_column_ids_are_not_reused():
 
 @pytest.mark.row("S0.87")
 def test_unknown_fields_survive_record_edits():
-    """A master of this release edits what one of the next has written, while a cluster is upgraded."""
+    """A master of this release edits records of a later release, during an upgrade of a cluster."""
     unknown = b"\xba\x3e\x05later"  # field 999, a string
     catalog = with_table()
     table, tablet = catalog.require("t"), next(iter(catalog.tablets()))

@@ -1,4 +1,4 @@
-"""Ranges that come and go in a whole simulated cluster, and tables that are dropped and recalled."""
+"""Ranges added and dropped in a whole simulated cluster, and tables dropped and recalled."""
 
 import pytest
 

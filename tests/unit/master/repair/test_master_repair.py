@@ -42,7 +42,7 @@ def steps(*members, spare="x", **more):
 
 
 class Group:
-    """A group that executes orders: its leader commits with a majority, and promotes who has all data."""
+    """A group that executes orders: its leader commits with a majority, and promotes complete members."""
 
     def __init__(self, situation):
         self.situation = situation
@@ -154,7 +154,7 @@ def situations(draw):
 @settings(max_examples=150, deadline=None)
 @given(situations(), st.data())
 def test_repair_steps_from_any_state_with_majority_restore_full_replication(situation, data):
-    """Whoever is silent comes back, or is given up; nothing goes below a majority on the way."""
+    """Silent members return or are replaced; a majority remains in every state."""
     group = Group(situation)
     if 2 * len(group.answering) <= len(group.voters):
         assert next_steps(situation, NOBODY) == []

@@ -1,4 +1,4 @@
-"""The tablet server's heartbeater against three masters: what each report holds, and when."""
+"""The tablet server's heartbeater with three masters: content and time of each report."""
 
 from unittest.mock import AsyncMock
 
@@ -32,7 +32,7 @@ class Reporting:
         return [report(t, leader=self.leaders[t], term=ord(self.leaders[t])) for t in named]
 
     async def pass_ms(self, duration_ms):
-        """Let time pass; return what each master heard meanwhile as (full, tablets)."""
+        """Let time pass; return the reports received by each master as (full, tablets)."""
         del self.scenario.received[:]
         await self.scenario.env.tasks.sleep_ms(duration_ms)
         return {

@@ -1,4 +1,4 @@
-"""Real masters with real tablet servers on virtual time: tables come up, go, and every server stays known."""
+"""Real masters with real tablet servers on virtual time: tables created and dropped, servers registered."""
 
 import pytest
 

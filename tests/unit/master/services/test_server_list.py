@@ -1,4 +1,4 @@
-"""The list of tablet servers: one version for each change; copies take what follows what they have."""
+"""The list of tablet servers: one version for each change; copies apply consecutive versions."""
 
 import random
 from typing import Any

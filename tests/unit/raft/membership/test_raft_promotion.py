@@ -1,4 +1,4 @@
-"""Promotion by rounds (dissertation 4.2.1): who has caught up, who has not, and what never is promoted."""
+"""Promotion by rounds (dissertation 4.2.1): members that have caught up, and those never promoted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Witnesses: what they lend, what is believed of it, and that any one of three may die with one in it."""
+"""Witnesses: suffixes that they send, checks of these, and the loss of any one of three members."""
 
 import random
 
@@ -218,7 +218,7 @@ def test_permanent_witness_discards_only_entries_that_all_members_have():
 @pytest.mark.row("S1.46", "S1.49")
 @pytest.mark.parametrize("seed", range(40))
 def test_group_of_three_survives_failure_of_any_member_at_any_time(seed):
-    """Loss, delay and a few writes; then one dies for good, and the other two must lead and commit."""
+    """Loss, delay and a few writes; then one member is lost, and the other two must elect and commit."""
     rng = random.Random(seed)
     cluster = Cluster("123", witnesses="3", random=lambda _: rng.randrange)
     held = None

@@ -1,4 +1,4 @@
-"""Hybrid times in the core: rounds that reads share, and a host's clock that was wrong and is set right."""
+"""Hybrid times in the core: shared read rounds, and a host's clock that is corrected."""
 
 from nyala.common.ids import OpId
 from nyala.raft.messages import AppendReply, HardState, RequestVote, VoteReply

@@ -1,4 +1,4 @@
-"""Bytes from outside: whatever they are, they are refused as damage, and change nothing."""
+"""Arbitrary bytes from outside are refused as damage, and change nothing."""
 
 import pytest
 from hypothesis import example, given

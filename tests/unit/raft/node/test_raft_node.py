@@ -1,4 +1,4 @@
-"""RaftNode's contract with its host: what each input promises, and what bad input does not do."""
+"""RaftNode's contract with its host: effects of each input, and refusals of invalid input."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A group under a scheduler that loses, doubles, reorders, holds disks and crashes, from one seed.
+"""A group under a scheduler with loss, duplication, reordering, slow disks and crashes, from one seed.
 
 The harness checks every invariant after each step; here reads are checked too, and at the end everything
 heals and the group must agree, lead and commit again.

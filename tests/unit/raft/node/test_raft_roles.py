@@ -73,7 +73,7 @@ def test_every_listed_transition_occurs_and_no_other(monkeypatch):
 
 
 def _roll_back_an_addition(*, voter):
-    """4 alone hears of its addition; the next leader, which does not know of it, adds 4 anew."""
+    """Only 4 receives its addition; the next leader, without that entry, adds 4 again."""
     cluster = Cluster("123", spares="4")
     cluster.elect("1")
     addition = Change(ChangeKind.ADD, Member(ServerUuid("4"), "4:1", voter=voter))

@@ -42,7 +42,7 @@ def sent(n, kind):
 
 
 def lead(n, hlc=1000):
-    """Elect `n` by the votes of everybody."""
+    """Elect `n` by the votes of all members."""
     while n.core.term == 0 or not n.is_leader:
         for _ in range(2 * TICKS):
             n.tick(hlc)

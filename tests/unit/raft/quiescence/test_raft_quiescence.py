@@ -1,4 +1,4 @@
-"""Groups that sleep, at the level of the core: who falls asleep when, and what keeps a group up."""
+"""Quiescence of groups at the level of the core: its conditions, and the events that prevent or end it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Groups that sleep, and their members: the absent, the removed, those that join; and every promise kept."""
+"""Quiescent groups and their members: absent, removed and joining ones; durable terms and votes."""
 
 import random
 from dataclasses import replace
@@ -41,7 +41,7 @@ def test_group_quiesces_without_absent_member_and_catches_it_up_when_woken():
 
 
 def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
-    """Its replica has FAILED, and its server lives."""
+    """Its replica has FAILED, and its server runs."""
     group = Group()
     group.elect("1")
     group.crash("3")

@@ -35,7 +35,7 @@ def test_entries_acknowledged_during_log_read_are_not_sent():
 
 
 def test_received_but_not_durable_entries_may_be_resent():
-    """A power cut there takes it away: until it is durable, all members keep it."""
+    """A power failure there removes it: until it is durable, all members keep it."""
     group = Cluster((ONE, TWO, THREE))
     group.elect(ONE)
     for _ in range(4):

@@ -1,6 +1,6 @@
-"""A member that comes back with less than it acknowledged: its leader sees it, and nothing committed is lost.
+"""A member that returns with less than it acknowledged: detected by its leader, no committed entry is lost.
 
-The disk keeps what a test leaves of it: rot that looked like a torn tail, a power cut under a lazy sync
+The test truncates the disk: bit rot that looked like a torn tail, a power failure under a lazy sync
 policy, an older image.
 """
 
@@ -23,7 +23,7 @@ from tests.unit.raft.support.raft_harness import Cluster
 
 
 def no_entries(message: AnyMessage) -> bool:
-    """Between 1 and 2, and nothing that would bring back what was lost."""
+    """Select messages between 1 and 2, except those that would restore the lost entries."""
     entries = isinstance(message, AppendEntries) and message.entries
     return THREE not in (message.to, message.sender) and not entries
 
@@ -73,7 +73,7 @@ def test_entries_lost_by_follower_count_for_no_commit():
 
 
 def test_member_with_lost_tail_votes_only_for_candidates_that_have_it():
-    """On 1 and 2 alone an entry is committed; 2 loses it, is told so, and 1 dies before it is sent again."""
+    """An entry is committed on 1 and 2; 2 loses it, is notified, and 1 crashes before it is sent again."""
     group = led()
     write(group, "a", wants=without(THREE))
     lose_tail(group, TWO, 1)
@@ -112,7 +112,7 @@ def test_member_with_lost_tail_does_not_campaign():
 
 
 def test_member_lacking_known_commit_is_not_elected_by_vote_of_member_with_lost_tail():
-    """1 leads, and commits with 2 what 3 only hears of; 1 comes back with an older disk, and 2 is slow."""
+    """1 leads, and commits with 2 an entry that 3 lacks; 1 returns with an older disk, and 2 is slow."""
     group = led()
     write(group, "a", wants=without(THREE))
     heartbeats(group, 2, lambda m: not isinstance(m, AppendEntries) or not m.entries)

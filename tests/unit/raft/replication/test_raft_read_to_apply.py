@@ -1,4 +1,4 @@
-"""Committed entries that are not in memory are read when it is their turn, a reading at a time."""
+"""Committed entries that are not in memory are read in order, one read at a time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ticks for which a member that lacks entries has acknowledged none, whatever it answers meanwhile."""
+"""Ticks without acknowledgements of a member that lacks entries, regardless of its other answers."""
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ def stuck(group: Cluster, uuid: str) -> int:
 
 
 def pass_ticks(group: Cluster, ticks: int, *, empty_for: str = "") -> None:
-    """Let time pass; messages to one member lose their entries on the way."""
+    """Let time pass; messages to one member lose their entries."""
 
     def emptied(message: AnyMessage) -> AnyMessage:
         if isinstance(message, AppendEntries) and message.to == empty_for:

@@ -1,4 +1,4 @@
-"""Wall clocks that are apart: who leads, what is measured; stamps after a clock was set back."""
+"""Wall clocks that differ: leadership, measured offsets; timestamps after a clock was set back."""
 
 import pytest
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ def offset_ms(fleet, number):
 
 
 async def keep_writing(fleet, seconds):
-    """Writes keep the group awake, and the offsets measured."""
+    """Writes keep the group active, and the offsets measured."""
     for _ in range(seconds * 5):
         await fleet.write(b"k 1")
         await fleet.pass_ms(200)
@@ -131,7 +131,7 @@ async def test_restart_with_clock_set_back_gives_timestamps_above_all_earlier_on
 
 @scenario()
 async def test_vote_carries_hybrid_time_of_the_voter(fleet):
-    """The first word of the new leader after its votes lies above the voters' clocks."""
+    """The first message of the new leader after its votes has a hybrid time above the voters' clocks."""
     old = await fleet.leader()
     await fleet.write(b"k 1")
     voter, other = (n for n in range(3) if n != old)

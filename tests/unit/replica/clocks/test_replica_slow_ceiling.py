@@ -1,4 +1,4 @@
-"""Servers whose disk is slow to take the clock's ceiling: nothing stands still, what lies above it waits."""
+"""Servers with slow writes of the clock's ceiling: only requests above the ceiling wait."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -162,7 +162,7 @@ async def test_write_and_read_above_ceiling_wait_until_it_is_durable(fleet):
 
 @scenario()
 async def test_write_waits_for_ceiling_above_client_observed_time(fleet):
-    """The wall has passed what the client has seen, and the clock cannot yet."""
+    """The wall clock has passed the client's time, the hybrid clock has not."""
     leader = await fleet.leader()
     await fleet.write(b"k 1")
     before, began = durable(fleet, leader), slow_ceiling(fleet, leader, 3.0)

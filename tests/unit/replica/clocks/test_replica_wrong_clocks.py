@@ -1,4 +1,4 @@
-"""Wall clocks that are years wrong, at a start and while running: nothing is lost, nothing is believed."""
+"""Wall clocks that are years wrong, at a start and at runtime: no write is lost, they are not followed."""
 
 from datetime import UTC, datetime
 
@@ -29,7 +29,7 @@ def ahead_us(fleet, stamp):
 
 
 async def same_in_the_end(fleet):
-    """Everybody takes part, has everything, and has a clock that others believe."""
+    """Check that all servers take part, have all entries, and have clocks that others accept."""
     await fleet.settled()
     await fleet.pass_ms(65_000)  # so long it is remembered what a clock was
     for number in range(3):
@@ -103,7 +103,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_clocks_that_are_all_set_back_stop_nothing(restart):
-    """A time daemon corrects all machines, or all of them come up with a clock of long ago."""
+    """A time daemon corrects all machines, or all of them start with a clock of long ago."""
 
     @scenario(options=AWAKE)
     async def steps(fleet):
@@ -166,7 +166,7 @@ async def test_server_that_lost_its_peers_does_not_follow_clock_jump(fleet):
 
 @pytest.mark.parametrize("replicas", [True, False])
 def test_restarted_server_without_contact_does_not_follow_clock_jump(replicas):
-    """Others exist that it has not heard from: all links are cut, or its replicas were moved away."""
+    """Other servers exist without contact: all links are cut, or its replicas were moved away."""
 
     @scenario(options=AWAKE)
     async def steps(fleet):

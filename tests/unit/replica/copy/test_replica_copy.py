@@ -1,4 +1,4 @@
-"""A copy of a replica is a replica: its files, its log, its place in the group; and what is refused."""
+"""A copied replica is complete: its files, its log, its membership; and refusals."""
 
 import asyncio
 
@@ -170,7 +170,7 @@ async def a_piece(fleet, source):
 
 @pytest.mark.parametrize("writing", [True, False])
 def test_copy_yields_bandwidth_to_writers_only(writing):
-    """At its source or at its target: who writes is heard by the server's own log."""
+    """Writers at the source or at the target are detected by the server's own log."""
 
     @scenario(options=GENTLE)
     async def steps(fleet):

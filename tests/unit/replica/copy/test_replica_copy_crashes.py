@@ -1,4 +1,4 @@
-"""Source and target die in any file operation of a copy: nothing half serves, a copy made again is whole."""
+"""Crashes of source and target in any file operation of a copy: no partial replica; a repetition succeeds."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Refusals of a copy, by its source, by its target or on the way; nothing changes then."""
+"""Refusals of a copy by its source or target, or for damage in transit; without effects."""
 
 import google_crc32c
 import pytest

@@ -62,7 +62,7 @@ async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
 
 @scenario(servers=4, members=2)
 async def test_witness_with_lost_tail_keeps_recovery_debt_after_data_copy(fleet):
-    """It acknowledged what a majority may rest on: it votes for nobody who lacks that, and does not stand."""
+    """It acknowledged entries of a majority: it votes for no candidate without them, and never campaigns."""
     leader = await with_witness(fleet)
     core = fleet.replica(3).node.core
     core.lost_last = OpId(core.term, core.log.last.index + 1000)

@@ -1,4 +1,4 @@
-"""Damaged and lost files, a broken log, a full disk: what each costs, and whom."""
+"""Damaged and lost files, a failed log, a full disk: their effects on replicas."""
 
 import pytest
 

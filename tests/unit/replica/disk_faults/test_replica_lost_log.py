@@ -1,4 +1,4 @@
-"""The log is gone, or its first or last segments: the replicas whose votes it may have held take no part."""
+"""The log is lost, or its first or last segments: replicas whose votes it may have had take no part."""
 
 from contextlib import suppress
 
@@ -24,7 +24,7 @@ def lose_log(fleet: Fleet, number: int, *, keep_last: int = 0) -> None:
 
 @scenario()
 async def test_replica_with_lost_log_neither_votes_nor_campaigns(fleet):
-    """Leader and follower alone hold acknowledged writes; the follower loses its log, the leader is away."""
+    """Only leader and follower have acknowledged writes; the follower loses its log, the leader is down."""
     for _ in range(5):
         await fleet.write(b"k 1")
     await fleet.settled()
@@ -176,7 +176,7 @@ async def test_server_without_written_log_starts(fleet):
 
 @scenario(options=Options(wal_segment_mb=1, raft_quiesce_ms=0))
 async def test_tombstone_keeps_vote_when_log_loses_its_end(fleet):
-    """Its promises are in its superblock: damage of the log does not affect them."""
+    """Its term and vote are in its superblock: damage of the log does not affect them."""
     await fleet.write(b"k 1")
     await fleet.settled()
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))

@@ -1,4 +1,4 @@
-"""A follower whose disk kept less than it acknowledged is caught up, and counts again when it is."""
+"""A follower whose disk has less than it acknowledged catches up, and counts again afterwards."""
 
 import random
 

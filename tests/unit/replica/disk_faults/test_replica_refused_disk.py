@@ -1,4 +1,4 @@
-"""A disk that takes the log and refuses a replica's own files: that replica ends, and the log may go on."""
+"""A disk that accepts the log and refuses a replica's own files: the replica fails, and the log continues."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from tests.unit.replica.support.retention_support import SMALL, beside, busy
 
 
 class Refusal:
-    """Raises the same error so often, then does what it stands for."""
+    """Raises the same error a number of times, then calls the original."""
 
     def __init__(self, number: int, times: int, does):
         self.error = OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""A leader whose log's disk is far slower than its peers' hands over, once; it is named everywhere."""
+"""A leader whose log's disk is far slower than its peers' transfers leadership once; it is reported."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def disk_takes(fleet, number: int, milliseconds: float) -> None:
 
 
 async def written(fleet, seconds: float, pause_ms: float = 20) -> int:
-    """Write one after another; return how many were acknowledged."""
+    """Write sequentially; return the number of acknowledged writes."""
     count, until_us = 0, fleet.loop.now_us() + seconds * 1_000_000
     while fleet.loop.now_us() < until_us:
         try:
@@ -108,7 +108,7 @@ async def test_occasional_slow_sync_causes_no_leadership_transfer(fleet):
 
 @scenario(options=QUICK)
 async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
-    """Disks that are slow by turns move a leader once in the back-off, not once in each window."""
+    """Alternating slow disks move a leader once per back-off, not once per window."""
     old = await fleet.leader()
     await written(fleet, 5)
     moves, leader = 0, old
@@ -137,7 +137,7 @@ async def test_blocked_event_loop_is_counted(fleet):
 
 @scenario(servers=2, options=QUICK)
 async def test_lagging_follower_is_not_chosen_as_successor(fleet):
-    """With the other voter away there is nobody to hand over to; the leader stays and goes on."""
+    """With the other voter down there is no successor; the leader stays."""
     old = await fleet.leader()
     await written(fleet, 3)
     fleet.processes[1 - old].kill()

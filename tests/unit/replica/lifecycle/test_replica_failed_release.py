@@ -1,4 +1,4 @@
-"""A replica that failed, or lost its log, holds neither memory nor the shared log for ever."""
+"""A replica that failed, or lost its log, does not keep memory or the shared log."""
 
 import google_crc32c
 import pytest
@@ -115,7 +115,7 @@ def test_damaged_superblock_does_not_anchor_log(restart):
 
 @scenario(options=STRICT)
 async def test_superblock_of_newer_version_anchors_log(fleet):
-    """The build that wrote it may go on from there."""
+    """The build that wrote it can continue from there."""
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()

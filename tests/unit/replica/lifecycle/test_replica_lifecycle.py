@@ -1,4 +1,4 @@
-"""Life and death of a replica: made once, deleted to a tombstone, whatever disk and process do meanwhile."""
+"""Creation and deletion of a replica: once, to a tombstone, under faults of disk and process."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""After restarts and absences: what is acknowledged stays, who was away catches up, the log is let go."""
+"""Restarts and absences: acknowledged writes stay, absent members catch up, the log is released."""
 
 import pytest
 

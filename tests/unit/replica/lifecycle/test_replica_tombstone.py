@@ -1,4 +1,4 @@
-"""Deleted replicas vote on by what they promised, each vote on disk before it is told; FAILED ones never."""
+"""Tombstones vote by their term and last op id, each vote durable first; FAILED replicas never vote."""
 
 from contextvars import Context
 
@@ -21,7 +21,7 @@ LATE = OpId(999, 999)
 
 
 class Recorder:
-    """Hears what server 0 sends of the group, with its superblock as it was on disk at that moment."""
+    """Records the messages of server 0 for the group, each with its superblock on disk at that time."""
 
     def __init__(self, fleet):
         self.fleet = fleet
@@ -41,7 +41,7 @@ class Recorder:
         return block.hard_state
 
     async def deliver(self, sender, message, **fields):
-        """Hand server 0 a message as from another server; return what it says then."""
+        """Deliver a message from another server to server 0; return its answers."""
         made = message(sender=uuid_of(sender), to=uuid_of(0), **fields)
         batch = PeerBatch(uuid_of(sender), uuid_of(0), 0, ((GROUP, made),))
         self.sent = []
@@ -51,7 +51,7 @@ class Recorder:
 
 
 async def with_tombstone(fleet):
-    """Server 0's replica is deleted, the others are stopped."""
+    """Delete server 0's replica and stop the others."""
     for _ in range(5):
         await fleet.write(b"k 1")
     await fleet.settled()
@@ -107,7 +107,7 @@ async def test_deleted_replica_refuses_candidate_that_lacks_acknowledged_entries
 
 @scenario()
 async def test_deleted_replica_with_lost_tail_refuses_candidate_that_lacks_it(fleet):
-    """Its leader told it that it had acknowledged more than it has; it is deleted before it gets that."""
+    """Its leader reported that it had acknowledged more than it has; it is deleted before it gets that."""
     await fleet.write(b"k 1")
     await fleet.settled()
     for n in (1, 2):

@@ -1,4 +1,4 @@
-"""Limits of writes, messages, frames and the log fit each other: what is taken reaches every replica."""
+"""Limits of writes, messages, frames and the log are consistent: an accepted write reaches every replica."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def through_frames(fleet) -> None:
 
 
 def options(**given: Any) -> Options | None:
-    """Return the options, or None where they are refused; then by names, and with what to do."""
+    """Return the options, or None where they are refused with their names and a remedy."""
     try:
         return Options(wal_segment_mb=1, compute_threads=1, **given)
     except InvalidArgument as err:

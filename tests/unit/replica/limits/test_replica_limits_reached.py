@@ -1,4 +1,4 @@
-"""A server says which of its bounds are reached, for ksck: memory, log, disk; until that is over."""
+"""A server reports its reached limits to ksck, while they last: memory, log, disk."""
 
 from msgspec.structs import replace
 

@@ -27,7 +27,7 @@ OPTIONS = Options(
     raft_cache_total_bytes=16 * KIB,
 )
 SLACK = 24 * KIB
-"""Bytes under way when the budget is reached: of each group one message and one batch that is applied."""
+"""Bytes in flight when the budget is reached: for each group one message and one applied batch."""
 PADDED = b"k 1" + b" " * 1000
 
 
@@ -36,7 +36,7 @@ def memory_of(fleet, number):
 
 
 def watch(fleet, limits):
-    """Hold each server to its limit, after each step of the loop; return the most that was seen."""
+    """Check the limit of each server after each step of the loop; return the maxima."""
     most = dict.fromkeys(limits, 0)
 
     def look():
@@ -158,7 +158,7 @@ def test_writes_in_flight_are_bounded_over_all_tablets():
 
 
 async def tried(fleet, number, sequence):
-    """Write; return the error if there was no room."""
+    """Write; return the error of a write without memory."""
     try:
         await fleet.as_(number, fleet.call(number, PADDED, sequence=sequence, first=sequence))
     except Throttled as err:

@@ -34,11 +34,11 @@ OPTIONS = Options(
 GROUPS = (GROUP, TabletId("b" * 32), TabletId("c" * 32))
 SCANS = BUDGET // 4
 SLACK = SCANS + 100 * KIB + len(GROUPS) * (16 + 16 + 3 * 32) * KIB
-"""Scans open over the budget too; of each group what is applied, and in flight at a leader."""
+"""Bytes above the budget: open scans, applied entries of each group, entries in flight at a leader."""
 
 
 ON_THEIR_WAY_US = 5_000_000
-"""Pieces that were on their way when their copy ended may count for so long."""
+"""Milliseconds for which chunks in flight count after the end of their copy."""
 
 
 class Tablet:
@@ -58,7 +58,7 @@ class Tablet:
 
 
 class Scans:
-    """The scans of one server, counted twice: by the product, and by what is open and was flushed."""
+    """The memory of one server's scans, by the product's counter and by open scans and flushes."""
 
     def __init__(self, fleet, number):
         self.fleet, self.number = fleet, number
@@ -95,7 +95,7 @@ class Scans:
 
 
 class Copies:
-    """The copies of all servers: what they may have in memory, by what is under way."""
+    """The memory limit of the copies of all servers, by their requests in flight."""
 
     def __init__(self, fleet):
         self.fleet = fleet

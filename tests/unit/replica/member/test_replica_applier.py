@@ -1,4 +1,4 @@
-"""Applying: however entries are grouped, the same takes effect, the same is answered, the same is saved."""
+"""Applying: effects, answers and saved state do not depend on the grouping of entries."""
 
 import asyncio
 from collections import deque
@@ -58,11 +58,11 @@ class Lanes:
 
 
 class Replica:
-    """An applier, and what it has delivered.
+    """An applier, and its results.
 
     Attributes:
         answers: to each entry.
-        groups: how many entries were applied at one go each time.
+        groups: numbers of entries applied together.
     """
 
     def __init__(self, directory="/nowhere", group_ops=7, group_bytes=300):
@@ -107,7 +107,7 @@ class Replica:
         self.applier.enqueue(entries, awaited=True)
 
     def flush(self):
-        """Make what is applied durable, as a replica does."""
+        """Make applied entries durable, as a replica does."""
         build = self.applier.prepare_flush()
         if build is not None:
             build()()
@@ -189,7 +189,7 @@ def test_operation_of_newer_version_stops_replica_and_keeps_its_data():
 
 
 def test_replicas_that_apply_at_other_times_keep_the_same_results():
-    """Results expire by the stamps of entries: what a retry gets does not hang on when it is applied."""
+    """Results expire by the timestamps of entries: answers to retries are independent of the apply time."""
     for later, kind in ((9 * SECOND, AnswerKind.DUPLICATE), (11 * SECOND, AnswerKind.EXPIRED)):
         drawn = [(EntryKind.OPERATION, CLIENTS[0], 1, 0, b"k 5", s) for s in (SECOND, later)]
         early, late = Replica(), Replica()

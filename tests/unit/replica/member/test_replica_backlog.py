@@ -1,4 +1,4 @@
-"""A follower that cannot apply as fast as it is sent takes no entries, says so, and goes on when it can."""
+"""A follower that applies more slowly than it receives refuses entries, reports it, and continues later."""
 
 from tests.unit.replica.support.replica_support import scenario
 

@@ -1,4 +1,4 @@
-"""Closed time: followers serve what is old enough, never what is not there yet; quiet groups rest."""
+"""Closed time: followers serve old enough reads only, never incomplete ones; idle groups quiesce."""
 
 import pytest
 

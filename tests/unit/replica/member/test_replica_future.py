@@ -1,4 +1,4 @@
-"""Times in the future: reads and writes wait for them, or are refused; no word of a client moves a clock."""
+"""Times in the future: reads and writes wait for them, or are refused; no client request moves a clock."""
 
 import pytest
 
@@ -74,7 +74,7 @@ async def test_future_client_time_delays_write_without_moving_clock(fleet):
 
 @scenario(options=AWAKE)
 async def test_far_future_entries_and_closed_times_are_refused(fleet):
-    """A leader whose clock is right may have stamped when it was not: its log is not believed either."""
+    """A leader with a corrected clock may have given wrong timestamps before: its log is refused too."""
     await fleet.write(b"k 1")
     await fleet.settled()
     leader = await fleet.leader()

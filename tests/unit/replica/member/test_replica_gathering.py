@@ -4,7 +4,7 @@ from nyala.replica.member.applier import DELAY_ENTRIES, DELAY_MS
 from tests.unit.replica.support.replica_support import scenario
 
 HEARTBEATS_MS = 250
-"""By then a follower has heard what is committed."""
+"""Milliseconds after which a follower has received the commit index."""
 
 
 @scenario()

@@ -17,7 +17,7 @@ from tests.unit.replica.support.replica_support import GROUP, scenario
 
 @scenario()
 async def test_log_ending_before_committed_configuration_has_lost_tail(fleet):
-    """The metadata say that an entry was committed; no other file knows how far the log reached."""
+    """The metadata have a committed entry; no other file has the end of the log."""
     for _ in range(3):
         await fleet.write(b"k 1")
     await fleet.settled()
@@ -38,7 +38,7 @@ A, B, C = (ServerUuid(u) for u in "abc")
 
 
 def asked(promise: HardState, candidate: ServerUuid, term: int) -> bool:
-    """Return True if a copy that begins with this promise votes for a candidate whose log is no older."""
+    """Return True if a copy that begins with this hard state votes for a candidate whose log is no older."""
     members = initial(Member(u, f"{u}:9") for u in (A, B, C))
     node = RaftNode(C, members, promise, random=lambda n: 0)
     node.step(RequestVote(sender=candidate, to=C, term=term, last=OpId(term, 9)), 1)
@@ -53,7 +53,7 @@ def offer(leader: ServerUuid | None) -> CopyOffer:
 
 
 def test_copied_replica_casts_no_second_vote_in_source_term():
-    """It may have the place of a replica whose vote made that leader, and which lost it: two would lead."""
+    """It may replace a replica whose vote elected that leader, and which lost it: two could lead."""
     promise = initial_hard_state(offer(A), OpId(4, 9), None)
     assert promise == HardState(5, A)
     assert not asked(promise, B, 5)

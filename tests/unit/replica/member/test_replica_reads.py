@@ -1,4 +1,4 @@
-"""Reads at a time: never without what was acknowledged, never from a deposed leader, true for ever after."""
+"""Reads at a time: with all acknowledged writes, never from a deposed leader, repeatable."""
 
 import asyncio
 
@@ -159,7 +159,7 @@ async def test_read_time_too_far_ahead_is_refused_without_moving_clock(fleet):
 @pytest.mark.row("A7")
 @scenario(options=Options(wal_segment_mb=1, clock_max_ahead_ms=1000))
 async def test_write_timestamp_is_above_valid_client_observed_time(fleet):
-    """So that no snapshot has what a client wrote later, and lacks what it wrote before elsewhere."""
+    """Otherwise a snapshot could have a client's later write, and lack its earlier one in another group."""
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
     near = clock.peek() + from_micros(900_000)

@@ -21,7 +21,7 @@ from tests.unit.replica.support.replica_support import scenario
 SECOND = from_micros(1_000_000)
 TABLE_KIB = 64
 KNOWN = TABLE_KIB * KIB // 2 // (CLIENT_BYTES + RESULT_BYTES)
-"""Clients with one result each that a table of this size knows."""
+"""Number of clients with one result each that fit into the table."""
 
 
 def client(number):
@@ -65,7 +65,7 @@ def test_client_cannot_evict_other_clients():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_session_bound_holds_without_double_execution_or_group_dependence(seed):
-    """Of two tables one keeps each result at once, the other those of a group after all of it."""
+    """One of two tables adds each result immediately, the other those of a group after all of it."""
     rng = random.Random(seed)
     one, other, now = ClientSessions(), ClientSessions(), 1000 * SECOND
     sent: list[Header] = []

@@ -23,7 +23,7 @@ def header(sequence, client=ANN, first=0, ttl_s=600, crc=1, since=None):
 
 
 def do(table, sequence, stamp=1, result=b"ok", **more):
-    """Admit an operation, and keep its result if it ran."""
+    """Admit an operation, and add its result if it ran."""
     verdict, saved = table.admit(header(sequence, **more), stamp)
     if verdict is RUN:
         assert saved is not None
@@ -137,7 +137,7 @@ def test_clients_are_bounded_with_least_recent_evicted(monkeypatch):
 
 
 class ReferenceTable:
-    """All operations ever, and a walk over them for each question. Only for a few numbers."""
+    """Reference implementation: a list of all operations, searched for each request."""
 
     def __init__(self):
         self.log = []  # (client, sequence, expires, crc)

@@ -1,4 +1,4 @@
-"""Writes through real cores, logs and machines: acknowledged once, by a majority, through every failover."""
+"""Writes through real cores, logs and state machines: acknowledged once, by a majority, across failovers."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Members come and go: changes through replicas, what is durable when, restarts."""
+"""Membership changes through replicas: durability of configurations, restarts."""
 
 from dataclasses import replace
 
@@ -134,7 +134,7 @@ async def test_configuration_is_saved_in_metadata_only_when_committed(fleet):
 
 
 async def written_and_collected(fleet):
-    """More than the log keeps is written, flushed, and let go of."""
+    """Write more than the log keeps, flush, and collect."""
     blob = b"k" * 60_000 + b" 1"
     for _ in range(60):
         await fleet.write(blob)

@@ -1,4 +1,4 @@
-"""A replica whose configuration does not have the present leader yet: it answers, and is caught up."""
+"""A replica whose configuration does not have the present leader yet: it answers, and catches up."""
 
 from dataclasses import replace
 

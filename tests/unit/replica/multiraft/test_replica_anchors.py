@@ -1,4 +1,4 @@
-"""Nothing unhealthy keeps the shared log for long: dead members, failed replicas, lost majorities."""
+"""Anchors of the shared log are bounded: dead members, failed replicas, lost majorities."""
 
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of

@@ -1,4 +1,4 @@
-"""Two minutes of what `./run soak pins` does for an hour: one server is dead for good."""
+"""Two minutes of the hour of `./run soak pins`: one server is permanently down."""
 
 from tests.sim.world.loop import run
 from tests.unit.replica.anchors_soak import check, scenario

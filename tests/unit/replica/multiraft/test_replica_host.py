@@ -1,4 +1,4 @@
-"""The host: many groups at once, what it makes of messages, the clock and its end."""
+"""The host: many groups, handling of messages, the clock and shutdown."""
 
 import pytest
 

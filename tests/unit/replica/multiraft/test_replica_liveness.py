@@ -1,4 +1,4 @@
-"""The account of which servers live, and who sleeps on them: names, numbers, late words, silence."""
+"""Liveness of servers and their quiescent groups: names, numbers, late messages, silence."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def word(incarnation=5, epoch=0, left=(), sender=A):
 
 @pytest.fixture
 def account():
-    """Two groups sleep on A, one on B; both have been heard."""
+    """Two groups are quiescent on A, one on B; both have sent messages."""
     account = FailureDetector(7, PACE)
     for server in (A, B):
         assert account.receive(word(sender=server)) == []

@@ -1,4 +1,4 @@
-"""Entries that the log keeps though files and members have them: unsaved metadata, a copy that begins."""
+"""Entries kept in the log though files and members have them: unsaved metadata, a starting copy."""
 
 import errno
 
@@ -42,7 +42,7 @@ async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
 
 @copy_support.scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))
 async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
-    """The lane has fixed the cut and the loop hears of it late; what was flushed meanwhile is copied next."""
+    """The lane has made the cut and the loop is notified late; later flushed files are copied next."""
     await fill(fleet)
     leader = await flush(fleet)
     tasks, machine = fleet.processes[leader].env.tasks, fleet.machine(leader)

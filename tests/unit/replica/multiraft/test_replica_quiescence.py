@@ -1,4 +1,4 @@
-"""Groups that sleep, on hosts: nothing is sent for them, and whatever should wake them does."""
+"""Quiescent groups on hosts: no messages are sent for them, and every relevant event wakes them."""
 
 import pytest
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ TWO_TIMEOUTS_MS = 2 * 2 * ELECTION_MS  # a timeout is drawn from [500, 1000)
 
 
 def sleeping(fleet, among=None):
-    """Groups that sleep on every one of these servers."""
+    """Return groups that are quiescent on all of these servers."""
     return [
         g
         for g in (r.group for r in fleet.host((among or fleet.alive())[0]).all())
@@ -27,7 +27,7 @@ def sleeping(fleet, among=None):
 
 
 async def asleep(fleet, groups, among=None):
-    """Wait until all these groups sleep."""
+    """Wait until all these groups are quiescent."""
     await fleet.until(lambda: set(groups) <= set(sleeping(fleet, among)), "all groups sleep")
 
 

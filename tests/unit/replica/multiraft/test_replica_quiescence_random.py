@@ -1,4 +1,4 @@
-"""Groups that sleep and wake under faults of every kind: no promise is broken, and none sleeps for ever."""
+"""Quiescence under faults of every kind: no acknowledged write is lost, no group stays quiescent forever."""
 
 import random
 from collections import Counter
@@ -18,7 +18,7 @@ KINDS = ("kill", "power", "pause", "partition", "one way", "network", "blip")
 
 
 class Chaos:
-    """One run: faults come and go, groups are written to now and then."""
+    """One run with faults and occasional writes to groups."""
 
     def __init__(self, fleet, seed):
         self.fleet = fleet
@@ -43,7 +43,7 @@ class Chaos:
                 await self.mend()
 
     def look(self):
-        """Check all invariants, and count who sleeps."""
+        """Check all invariants, and count quiescent members."""
         fleet = self.fleet
         for group in GROUPS:
             nodes = [r.node for n in fleet.alive() if (r := fleet.host(n).find(group)) is not None]
@@ -98,7 +98,7 @@ class Chaos:
                 process.resume()
 
     async def heal(self):
-        """All is well again: every group takes a write soon, agrees and sleeps; a loss wakes who must."""
+        """After healing every group accepts a write, agrees and quiesces; a lost server wakes its groups."""
         fleet = self.fleet
         await self.mend()
         fleet.network.faults = NetFaults()
@@ -136,7 +136,7 @@ class Chaos:
             self.acknowledged[group] += 1
 
     async def all_asleep(self):
-        """Every group goes to sleep on every server."""
+        """Wait until every group is quiescent on every server."""
         fleet = self.fleet
         await fleet.until(
             lambda: all(fleet.replica(n, g).node.quiesced for n in range(3) for g in GROUPS),

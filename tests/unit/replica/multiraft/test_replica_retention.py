@@ -1,4 +1,4 @@
-"""Retention of the log for others: the groups with the most let go, and no more than have to."""
+"""Retention of the log for peers: the groups with the most entries release them, and no more than needed."""
 
 import asyncio
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ A, B, C = (TabletId(letter * 32) for letter in "abc")
 
 
 class FakeLog:
-    """A log over its size, that keeps so much for others."""
+    """A log over its size, with the bytes kept for peers."""
 
     def __init__(self, held: dict[TabletId, int]) -> None:
         self.held = held
@@ -31,7 +31,7 @@ class FakeLog:
 
 
 def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
-    """Return the groups that let go, in their order."""
+    """Return the groups that release entries, in their order."""
     gone: list[TabletId] = []
 
     def replica(group: TabletId) -> Any:
@@ -55,7 +55,7 @@ def test_largest_group_releases_log_first_and_others_keep_theirs_within_limit():
 
 
 class FailedReplica:
-    """A replica that failed, or fails when it is told to."""
+    """A replica that has failed, or fails on the test's command."""
 
     def __init__(self, group: TabletId, *, failed: bool) -> None:
         self.group = group
@@ -93,7 +93,7 @@ class GivingUp:
             raise OSError("no space left")
 
     def collect(self) -> None:
-        """Collect, and wait for what that began."""
+        """Collect, and wait for the started moves."""
         asyncio.run(self._collect())
 
     async def _collect(self) -> None:

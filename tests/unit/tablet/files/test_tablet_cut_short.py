@@ -1,4 +1,4 @@
-"""A file cut short while it is mapped: told with its place, never a wrong row, never a dead process."""
+"""A file truncated while it is mapped: an error with its position, no wrong row, no crash."""
 
 import os
 import signal
@@ -97,7 +97,7 @@ def python(*words):
 
 
 def test_truncated_mapped_file_raises_error_and_process_survives(tmp_path):
-    """In a process of its own: one that does not get this right dies of it."""
+    """Runs in a process of its own, since a failure would crash it."""
     done = python(__file__, str(tmp_path))
     assert done.stdout.splitlines() == [f"{name}: told" for name in CASES], done.stderr
     assert done.returncode == 0, done.stderr

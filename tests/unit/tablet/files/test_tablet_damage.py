@@ -74,7 +74,7 @@ def reads(driver: Driver, tablet: Tablet) -> Iterator[Callable[[], object]]:
 
 
 def complaint(driver: Driver, expected: Sequence[object], first: int = 0) -> Corrupt | None:
-    """Open the tablet and read it in every way, beginning with one, until it is refused; all before is right.
+    """Open the tablet and read it in every way, starting with one, until an error.
 
     Neighbouring bytes begin with other ways, so that each way meets each section's damage.
     """
@@ -182,7 +182,7 @@ def hostile_payloads():
 
 
 def apply_alone(store: Store, operation: Operation) -> None:
-    """Apply an operation to a store, which goes on after a refusal; its tablet would not."""
+    """Apply an operation to a store, which continues after a refusal; its tablet would not."""
     if ops.is_schema(operation.payload):
         apply_schema(store, operation.payload, operation.stamp)
     else:

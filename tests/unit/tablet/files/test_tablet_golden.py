@@ -1,4 +1,4 @@
-"""Golden files: what an earlier build wrote is read the same, and what is ours to fix has the same bytes."""
+"""Golden files: files of earlier builds are readable, and deterministic formats have the same bytes."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kernels are compiled once per machine: what finds them in the cache of numba compiles nothing."""
+"""Kernels are compiled once per machine: a process with a warm numba cache compiles none."""
 
 import json
 import subprocess

@@ -46,7 +46,7 @@ def test_keys_with_most_overlapping_rowsets_are_compacted_first():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_overlap_and_write_amplification_grow_logarithmically(seed):
-    """Three hundred flushes of any keys: what a real tablet would do, without the files."""
+    """Three hundred flushes of any keys, simulated without files."""
     chance = random.Random(seed)
     rowsets, written, deepest, flushed = [], 0, 0, 0
     for number in range(300):
@@ -90,7 +90,7 @@ def test_compaction_score_is_rowsets_and_history_removed_per_byte_written():
 
 
 def test_compaction_statistics_equal_rowset_versions(tmp_path):
-    """Read from all versions, and by what is known of them together, at every horizon."""
+    """Compute from all versions, and from their statistics, at every horizon."""
     driver = Driver(str(tmp_path / "t"))
     stamps = []
     for n in range(6):

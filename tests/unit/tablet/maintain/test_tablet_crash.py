@@ -1,4 +1,4 @@
-"""A flush or merge that dies between any two file operations: the old cut or the new one, never a mix."""
+"""A crash of a flush or compaction between any two file operations leaves the old cut or the new one."""
 
 import random
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tests.unit.tablet.support.tablet_support import Driver, info
 
 
 def altered(disk: SimDisk) -> Driver:
-    """The next flush is the first to know another schema."""
+    """The next flush is the first with another schema."""
     driver = prepared(disk)
     driver.alter(DropColumn("s"), AddColumn("n", pa.int32(), default=7), RenameColumn("k", "key"))
     driver.write(RowOp.UPSERT, [{"key": 3, "n": 8}], ["key", "n"])
@@ -157,7 +157,7 @@ def test_crash_during_opening_changes_nothing(power_cut):
 
 
 def test_files_of_killed_process_used_by_next_one_survive_power_failure():
-    """The name of the new manifest is there, and nobody has synced it; the log goes as it says."""
+    """The new manifest has its name, which is not synced; the log is collected by it."""
     for seed in range(12):
         disk = SimDisk(random.Random(seed))
         driver = prepared(disk)

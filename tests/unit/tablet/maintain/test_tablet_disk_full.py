@@ -1,4 +1,4 @@
-"""A disk that is full, or fails, at each file operation in turn: nothing is lost, and later all is well."""
+"""A full or failing disk at each file operation in turn: no row is lost, and a later attempt succeeds."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ REMOVES = {"compact", "collect"}
 class Failing:
     """Makes the n-th changing file operation fail, before it takes effect or after it did.
 
-    A rename or a sync that reports an error may have taken effect: nobody knows.
+    A rename or a sync with an error may have taken effect.
     """
 
     def __init__(self, files: Any, number: int, error: int, *, late: bool) -> None:
@@ -93,7 +93,7 @@ def test_error_in_any_file_operation_fails_only_that_attempt(work, error, late):
 
 
 def readable(driver: Driver, work: str) -> list[object]:
-    """Everything, without the first moments if they may be gone."""
+    """Read all times, without the first ones if their history may have expired."""
     if work == "collect":
         return [driver.rows(o.stamp, ordered=True) for o in driver.log[1:]]
     return everything(driver)
@@ -102,7 +102,7 @@ def readable(driver: Driver, work: str) -> list[object]:
 def after_a_crash(
     disk: SimDisk, driver: Driver, work: str, expected: list[object], power_cut: bool | None
 ) -> None:
-    """Work goes on where it failed, or after a kill, or after a power cut; nothing is left over."""
+    """Work continues after the failure, a kill or a power failure; no file is left over."""
     if power_cut is not None:
         (disk.crash if power_cut else disk.kill)()
         driver.files = disk.mount()
@@ -140,7 +140,7 @@ def test_error_during_creation_leaves_tablet_or_nothing(error):
 
 
 def test_error_during_opening_is_raised_and_retry_succeeds():
-    """Only what is left over from a crash is written to, that is removed."""
+    """Only files left over from a crash are written to, that is removed."""
     number, finished = 0, False
     while not finished:
         number += 1

@@ -1,4 +1,4 @@
-"""Flush and merge: the cut, what ends meanwhile, history. Each bug of the storage prototype has its test."""
+"""Flush and compaction: the cut, concurrent deletes, history; each bug of the storage prototype."""
 
 import pytest
 
@@ -225,7 +225,7 @@ def test_replay_from_the_manifest_gives_the_same_results(driver):
 
 
 def test_closed_tablet_refuses_new_views_and_keeps_existing_ones(driver):
-    """A reader that comes too late is refused: an empty tablet would be rows left out without a word."""
+    """A reader after close is refused: an empty result would silently omit rows."""
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     view = driver.tablet.view()

@@ -1,4 +1,4 @@
-"""Scans: projection, order, limits; what is pruned, and which columns are read at all."""
+"""Scans: projection, order, limits, pruning, columns read."""
 
 import pyarrow as pa
 import pytest

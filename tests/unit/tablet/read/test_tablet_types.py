@@ -1,4 +1,4 @@
-"""Every type as a column and in a key, wherever rows lie and however compressed; and what is too large."""
+"""Every type as a column and in a key, in every storage and compression; too large values."""
 
 import itertools
 import struct

@@ -1,4 +1,4 @@
-"""Tables altered while they hold data: old rows, old files and old operations are read by column id."""
+"""Tables altered with data: old rows, old files and old operations are read by column id."""
 
 from typing import Any
 

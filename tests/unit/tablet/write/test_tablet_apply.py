@@ -1,4 +1,4 @@
-"""Row operations: what each does, which rows fail and why, and what order in a batch means."""
+"""Row operations: effects, failing rows with reasons, order within a batch."""
 
 import datetime
 import decimal

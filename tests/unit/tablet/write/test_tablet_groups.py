@@ -1,4 +1,4 @@
-"""Writes that are applied together come to what they come to one by one: results, versions, stamps, files."""
+"""Writes applied together have the results, versions, timestamps and files of writes applied one by one."""
 
 import random
 
@@ -132,7 +132,7 @@ def test_other_messages_are_decoded_one_by_one(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", range(0, 400, 11))
 def test_damage_in_a_group_is_reported_as_for_a_single_message(tmp_path, place):
-    """Whatever a byte is changed to: the same results as one by one, or Corrupt there and here."""
+    """For any changed byte: the same results as one by one, or Corrupt in both."""
     batch = pa.RecordBatch.from_pylist(
         numbered(0, 2), schema=pa.schema([(c.name, c.type) for c in INT_KEY.columns])
     )

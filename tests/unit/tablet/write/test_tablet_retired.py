@@ -1,4 +1,4 @@
-"""A tablet whose range was dropped: its rows end at one moment, at every stage of its life."""
+"""A tablet whose range was dropped: its rows end at one time, in every state of storage."""
 
 from dataclasses import replace
 

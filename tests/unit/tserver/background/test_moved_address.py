@@ -1,4 +1,4 @@
-"""Tablet servers that come back at other addresses: found by the server list, with no change of members."""
+"""Tablet servers that return at other addresses: found by the server list, without membership changes."""
 
 import asyncio
 

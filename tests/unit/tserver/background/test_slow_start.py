@@ -1,4 +1,4 @@
-"""A server that opens its replicas slowly keeps them, as long as it gets on; one that hangs does not."""
+"""A server that opens its replicas slowly keeps them while it makes progress; a hanging one does not."""
 
 import msgspec
 import pytest

@@ -38,7 +38,7 @@ class Leader:
 
 
 class World:
-    """One leader, a clock, and what was noted as changed."""
+    """One leader, a clock, and the recorded changes."""
 
     def __init__(self):
         self.leader: Any = Leader()
@@ -56,7 +56,7 @@ class World:
         return [] if self.leader.quiesced else [self.leader]
 
     def reported(self, passed_ms=0, **ticks):
-        """Let time pass; return what is said of b and c, and how often that was news so far."""
+        """Let time pass; return the states of b and c, and the number of changes so far."""
         self.now_ms += passed_ms
         self.leader.silent.update(ticks)
         self.health.check()

@@ -62,7 +62,7 @@ class Tablet:
 
 
 class Server:
-    """Tablets, and a clock that ends after so many sleeps."""
+    """Tablets, and a clock that ends after a number of sleeps."""
 
     def __init__(self, **tablets):
         self.events: list[str] = []

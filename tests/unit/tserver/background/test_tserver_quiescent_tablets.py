@@ -15,7 +15,7 @@ from nyala.tserver.maintenance import Compactor
 
 
 class Tablet:
-    """A replica with a machine that counts how often it was asked."""
+    """A replica with a state machine that counts its calls."""
 
     def __init__(self, group):
         self.group = group
@@ -42,7 +42,7 @@ class Tablet:
 
 
 class Tablets:
-    """A host; `awake` are the groups that do not sleep."""
+    """A host; `awake` are the groups that are not quiescent."""
 
     def __init__(self):
         self.replicas = {g: Tablet(g) for g in "abc"}
@@ -75,7 +75,7 @@ class Tablets:
 
 
 class Looks:
-    """Lets a task sleep so many times."""
+    """Lets a task sleep a number of times."""
 
     def __init__(self, count):
         self.left = count

@@ -1,4 +1,4 @@
-"""Which tablets a master has yet to hear of: dirty until acknowledged, whatever is lost on the way."""
+"""Tablets to be reported to a master: dirty until acknowledged, under loss of requests and answers."""
 
 import random
 
@@ -77,7 +77,7 @@ def test_master_gets_full_report_on_each_request():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_master_converges_to_tablet_server_state(seed):
-    """Changes, lost requests, lost answers and masters that forget, in any order; then a quiet moment."""
+    """Changes, lost requests, lost answers and masters that lose state, in any order; then no faults."""
     rng = random.Random(seed)
     changes, view = ChangeLog(), MasterView()
     truth: dict[TabletId, int] = {}

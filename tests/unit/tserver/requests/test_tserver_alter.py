@@ -1,4 +1,4 @@
-"""A table altered under running clients: the operation's way through a group, and who may go on with what."""
+"""A table altered under running clients: the operation in a group, and clients with older schemas."""
 
 import asyncio
 from dataclasses import replace

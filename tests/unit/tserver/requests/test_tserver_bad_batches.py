@@ -1,4 +1,4 @@
-"""Batches that no honest client sends: refused whole before a row is looked at; limits of keys and cells."""
+"""Invalid batches: refused as a whole before any row is read; limits of keys and cells."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ INFO = TabletInfo(TabletId("t"), TableId("t"), "t", SCHEMA)
 
 
 def sent(**columns) -> flight.FlightData:
-    """Return a batch as it travels, whatever is in it; the other columns are sound."""
+    """Return an encoded batch with any content in one column; the other columns are valid."""
     count = len(next(iter(columns.values()))) if columns else 1
     sound = {
         "k": pa.array([f"k{i}" for i in range(count)]),

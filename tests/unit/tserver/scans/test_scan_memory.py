@@ -1,4 +1,4 @@
-"""The memory of scans: a batch each, and the flushed rows that their views still hold; bounded together."""
+"""The memory of scans: a batch each, and the flushed rows that their views keep; with a common limit."""
 
 import pytest
 

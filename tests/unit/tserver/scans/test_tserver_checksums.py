@@ -1,4 +1,4 @@
-"""One replica summed up at a time: by whoever leads now, by the others once they have reached it."""
+"""Checksum of one replica at a time: at the leader immediately, at the others once they have reached it."""
 
 import asyncio
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ async def turn() -> None:
 
 
 class Tasks:
-    """Lanes inline; each pause lets the follower learn of a later time."""
+    """Lanes inline; each pause advances the follower's closed time."""
 
     def __init__(self) -> None:
         self.pauses = 0
@@ -88,7 +88,7 @@ class Server:
         return await self.service.checksum(request)
 
     async def scan(self, **token: Any) -> int:
-        """Return how many messages a scan has."""
+        """Return the number of messages of a scan."""
         version = self.driver.tablet.view().schema.version
         asked = nyala_pb2.ScanToken(
             tablet_id="x", all_columns=True, schema_version=version, **token

@@ -1,4 +1,4 @@
-"""Holds on one server: what stays readable, for how long, and what a compaction may let go of meanwhile."""
+"""Holds on one server: times that stay readable, durations, and the horizon of compactions."""
 
 import pytest
 

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[4]
 
 @dataclass
 class Model:
-    """Entries that each group wrote, and how many of them were acknowledged."""
+    """Entries written by each group, and the number of acknowledged ones."""
 
     log: dict[TabletId, list[Entry]] = field(default_factory=dict)
     acked: dict[TabletId, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Model:
     first: dict[TabletId, int] = field(default_factory=dict)
 
     def check(self, recovered: Recovered) -> None:
-        """Acknowledged entries are there and right; the rest is a gapless first part."""
+        """Check that acknowledged entries are correct, and that the rest is a prefix without gaps."""
         for group, written in self.log.items():
             own = recovered.get(group)
             entries = own.entries if own is not None else []
@@ -59,7 +59,7 @@ class Model:
             assert self.acked_terms.get(group, 0) <= term <= self.terms.get(group, 0)
 
     def adopt(self, recovered: Recovered) -> None:
-        """Go on from what a crash left: what is gone was never acknowledged."""
+        """Continue from the recovered log: lost entries were never acknowledged."""
         for group in self.log:
             own = recovered.get(group)
             last = own.entries[-1].id.index if own is not None and own.entries else 0
@@ -91,7 +91,7 @@ async def scribble(wal, model, group, rng, count):
 
 
 def restarts(seed, *, cut, sync=True):
-    """Several lives on one disk, each ending somewhere in the middle, the model checked after each."""
+    """Run several incarnations on one disk, each with a crash, and check the model after each."""
 
     async def main(loop):
         machine, model, rng = Machine(loop, seed), Model(), random.Random(seed)
@@ -152,7 +152,7 @@ def test_without_sync_power_failure_loses_a_tail_without_hole():
 
 
 def steps_of(work, prepare=None):
-    """Run `work` once undisturbed; return how many changing file operations it makes."""
+    """Run `work` once undisturbed; return the number of its changing file operations."""
 
     async def main(loop):
         machine = Machine(loop)
@@ -167,7 +167,7 @@ def steps_of(work, prepare=None):
 
 
 def crash_at_each_step(work, check, prepare=None):
-    """Die in each file operation of `work`, by power cut and by kill; `check` what is found then."""
+    """Crash in each file operation of `work`, by power failure and by kill; `check` the recovered log."""
     steps = steps_of(work, prepare)
     assert steps > 8
 

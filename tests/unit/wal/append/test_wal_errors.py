@@ -1,4 +1,4 @@
-"""Each file operation of the log fails in turn: what it touched fails, nothing acknowledged is lost."""
+"""Each file operation of the log fails in turn: affected appends fail, no acknowledged entry is lost."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ def quiet():
 class FailingFiles(SpyFiles):
     """Files of which one operation, or every one from it on, fails as a disk does.
 
-    A write that fails has written a part; a sync that fails has lost what it should have synced.
+    A failing write has written a part; a failing sync has lost its data.
     """
 
     def __init__(self, files, at, code, *, always):
@@ -204,7 +204,7 @@ def test_failing_metadata_save_leaves_old_or_new_content():
 
 
 class _SavingFiles:
-    """Files whose atomic write is taken apart, so that each step can fail."""
+    """Files whose atomic write is split into steps, so that each can fail."""
 
     def __init__(self, files, at):
         self._files, self._at = files, at

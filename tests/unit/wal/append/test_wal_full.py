@@ -80,7 +80,7 @@ def test_server_starts_on_disk_below_reserve():
 @pytest.mark.row("S4.19", "S4.25")
 @pytest.mark.parametrize("reserve_bytes", [0, RESERVE])
 def test_append_round_beyond_preallocation_waits_for_space_without_loss(reserve_bytes):
-    """A round may be longer than what is left of its segment, and the disk full at that moment."""
+    """A round may be longer than the rest of its segment, with a full disk at that time."""
 
     async def main(loop):
         machine = Machine(loop)

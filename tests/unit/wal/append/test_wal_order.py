@@ -70,7 +70,7 @@ def test_reserved_slots_are_written_in_reservation_order():
 @pytest.mark.row("S4.13")
 @pytest.mark.parametrize("most", [1 << 30, 1000], ids=["whole", "short"])
 def test_round_is_written_with_one_vectored_write(tmp_path, monkeypatch, most):
-    """Nothing is joined first; what a short write leaves goes with the next."""
+    """Buffers are not joined; the rest of a short write goes with the next."""
     written = []
 
     def pwritev(fd, buffers, offset):

@@ -1,4 +1,4 @@
-"""`wal_sync`: what each policy syncs when, and what a power cut may take."""
+"""`wal_sync`: syncs of each policy, and losses in power failures."""
 
 import random
 
@@ -75,7 +75,7 @@ def test_interval_policy_bounds_loss_of_power_failure_during_writes():
 @pytest.mark.row("S4.4")
 @pytest.mark.parametrize("options", [NEVER, INTERVAL])
 def test_terms_and_votes_are_synced_under_every_policy(options):
-    """A server that votes twice in a term harms what others acknowledged, not only its own."""
+    """A server that votes twice in a term endangers writes that others acknowledged, not only its own."""
 
     async def main(loop):
         for seed in range(8):
@@ -128,7 +128,7 @@ def test_proven_durable_index_is_never_beyond_last_sync():
 
 
 def test_synced_pages_are_evicted_from_page_cache_in_large_steps():
-    """Never what is not durable yet; and the log reads as before."""
+    """Only durable records are released, and the log reads as before."""
 
     async def main(loop):
         for options, released in (({"segment_bytes": 8 << 20}, [3, 6]), (NEVER, [])):

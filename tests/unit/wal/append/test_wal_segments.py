@@ -56,7 +56,7 @@ def test_sync_within_preallocation_is_data_only_and_beyond_it_includes_length():
 
 @pytest.mark.row("S4.16", "S4.17")
 def test_next_segment_is_created_in_background_while_appends_continue(tmp_path):
-    """Real threads: the pool that preallocates is held up, the log goes on in the old segment."""
+    """Real threads: the preallocating pool is blocked, the log continues in the old segment."""
 
     async def main():
         tasks = HeldTasks()

@@ -1,4 +1,4 @@
-"""Reading back, and collecting: a segment goes when nobody needs it, and nothing else goes."""
+"""Reads and collection: only segments that no group needs are removed."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Entries that are written again at the log's end: never lost, never back from the dead."""
+"""Entries moved to the log's end: never lost, and never restored after replacement."""
 
 import tracemalloc
 from typing import Any
@@ -31,7 +31,7 @@ from tests.unit.wal.support.wal_harness import (
 
 
 class Log:
-    """Replays records as a log would hold them, each in the segment that is named."""
+    """Replays records as a log would have them, each in the given segment."""
 
     def __init__(self) -> None:
         self.recovery = Recovery()
@@ -192,7 +192,7 @@ def test_entries_of_idle_group_are_moved_and_segments_collected():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_failure_at_any_write_of_collection_loses_nothing(seed, monkeypatch):
-    """A run is torn anywhere; old segments are there or not; the group goes on."""
+    """A run is torn anywhere; old segments exist or not; the group continues."""
     monkeypatch.setattr(collect, "MOVE_BYTES", 1 + 1000 * (seed % 2))
 
     async def main(loop):
@@ -214,7 +214,7 @@ def test_power_failure_at_any_write_of_collection_loses_nothing(seed, monkeypatc
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["reserved", "durable"])
 def test_entries_being_replaced_are_not_moved(at_once):
-    """A new leader's entry comes while those that it replaces are read."""
+    """A new leader's entry arrives while those that it replaces are read."""
 
     async def main(loop):
         machine: Any = Machine(loop)
@@ -283,7 +283,7 @@ def test_unreadable_entries_are_named_and_kept():
 
 
 def test_forgotten_group_has_no_unreadable_entries():
-    """Its next replica on this server would be ended for what the one before had."""
+    """Its next replica on this server would fail because of the previous one."""
 
     async def main(loop):
         machine = Machine(loop)

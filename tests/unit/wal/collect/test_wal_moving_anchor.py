@@ -1,4 +1,4 @@
-"""A collection beside what goes on meanwhile: needs that grow while entries are moved, and its own end."""
+"""A collection beside concurrent events: anchors that decrease while entries are moved, and shutdown."""
 
 from nyala.wal import collect
 from tests.sim.world.loop import run
@@ -19,7 +19,7 @@ async def beside_a_busy_group(machine, count, busy=100):
 
 
 def test_entries_anchored_during_move_keep_their_segment():
-    """A new leader is elected, and does not know any more what its members have."""
+    """A new leader is elected, without the positions of its members."""
 
     async def main(loop):
         machine = Machine(loop)
@@ -63,7 +63,7 @@ def test_collection_examines_only_segments_present_at_start(monkeypatch):
 
 
 def test_records_after_forgotten_empty_replica_are_kept():
-    """A replica that was given up is deleted, and copied anew: its entries come before its first anchor."""
+    """A released replica is deleted, and copied anew: its entries come before its first anchor."""
 
     async def main(loop):
         machine = Machine(loop)

@@ -99,7 +99,7 @@ def test_disk_faults_leave_saved_content_or_refused_file(damage):
 @given(st.integers(0, 2000), st.integers(0, 255))
 @example(30, 255)
 def test_arbitrary_bytes_are_refused_with_nyala_error(at, byte):
-    """The checksum holds, the content does not: of a broken build, or of somebody's editor."""
+    """The checksum is correct, the content is not: by a faulty build, or edited by hand."""
     data = bytearray(encode(A, vote(2, UUID), CONFIG))
     data[20 + at % (len(data) - 20)] = byte
     data[16:20] = crc32c(bytes(data[:16] + data[20:])).to_bytes(4, "little")

@@ -1,4 +1,4 @@
-"""Segments that are blank, missing, cut off, of another server or format; and what is said of damage."""
+"""Segments that are blank, missing, truncated, of another server or format; reports of damage."""
 
 import logging
 
@@ -94,7 +94,7 @@ def test_segment_truncated_before_footer_is_damage_when_followed_by_another():
 
 
 def test_entry_after_gap_makes_its_group_corrupt():
-    """Whatever the cause: no replica goes on with a hole in its log."""
+    """For any cause: no replica continues with a gap in its log."""
 
     async def main(loop):
         machine = Machine(loop)

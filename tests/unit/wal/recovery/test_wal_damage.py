@@ -1,4 +1,4 @@
-"""Torn tail or damage: the `synced_through` rule, what each costs, and that nothing is cut silently."""
+"""Torn tail or damage: the `synced_through` rule, the effects of each, no silent truncation."""
 
 import pytest
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 @pytest.mark.row("S4.21")
 def test_last_record_torn_at_any_byte_ends_the_log():
-    """Cut, zeroed or overwritten from there on: what was durable before it is kept, nothing more."""
+    """Truncated, zeroed or overwritten from there on: only earlier records are kept."""
 
     async def main(loop):
         machine = await crashed(loop, [(A, entries(1, 3))], [(B, [entry(1, b"the last one")])])
@@ -130,7 +130,7 @@ def test_damaged_payload_in_open_segment_corrupts_only_its_group():
 
 
 def test_damaged_header_in_open_segment_may_belong_to_any_group():
-    """Without an index array nobody can tell whose record it was; the verdict is kept."""
+    """Without an index array the group of the record is unknown; the verdict is kept."""
 
     async def main(loop):
         machine = await crashed(loop, [(A, [entry(1)])], [(B, [entry(1)])], [(C, [entry(1)])])
@@ -192,7 +192,7 @@ def test_first_damage_and_torn_tail_are_distinguished():
 
 
 def test_valid_records_after_torn_record_are_ignored():
-    """A power cut may keep the end of an unsynced round and lose its middle."""
+    """A power failure may keep the end of an unsynced round and lose its middle."""
 
     async def main(loop):
         machine = await crashed(

@@ -1,4 +1,4 @@
-"""A log that is gone, or whose first or last segments are, is missed: its extent is noted beside it."""
+"""A lost log, or lost first or last segments, are detected by the extent record beside the log."""
 
 import errno
 import random
@@ -123,7 +123,7 @@ def test_collected_segments_are_not_reported_missing():
 
 @pytest.mark.parametrize("how", ["none", "damaged"])
 def test_log_without_extent_record_is_accepted_and_recorded(how):
-    """A directory of an older build has none; one that cannot be read says nothing."""
+    """A directory of an older build has none; an unreadable one is ignored."""
 
     async def main(loop):
         machine = await some_segments(loop, closed=True)
@@ -175,7 +175,7 @@ def test_crash_during_first_starts_leaves_log_that_opens():
 
 
 def test_footer_proves_last_record_of_closed_log():
-    """Nothing is behind it, and the note is gone: without the footer's word it looked like a torn tail."""
+    """It is the last record, and the extent record is lost: without the footer it looked like a torn tail."""
 
     async def main(loop):
         machine = Machine(loop)
@@ -198,7 +198,7 @@ def test_footer_proves_last_record_of_closed_log():
 
 
 def test_extent_record_is_updated_on_full_disk_so_that_segments_are_removed():
-    """There is no room for a new note: none is better than one that misses what was collected."""
+    """There is no space for a new extent record: none is better than one with collected segments."""
 
     async def main(loop):
         machine = await some_segments(loop, closed=True)

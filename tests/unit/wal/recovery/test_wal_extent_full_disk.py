@@ -1,4 +1,4 @@
-"""The note of the log's extent on a full disk may go, but with it neither a loss nor what was collected."""
+"""The extent record on a full disk may be removed, without a missed loss or a false one."""
 
 import asyncio
 import errno
@@ -78,7 +78,7 @@ def test_loss_not_yet_accepted_stays_recorded_on_full_disk():
 
 
 def test_new_extent_record_omits_segment_being_removed():
-    """The disk was full as the segment's turn came; a roll, with room again, is noted before it is gone."""
+    """The disk was full when the segment began; a later roll is recorded before the segment is removed."""
 
     async def main(loop):
         machine = await some_segments(loop)

@@ -126,7 +126,7 @@ def proven(whole: Log, damaged: Log) -> LogPosition:
 
 
 async def opened(loop, log, times=2):
-    """Put a log on a disk and open it; return the results as (state, corrupt, anybody's damage)."""
+    """Write a log to a disk and open it; return the results as (state, corrupt, damage of any group)."""
     machine = Machine(loop)
     for name, data in log.items():
         machine.put(f"/d/wal/{name}", data)
@@ -150,7 +150,7 @@ async def opened(loop, log, times=2):
 
 
 def agrees(seen, wal):
-    """`nyala wal dump` finds what opening the log finds."""
+    """`nyala wal dump` has the findings of a start."""
     problems = [(s.path, p) for s in seen.segments for p in s.problems]
     found = [(path, p.offset, p.groups) for path, p in problems if p.finding is Finding.DAMAGE]
     assert found == [

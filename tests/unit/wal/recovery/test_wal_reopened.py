@@ -1,4 +1,4 @@
-"""A log that is opened again: what was given up stays so, and what was read is durable and certain."""
+"""A reopened log: truncated records stay so, and recovered ones are durable."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_extent_record_read_at_start_is_durable_and_never_decreases():
 
 
 def test_number_of_removed_segment_is_not_reused():
-    """Records tell positions: one that names a new segment would prove what the old one had."""
+    """Records have positions: one of a new segment would prove records of the old one."""
 
     async def main(loop):
         machine = Machine(loop)

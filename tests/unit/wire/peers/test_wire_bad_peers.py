@@ -1,4 +1,4 @@
-"""Bad input at a real peer port: each kind is refused, counted by its name, and reaches nobody."""
+"""Invalid input at a real peer port: each kind is refused, counted by its name, and not delivered."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Frames of the peer port: every message round trips, and no damaged frame is ever taken for a good one."""
+"""Frames of the peer port: every message round trips, and every damaged frame is refused."""
 
 import random
 import struct
@@ -111,7 +111,7 @@ def test_frame_error_names_the_problem():
 
 
 def packed(kind=1, flags=0, name=b"7" * 32, entries=(), numbers=(0,) * 8, count=None):
-    """A message, whatever it says."""
+    """Draw a message with any content."""
     head = struct.pack(
         "<BBBxI8Q", kind, flags, len(name), len(entries) if count is None else count, *numbers
     )

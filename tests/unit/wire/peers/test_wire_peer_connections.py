@@ -1,4 +1,4 @@
-"""Connections of the peer port: lost, late, too many, of the dead; and what bad bytes cost."""
+"""Connections of the peer port: lost, late, too many, of ended peers; malformed bytes."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ def test_connection_lost_to_living_peer_is_reopened_without_report():
 
 
 class GivenUp(asyncio.WriteTransport):
-    """A connection that is made just when its time is over: the loop closes it, and tells nobody."""
+    """A connection that is established at its deadline: the loop closes it without notification."""
 
     closed = False
 

@@ -152,7 +152,7 @@ def test_failing_handler_does_not_stop_peer_port(caplog):
 
 
 def test_frames_of_every_size_are_reassembled():
-    """Pieces small and large, several frames at a time, frames far larger than what is read at once."""
+    """Small and large pieces, several frames at a time, frames larger than the read buffer."""
     drawn = random.Random(5)
     sizes = [0, 1, 15 << 10, 17 << 10, 300 << 10, 3, 2 << 20, 5 << 20, 9, 700 << 10, 40 << 10, 2]
     batches = [append(drawn.randbytes(size), n) for n, size in enumerate(sizes, 1)]

@@ -1,4 +1,4 @@
-"""Common values through their messages and back; messages that nobody honest sends."""
+"""Round trips of common values through their messages; invalid messages."""
 
 import random
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""A process whose client is at work may fork, as Spark's driver does to start its JVM."""
+"""A process with a working client may fork, as Spark's driver does to start its JVM."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The public port over a real loopback connection: our client, a plain Flight client, and hostile ones."""
+"""The public port over a real loopback connection: our client, a plain Flight client, malformed requests."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Errors keep class, message and details across the wire, whatever they hold."""
+"""Errors keep class, message and details across the wire, for any content."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""FlightData, batches and schemas: what comes out is what went in, and hostile bytes end in an error."""
+"""FlightData, batches and schemas: round trips, and errors for malformed bytes."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The stream port over real loopback connections: its frames, who may use it, and what hostile bytes do."""
+"""The stream port over real loopback connections: frames, access, malformed bytes."""
 
 import asyncio
 import random
@@ -123,7 +123,7 @@ async def find(rpc: GrpcRpc, address: str) -> Any:
 
 
 async def answer_to(found: Any, raw: bytes) -> bytes:
-    """Return all that the stream port says to some bytes, until it closes."""
+    """Return all bytes that the stream port sends in answer to some bytes, until it closes."""
     reader, writer = await dial(found)
     writer.write(raw)
     if writer.can_write_eof():
@@ -193,7 +193,7 @@ def test_restarted_server_is_reconnected():
 
 
 class Desk:
-    """Answers look-ups when it is told to."""
+    """Server that answers look-ups on the test's command."""
 
     def __init__(self) -> None:
         self.open: list[tuple[pb.GetRequest, Callable[[pb.GetResponse], None]]] = []

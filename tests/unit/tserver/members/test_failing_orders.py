@@ -1,4 +1,4 @@
-"""An order that the disk does not take is answered so that whoever gave it can give it again."""
+"""An order that fails at the disk gets an answer after which it can be repeated."""
 
 import asyncio
 import errno

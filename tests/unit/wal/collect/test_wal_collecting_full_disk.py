@@ -29,7 +29,7 @@ CLEANUP = 10_000
 
 
 async def full(loop, groups, spare=48):
-    """A log of a few segments on a full disk; the oldest holds the only hard state of some groups."""
+    """A log of a few segments on a full disk; the oldest has the only hard state of some groups."""
     machine = Machine(loop)
     wal, _ = await machine.open(segment_bytes=SEGMENT, reserve_bytes=RESERVE, cleanup_bytes=CLEANUP)
     for n in range(groups):
@@ -104,7 +104,7 @@ def test_full_queue_accepts_markers_and_records_that_free_segments(tmp_path, cap
 
 
 def test_segment_stops_growing_when_next_one_is_late(tmp_path):
-    """Lane COMPUTE is busy with a long merge: nobody makes the next segment meanwhile."""
+    """Lane COMPUTE is busy with a long compaction: the next segment is not created."""
 
     async def main():
         tasks = HeldTasks()

@@ -1,7 +1,7 @@
-"""Writes of a killed process that nobody synced: they are made durable before anything depends on them.
+"""Unsynced writes of a killed process are made durable before anything depends on them.
 
 A file is replaced by a rename; between that and the sync of its directory the new one is seen by the next
-process and undone by a power cut. A vote, a ceiling or a cut that was believed must not be taken back.
+process and undone by a power failure. A vote, a ceiling or a cut that was used must not be undone.
 """
 
 import random
@@ -28,7 +28,7 @@ VOTER = ServerUuid("b" * 32)
 
 
 class At:
-    """A wall clock that stands."""
+    """A wall clock that does not advance."""
 
     def __init__(self, wall_us: int) -> None:
         self._wall_us = wall_us

@@ -1,4 +1,4 @@
-"""Directories of stopped servers with something missing, rotten, or of another server: each is named."""
+"""Directories of stopped servers with missing, damaged or foreign files: each is reported."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def rotten(name):
 
 
 def of_another(folder):
-    """Its identity is formatted anew, as by a person who copied the rest of it."""
+    """Format its identity anew, as after a copy of the other files."""
     (folder / "instance").unlink()
     other = folder.parent / "other"
     format_instance(SystemFiles(), str(other), "tserver", U2, replaces=False)

@@ -1,4 +1,4 @@
-"""Scans that meet damage or lose their server: the replica fails, another one serves, order goes on."""
+"""Scans that find damage or lose their server: the replica fails, another one serves, in the same order."""
 
 import asyncio
 import functools

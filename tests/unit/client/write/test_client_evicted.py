@@ -1,4 +1,4 @@
-"""A tablet that has forgotten clients refuses an operation: who sent it only once goes on."""
+"""A tablet that has evicted clients refuses an operation: a client that sent it only once repeats it."""
 
 import random
 from typing import cast
@@ -29,7 +29,7 @@ def forgotten(until: int) -> SessionExpired:
 
 
 class RecordingStreams(Streams):
-    """Remembers since when each try says that it was not executed."""
+    """Records the `since` of each attempt."""
 
     def __init__(self, script: list[NyalaError | None]) -> None:
         super().__init__(script)

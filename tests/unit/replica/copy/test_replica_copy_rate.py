@@ -1,4 +1,4 @@
-"""Rate of copies: unlimited while nobody writes, limited beside writers."""
+"""Rate of copies: unlimited without writers, limited beside writers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A leader that another one has replaced, unheard by it, answers no read with what it has."""
+"""A leader that does not know of its successor serves no reads."""
 
 from tests.sim.runs.core_run import ask_outvoted_leaders
 from tests.sim.systems.core_cluster import host

@@ -1,4 +1,4 @@
-"""Directories of stopped servers, mended by a person with `nyala local_replica` and `nyala fs`."""
+"""Directories of stopped servers, repaired with `nyala local_replica` and `nyala fs`."""
 
 import json
 import shutil

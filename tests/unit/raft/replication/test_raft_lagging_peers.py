@@ -1,4 +1,4 @@
-"""Which members a leader gives up for a copy when the log has no room for what they lack: nobody else."""
+"""Members that a leader releases for a copy when the log is too large for the entries they lack."""
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import AnyMessage, AppendEntries, AppendReply
@@ -14,7 +14,7 @@ def needing_copies(group: Cluster, leader: str = ONE) -> list[str]:
 
 
 def write(group: Cluster, leader: str, count: int, *, without: tuple[str, ...] = ()) -> None:
-    """Replicate entries; what is sent to some members is lost."""
+    """Replicate entries; messages to some members are lost."""
     for _ in range(count):
         group.propose(leader, "x")
         group.settle(lambda m: m.to not in without)
@@ -22,7 +22,7 @@ def write(group: Cluster, leader: str, count: int, *, without: tuple[str, ...] =
 
 
 def votes_only(group: Cluster, leader: str) -> None:
-    """Have another leader elected that nobody has answered yet as such."""
+    """Elect another leader that has no answers yet."""
     for other in group.alive:
         other.node.core.silent = group.options.election_ticks
     for _ in range(3):
@@ -34,7 +34,7 @@ def votes_only(group: Cluster, leader: str) -> None:
 
 
 def led_anew(options: RaftOptions | None = None) -> Cluster:
-    """Return a group with a new leader, 1, that nobody has answered; the log of 3 is behind."""
+    """Return a group with a new leader, 1, without answers yet; the log of 3 is behind."""
     group = Cluster((ONE, TWO, THREE), options=options)
     group.elect(TWO)
     write(group, TWO, 5, without=(THREE,))

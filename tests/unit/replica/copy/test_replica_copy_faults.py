@@ -1,4 +1,4 @@
-"""Faults beside a copy: orders that cross, sources asked twice, writers that never pause, disks."""
+"""Faults during a copy: concurrent orders, repeated requests, continuous writers, disks."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Disk space of copies is bounded at either end; copies beyond the bound wait, say so, and then go on."""
+"""Disk space of copies is bounded at source and target; copies beyond the bound wait and report it."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Clients that a tablet has forgotten: nothing of theirs is executed twice, however late it is sent again."""
+"""Clients that a tablet has evicted: none of their writes is executed twice, even if sent again late."""
 
 import random
 
@@ -37,7 +37,7 @@ class Operation:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_forgotten_client_session_causes_no_double_execution(seed):
-    """Clients come and go, begin with what they know of the time, and send anything again at any time."""
+    """Clients start and end, start with their known time, and repeat any request at any time."""
     rng = random.Random(seed)
     table, now, healed, refused = ClientSessions(), 1000 * SECOND, 0, 0
     sent: list[Operation] = []

@@ -1,4 +1,4 @@
-"""Servers that were given up with a lost majority come back, and are added again with what they had."""
+"""Servers removed by an unsafe change return, and are added again with their old state."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LOST, KEPT = 10, 5
 
 
 async def gone_on_without(fleet):
-    """Two of three had LOST writes more when they died; return their leader, and the one that goes on."""
+    """Stop two of three with LOST more writes; return their leader, and the survivor."""
     await fill(fleet)
     await fleet.settled()
     leader = await fleet.leader()

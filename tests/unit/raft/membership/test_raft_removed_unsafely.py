@@ -1,6 +1,6 @@
-"""A server that was given up with a lost majority is added again with its old replica still there.
+"""A server removed by an unsafe change is added again while it still has its old replica.
 
-What it had committed may be what nobody else has. It must notice, and end; never follow, and never count.
+It may have committed entries that no other member has: it must detect that and fail, and not follow or vote.
 """
 
 import pytest
@@ -20,13 +20,13 @@ FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"
 
 
 def surviving_config(more: int, how: str, followed: int) -> Cluster:
-    """3 goes on alone without `more` entries that 1 and 2 had committed; 1 comes back as it was.
+    """Member 3 continues alone without `more` entries committed by 1 and 2; 1 returns with its old state.
 
     Args:
-        more: so many.
-        how: FLUSHED: its files hold them, and its log begins after them; CUT_OFF: it ran all the while;
-            CRASHED: they are in its log, and it does not know any more that they were committed.
-        followed: so many entries 3 has made since.
+        more: number of such entries.
+        how: FLUSHED: its files contain them, and its log begins after them; CUT_OFF: it kept running;
+            CRASHED: they are in its log, not known to be committed.
+        followed: number of entries of 3 since then.
     """
     cluster = Cluster("123")
     cluster.elect("1")

@@ -1,7 +1,7 @@
-"""Lost tails over the lives of a group: what members know of a loss is in memory, and blocks nobody for good.
+"""Lost tails across restarts: the knowledge of a loss is in memory, and blocks no group permanently.
 
-Power goes for all, for two of three, for who is to lead next, or for a member that is just coming; peers may
-be of an older build that says nothing of losses.
+Power failures of all, of two of three, of the next leader, or of a joining member; peers may
+be of an older build that does not report losses.
 """
 
 import pytest
@@ -39,7 +39,7 @@ def leader(group: Cluster) -> list[str]:
 
 
 def told_and_not_sent(group: Cluster) -> None:
-    """1 and 2 commit entry 2; 3 hears of the commit, and does not get the entry."""
+    """1 and 2 commit entry 2; 3 receives the commit index, and not the entry."""
     write(group, "a", wants=without(THREE))
     for _ in range(2):
         group.tick(ONE, group.options.heartbeat_ticks)
@@ -64,7 +64,7 @@ def test_group_elects_leader_with_majority_log_after_common_power_failure(kept):
 
 
 def test_remaining_two_members_elect_leader_when_informed_member_restarts():
-    """1 comes back with an older disk, 2 is dead for good: 3 keeps to what it was told while it runs."""
+    """1 returns with an older disk, 2 is permanently lost: 3 keeps its commit index while it runs."""
     group = led()
     told_and_not_sent(group)
     group.crash(TWO)
@@ -151,7 +151,7 @@ def older(message: AnyMessage) -> AnyMessage:
 
 @pytest.mark.parametrize("old", [ONE, TWO])
 def test_lost_tail_beside_older_release_blocks_no_member_and_is_recovered_by_next_leader(old):
-    """The leader or the follower is old: nobody says that something is lost."""
+    """The leader or the follower is of an older build: no loss is reported."""
     group = led()
     write(group, "a", "b")
     lose_tail(group, TWO, 1)
@@ -230,7 +230,7 @@ def test_larger_of_two_reported_losses_is_kept():
 
 
 def test_entries_requested_by_leader_of_earlier_term_are_not_lost():
-    """The same server leads again: the answer must not make it forget what was acknowledged in this term."""
+    """The same server leads again: the answer must not remove acknowledgements of this term."""
     group = led()
     write(group, "a", "b")
     late = AppendEntries(

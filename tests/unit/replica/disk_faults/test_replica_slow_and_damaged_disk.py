@@ -1,4 +1,4 @@
-"""A slow disk holds back acknowledgements only; damage that cannot be attributed fails who may be hit."""
+"""A slow disk delays acknowledgements only; damage without attribution fails all replicas it may concern."""
 
 from nyala.common.ids import TabletId
 from nyala.replica.status import State

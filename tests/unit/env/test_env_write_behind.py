@@ -11,7 +11,7 @@ from nyala.env.files import SystemFiles
 
 
 class Full:
-    """A file on a disk that takes the first so many pieces."""
+    """A file on a disk that is full after `room` pieces."""
 
     def __init__(self, room):
         self.room = room
