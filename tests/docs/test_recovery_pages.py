@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from nyala.env.env import Env
+from nyala.operate.run import run_alone
 from nyala.testing import MiniCluster
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.docs.pages import FOLDER, Step, run_page
 from tests.docs.support.recovery_pages import ROWS, SCHEMA, fill, some_table
+from tests.waiting import wait_until
 
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
 
@@ -18,6 +23,21 @@ def rows(cluster: MiniCluster) -> int:
     """Return the number of rows of the table."""
     with cluster.connect() as client:
         return client.table("metrics").count()
+
+
+def masters_of(cluster: MiniCluster, tserver: str) -> set[str]:
+    """Return the addresses of the masters to which a tablet server reports."""
+
+    async def ask(env: Env) -> set[str]:
+        info: pb.ServerInfoResponse = await env.rpc.call(
+            cluster.address(tserver),
+            methods.SERVER_INFO,
+            pb.ServerInfoRequest(),
+            timeout_ms=10_000,
+        )
+        return set(info.master_addresses)
+
+    return run_alone(ask)
 
 
 @contextmanager
@@ -77,6 +97,15 @@ def test_master_replacement_page_commands_run_under_writes(tmp_path):
             with cluster.connect() as client:
                 client.create_table("more", SCHEMA, primary_key=["id"], replicas=1)
                 assert client.tables() == ["metrics", "more"]
+            kept = {cluster.address("master-0"), cluster.address("master-2")}
+            wait_until(
+                lambda: (
+                    kept < (now := masters_of(cluster, "tserver-0"))
+                    and len(now) == 3
+                    and cluster.address("master-1") not in now
+                ),
+                "the tablet server knows the new list of masters, without a restart",
+            )
 
         with writing(cluster) as done:
             run_page(OPERATE / "dead-master.md", cluster, look, still_whole)
