@@ -177,7 +177,8 @@ class Admission:
         self._admit(group, ())
         end = entries[-1].id.index + 1 + rest
         replaced = any(
-            slot.group == group and slot.entries and slot.entries[0].id.index < end
+            slot.group == group
+            and (slot.forget or (slot.entries and slot.entries[0].id.index < end))
             for slot in self._appender.unfinished()
         )
         if replaced or not all(self._state.index.holds(group, e.id) for e in entries):

@@ -40,7 +40,8 @@ class Appender:
         allocator: creates the next segment.
         extent: updated at each roll and at close.
         sync_interval_ms: None: each round is synced before it is acknowledged; else the longest time from a
-            round to its sync; 0: at the end of the segment. Terms and votes are always synced.
+            round to its sync; 0: at the end of the segment. Terms, votes, and records that let the log
+            shrink are always synced.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class Appender:
         buffers, end = frame(drafts, at, self._synced)
         if end > self._state.active.allocated_bytes:
             await self.roller.extend(self._state.active, end, partial(self._freeing, slots))
-        sync = self._always or any(s.group is None or s.hard_state is not None for s in slots)
+        sync = self._always or any(
+            s.group is None or s.hard_state is not None or s.frees for s in slots
+        )
         self.latency.round_started()
         await self._tasks.run(Lane.DISK, self._state.active.write, buffers, sync=sync)
         self.latency.round_ended()

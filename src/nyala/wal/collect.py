@@ -68,6 +68,7 @@ class LogCollector:
         self._admission = admission
         self._room = room
         self._running = False
+        self._incomplete: dict[TabletId, None] = {}  # groups whose last run is not complete
 
     async def run(self, keep_segments: int = 0) -> int:
         """Remove unneeded segments, down to `keep_segments`; return the number removed."""
@@ -127,7 +128,9 @@ class LogCollector:
         if size * MOVE_SHARE > state.size_bytes() or size > self._room():
             return False
         for group in groups:
-            if state.needs(group, oldest) and not await self._move(group):
+            # Recovery ignores an incomplete run: the originals of its entries are still needed.
+            due = state.needs(group, oldest) or group in self._incomplete
+            if due and not await self._move(group):
                 return False
             if state.needs(group, oldest):
                 return False  # its anchor has moved back meanwhile
@@ -137,6 +140,7 @@ class LogCollector:
     async def _move(self, group: TabletId) -> bool:
         """Rewrite all entries that a group needs, as one run; return whether they are durable."""
         places, begins = self._state.needed(group), True
+        self._incomplete[group] = None
         while places:
             taken = _some(places)
             del places[: len(taken)]
@@ -155,6 +159,7 @@ class LogCollector:
                 return False
             begins = False
             self.moved += len(entries)
+        del self._incomplete[group]
         return True
 
     async def _read(self, group: TabletId, places: list[EntryLocation]) -> list[Entry]:

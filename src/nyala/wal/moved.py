@@ -1,9 +1,9 @@
 """Replay of MOVED records: entries of a group that were rewritten at the end of the log.
 
 A run has all entries of its group from some index on to the last one; it counts only if it is complete. While
-the original records exist, each MOVED record only changes a location; once they are collected, the group
-begins with the run. A run whose beginning was collected, or that a crash truncated, is not needed any more,
-or the originals exist.
+the original records exist, it only changes their locations; once they are collected, the group begins with
+the run. Of a run that a crash truncated the originals exist. Of a run whose beginning was collected, the rest
+may be needed still.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,8 @@ class MovedRuns:
 
     def __init__(self, index: LogIndex) -> None:
         self._index = index
-        self._open: dict[TabletId, _Run] = {}
+        # None: records of the group are ignored until a run begins.
+        self._open: dict[TabletId, _Run | None] = {}
 
     def take(self, group: TabletId, record: Record, place: EntryLocation) -> None:
         """Process a MOVED record.
@@ -41,34 +42,31 @@ class MovedRuns:
             record: in the order of the log.
             place: location of the record.
         """
-        if record.begins:
+        if record.begins or group not in self._open:
             self._open[group] = _Run(place.index, record.tail)
-        run = self._open.get(group)
-        if run is not None and place.index != run.due:
-            self.forget(group)
-            run = None
-        known = self._index.bounds(group)
-        moved = self._index.move(group, place)
+        run = self._open[group]
         if run is None:
             return
+        if place.index != run.due:
+            self.forget(group)
+            return
         run.due += 1
-        if not moved and (known is None or place.index < known[0]):
-            run.places.append(place)
+        run.places.append(place)
         if record.rest == 0:
             self._end(group, run)
 
     def forget(self, group: TabletId) -> None:
-        """Discard the unfinished run of a group."""
-        self._open.pop(group, None)
+        """Discard the unfinished run of a group, and what follows of it."""
+        self._open[group] = None
 
     def _end(self, group: TabletId, run: _Run) -> None:
         self.forget(group)
         known = self._index.bounds(group)
+        gone = [place for place in run.places if not self._index.move(group, place)]
         if known is None:
-            # Otherwise later entries were collected, and this run may be incomplete.
-            ahead = run.places if run.tail else []
+            ahead = gone if run.tail else []  # otherwise later entries were collected
         else:
-            ahead = [p for p in run.places if p.index < known[0]]
+            ahead = [p for p in gone if p.index < known[0]]
             if ahead and ahead[-1].index + 1 != known[0]:
                 ahead = []
         if ahead:

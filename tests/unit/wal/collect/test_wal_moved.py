@@ -100,11 +100,28 @@ def test_moved_run_without_start_or_end_is_ignored(cut):
     assert log.held() == [(1, 9, 9)]
 
 
-def test_moved_run_without_start_is_not_joined_to_later_entries():
+def test_moved_run_without_start_is_joined_to_later_entries():
+    """Its first segment was collected when its first entries were not needed any more; the rest may be."""
     log = Log()
     log.entries(6, 7)
     log.moved(3, 5, cut=1)
+    assert log.held() == [(1, 4, 9), (1, 5, 9), (1, 6, 1), (1, 7, 1)]
+
+
+def test_rest_of_moved_run_after_forgotten_group_is_ignored():
+    log = Log()
+    log.put(RecordKind.FORGET, 0, segment=8)
+    log.entries(6, 7)
+    log.moved(3, 5, cut=1)
     assert log.held() == [(1, 6, 1), (1, 7, 1)]
+
+
+def test_incomplete_moved_run_leaves_locations_unchanged():
+    """The next collection moves its entries again, and keeps the originals until then."""
+    log = Log()
+    log.entries(3, 5)
+    log.moved(3, 5, cut=-1)
+    assert log.held() == [(1, 3, 1), (1, 4, 1), (1, 5, 1)]
 
 
 def test_moved_run_ending_before_existing_entries_is_not_joined():
