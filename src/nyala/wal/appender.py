@@ -21,7 +21,7 @@ from nyala.wal.latency import Latency
 from nyala.wal.log_state import LogState
 from nyala.wal.roll import Roller
 from nyala.wal.segment import SegmentWriter
-from nyala.wal.segment_allocator import SegmentAllocator
+from nyala.wal.segment_allocator import FULL, SegmentAllocator
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
 
@@ -149,7 +149,11 @@ class Appender:
         """Seal the active segment and activate the next one; durable before anything is written to it."""
         full, following = self._state.active, self.roller.next_segment
         try:
-            await self._tasks.run(Lane.DISK, self._swap, full, following, self._state.first)
+            while full_disk := await self._tasks.run(
+                Lane.DISK, self._swap, full, following, self._state.first
+            ):
+                await self.roller.wait_for_space(full_disk)
+            self.roller.error = None
         except OSError:
             following.close()
             raise
@@ -159,11 +163,19 @@ class Appender:
         self._synced = LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self.counts.rolls += 1
 
-    def _swap(self, full: SegmentWriter, following: SegmentWriter, first: int) -> None:
+    def _swap(self, full: SegmentWriter, following: SegmentWriter, first: int) -> OSError | None:
+        """Swap the segments; return an error, and do nothing, if there is no space for the footer."""
+        try:
+            full.reserve_footer()
+        except OSError as err:
+            if err.errno in FULL:
+                return err
+            raise
         full.seal(self._now_us(), self._synced)
         following.activate(self._files)
         start = LogPosition(following.segment.sequence, SEGMENT_HEADER_BYTES)
         self._extent.advance_end(start, first)
+        return None
 
     def _now_us(self) -> int:
         return 0 if self._clock is None else self._clock.wall_us()

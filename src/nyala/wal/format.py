@@ -327,6 +327,11 @@ def pack_row(row: IndexRow) -> bytes:
     return _ROW.pack(*row)
 
 
+def footer_bytes(rows_bytes: int) -> int:
+    """Return the size of footer and trailer for packed rows of this size."""
+    return RECORD_HEADER_BYTES + _FOOTER.size + rows_bytes + TRAILER_BYTES
+
+
 def pack_footer(
     rows: bytes | bytearray, close_time_us: int, at: LogPosition, synced: LogPosition
 ) -> list[bytes]:

@@ -103,14 +103,20 @@ class Roller:
             try:
                 await self._tasks.run(Lane.DISK, self._allocator.extend, writer, end, freeing())
             except OSError as err:
-                if self.stopping or err.errno not in FULL:
+                if err.errno not in FULL:
                     raise
-                log.error("the log waits for space on its disk: %s", err)
-                self.error = err
-                await self._tasks.sleep_ms(RETRY_MS)
+                await self.wait_for_space(err)
             else:
                 self.error = None
                 return
+
+    async def wait_for_space(self, err: OSError) -> None:
+        """Wait until the next attempt to use a full disk. Raises its error while the log is closing."""
+        if self.stopping:
+            raise err
+        log.error("the log waits for space on its disk: %s", err)
+        self.error = err
+        await self._tasks.sleep_ms(RETRY_MS)
 
     async def close(self) -> None:
         """Stop, and remove a prepared segment."""

@@ -17,6 +17,7 @@ from nyala.wal.format import (
     LogPosition,
     Record,
     RecordKind,
+    footer_bytes,
     pack_footer,
     pack_row,
     pack_segment_header,
@@ -180,6 +181,12 @@ class SegmentWriter:
     def add_row(self, row: IndexRow) -> None:
         """Add a record to the index."""
         self.rows += pack_row(row)
+
+    def reserve_footer(self) -> None:
+        """Allocate disk space for the footer. Raises OSError on a full disk; nothing was written."""
+        end = self.segment.end + footer_bytes(len(self.rows))
+        if end > self.allocated_bytes:
+            self.extend(end)
 
     def seal(self, close_time_us: int, synced: LogPosition) -> None:
         """Write the footer, truncate the unused part, sync, close. Durable on return."""

@@ -123,3 +123,30 @@ def test_close_abandons_round_without_space():
         assert (indices(recovered, A), indices(recovered, B)) == ([], [1])
 
     run(main)
+
+
+@pytest.mark.row("S4.25")
+def test_segment_without_space_for_its_footer_is_sealed_when_space_returns():
+    """Flushes and copies may use the reserve while the last round of a segment is written."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(segment_bytes=SEGMENT)
+        await fill(wal, 1, 8)
+        await loop.delay(1_000_000)  # the next segment is prepared
+        machine.disk.faults.capacity_bytes = machine.disk.used_bytes() + 450
+        await fill(wal, 9, 9)
+        await loop.delay(3_000_000)
+        assert wal.failed is None
+        assert wal.stats().disk_error is not None
+        with pytest.raises(Throttled, match="cannot grow"):
+            wal.reserve(A, [entry(10)], None)
+        machine.disk.faults.capacity_bytes += 10 * SEGMENT
+        await loop.delay(3_000_000)
+        assert wal.stats().disk_error is None
+        await fill(wal, 10, 30)
+        machine.disk.crash()
+        _, recovered = await machine.open()
+        assert indices(recovered, A) == list(range(1, 31))
+
+    run(main)
