@@ -157,7 +157,8 @@ class RaftDriver:
                 log.warning("metadata of %s was not saved, trying again: %s", self._group, err)
                 await context.env.tasks.sleep_ms(RETRY_MS)
             else:
-                self.saving = None
+                if self.saving is config:  # otherwise a later one is being saved
+                    self.saving = None
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
         self._context.env.tasks.spawn(self._guarded(work), f"{what} {self._group}")

@@ -69,6 +69,7 @@ class Flusher:
         self._fail = fail
         self._lock = asyncio.Lock()
         self._log_bytes = 0
+        self._log_bytes_at_start = 0  # of the flush or compaction that holds the lock
         self._flushing = False
         self._flush_frees_log = False
         self._first_needed_by_peers = 1  # first index that another member may need, as last known
@@ -103,6 +104,7 @@ class Flusher:
     async def _run(self, prepare: Maintenance, cost: "_Cost") -> bool:
         tasks, clock = self._context.env.tasks, self._context.env.clock
         async with self._lock:
+            self._log_bytes_at_start = self._log_bytes
             if self._closed:
                 return False
             build = await tasks.run(Lane.APPLY, prepare)
@@ -128,19 +130,19 @@ class Flusher:
         Raises:
             OSError: the disk failed; nothing changed. After `FLUSH_TRIES` in a row the replica is FAILED.
         """
-        before = self._log_bytes
-        prepare = self._applier.prepare_flush
+        if self._keeps_all:
+            self._log_bytes = 0
+            return False
         try:
-            done = not self._keeps_all and await self._run(prepare, self._flushes)
+            done = await self._run(self._applier.prepare_flush, self._flushes)
         except OSError as err:
             self._refused += err.errno not in FULL
             if self._refused == FLUSH_TRIES:
                 self._fail(err)
             raise
+        # Also if nothing was flushed: another attempt would not flush more.
         self._refused = 0
-        self._log_bytes -= (
-            before  # also if nothing was flushed: another attempt would not flush more
-        )
+        self._log_bytes -= self._log_bytes_at_start
         return done
 
     def applied(self, entries: Sequence[Entry]) -> None:

@@ -1,4 +1,6 @@
-"""A flush during which enough is applied for the next one: that one follows without a further write."""
+"""Flushes that are due again, or counted twice, because something happened during them."""
+
+import asyncio
 
 from nyala.common.options import Options
 from tests.unit.replica.support.replica_support import scenario
@@ -13,3 +15,18 @@ async def test_rows_applied_during_a_flush_are_flushed_after_it(fleet):
     machine = fleet.machine(leader)
     assert machine.unflushed_bytes() > 0, "a flush takes longer than the writes"
     await fleet.until(lambda: machine.unflushed_bytes() == 0, "all is flushed", 120_000)
+
+
+@story(options=Options(wal_segment_mb=1))
+async def test_log_bytes_are_counted_once_by_flushes_that_wait_for_each_other(fleet):
+    """An operator flushes while memory is tight; the count decides when the next flush is due."""
+    leader = await fleet.leader()
+    for _ in range(20):
+        await fleet.write(b"k 1")
+    replica = fleet.replica(leader)
+
+    async def thrice():
+        return await asyncio.gather(*(replica.flush() for _ in range(3)))
+
+    assert await fleet.as_(leader, thrice()) == [True, False, False]
+    assert replica.maintenance_stats().log_bytes == 0

@@ -1,6 +1,7 @@
 """Entries kept in the log though files and members have them: unsaved metadata, a starting copy."""
 
 import errno
+from dataclasses import replace
 
 from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
@@ -65,3 +66,34 @@ async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
     assert progress.stage is CopyStage.WAITING
     assert progress.retries == 0
     assert fleet.replica(3, GROUP).status().last.index >= late[0] + 20
+
+
+@story(options=SMALL)
+async def test_configuration_that_follows_another_one_is_saved_after_full_disk(fleet):
+    """The first one is saved late, when the second one waits for space already."""
+    leader = await fleet.leader()
+    context = fleet.replica(leader).context
+    tasks, save = fleet.processes[leader].env.tasks, context.cmeta.save
+    run, saved, refused = tasks.run, list[int](), list[int]()
+
+    def full_once(group, hard_state, config):
+        if saved and not refused:
+            refused.append(config.id.index)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(group, hard_state, config)
+        saved.append(config.id.index)
+
+    async def first_heard_late(lane, fn, *args, **more):
+        found = await run(lane, fn, *args, **more)
+        if fn is full_once and not refused:
+            await fleet.until(lambda: refused, "the second configuration is refused")
+        return found
+
+    context.cmeta.save, tasks.run = full_once, first_heard_late
+    for number in ((leader + 1) % 3, (leader + 2) % 3):
+        member = fleet.replica(leader).status().config.get(uuid_of(number))
+        change = Change(ChangeKind.MODIFY, replace(member, address=f"s{number}:77"))
+        await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
+    await fleet.pass_ms(5000)
+    assert refused
+    assert saved[-1] == fleet.replica(leader).status().committed_config.id.index
