@@ -41,7 +41,7 @@ def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
     kept: dict[tuple[str, str], list[Entry]] = {}
 
     async def write(
-        context: ReplicaContext, group: TabletId, entries: list[Entry], _: object
+        context: ReplicaContext, group: TabletId, entries: list[Entry], *_: object
     ) -> None:
         before = kept.setdefault((context.uuid, group), [])
         if before and before[-1].id.index + 1 != entries[0].id.index:

@@ -58,7 +58,7 @@ class CopyFetcher:
         offer: the source's offer in the last session; None: no session has begun.
         last: op id and stamp of the last entry received; None: no entry was received.
         configs: the configuration entries received.
-        logged: True if the local log has entries of the group.
+        logged: True if the local log may have entries, or an anchor, of the group.
     """
 
     def __init__(self, context: ReplicaContext, job: CopyJob, tombstone: Superblock | None) -> None:
@@ -216,7 +216,7 @@ class CopyFetcher:
         await work.wait(WRITE)
         self.logged = True
         self._throttle.writers.note_own_round()
-        work.start(WRITE, append_to_log(self._context, self._group, found, None))
+        work.start(WRITE, append_to_log(self._context, self._group, found, None, work))
         size = sum(len(e.payload) for e in found)
         self.last = last, stamp
         self.configs += [e for e in found if e.kind is EntryKind.CONFIG]

@@ -48,6 +48,7 @@ class CopyTarget:
     ) -> None:
         superblock = None if tombstone is None else tombstone.superblock
         self.fetch = CopyFetcher(context, job, superblock)
+        self.fetch.logged = was_partial  # the failed replica's anchor must not apply to this copy
         self._context = context
         self._group: TabletId = job.progress.group
         self._progress = job.progress

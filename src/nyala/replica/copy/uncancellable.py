@@ -24,9 +24,14 @@ PIECES = 2
 
 
 class BackgroundSteps:
-    """Steps that overlap with the transfer of the next piece: one write, and one sync of earlier writes."""
+    """Steps that overlap with the transfer of the next piece: one write, and one sync of earlier writes.
+
+    Attributes:
+        ending: no further step follows, so a step that waits for space may fail instead.
+    """
 
     def __init__(self) -> None:
+        self.ending = False
         self._steps: dict[str, asyncio.Future[object]] = {}
 
     def start(self, name: str, work: Coroutine[Any, Any, object]) -> None:
@@ -47,6 +52,7 @@ class BackgroundSteps:
         Raises:
             OSError: a write or a sync failed. The operating system reports such an error only once.
         """
+        self.ending = True
         results = await uncancellable(asyncio.gather(*self._steps.values(), return_exceptions=True))
         for result in results:
             if isinstance(result, OSError):
@@ -84,24 +90,31 @@ async def run_blocking(
 
 
 async def append_to_log(
-    context: ReplicaContext, group: TabletId, entries: list[Entry], hard_state: HardState | None
+    context: ReplicaContext,
+    group: TabletId,
+    entries: list[Entry],
+    hard_state: HardState | None,
+    work: BackgroundSteps | None = None,
 ) -> None:
-    """Append to the log; durable on return.
+    """Append to the log, waiting for room in its queue; durable on return.
 
     Args:
         context: context of the process.
         group: group of the entries.
         entries: contiguous; may be empty.
         hard_state: term and vote; None: unchanged.
+        work: the steps of which this is one; when they end, it does not wait for room any more.
 
     Raises:
-        OSError: the log failed.
+        OSError: the log failed. Throttled: the steps end, and there is no room.
     """
     wal, done = context.wal, asyncio.get_running_loop().create_future()
     while True:
         try:
             slot = wal.reserve(group, entries, hard_state)
         except Throttled:
+            if work is not None and work.ending:
+                raise
             await context.env.tasks.sleep_ms(PAUSE_MS)
         else:
             break
