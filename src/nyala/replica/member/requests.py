@@ -90,6 +90,8 @@ class MemberRequests:
         """
         session_header.check(client_id, sequence, first_outstanding, since or 0)
         context, node = self._context, self._node
+        if since is not None:
+            _check_since(context, since)
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us, await self._wait_until_seen(seen, deadline_us))
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
@@ -273,6 +275,16 @@ class MemberRequests:
 def _outcome(answer: Answer | None, identity: WriteId) -> WriteOutcome:
     assert answer is not None, f"operation {identity.sequence} has no result"
     return pending_writes.outcome(answer)
+
+
+def _check_since(context: ReplicaContext, since: int) -> None:
+    """Check that a client's `since` is not far in the future: the session table keeps it for all clients."""
+    ahead_us, limit_us = context.clock.ahead_us(since), context.clock.limit_us
+    if ahead_us > limit_us and since > context.clock.peek():
+        raise InvalidArgument(
+            f"since={since} is {duration(ahead_us)} ahead of this server's clock; at most "
+            f"clock_max_ahead_ms ({limit_us // 1000}) are possible. Give one from client.now()"
+        )
 
 
 def _check_ahead(context: ReplicaContext, at: int) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nyala.common.errors import InvalidArgument, SessionExpired
-from nyala.common.hybrid_time import from_micros
+from nyala.common.hybrid_time import MAX_HYBRID_TIME, from_micros
 from nyala.replica.member import client_sessions
 from nyala.replica.member.client_sessions import Admitted, ClientSessions
 from nyala.replica.member.pending_writes import FORGOTTEN
@@ -128,3 +128,16 @@ async def test_late_retry_of_forgotten_client_is_refused_with_time_bound(fleet):
     assert not outcome.duplicate
     with pytest.raises(InvalidArgument, match="hybrid time"):
         await fleet.write(b"k 1", client=client(9), sequence=1, since=1 << 63)
+
+
+@story(servers=1)
+async def test_first_sent_time_far_in_the_future_is_refused(fleet):
+    """Once its client were forgotten, no new client could write to the tablet for as long."""
+    leader = await fleet.leader()
+    clock = fleet.processes[leader].server.clock
+    for since in (MAX_HYBRID_TIME, clock.peek() + from_micros(clock.limit_us + 1_000_000)):
+        with pytest.raises(InvalidArgument, match="since"):
+            await fleet.write(b"k 1", client=client(1), sequence=1, since=since)
+    ahead = clock.peek() + from_micros(clock.limit_us - 1_000_000)
+    await fleet.write(b"k 1", client=client(1), sequence=1, since=ahead)
+    assert fleet.machine(leader).runs == 1
