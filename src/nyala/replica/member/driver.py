@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from nyala.common.errors import Corrupt, LogGap, Throttled, Unavailable
+from nyala.common.errors import LogGap, Throttled, Unavailable
 from nyala.common.ids import TabletId
 from nyala.env.tasks import Lane
 from nyala.raft.membership import Configuration
-from nyala.raft.messages import DurablePoint
+from nyala.raft.messages import DurablePoint, Entry
 from nyala.raft.node import RaftNode
 from nyala.raft.ready import NOTHING, Outgoing, ReadRequest, Ready
 from nyala.replica.context import ReplicaContext
@@ -27,6 +27,8 @@ SAVE_TRIES = 10
 """Number of failures to save metadata, on a disk that is not full, after which the replica fails: the log
 retains everything from the configuration change on until they are saved.
 """
+READ_TRIES = 10
+"""Number of failures to read entries from the log, for one request, after which the replica fails."""
 
 
 class RaftDriver:
@@ -115,17 +117,29 @@ class RaftDriver:
 
     async def _catch_up(self, request: ReadRequest) -> None:
         """Read entries that a slow peer lacks and that are no longer in memory."""
-        try:
-            entries = await self._context.wal.read(
-                self._group, request.first_index, request.max_bytes
-            )
-        except LogGap:
-            entries = []
+        entries = await self._read(request)
         if self._closed:
             return
         matching = itertools.takewhile(lambda e: self._node.view.holds(e.id), entries)
         self._node.entries_read(request.peer, list(matching))
         self._context.schedule(self._group)
+
+    async def _read(self, request: ReadRequest) -> list[Entry]:
+        """Return entries of the log; none if it no longer has them. An error may be transient (EMFILE)."""
+        failures = 0
+        while True:
+            try:
+                return await self._context.wal.read(
+                    self._group, request.first_index, request.max_bytes
+                )
+            except LogGap:
+                return []
+            except OSError as err:
+                failures += 1
+                if failures == READ_TRIES or self._closed:
+                    raise
+                log.warning("entries of %s were not read, trying again: %s", self._group, err)
+                await self._context.env.tasks.sleep_ms(RETRY_MS)
 
     # ---- peers -------------------------------------------------------------------------------------
 
@@ -166,6 +180,6 @@ class RaftDriver:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except (Corrupt, OSError, AssertionError) as err:  # only this replica's files are touched
+        except Exception as err:  # of its files, or a bug: only this replica ends
             if not self._closed:
                 self._fail(err)

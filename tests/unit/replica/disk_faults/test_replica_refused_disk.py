@@ -12,7 +12,7 @@ from nyala.replica.member.driver import SAVE_TRIES
 from nyala.replica.member.flusher import FLUSH_TRIES
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import Fleet, scenario
-from tests.unit.replica.support.retention_support import SMALL, beside, busy
+from tests.unit.replica.support.retention_support import SMALL, STRICT, beside, busy
 
 
 class Refusal:
@@ -96,3 +96,21 @@ def test_replica_with_refused_metadata_write_fails_unless_disk_is_full(code):
             assert fleet.replica(0).running_member().driver.saving is None
 
     steps()
+
+
+@scenario(options=STRICT)
+async def test_leader_with_briefly_unreadable_log_catches_up_follower(fleet):
+    """A process without free file descriptors can read its log again a moment later."""
+    leader = await fleet.leader()
+    late = (leader + 1) % 3
+    fleet.processes[late].kill()
+    for _ in range(20):
+        await fleet.write(b"a 1")
+    wal = fleet.host(leader).wal
+    wal.read = Refusal(errno.EMFILE, 3, wal.read)
+    await fleet.restart(late)
+    await fleet.until(
+        lambda: fleet.replica(late).status().last == fleet.replica(leader).status().last, "level"
+    )
+    assert wal.read.times == 0
+    assert fleet.replica(leader).state is State.RUNNING
