@@ -281,24 +281,30 @@ async def release_log(context: ReplicaContext, replica: Replica) -> None:
         OSError, BadVersion: the superblock was not written, or is of a newer format; the log keeps
             everything.
     """
-    group, tasks = replica.group, context.env.tasks
+    group = replica.group
+    reason = (
+        "this replica failed, and the log has released entries that it needed; replace it. It had "
+        f"failed since: {replica.error}"
+    )
+    copying = await context.env.tasks.run(Lane.DISK, _note_release, context, group, reason)
+    if replica.error is not None and not copying:
+        context.wal.release(group)
+
+
+def _note_release(context: ReplicaContext, group: TabletId, reason: str) -> bool:
+    """Mark a replica as LOST unless it is deleted or copied meanwhile; return whether it is being copied.
+
+    In one step of the lane, so that no other superblock is written in between.
+    """
     try:
-        before = await tasks.run(Lane.DISK, context.superblocks.load, group)
-        usable = before is not None and before.stage is ReplicaStage.READY
+        before = context.superblocks.load(group)
     except BadVersion:  # a newer build may be able to run from the log
         raise
     except Corrupt:  # damaged: nothing can go on from it, and the next superblock says why
-        usable = True
-    if usable:
-        reason = (
-            "this replica failed, and the log has released entries that it needed; replace it. It had "
-            f"failed since: {replica.error}"
-        )
-        await tasks.run(
-            Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.LOST, lost=reason)
-        )
-    if replica.error is not None:
-        context.wal.release(group)
+        before = Superblock(group, ReplicaStage.READY)
+    if before is not None and before.stage is ReplicaStage.READY:
+        context.superblocks.save(Superblock(group, ReplicaStage.LOST, lost=reason))
+    return before is not None and before.stage is ReplicaStage.COPYING
 
 
 async def forget(context: ReplicaContext, group: TabletId) -> None:

@@ -5,6 +5,8 @@ import pytest
 
 from nyala.common.errors import BadVersion
 from nyala.common.options import Options
+from nyala.env.tasks import Lane
+from nyala.replica.lifecycle import release_log
 from nyala.replica.memory import MemoryPart
 from nyala.replica.status import State
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
@@ -133,3 +135,26 @@ async def test_superblock_of_newer_version_anchors_log(fleet):
     await fleet.boot(0)
     await fleet.settled()
     assert fleet.machine(0).sums == {"a": 1}
+
+
+@story(options=SMALL)
+async def test_deletion_of_failed_replica_while_its_log_is_released_leaves_tombstone(fleet):
+    """The superblock that says why the log was released must not replace the one with the vote."""
+    await fleet.write(b"a 1")
+    await fleet.settled()
+    replica = fleet.replica(0)
+    context, tasks = replica.context, fleet.processes[0].env.tasks
+    run, deletion = tasks.run, list[object]()
+
+    async def deleted_meanwhile(lane, fn, *args, **more):
+        found = await run(lane, fn, *args, **more)
+        if lane is Lane.DISK and not deletion:
+            deletion.append(fleet.spawn(0, fleet.host(0).delete_replica(GROUP)))
+            await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
+        return found
+
+    replica.fail(RuntimeError("a page of a data file cannot be read"))
+    await fleet.pass_ms(1000)
+    tasks.run = deleted_meanwhile
+    await fleet.as_(0, release_log(context, replica))
+    assert context.superblocks.load(GROUP).stage is ReplicaStage.TOMBSTONED
