@@ -133,6 +133,7 @@ class Connection:
                 self.change(upload.take(batch))
         except (InvalidArgument, OutcomeUnknown) as err:
             if self.closed and not isinstance(err, PartlyWritten):
+                self._loop.join()  # until no task changes the outcome of a row
                 raise upload.closed_error() from err
             raise
         finally:  # also when interrupted
@@ -177,10 +178,7 @@ class Connection:
 
     def close(self) -> None:
         """End the client; a second call does nothing."""
-        if self._loop.closed:
-            return
-        self._loop.run(self._close_core())
-        self._loop.close()
+        self._loop.close(self._close_core)
 
     async def _close_core(self) -> None:
         await self.core.close()

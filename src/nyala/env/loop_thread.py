@@ -17,6 +17,8 @@ from nyala.common.errors import InvalidArgument, Unavailable
 T = TypeVar("T")
 SHUTDOWN_GRACE_S = 1.0
 """Seconds for which tasks may run on at shutdown before they are cancelled."""
+JOIN_S = 10.0
+"""Maximum wait in seconds for the thread of a stopped loop."""
 CHECK_INTERVAL_S = 5.0
 """Interval in seconds at which a waiting thread checks that the loop runs."""
 AFTER_FORK = (
@@ -48,6 +50,11 @@ class LoopThread:
         self._loop = _new_loop()
         self._queue: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._wakeup_pending = False
+        # Held while work is handed to the loop, so that `close` ends all work that was accepted. Re-entrant:
+        # the garbage collector may close an iterator while its thread holds it.
+        self._gate = threading.RLock()
+        self._closing = False
+        self._ending = threading.Lock()  # held by the thread that closes
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -74,10 +81,12 @@ class LoopThread:
             InvalidArgument: as `run`.
         """
         self._check_usable()
-        self._queue.append((take, item))
-        if not self._wakeup_pending:
-            self._wakeup_pending = True
-            self._loop.call_soon_threadsafe(self._run_queue)
+        with self._gate:
+            self._check_open()
+            self._queue.append((take, item))
+            if not self._wakeup_pending:
+                self._wakeup_pending = True
+                self._loop.call_soon_threadsafe(self._run_queue)
 
     def _run_queue(self) -> None:
         self._wakeup_pending = False  # cleared first, so that later items schedule another run
@@ -101,16 +110,20 @@ class LoopThread:
         )
         if os.getpid() != self._pid:
             raise InvalidArgument(AFTER_FORK)
+
+    def _check_open(self) -> None:
         if self.closed:
             raise InvalidArgument("this client is closed; call nyala.connect() for a new one")
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
         try:
-            self._check_usable()
+            self._check_usable()  # before the lock: a forked child may find it held for good
+            with self._gate:
+                self._check_open()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
         except InvalidArgument:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items of an async iterator, with one item prefetched. Not on the loop's own thread.
@@ -139,25 +152,52 @@ class LoopThread:
             ahead.cancel()
             closing = getattr(items, "aclose", None)
             if closing is not None and not self.closed:
-                ended = asyncio.run_coroutine_threadsafe(_close_generator(closing), self._loop)
-                # The garbage collector may close an iterator on the loop's own thread, which cannot wait.
-                if threading.current_thread() is not self._thread:
-                    ended.result()
+                self._close_items(closing)
+
+    def _close_items(self, close: Callable[[], Awaitable[None]]) -> None:
+        with self._gate:
+            if self.closed:  # the loop closes its generators itself
+                return
+            ended = asyncio.run_coroutine_threadsafe(_close_generator(close), self._loop)
+        # The garbage collector may close an iterator on the loop's own thread, which cannot wait.
+        if threading.current_thread() is not self._thread:
+            with contextlib.suppress(concurrent.futures.CancelledError):
+                ended.result()
 
     @property
     def closed(self) -> bool:
         """True if `close` was called, or this is a forked child."""
-        return self._loop.is_closed() or os.getpid() != self._pid
+        return self._closing or os.getpid() != self._pid
 
-    def close(self) -> None:
-        """Stop all tasks, the loop and its thread; a second call does nothing."""
-        if self.closed:
+    def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
+        """Stop all tasks, the loop and its thread; a second call waits for the first, and does nothing.
+
+        New calls are refused from now on. Calls of other threads that have begun end here, at the latest with
+        `ClosedDuringCall`.
+
+        Args:
+            last: coroutine function that runs before the tasks are stopped.
+        """
+        if os.getpid() != self._pid:
             return
-        asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=10)
-        if not self._thread.is_alive():
-            self._loop.close()
+        with self._ending:
+            if self._loop.is_closed():
+                return
+            with self._gate:
+                self._closing = True
+            try:
+                if last is not None:
+                    asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+            finally:
+                asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self.join()
+                if not self._thread.is_alive():
+                    self._loop.close()
+
+    def join(self) -> None:
+        """Wait, for a limited time, until the thread of a closed loop has ended, with all its tasks."""
+        self._thread.join(timeout=JOIN_S)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

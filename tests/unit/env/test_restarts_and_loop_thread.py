@@ -3,12 +3,14 @@
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.hybrid_time import to_micros
+from nyala.env import loop_thread
 from nyala.env.clock import CEILING_STEP_US, HybridClock
 from nyala.env.files import SystemFiles
 from nyala.env.loop_thread import LoopThread
@@ -87,6 +89,55 @@ def test_waiting_caller_gets_error_when_client_closes():
     thread.close()
     waiting.join(10)
     assert raised
+
+
+def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
+    monkeypatch.setattr(loop_thread, "SHUTDOWN_GRACE_S", 0)
+    thread = LoopThread("test")
+    begun, ending, asked, told = threading.Event(), threading.Event(), threading.Event(), []
+
+    async def slow_to_end() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ending.set()
+            await asyncio.get_running_loop().run_in_executor(None, asked.wait, 10)
+
+    async def late() -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    def call(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            thread.run(work())
+        except (InvalidArgument, Unavailable) as err:
+            told.append(type(err))
+        finally:
+            asked.set()
+
+    first = threading.Thread(target=call, args=(slow_to_end,), daemon=True)
+    first.start()
+    assert begun.wait(10)
+    closing = threading.Thread(target=thread.close, daemon=True)
+    closing.start()
+    assert ending.wait(10)
+    second = threading.Thread(target=call, args=(late,), daemon=True)
+    second.start()
+    for each in (closing, first, second):
+        each.join(10)
+    assert told[0] is InvalidArgument, "the late call was accepted, and nothing ends it"
+    assert len(told) == 2
+
+
+def test_thread_that_closes_second_waits_for_first():
+    thread = LoopThread("test")
+    closers = [threading.Thread(target=thread.close, daemon=True) for _ in range(4)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(10)
+    assert not any(closer.is_alive() for closer in closers)
 
 
 def test_released_file_range_reads_unchanged_before_and_after_sync(tmp_path):

@@ -6,14 +6,14 @@ from nyala.common.options import Options
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
 from tests.unit.replica.support.copy_story import fill, flush
-from tests.unit.replica.support.copy_support import story
+from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_copy_refusals import nothing_changed
 from tests.unit.replica.support.replica_support import GROUP
 
 OPTIONS = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700)
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_copy_is_cancelled_while_log_of_target_is_full(fleet):
     """The files of the copy may be what fills the disk: only its end makes room."""
     await fill(fleet)
@@ -35,7 +35,7 @@ async def test_copy_is_cancelled_while_log_of_target_is_full(fleet):
     await nothing_changed(fleet)
 
 
-@story(options=OPTIONS)
+@scenario(options=OPTIONS)
 async def test_entries_of_copy_over_incomplete_copy_are_retained(fleet):
     """A server whose copy was cut off by a crash is given the replica anew, and its log is over its limit."""
     await fill(fleet)

@@ -130,7 +130,7 @@ async def test_late_retry_of_forgotten_client_is_refused_with_time_bound(fleet):
         await fleet.write(b"k 1", client=client(9), sequence=1, since=1 << 63)
 
 
-@story(servers=1)
+@scenario(servers=1)
 async def test_first_sent_time_far_in_the_future_is_refused(fleet):
     """Once its client were forgotten, no new client could write to the tablet for as long."""
     leader = await fleet.leader()

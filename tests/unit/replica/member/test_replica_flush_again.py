@@ -17,7 +17,7 @@ async def test_rows_applied_during_a_flush_are_flushed_after_it(fleet):
     await fleet.until(lambda: machine.unflushed_bytes() == 0, "all is flushed", 120_000)
 
 
-@story(options=Options(wal_segment_mb=1))
+@scenario(options=Options(wal_segment_mb=1))
 async def test_log_bytes_are_counted_once_by_flushes_that_wait_for_each_other(fleet):
     """An operator flushes while memory is tight; the count decides when the next flush is due."""
     leader = await fleet.leader()

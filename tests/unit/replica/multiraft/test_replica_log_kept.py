@@ -68,7 +68,7 @@ async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
     assert fleet.replica(3, GROUP).status().last.index >= late[0] + 20
 
 
-@story(options=SMALL)
+@scenario(options=SMALL)
 async def test_configuration_that_follows_another_one_is_saved_after_full_disk(fleet):
     """The first one is saved late, when the second one waits for space already."""
     leader = await fleet.leader()
