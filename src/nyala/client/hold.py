@@ -1,7 +1,7 @@
 """Holds: a snapshot that stays readable for long readers, even when tablets move.
 
 A hold is requested from every replica of every tablet, since any of them may become leader. It is in effect
-once a majority of each tablet's replicas keeps it. It is renewed every few seconds, for servers that were
+once a majority of each tablet's voters keeps it. It is renewed every few seconds, for servers that were
 down, restarted, or got a replica since, and expires after its time to live.
 """
 
@@ -104,28 +104,29 @@ class Holding:
                 continue  # servers that have it keep it until it expires
 
     async def _ask(self, ttl_ms: int) -> None:
-        """Request the hold from all replicas; a majority of each tablet's has to keep it."""
+        """Request the hold from all replicas; a majority of each tablet's voters has to keep it."""
         await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
         kept, errors = await self._send(max(1, ttl_ms))
         for tablet in self._table.with_rows(self.at):
-            if 2 * kept.get(tablet.id, 0) > len(tablet.replicas):
+            voters = tablet.majority_of()
+            if 2 * len(kept.get(tablet.id, set()).intersection(voters)) > len(voters):
                 continue
             gone = [e for e in errors.get(tablet.id, ()) if isinstance(e, HistoryGone)]
             if gone:
                 raise gone[0]
             raise Unavailable(
-                f"no majority of the replicas of tablet {tablet.id} keeps the time {self.at}: "
+                f"no majority of the voters of tablet {tablet.id} keeps the time {self.at}: "
                 + "; ".join(e.message for e in errors.get(tablet.id, ()))
             )
 
-    async def _send(self, ttl_ms: int) -> tuple[dict[str, int], dict[str, list[NyalaError]]]:
-        """Send the hold to every server; return how many replicas keep it, and errors, by tablet."""
+    async def _send(self, ttl_ms: int) -> tuple[dict[str, set[str]], dict[str, list[NyalaError]]]:
+        """Send the hold to every server; return the servers that keep it, and errors, by tablet."""
         by_address: dict[str, list[str]] = {}
         for tablet in self._table.with_rows(self.at):
             for _, address in tablet.replicas:
                 if address:
                     by_address.setdefault(address, []).append(tablet.id)
-        kept: dict[str, int] = {}
+        kept: dict[str, set[str]] = {}
         errors: dict[str, list[NyalaError]] = {}
 
         async def send(address: str, tablets: list[str]) -> None:
@@ -144,7 +145,7 @@ class Holding:
                 if result.HasField("error"):
                     errors.setdefault(result.tablet_id, []).append(status.from_proto(result.error))
                 else:
-                    kept[result.tablet_id] = kept.get(result.tablet_id, 0) + 1
+                    kept.setdefault(result.tablet_id, set()).add(address)
 
         await asyncio.gather(*(send(a, t) for a, t in by_address.items()))
         return kept, errors

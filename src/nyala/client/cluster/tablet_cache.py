@@ -23,6 +23,7 @@ class TabletLocation:
         partition: its part of the table.
         replicas: (uuid, public address) of each replica.
         leader: public address of the leader; None when not known.
+        voters: public addresses of the voters, which are the majorities; empty: not known.
         dropped_at: hybrid time at which its rows ended, if its range was dropped; 0: it was not, or it is
             not known yet.
     """
@@ -32,11 +33,16 @@ class TabletLocation:
     replicas: tuple[tuple[ServerUuid, str], ...] = ()
     leader: str | None = None
     dropped_at: int = 0
+    voters: tuple[str, ...] = ()
 
     def addresses(self) -> list[str]:
         """Return the addresses to try: the leader first."""
         others = [a for _, a in self.replicas if a and a != self.leader]
         return ([self.leader] if self.leader else []) + others
+
+    def majority_of(self) -> list[str]:
+        """Return the addresses whose majority has every acknowledged write: non-voters do not count."""
+        return list(self.voters) or [a for _, a in self.replicas if a]
 
 
 @dataclass(slots=True)
@@ -227,7 +233,10 @@ def _location(tablet: pb.TabletLocation, partition: TabletPartition) -> TabletLo
         return TabletLocation(TabletId(tablet.id), partition)
     replicas = tuple((ServerUuid(r.uuid), r.address) for r in tablet.replicas)
     leader = next((r.address for r in tablet.replicas if r.leader and r.address), None)
-    return TabletLocation(TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at)
+    voters = tuple(r.address for r in tablet.replicas if r.voter and r.address)
+    return TabletLocation(
+        TabletId(tablet.id), partition, replicas, leader, tablet.dropped_at, voters
+    )
 
 
 def update_location(tablet: TabletLocation, table: OpenTable) -> bool:
@@ -241,6 +250,7 @@ def update_location(tablet: TabletLocation, table: OpenTable) -> bool:
     if fresh is None:
         return False
     tablet.id, tablet.replicas, tablet.leader = fresh.id, fresh.replicas, fresh.leader
+    tablet.voters = fresh.voters
     return True
 
 

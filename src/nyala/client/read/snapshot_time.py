@@ -38,7 +38,7 @@ class Times:
 
         Args:
             addresses: the servers to ask.
-            groups: for each group the addresses of its replicas; a majority of each must answer.
+            groups: for each group the addresses of its voters; a majority of each must answer.
             timeout_ms: deadline, from now.
 
         Raises:
@@ -105,7 +105,7 @@ class Times:
         """Return a time that includes every write to the table acknowledged before this call."""
         attempts = Attempts(self._env, timeout_ms)
         while True:
-            groups = [[a for _, a in t.replicas if a] for t in table.with_rows()]
+            groups = [t.majority_of() for t in table.with_rows()]
             addresses = dict.fromkeys(a for g in groups for a in g)
             try:
                 return await self.time_of(addresses, groups, min(3_000, attempts.left_ms()))

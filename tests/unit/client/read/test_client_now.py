@@ -2,14 +2,18 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.snapshot_time import Times
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros
+from nyala.common.ids import ServerUuid, TabletId
+from nyala.common.partition import TabletPartition
 from nyala.env.clock import SystemClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -112,3 +116,24 @@ def test_snapshot_time_is_passed_by_majority_of_each_tablet(times, expected):
         return await seen.time_of(dict.fromkeys("abc"), [list("abc")], 300)
 
     assert Cluster(clocks).run(ask) == at(expected)
+
+
+@pytest.mark.parametrize(
+    ("voters", "times", "expected"),
+    [
+        ("v", {"v": at(5), "n": at(0), "o": at(0)}, at(5)),
+        ("v", {"v": at(5), "n": None, "o": None}, at(5)),
+        ("uvw", {"u": at(5), "v": at(5), "w": at(0), "n": at(0), "o": at(0)}, at(5)),
+        ("uvw", {"u": at(0.1), "v": at(0), "w": None, "n": None, "o": None}, at(0.1)),
+    ],
+)
+def test_time_of_scan_depends_on_voters_only(voters, times, expected):
+    cluster = Cluster(times)
+
+    async def ask(core):
+        replicas = tuple((ServerUuid(a), a) for a in times)
+        tablet = TabletLocation(TabletId("t"), TabletPartition(), replicas, voters=tuple(voters))
+        table: Any = SimpleNamespace(with_rows=lambda: [tablet])
+        return await Times(core.env, core.locations, core.clock).snapshot(table, 300)
+
+    assert cluster.run(ask) == expected

@@ -1,5 +1,7 @@
 """`Table.hold` through real servers in virtual time: held history stays under any leader."""
 
+from unittest.mock import patch
+
 import pyarrow as pa
 import pytest
 
@@ -85,6 +87,25 @@ async def test_hold_without_majority_is_refused(s):
     with pytest.raises(Unavailable, match="no majority"):
         await s.on(s.core.hold, s.table, first, 60_000)
     await s.loop.delay(70 * SECOND)
+
+
+@story
+async def test_hold_needs_majority_of_voters_only(s):
+    first = await s.write(1)
+    leader, refresh = s.cluster.leader_of(s.group).address, s.core.locations.refresh
+
+    async def refreshed(table, timeout_ms):  # as if the others were non-voters
+        await refresh(table, timeout_ms)
+        for tablet in table.tablets:
+            tablet.voters = (leader,)
+
+    for process in s.cluster.tservers:
+        if process.address != leader:
+            process.kill()
+    with patch.object(s.core.locations, "refresh", refreshed):
+        holding = await s.on(s.core.hold, s.table, first, 5_000)
+    assert holding.left_ms()
+    await s.loop.delay(10 * SECOND)
 
 
 def test_hold_time_to_live_must_be_a_number_of_seconds():
