@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.checks import check_replicas
+from nyala.client.checks import check_replicas, check_text
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.common import alteration
@@ -51,6 +51,10 @@ class AlterSteps:
             immutable: cannot be updated.
             comment: free text.
         """
+        check_text("name", name)
+        check_text("comment", comment)
+        if not isinstance(type, pa.DataType):
+            raise InvalidArgument(f"type={type!r}: pass an Arrow type, for instance pa.int64()")
         step = alteration.AddColumn(name, type, nullable, default, immutable)
         message = pb.AlterStep(add_column=pb.Column(
             name=name, type=type_name(plain_type(type)), nullable=nullable, immutable=immutable,
@@ -62,25 +66,31 @@ class AlterSteps:
 
     def drop_column(self, name: str) -> None:
         """See `Alter.drop_column`."""
+        check_text("name", name)
         self._take(alteration.DropColumn(name), pb.AlterStep(drop_column=name))
 
     def rename_column(self, name: str, new_name: str) -> None:
         """See `Alter.rename_column`."""
+        check_text("name", name)
+        check_text("new_name", new_name)
         message = pb.AlterStep.Rename(name=name, new_name=new_name)
         self._take(alteration.RenameColumn(name, new_name), pb.AlterStep(rename_column=message))
 
     def set_default(self, name: str, default: Any) -> None:
         """See `Alter.set_default`."""
+        check_text("name", name)
         message = pb.AlterStep(set_default=pb.AlterStep.Value(name=name))
         self._take(alteration.SetDefault(name, default), message)
         message.set_default.ipc = value_to_ipc(self._schema.column(name).default)
 
     def allow_nulls(self, name: str) -> None:
         """See `Alter.allow_nulls`."""
+        check_text("name", name)
         self._take(alteration.AllowNulls(name), pb.AlterStep(allow_nulls=name))
 
     def set_comment(self, comment: str, column: str | None = None) -> None:
         """See `Alter.set_comment`."""
+        check_text("comment", comment)
         if column is None:
             self.steps.append(pb.AlterStep(table_comment=comment))
         else:
@@ -90,16 +100,23 @@ class AlterSteps:
 
     def rename(self, new_name: str) -> None:
         """See `Alter.rename`."""
+        check_text("new_name", new_name)
         self.steps.append(pb.AlterStep(rename_table=new_name))
 
     def set_owner(self, owner: str) -> None:
         """See `Alter.set_owner`."""
+        check_text("owner", owner)
         self.steps.append(pb.AlterStep(owner=owner))
 
     def set_options(self, options: Mapping[str, Any]) -> None:
         """See `Alter.set_options`."""
+        if not isinstance(options, Mapping):
+            raise InvalidArgument(f"options={options!r}: pass a dict, for instance {{name: value}}")
         for key, value in options.items():
-            text = pb.AlterStep.Text(name=key, text="" if value is None else str(value))
+            given = "" if value is None else str(value)
+            check_text("options", key)
+            check_text("options", given)
+            text = pb.AlterStep.Text(name=key, text=given)
             self.steps.append(pb.AlterStep(option=text))
 
     def set_replicas(self, replicas: int) -> None:

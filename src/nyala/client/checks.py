@@ -1,13 +1,69 @@
-"""Checks of the arguments of definitions, before a request is sent."""
+"""Checks of the arguments of calls, before a request is sent."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from nyala.common.errors import InvalidArgument
+from nyala.common.schema import utf8_bytes
+
+MAX_TIMEOUT_MS = (1 << 31) - 1
+"""Longest timeout of a call, in milliseconds: 24 days."""
 
 
 def is_int(value: object) -> bool:
     """Return whether a value is an int and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_int(name: str, value: Any, lowest: int = 0) -> None:
+    """Check a whole number of an option.
+
+    Args:
+        name: of the option.
+        value: of the option.
+        lowest: smallest value allowed.
+
+    Raises:
+        InvalidArgument: it is no int, below `lowest`, or not of 63 bits.
+    """
+    if not is_int(value) or not lowest <= value < 1 << 63:
+        raise InvalidArgument(f"{name}={value!r}: it has to be a whole number, from {lowest} on")
+
+
+def check_timeout(value: Any) -> None:
+    """Check a timeout in milliseconds.
+
+    Raises:
+        InvalidArgument: it is no number from 1 to `MAX_TIMEOUT_MS`.
+    """
+    fits = is_int(value) or (isinstance(value, float) and math.isfinite(value))
+    if not fits or not 1 <= value <= MAX_TIMEOUT_MS:
+        raise InvalidArgument(
+            f"timeout_ms={value!r}: it has to be a number of milliseconds, from 1 to {MAX_TIMEOUT_MS}"
+        )
+
+
+def check_text(name: str, value: Any) -> None:
+    """Check a text that is sent.
+
+    Raises:
+        InvalidArgument: it is no str, or has a lone surrogate.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name}={value!r}: give a str, not {type(value).__name__}")
+    utf8_bytes(value)
+
+
+def check_list(name: str, value: Any) -> list[Any]:
+    """Return a list of names, or of addresses; an iterator is read once.
+
+    Raises:
+        InvalidArgument: it is not iterable.
+    """
+    if not isinstance(value, Iterable) or isinstance(value, bytes):
+        raise InvalidArgument(f"{name}={value!r}: pass a list, not {type(value).__name__}")
+    return list(value)
 
 
 def check_replicas(replicas: Any) -> None:

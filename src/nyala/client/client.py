@@ -6,7 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.checks import check_replicas, is_int
+from nyala.client.checks import (
+    check_int,
+    check_list,
+    check_replicas,
+    check_text,
+    check_timeout,
+    is_int,
+)
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
@@ -56,15 +63,18 @@ def connect(
         Unavailable: no master answers.
     """
     given = masters if masters is not None else os.environ.get(ENVIRONMENT, "")
-    if client_id is not None and len(client_id) != 16:
-        raise InvalidArgument(f"client_id is {len(client_id)} bytes; it has to be 16")
-    for name, value in (
-        ("timeout_ms", timeout_ms),
-        ("batch_rows", batch_rows),
-        ("batch_bytes", batch_bytes),
-    ):
-        if value < 1:
-            raise InvalidArgument(f"{name}={value}: it has to be positive")
+    addresses = (
+        given if isinstance(given, str) else ",".join(map(str, check_list("masters", given)))
+    )
+    check_text("masters", addresses)
+    if client_id is not None and (not isinstance(client_id, bytes) or len(client_id) != 16):
+        raise InvalidArgument(f"client_id={client_id!r}: it has to be 16 bytes")
+    check_timeout(timeout_ms)
+    check_int("batch_rows", batch_rows, 1)
+    check_int("batch_bytes", batch_bytes, 1)
+    check_int("scan_batch_bytes", scan_batch_bytes)
+    check_int("scan_batch_rows", scan_batch_rows)
+    check_int("since", since)
     _check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
         timeout_ms=timeout_ms,
@@ -76,7 +86,7 @@ def connect(
         scan_batch_rows=scan_batch_rows,
         lookup_max_age_ms=lookup_max_age_ms,
     )
-    return Client(Connection(given if isinstance(given, str) else ",".join(given), options))
+    return Client(Connection(addresses, options))
 
 
 class Client:
@@ -139,9 +149,17 @@ class Client:
             OutcomeUnknown: it may have been created, or may still be.
             TimedOut: no master answered; nothing was created.
         """
+        check_text("name", name)
+        check_text("comment", comment)
         check_replicas(replicas)
+        if not isinstance(primary_key, str):
+            primary_key = check_list("primary_key", primary_key)
+        if isinstance(immutable, str):
+            raise InvalidArgument(f"immutable={immutable!r}: pass a list, [{immutable!r}]")
         made = definition_of(schema, primary_key, defaults=defaults, immutable=immutable)
         texts = {k: str(v) for k, v in (options or {}).items()}
+        for text in (*texts, *texts.values()):
+            check_text("options", text)
         core = self._connection.core
         opened = self._connection.change(
             core.ddl.create_table(name, made, partition, replicas, texts, comment)
@@ -154,6 +172,7 @@ class Client:
         Raises:
             NotFound: no such table; the message names those there are.
         """
+        check_text("name", name)
         return Table(self._connection, self._connection.run(self._connection.core.open_table(name)))
 
     def tables(self, *, max_age_ms: int = 0) -> list[str]:
@@ -177,7 +196,8 @@ class Client:
         Raises:
             NotFound: no such table.
         """
-        if not is_int(reserve_seconds) or reserve_seconds < 0:
+        check_text("name", name)
+        if not is_int(reserve_seconds) or not 0 <= reserve_seconds < 1 << 63:
             raise InvalidArgument(
                 f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
             )
@@ -194,6 +214,8 @@ class Client:
             NotFound: no dropped table has this id, or its time has expired.
             AlreadyPresent: another table has the name; give a new one.
         """
+        check_text("table_id", table_id)
+        check_text("new_name", new_name or "")
         core = self._connection.core
         opened = self._connection.change(core.ddl.recall_table(table_id, new_name or ""))
         return Table(self._connection, opened)
@@ -209,6 +231,7 @@ class Client:
         Raises:
             NotFound: no such table.
         """
+        check_text("name", name)
         _check_age("max_age_ms", max_age_ms)
         found = self._connection.run(self._connection.core.describe(name, max_age_ms=max_age_ms))
         return TableFacts.from_proto(found)
@@ -233,6 +256,7 @@ class Client:
             InvalidArgument: DuckDB's own message on a wrong query, a statement that is no query or reads
                 files, or names of tables or columns that differ in case only.
         """
+        check_text("query", query)
         return run_sql(query, ClusterTables(self._connection))
 
 

@@ -30,7 +30,8 @@ def ttl_ms(ttl: float | timedelta) -> int:
         InvalidArgument: it is none.
     """
     seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-    if isinstance(ttl, bool) or not 0 < seconds <= MAX_S:
+    numeric = isinstance(seconds, int | float) and not isinstance(ttl, bool)
+    if not numeric or not 0 < seconds <= MAX_S:
         raise InvalidArgument(f"ttl={ttl!r}: more than 0 and at most {MAX_S} seconds")
     return int(seconds * 1000) or 1
 

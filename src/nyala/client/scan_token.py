@@ -31,6 +31,8 @@ class ScanToken:
         Raises:
             InvalidArgument: the bytes are no token.
         """
+        if not isinstance(data, bytes):
+            raise InvalidArgument(f"a scan token is bytes, not {type(data).__name__}")
         try:
             message = pb.ScanToken.FromString(data)
         except (

@@ -3,7 +3,9 @@
 Arithmetic only; the clock is in `env/clock.py`.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from operator import index
 
 from nyala.common.errors import InvalidArgument
 
@@ -41,6 +43,9 @@ def as_stamp(value: int | datetime) -> int:
             )
         micros = (value - _EPOCH) // timedelta(microseconds=1)
         return as_stamp(from_micros(micros, LOGICAL_MASK))
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            value = index(value)  # of a frame's column of times, for instance numpy.int64
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidArgument(
             f"a timestamp is an int hybrid time or an aware datetime, not {type(value).__name__}; pass "

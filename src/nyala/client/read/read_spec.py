@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from nyala.client.checks import check_list, is_int
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
@@ -79,8 +80,10 @@ def scan_spec(
     """
     keys = key_names(schema)
     _check_mode(mode, at, max_age_ms)
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+    if limit is not None and (not is_int(limit) or not 0 < limit < 1 << 63):
         raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
+    if not isinstance(order, bool):
+        raise InvalidArgument(f"order={order!r}: True sorts by primary key; pass True or False")
     names = names_of(schema, columns)
     if order and names is not None and (missing := [k for k in keys if k not in names]):
         raise InvalidArgument(f"an ordered scan needs the key columns; add {', '.join(missing)}")
@@ -154,13 +157,16 @@ def names_of(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] |
     """
     if columns is None:
         return None
-    if isinstance(columns, str) or not columns:
+    names = [] if isinstance(columns, str) else check_list("columns", columns)
+    if not names:
         raise InvalidArgument(f"columns={columns!r}: pass a list of at least one column name")
-    for name in columns:
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidArgument(f"columns: a column name is a str, not {name!r}")
         schema.column(name)
-        if list(columns).count(name) > 1:
+        if names.count(name) > 1:
             raise InvalidArgument(f"column {name!r} is asked for twice")
-    return tuple(columns)
+    return tuple(names)
 
 
 def _check_mode(mode: str, at: object, max_age_ms: int | None) -> None:
