@@ -27,8 +27,8 @@ OPS: Mapping[str, int] = {
     "delete_ignore": pb.DELETE_IGNORE,
 }
 _DELETES = ("delete", "delete_ignore")
-_Cast = Callable[[Any], list[pa.RecordBatch]]
-"""Converts data to batches of the table's types."""
+_Cast = Callable[[Any, int], list[pa.RecordBatch]]
+"""Converts data to batches of the table's types; the number is that of the first row, for errors."""
 
 
 class RowWriter:
@@ -55,9 +55,9 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
 
-        def cast(piece: Any) -> list[pa.RecordBatch]:
+        def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
             schema = self._table.schema  # it may change while a stream is written
-            batches = to_batches(piece, schema)
+            batches = to_batches(piece, schema, first_row=row)
             if op in _DELETES:
                 return [b.select(key_names(schema)) for b in batches]
             return batches
@@ -76,16 +76,25 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
         schema = self._table.schema
+        if not isinstance(op_column, str) or op_column in schema.by_name:
+            raise InvalidArgument(
+                f"op_column={op_column!r}: it names a column of the data with the operation of each row, and "
+                "none of the table's; rename that column of the data"
+            )
 
-        def cast(piece: Any) -> list[pa.RecordBatch]:
-            return [_with_codes(b, op_column) for b in to_batches(piece, schema, extra=[op_column])]
+        def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
+            made = []
+            for batch in to_batches(piece, schema, extra=[op_column], first_row=row):
+                made.append(_with_codes(batch, op_column, row))
+                row += batch.num_rows
+            return made
 
         return self._send(pb.MIXED, data, cast, all_or_nothing)
 
     def _send(self, op: int, data: Any, cast: _Cast, all_or_nothing: bool) -> WriteResult:
         if not in_memory(data):
-            batches: Iterator[pa.RecordBatch] = (b for piece in pieces(data) for b in cast(piece))
-        elif len(made := cast(data)) == 1:
+            batches = _cast_pieces(data, cast)
+        elif len(made := cast(data, 0)) == 1:
             done = self._connection.write(self._table, op, made[0], all_or_nothing)
             return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
         else:
@@ -94,15 +103,31 @@ class RowWriter:
         return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
 
 
-def _with_codes(batch: pa.RecordBatch, op_column: str) -> pa.RecordBatch:
-    """Replace the column of operation names by a last column `_op` of uint8 codes."""
+def _cast_pieces(data: Any, cast: _Cast) -> Iterator[pa.RecordBatch]:
+    row = 0
+    for piece in pieces(data):
+        for batch in cast(piece, row):
+            row += batch.num_rows
+            yield batch
+
+
+def _with_codes(batch: pa.RecordBatch, op_column: str, first_row: int) -> pa.RecordBatch:
+    """Replace the column of operation names by a last column `_op` of uint8 codes.
+
+    Args:
+        batch: the rows.
+        op_column: the column of names.
+        first_row: number of the first row, for errors.
+    """
     names = batch.column(op_column)
     if pa.types.is_dictionary(names.type):
         names = names.dictionary_decode()
     positions = pc.index_in(names.cast(pa.string()), pa.array(list(OPS)))
     if positions.null_count:
         row = pc.index(positions.is_null(), True).as_py()
-        raise InvalidArgument(f"row {row}: {op_column} is {names[row]}; ops are: {', '.join(OPS)}")
+        raise InvalidArgument(
+            f"row {first_row + row}: {op_column} is {names[row]}; ops are: {', '.join(OPS)}"
+        )
     codes = pa.array(list(OPS.values()), pa.uint8()).take(positions)
     kept = batch.drop_columns([op_column])
     return kept.append_column(pa.field(OP_COLUMN, pa.uint8()), codes)

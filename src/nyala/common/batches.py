@@ -29,7 +29,9 @@ _OWN_TYPES: Mapping[int, type] = {
 }
 
 
-def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[pa.RecordBatch]:
+def to_batches(
+    data: Any, schema: Schema, *, extra: Sequence[str] = (), first_row: int = 0
+) -> list[pa.RecordBatch]:
     """Convert user data to the table's types, with columns in schema order.
 
     Args:
@@ -39,6 +41,7 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
             null.
         schema: schema of the table.
         extra: names of further required columns, which are passed through unchanged, as the last ones.
+        first_row: number of the first row, for errors.
 
     Returns:
         Batches in row order, with all key columns and those others that the data has. Values are valid Arrow
@@ -52,8 +55,8 @@ def to_batches(data: Any, schema: Schema, *, extra: Sequence[str] = ()) -> list[
     if not extra and (small := _few_dicts(data, schema)) is not None:
         return [small]
     made: list[pa.RecordBatch] = []
-    row = 0
-    for table in _tables(data, schema, extra):
+    row = first_row
+    for table in _tables(data, schema, extra, first_row):
         _check_names(table.column_names, schema, extra)
         columns = [c for c in schema.columns if c.name in table.column_names]
         cast = [_cast(table.column(c.name), c, row) for c in columns]
@@ -114,9 +117,9 @@ def _check_names(names: Sequence[str], schema: Schema, extra: Sequence[str]) -> 
             raise SchemaMismatch(f"the data has no {what} {name!r}; it has: {', '.join(names)}")
 
 
-def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
+def _tables(data: Any, schema: Schema, extra: Sequence[str], first_row: int) -> list[pa.Table]:
     if isinstance(data, Sequence) and not isinstance(data, str | bytes | Mapping):
-        return _of_dicts(data, schema, extra)
+        return _of_dicts(data, schema, extra, first_row)
     try:
         table = one_table(data, schema.by_name)
         if table is not None:
@@ -127,10 +130,10 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
         ) from err
     if table is None:
         raise InvalidArgument(f"a {type(data).__name__} is not table data; pass {_EXPECTED}")
-    return [_exact_objects(data, table, schema) if is_pandas(data) else table]
+    return [_exact_objects(data, table, schema, first_row) if is_pandas(data) else table]
 
 
-def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
+def _exact_objects(frame: Any, table: pa.Table, schema: Schema, first_row: int) -> pa.Table:
     """Convert a pandas frame's columns of Python objects as those of a list of dicts.
 
     Arrow infers the type of such a column from its first values, and truncates others.
@@ -146,7 +149,7 @@ def _exact_objects(frame: Any, table: pa.Table, schema: Schema) -> pa.Table:
             continue
         if values.dtype == object:
             plain = values.where(values.notna(), None).tolist()
-            made = array_of(plain, schema.by_name[field.name].type, field.name, 0)
+            made = array_of(plain, schema.by_name[field.name].type, field.name, first_row)
             table = table.set_column(number, field.name, made)
     return table
 
@@ -181,15 +184,17 @@ def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
     return None
 
 
-def _of_dicts(rows: Sequence[Any], schema: Schema, extra: Sequence[str]) -> list[pa.Table]:
+def _of_dicts(
+    rows: Sequence[Any], schema: Schema, extra: Sequence[str], first_row: int
+) -> list[pa.Table]:
     for kind in set(map(type, rows)):
         if not issubclass(kind, Mapping):
             number = next(i for i, row in enumerate(rows) if type(row) is kind)
             raise InvalidArgument(
-                f"row {number} is a {kind.__name__}, not a dict; pass {_EXPECTED}"
+                f"row {first_row + number} is a {kind.__name__}, not a dict; pass {_EXPECTED}"
             )
     tables: list[pa.Table] = []
-    first = 0
+    first = first_row
     for _, group in groupby(rows, key=frozenset):
         run = list(group)
         names = list(run[0])

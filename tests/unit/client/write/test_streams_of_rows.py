@@ -159,3 +159,15 @@ def test_partly_written_error_is_exported():
 
     assert nyala.PartlyWritten is PartlyWritten
     assert issubclass(nyala.PartlyWritten, nyala.errors.OutcomeUnknown)
+
+
+def test_error_names_row_of_whole_call():
+    made, _ = table()
+    pieces = [pa.table({"k": [0, 1], "v": [0, 1]}), [{"k": 2, "v": 2}, {"k": 3, "v": "three"}]]
+    with pytest.raises(SchemaMismatch, match="row 3"):
+        made.upsert(iter(pieces))
+    rows = [{"k": 0, "_op": "upsert"}, {"k": 1, "v": 1, "_op": "boom"}]
+    with pytest.raises(InvalidArgument, match="row 1: _op is boom"):
+        made.write(rows)
+    with pytest.raises(InvalidArgument, match="row 3: _op is boom"):
+        made.write(iter([rows[:1], rows[:1], rows]))
