@@ -13,6 +13,7 @@ import pyarrow as pa
 from nyala.client.cluster.masters import parse_addresses
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.deadline import Attempts
 from nyala.client.read.point_reads import PointRead, is_retryable
 from nyala.client.results import PartlyWritten
 from nyala.client.write.pending_call import Signal, Written
@@ -154,6 +155,7 @@ class Connection:
             batch: makes the same key as a batch, for a read by scan token.
         """
         getter, timeout_ms = self.core.getter, self.core.options.timeout_ms
+        attempts = Attempts(self.core.env, timeout_ms)
         done = Signal()
         wanted = PointRead(table, tablet, [key], columns, done.set)
         self._loop.hand_over(partial(getter.try_leader, timeout_ms=timeout_ms), wanted)
@@ -163,7 +165,8 @@ class Connection:
         if not is_retryable(wanted.error):
             raise wanted.error
         try:
-            return self.run(getter.retry_via_scan(table, tablet, batch(), columns, timeout_ms))[0]
+            left_ms = max(1, attempts.left_ms())
+            return self.run(getter.retry_via_scan(table, tablet, batch(), columns, left_ms))[0]
         except RangesChanged:
             return self.run(self.core.get(table, batch(), columns))[0]
 

@@ -5,7 +5,6 @@ scan token like any other read, which finds its leader by itself until the deadl
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -172,10 +171,16 @@ class PointGetter:
             keys: batch of the key columns.
             columns: names wanted; None: all.
             timeout_ms: deadline, from now.
+
+        Raises:
+            RangesChanged: the tablet's range was dropped.
         """
         if tablet.leader is None:
-            with contextlib.suppress(Retryable):
+            try:
                 await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
+            except Retryable:
+                pass  # the scan looks the tablet up, too
+            else:
                 if not update_location(tablet, table):
                     raise range_dropped(tablet, table)
         spec = ReadSpec(columns=columns, latest=True)

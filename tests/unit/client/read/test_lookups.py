@@ -1,6 +1,7 @@
 """Look-ups of few keys through real servers in virtual time: shared messages, new leaders, odd requests."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -8,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.core import ClientOptions
-from nyala.common.errors import InvalidArgument, Unavailable
-from nyala.common.partition import locate
+from nyala.common.errors import InvalidArgument, RangesChanged, Unavailable
+from nyala.common.ids import TabletId
+from nyala.common.partition import KeyRange, locate
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
@@ -243,3 +245,12 @@ async def test_pending_lookups_fail_when_client_closes(s):
 
     await s.on(unreachable)
     assert [type(found) for found in received] == [Unavailable]
+
+
+@scenario
+async def test_lookup_at_dropped_range_says_so_at_once(s):
+    gone = replace(s.table.tablets[0], id=TabletId("f" * 32), leader=None)
+    gone.partition = replace(gone.partition, range=KeyRange(b"x", b"y"))
+    keys = pa.record_batch([pa.array([3], pa.int64())], names=["k"])
+    with pytest.raises(RangesChanged, match="its range was dropped"):
+        await s.on(s.core.getter.retry_via_scan, s.table, gone, keys, None, 5_000)
