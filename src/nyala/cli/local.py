@@ -91,6 +91,8 @@ def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) ->
         for s in found.servers
     ]
     show(("server", "pid", "address", "web", "state"), rows, format)
+    if problem and all(row[1] == "-" for row in rows):
+        raise fail(f"no server runs; start them with: nyala up{_dir_hint(dir)}", 3)
     if problem:
         raise fail(problem, 3)
     if any(row[4] not in ("alive", "leader") for row in rows):

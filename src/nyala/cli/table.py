@@ -1,7 +1,6 @@
 """`nyala table list|describe|scan|drop`; `table_alter.py` has the other commands."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
@@ -95,16 +94,18 @@ def scan(
     with connect(masters) as client:
         table = client.table(name)
         names = [c.strip() for c in columns.split(",") if c.strip()] or None
+        most = limit + 1 if limit > 0 and not count else limit  # one more: are there others?
         wanted = table.scan(
-            names, where or None, at or None, None if count else limit or None, order
+            names, where or None, at or None, None if count else most or None, order
         )
         if count:
             print(wanted.count())
             return
-        rows = wanted.to_arrow()
+        found = wanted.to_arrow()
+    rows = found.slice(0, limit) if limit else found
     show(rows.schema.names, list(zip(*map(list_of, rows.columns), strict=True)), format, data=True)
-    if limit and rows.num_rows == limit and format is Format.TABLE and sys.stdout.isatty():
-        say(f"the first {limit} rows; --limit 0 prints all")
+    if rows.num_rows < found.num_rows:
+        say(f"only {limit} rows are printed, and the table has more; --limit 0 prints all")
 
 
 @app.command("drop")

@@ -3,11 +3,13 @@
 import csv
 import io
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from nyala.cli import sql as verb
+from nyala.cli import table as table_verbs
 from nyala.cli import table_alter
 from nyala.cli.output import Format
 
@@ -46,3 +48,22 @@ def test_listing_shows_far_times_and_duplicate_column_names(monkeypatch, capsys)
     far = "148108-07-06 14:00:27.387904"
     listed = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert listed == [["a", "b", "a"], [far, "5881580-07-11", far]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "printed", "more"),
+    [(3, 2, 2, True), (2, 2, 2, False), (1, 2, 1, False), (3, 0, 3, False)],
+)
+def test_table_scan_says_when_rows_are_left_out(monkeypatch, capsys, rows, limit, printed, more):
+    def scan(columns, where, at, most, order):
+        return SimpleNamespace(to_arrow=lambda: pa.table({"k": list(range(rows))[:most]}))
+
+    @contextmanager
+    def connect(masters):
+        yield SimpleNamespace(table=lambda name: SimpleNamespace(scan=scan))
+
+    monkeypatch.setattr("nyala.client.connect", connect)
+    table_verbs.scan("t", limit=limit, format=Format.CSV)
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 1 + printed
+    assert ("--limit 0 prints all" in told.err) == more
