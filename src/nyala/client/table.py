@@ -204,6 +204,8 @@ class Table:
     ) -> Scan:
         """Describe the change feed of (since, until]: rows plus `_op` and `_timestamp`.
 
+        The changes of each tablet are ordered by time, then by key; the tablets follow one another.
+
         Args:
             since: exclusive lower end.
             until: inclusive upper end; None: now.
