@@ -89,7 +89,7 @@ async def test_hold_without_majority_is_refused(s):
     await s.loop.delay(70 * SECOND)
 
 
-@story
+@scenario
 async def test_hold_needs_majority_of_voters_only(s):
     first = await s.write(1)
     leader, refresh = s.cluster.leader_of(s.group).address, s.core.locations.refresh

@@ -108,7 +108,7 @@ def test_alteration_refuses_wrong_argument(step):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: names_of(MADE, WRONG or 5),
+        lambda: names_of(MADE, WRONG or 5),  # type: ignore[arg-type]
         lambda: names_of(MADE, [["k"]]),  # type: ignore[list-item]
         lambda: names_of(MADE, iter(())),  # type: ignore[arg-type]
         lambda: scan_spec(MADE, None, None, None, 1 << 63, False, "snapshot", None),

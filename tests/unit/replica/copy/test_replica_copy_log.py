@@ -5,7 +5,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
-from tests.unit.replica.support.copy_story import fill, flush
+from tests.unit.replica.support.copy_steps import fill, flush
 from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_copy_refusals import nothing_changed
 from tests.unit.replica.support.replica_support import GROUP
