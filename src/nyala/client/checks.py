@@ -28,7 +28,7 @@ def check_int(name: str, value: Any, lowest: int = 0) -> None:
         InvalidArgument: it is no int, below `lowest`, or not of 63 bits.
     """
     if not is_int(value) or not lowest <= value < 1 << 63:
-        raise InvalidArgument(f"{name}={value!r}: it has to be a whole number, from {lowest} on")
+        raise InvalidArgument(f"{name}={value!r} is not a whole number from {lowest} on; give one")
 
 
 def check_timeout(value: Any) -> None:
@@ -40,7 +40,7 @@ def check_timeout(value: Any) -> None:
     fits = is_int(value) or (isinstance(value, float) and math.isfinite(value))
     if not fits or not 1 <= value <= MAX_TIMEOUT_MS:
         raise InvalidArgument(
-            f"timeout_ms={value!r}: it has to be a number of milliseconds, from 1 to {MAX_TIMEOUT_MS}"
+            f"timeout_ms={value!r} is not a number of milliseconds from 1 to {MAX_TIMEOUT_MS}; give one"
         )
 
 
@@ -51,7 +51,9 @@ def check_text(name: str, value: Any) -> None:
         InvalidArgument: it is no str, or has a lone surrogate.
     """
     if not isinstance(value, str):
-        raise InvalidArgument(f"{name}={value!r}: give a str, not {type(value).__name__}")
+        raise InvalidArgument(
+            f"{name}={value!r} is a {type(value).__name__}, not a text; give a str"
+        )
     utf8_bytes(value)
 
 
@@ -62,7 +64,9 @@ def check_list(name: str, value: Any) -> list[Any]:
         InvalidArgument: it is not iterable.
     """
     if not isinstance(value, Iterable) or isinstance(value, bytes):
-        raise InvalidArgument(f"{name}={value!r}: pass a list, not {type(value).__name__}")
+        raise InvalidArgument(
+            f"{name}={value!r} is a {type(value).__name__}, not a list; pass a list"
+        )
     return list(value)
 
 

@@ -134,6 +134,10 @@ READ = {"read_default": pa.scalar(None, pa.string())}
 USERS: list[tuple[Callable[[], object], str, str]] = [
     # what is done, what the refusal says of it, and why
     (lambda: checks.check_replicas("3"), "replicas='3'", "an odd number"),
+    (lambda: checks.check_int("batch_rows", 0, 1), "batch_rows=0", "whole number from 1 on"),
+    (lambda: checks.check_timeout("1 s"), "timeout_ms='1 s'", "number of milliseconds"),
+    (lambda: checks.check_text("name", None), "name=None", "not a text"),
+    (lambda: checks.check_list("primary_key", 5), "primary_key=5", "not a list"),
     (lambda: frames.definition_of({"k": "int64"}, ["k"]), "dict", "takes an Arrow schema"),
     (lambda: frames.definition_of([{"k": 1}, 5], ["k"]), "row 1", "not a dict"),
     (lambda: frames.definition_of([{5: 1}], ["k"]), "row 0", "name is a str"),
