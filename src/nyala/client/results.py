@@ -76,7 +76,8 @@ class WriteResult:
 
     Attributes:
         rows: rows without an error.
-        errors: one line per row that had no effect: row (position in the data given), code, message.
+        errors: one line per row that failed: row (position in the data given), code, message. With
+            `all_or_nothing` it has voided the others of its request, which are not listed.
         timestamp: hybrid time of the write; a scan at or above it sees it.
     """
 

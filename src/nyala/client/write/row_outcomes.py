@@ -14,7 +14,8 @@ from nyala.client.write.pending_call import Written
 from nyala.common.errors import NyalaError, has_no_effect
 from nyala.wire.proto import nyala_pb2 as pb
 
-NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
+NOT_SENT, UNKNOWN, ACKNOWLEDGED, VOID = 0, 1, 2, 3
+"""States of a row. VOID: without effect, because another row of its request, or window, failed."""
 
 Rows = npt.NDArray[np.int64]
 """Positions of rows in the write."""
@@ -34,9 +35,9 @@ class Window:
         self.first = first
         self.state = np.full(rows, NOT_SENT, np.uint8)
 
-    def rows_in(self, state: int) -> Rows:
-        """Return the rows in a state."""
-        return np.flatnonzero(self.state == state) + self.first
+    def rows_in(self, *states: int) -> Rows:
+        """Return the rows in one of some states, in order."""
+        return np.flatnonzero(np.isin(self.state, states)) + self.first
 
 
 class Outcomes:
@@ -64,9 +65,9 @@ class Outcomes:
         """
         made = Window(self.rows, rows)
         self.rows += rows
-        self.refused(made, errors)
         if void:
-            made.state[:] = ACKNOWLEDGED
+            made.state[:] = VOID
+        self.refused(made, errors)
         return made
 
     def refused(self, window: Window, errors: RowErrors) -> None:
@@ -91,15 +92,20 @@ class Outcomes:
         if has_no_effect(error):
             window.state[rows - window.first] = NOT_SENT
 
-    def acknowledged(self, window: Window, rows: Rows, result: pb.WriteResult) -> None:
+    def acknowledged(
+        self, window: Window, rows: Rows, result: pb.WriteResult, *, whole: bool = False
+    ) -> None:
         """Note that a request was answered.
 
         Args:
             window: the request's rows belong to it.
             rows: positions in the write.
             result: answer of the tablet.
+            whole: a row error has voided the others.
         """
-        window.state[rows - window.first] = ACKNOWLEDGED
+        failed = [e.row for e in result.row_errors]
+        window.state[rows - window.first] = VOID if whole and failed else ACKNOWLEDGED
+        window.state[rows[failed] - window.first] = ACKNOWLEDGED
         total = self.written
         total.rows += result.rows
         total.timestamp = max(total.timestamp, result.timestamp)
@@ -123,7 +129,7 @@ class Outcomes:
             if w.state.any()
         ]
         next_row = max([self._reached, *sent])
-        not_sent = self._rows_in(NOT_SENT)
+        not_sent = self._rows_in(NOT_SENT, VOID)
         not_written = not_sent[not_sent < next_row]
         done.errors.sort()
         why = cause.message if isinstance(cause, NyalaError) else f"{type(cause).__name__}: {cause}"
@@ -141,6 +147,6 @@ class Outcomes:
         error.__cause__ = cause
         return error
 
-    def _rows_in(self, state: int) -> Rows:
-        found = [w.rows_in(state) for w in sorted(self._incomplete, key=lambda w: w.first)]
+    def _rows_in(self, *states: int) -> Rows:
+        found = [w.rows_in(*states) for w in sorted(self._incomplete, key=lambda w: w.first)]
         return np.concatenate([np.empty(0, np.int64), *found])

@@ -303,7 +303,7 @@ class Upload:
                 await self._send_elsewhere(window, TabletRows(part.tablet, rows, piece), line)
                 continue
             line.failed = False
-            outcomes.acknowledged(window, rows, result)
+            outcomes.acknowledged(window, rows, result, whole=call.all_or_nothing)
             call.attempts.progressed()
 
     async def _send_elsewhere(self, window: Window, part: TabletRows, line: _Partition) -> None:

@@ -41,6 +41,7 @@ class Tablets:
         self.taken: list[int] = []
         self.acknowledged: set[int] = set()
         self.unknown: set[int] = set()
+        self.bad: set[int] = set()
         self.requests = self.under_way = self.most = 0
 
     async def deliver(self, table: Any, tablet: Any, op: int, piece: pa.RecordBatch, whole: bool,
@@ -62,21 +63,29 @@ class Tablets:
                 raise error
         finally:
             self.under_way -= len(rows)
+        if failed := [n for n, row in enumerate(rows) if row in self.bad and whole]:
+            errors = [pb.RowError(row=n, code="already_present") for n in failed]
+            return pb.WriteResult(row_errors=errors, timestamp=1)
         self.acknowledged.update(rows)
         return pb.WriteResult(rows=len(rows), timestamp=len(self.acknowledged))
 
 
 def scenario(
-    work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS
-):
-    """Run `work(upload, tablets, loop)` on virtual time; return its result, and the tablets."""
+    work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS,
+    bad_rows: Any = (),
+):  # fmt: skip
+    """Run `work(upload, tablets, loop)` on virtual time; return what it returns, and the tablets.
+
+    With `bad_rows`, which are row errors, the write is all or nothing.
+    """
 
     async def main(loop: SimLoop) -> Any:
         clock, rng = SimClock(loop), random.Random(7)
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
         tablets = Tablets(env, fate, each_ms)
+        tablets.bad = set(bad_rows)
         bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))  # type: ignore[arg-type]
-        upload = bulk.begin(opened(), pb.UPSERT, False, timeout_ms)
+        upload = bulk.begin(opened(), pb.UPSERT, bool(bad_rows), timeout_ms)
         return await work(upload, tablets, loop), tablets
 
     return run(main)

@@ -91,6 +91,32 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
     assert error.message in str(outcome)
 
 
+@settings(max_examples=40)
+@given(st.integers(0, 1_999), st.sets(st.integers(0, 1_999), min_size=1, max_size=5))
+def test_rows_of_voided_requests_are_not_reported_as_written(bad, failing):
+    async def work(upload, tablets, loop):
+        async def load() -> None:
+            for at in range(0, 2_000, 500):
+                await upload.take(some(at, at + 500))
+            await upload.finish()
+
+        with pytest.raises(NyalaError) as raised:
+            await load()
+        return raised.value
+
+    told, tablets = story(
+        work, lambda rows: Throttled("full") if bad in rows else None, bad_rows=failing
+    )
+    if not isinstance(told, PartlyWritten):
+        assert not tablets.acknowledged
+        return
+    errors = set(told.errors.column("row").to_pylist())
+    assert errors <= failing
+    below = set(range(told.next_row)) - set(told.not_written.to_pylist()) - errors
+    assert below == tablets.acknowledged
+    assert told.rows == len(tablets.acknowledged)
+
+
 def test_cause_is_raised_alone_when_nothing_took_effect():
     async def work(upload, tablets, loop):
         with pytest.raises(TooLarge):
