@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -9,10 +10,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 class Streams:
     """Every server answers with the next line of the script."""
 
-    silent = False
-
-    def __init__(self, script: list[NyalaError | None]) -> None:
+    def __init__(self, script: list[NyalaError | None], *, silent: bool = False) -> None:
         self._script = script
+        self.silent = silent
+        self.abandoned: list[str] = []
+
+    def abandon(self, address: str) -> None:
+        self.abandoned.append(address)
 
     def get(self, address: str, schema: pa.Schema) -> "Streams":
         return self
@@ -32,3 +36,13 @@ class Places:
     def learn(self, *args: object, **more: object) -> None: ...
 
     async def refresh(self, *args: object) -> None: ...
+
+
+class DroppedRange(Places):
+    """Finds at each look-up that the table has no tablets left."""
+
+    def learn(self, tablet: TabletLocation, **more: object) -> None:
+        tablet.leader = None
+
+    async def refresh(self, table: OpenTable, *args: object) -> None:
+        table.tablets = []

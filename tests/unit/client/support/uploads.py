@@ -42,10 +42,12 @@ class Tablets:
         self.acknowledged: set[int] = set()
         self.unknown: set[int] = set()
         self.bad: set[int] = set()
+        self.table: Any = None
         self.requests = self.under_way = self.most = 0
 
     async def deliver(self, table: Any, tablet: Any, op: int, piece: pa.RecordBatch, whole: bool,
                       attempts: Attempts) -> pb.WriteResult:  # fmt: skip
+        self.table = table
         rows = piece.column("v").to_pylist()
         self.taken += rows
         self.requests += 1

@@ -9,7 +9,15 @@ from nyala.client.cluster.tablet_cache import TabletCache
 from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.put_streams import PutStreams
-from nyala.common.errors import NyalaError, OutcomeUnknown, SchemaMismatch, SessionExpired
+from nyala.common.errors import (
+    NyalaError,
+    OutcomeUnknown,
+    RangesChanged,
+    SchemaMismatch,
+    SessionExpired,
+    Throttled,
+    Unavailable,
+)
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -18,22 +26,28 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.client.support.client_combining import rows, table
-from tests.unit.client.support.client_delivery import Places, Streams
+from tests.unit.client.support.client_delivery import DroppedRange, Places, Streams
 
 
-def deliver(*script: NyalaError | None) -> pb.WriteResult:
+def deliver(
+    *script: NyalaError | None, places: Places | None = None, streams: Streams | None = None
+) -> pb.WriteResult:
     async def main(loop: SimLoop) -> pb.WriteResult:
         clock, rng = SimClock(loop), random.Random(7)
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
         where = table()
         where.tablets[0].leader = "127.0.0.1:1"
         delivery = Delivery(
-            cast("TabletCache", Places()),
+            cast("TabletCache", places or Places()),
             HybridClock(clock),
-            cast("PutStreams", Streams(list(script))),
+            cast("PutStreams", streams or Streams(list(script))),
         )
         header = pb.WriteHeader(tablet_id=where.tablets[0].id)
-        return await delivery.send(where, where.tablets[0], header, rows(1), Attempts(env, 10_000))
+        result = await delivery.send(
+            where, where.tablets[0], header, rows(1), Attempts(env, 10_000)
+        )
+        result.timestamp = int(loop.time() * 1000)  # milliseconds that it took
+        return result
 
     return run(main)
 
@@ -55,3 +69,22 @@ def test_refusal_after_unknown_outcome_leaves_outcome_unknown():
 def test_expired_session_is_reported_after_unknown_outcome():
     with pytest.raises(SessionExpired):
         deliver(OutcomeUnknown("?"), SessionExpired("long ago"))
+
+
+def test_throttled_write_waits_as_long_as_the_server_asks():
+    assert deliver(Throttled("full", {"retry_after_ms": "3000"}), None).timestamp >= 3_000
+    assert deliver(Throttled("full"), None).timestamp < 1_000
+
+
+def test_streams_of_a_silent_server_are_abandoned():
+    silent, answering = (Streams([OutcomeUnknown("?"), None], silent=s) for s in (True, False))
+    deliver(streams=silent)
+    deliver(streams=answering)
+    assert (silent.abandoned, answering.abandoned) == (["127.0.0.1:1"], [])
+
+
+def test_dropped_range_leaves_outcome_of_unanswered_attempt_unknown():
+    with pytest.raises(OutcomeUnknown, match="An earlier try was not answered"):
+        deliver(OutcomeUnknown("?"), places=DroppedRange())
+    with pytest.raises(RangesChanged):
+        deliver(Unavailable("gone", {"sent": "no"}), places=DroppedRange())

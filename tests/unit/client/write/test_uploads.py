@@ -117,6 +117,20 @@ def test_rows_of_voided_requests_are_not_reported_as_written(bad, failing):
     assert told.rows == len(tablets.acknowledged)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_windows_before_and_after_a_change_of_ranges_do_not_overlap(changed):
+    async def work(upload, tablets, loop):
+        await upload.take(some(0, 10))
+        await loop.delay(1_000)  # the first window is in flight
+        tablets.table.ranges_version += changed
+        await upload.take(some(10, 20))
+        await upload.finish()
+        return tablets.most
+
+    most, _ = story(work, each_ms=50)
+    assert (most > 10) != changed
+
+
 def test_cause_is_raised_alone_when_nothing_took_effect():
     async def work(upload, tablets, loop):
         with pytest.raises(TooLarge):
