@@ -174,27 +174,36 @@ class EventLoop:
             due_us = clock.monotonic_us() + tick_ms * 1000
             await tasks.sleep_ms(tick_ms)
             self._context.counters.note_late_tick(clock.monotonic_us() - due_us)
-            self._context.clocks.update()
-            self._context.clock.refresh()
-            hlc = self._context.clock.peek()
-            self._quiesced.wake(self._failure_detector.tick())
-            for group in list(self._quiesced.active):
-                replica = self._replicas[group]
-                if replica.member is not None:
-                    try:
-                        replica.member.tick(hlc, self._failure_detector)
-                    except Exception as bug:  # a broken invariant ends this replica, not the server
-                        replica.fail(bug)
-                self.schedule(group)
-            if self._quiesced.send_keepalives():
-                self._schedule_pump()
-            if self._context.memory.excess_bytes:
-                self._shrink()
             since_collection_ms += tick_ms
-            if since_collection_ms >= COLLECT_MS:
+            collects = since_collection_ms >= COLLECT_MS
+            try:
+                self._on_tick(collects=collects)
+            except Exception as bug:  # the task's top: without ticks no group would elect a leader
+                log.error("a tick was not completed", exc_info=bug)
+            if collects:
                 since_collection_ms = 0
-                self._collect()
-                self._context.clock.physical.alone = _alone(self._replicas.values())
+
+    def _on_tick(self, *, collects: bool) -> None:
+        """Process a tick of all groups that are not quiesced; collect the log if `collects`."""
+        self._context.clocks.update()
+        self._context.clock.refresh()
+        hlc = self._context.clock.peek()
+        self._quiesced.wake(self._failure_detector.tick())
+        for group in list(self._quiesced.active):
+            replica = self._replicas[group]
+            if replica.member is not None:
+                try:
+                    replica.member.tick(hlc, self._failure_detector)
+                except Exception as bug:  # a broken invariant ends this replica, not the server
+                    replica.fail(bug)
+            self.schedule(group)
+        if self._quiesced.send_keepalives():
+            self._schedule_pump()
+        if self._context.memory.excess_bytes:
+            self._shrink()
+        if collects:
+            self._collect()
+            self._context.clock.physical.alone = _alone(self._replicas.values())
 
     def _shrink(self) -> None:
         """Free entries cached for slow followers: first those of groups that were idle longest."""

@@ -104,7 +104,7 @@ def test_rows_of_voided_requests_are_not_reported_as_written(bad, failing):
             await load()
         return raised.value
 
-    told, tablets = story(
+    told, tablets = scenario(
         work, lambda rows: Throttled("full") if bad in rows else None, bad_rows=failing
     )
     if not isinstance(told, PartlyWritten):
@@ -127,7 +127,7 @@ def test_windows_before_and_after_a_change_of_ranges_do_not_overlap(changed):
         await upload.finish()
         return tablets.most
 
-    most, _ = story(work, each_ms=50)
+    most, _ = scenario(work, each_ms=50)
     assert (most > 10) != changed
 
 

@@ -173,3 +173,24 @@ async def test_leadership_transfer_succeeds(fleet):
 
 async def _transfer(replica, to):
     replica.transfer(to)
+
+
+@scenario()
+async def test_failing_tick_does_not_end_ticks(fleet):
+    leader = await fleet.leader()
+    failures = []
+    for number in range(3):
+        clocks = fleet.replica(number).context.clocks
+        update = clocks.update
+
+        def fail_once(update=update, number=number):
+            if failures.count(number):
+                update()
+            else:
+                failures.append(number)
+                raise KeyError("a server that is not known")
+
+        clocks.update = fail_once
+    await fleet.until(lambda: len(failures) == 3, "each server has failed in a tick")
+    fleet.processes[leader].kill()
+    assert await fleet.leader() != leader
