@@ -17,6 +17,11 @@ cause.
 """
 BUSY_CHUNK_BYTES = 1 << 20
 """Bytes that are read, sent and written at a time while clients write, who wait for one piece at most."""
+CHUNKS_PER_SECOND = 4
+"""Minimum number of pieces per second at the busy rate: the caller of a source waits for a piece, and all
+copies share the rate.
+"""
+MIN_CHUNK_BYTES = 4096
 
 
 class WriteActivity:
@@ -86,5 +91,7 @@ class CopyThrottle:
 
     def chunk_bytes(self, size_bytes: int) -> int:
         """Return how many of so many bytes to transfer at a time."""
-        throttled = self._busy_rate and self.writers.busy
-        return min(size_bytes, BUSY_CHUNK_BYTES) if throttled else size_bytes
+        if not self._busy_rate or not self.writers.busy:
+            return size_bytes
+        of_rate = max(MIN_CHUNK_BYTES, self._busy_rate // CHUNKS_PER_SECOND)
+        return min(size_bytes, BUSY_CHUNK_BYTES, of_rate)

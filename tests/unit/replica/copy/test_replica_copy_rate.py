@@ -2,7 +2,12 @@
 
 import pytest
 
-from nyala.replica.copy.throttle import BUSY_CHUNK_BYTES, CopyThrottle, WriteActivity
+from nyala.replica.copy.throttle import (
+    BUSY_CHUNK_BYTES,
+    MIN_CHUNK_BYTES,
+    CopyThrottle,
+    WriteActivity,
+)
 
 
 class Clock:
@@ -53,7 +58,7 @@ def test_copy_is_throttled_in_small_chunks_beside_writers(clock, log, writers):
     log.rounds += 2
     assert pace.spend(100) == 100
     assert pace.spend(100) == 200, "all who spend share it"
-    assert pace.chunk_bytes(4 << 20) == BUSY_CHUNK_BYTES
+    assert pace.chunk_bytes(4 << 20) == MIN_CHUNK_BYTES
     assert pace.chunk_bytes(500) == 500
     pass_ms(clock, 999)
     assert pace.spend(100) > 0, "a writer pauses between two writes"
@@ -102,3 +107,16 @@ def test_throttle_applies_both_limits_and_zero_means_unlimited(clock, log, write
     assert CopyThrottle(clock, writers, 0, 0).chunk_bytes(4 << 20) == 4 << 20, (
         "who wants no limit gets whole pieces"
     )
+
+
+@pytest.mark.parametrize("rate", [20_000, 100_000, 1_000_000, 100_000_000])
+def test_ten_copies_wait_less_than_their_calls_time_out(clock, log, writers, rate):
+    """A source answers after the wait, and its target gives up a call after ten seconds."""
+    pace = CopyThrottle(clock, writers, 0, rate)
+    pace.spend(1)
+    pass_ms(clock, 100)
+    log.rounds += 2
+    assert writers.busy
+    size = pace.chunk_bytes(4 << 20)
+    assert size <= BUSY_CHUNK_BYTES
+    assert max(pace.spend(size) for _ in range(10)) < 5000
