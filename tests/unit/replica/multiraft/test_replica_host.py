@@ -178,7 +178,7 @@ async def _transfer(replica, to):
 @scenario()
 async def test_failing_tick_does_not_end_ticks(fleet):
     leader = await fleet.leader()
-    failures = []
+    failures: list[int] = []
     for number in range(3):
         clocks = fleet.replica(number).context.clocks
         update = clocks.update
