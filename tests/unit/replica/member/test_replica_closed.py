@@ -1,10 +1,13 @@
 """Closed time: followers serve old enough reads only, never incomplete ones; idle groups quiesce."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nyala.common.errors import NotLeader
 from nyala.common.hybrid_time import from_micros
-from nyala.replica.member.closed_time import KEEP_FRESH_MS
+from nyala.replica.member.closed_time import KEEP_FRESH_MS, ClosedTime
 from tests.unit.replica.support.replica_support import scenario, uuid_of
 
 
@@ -200,3 +203,23 @@ async def test_expired_closed_time_is_not_offered(fleet):
     leader = await fleet.leader()
     assert (await stale(fleet, leader, 60_000, min_time=at + from_micros(1)))[0] > at
     assert fleet.replica(leader).status().config.get(uuid_of(leader)) is not None
+
+
+def test_age_of_closed_time_includes_time_before_message_was_sent_under_stopped_wall_clock():
+    """A leader repeats its closed time in later heartbeats, and the follower's hybrid clock stands still."""
+    closed, monotonic_us = from_micros(100_000_000), 7_000_000
+    hlc = closed + from_micros(3_000_000)
+    clock = SimpleNamespace(monotonic_us=lambda: monotonic_us)
+    context: Any = SimpleNamespace(
+        env=SimpleNamespace(clock=clock), clock=SimpleNamespace(peek=lambda: hlc)
+    )
+    view = SimpleNamespace(closed_pending=None)
+    node: Any = SimpleNamespace(closed=closed, is_leader=False, view=view)
+    watch: Any = None
+    time = ClosedTime(context, node, watch, watch)
+    message: Any = SimpleNamespace(hlc=hlc)
+    time.received(message)
+    assert time.read_time(10_000, 0) == (closed, 3000)
+    monotonic_us += 2_000_000
+    assert time.read_time(10_000, 0) == (closed, 5000)
+    assert time.read_time(4_999, 0) is None

@@ -97,3 +97,31 @@ async def test_configuration_that_follows_another_one_is_saved_after_full_disk(f
     await fleet.pass_ms(5000)
     assert refused
     assert saved[-1] == fleet.replica(leader).status().committed_config.id.index
+
+
+@scenario(options=SMALL)
+async def test_log_of_idle_group_is_released_once_its_configuration_is_saved(fleet):
+    """Nothing schedules the group again after its metadata found space."""
+    leader = await fleet.leader()
+    cmeta = fleet.replica(leader).context.cmeta
+    save, full = cmeta.save, [True]
+
+    def refuse(*args):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(*args)
+
+    cmeta.save = refuse
+    for _ in range(8):
+        await fleet.write(BIG)
+    number = (leader + 1) % 3
+    member = fleet.replica(leader).status().config.get(uuid_of(number))
+    change = Change(ChangeKind.MODIFY, replace(member, address=f"s{number}:77"))
+    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
+    await fleet.as_(leader, fleet.replica(leader).flush())
+    await fleet.pass_ms(30_000)
+    assert fleet.host(leader).wal.stats().pinned_by == (GROUP,)
+    full.clear()
+    await fleet.pass_ms(10_000)
+    assert fleet.replica(leader).running_member().driver.saving is None
+    assert fleet.host(leader).wal.stats().pinned_by == ()
