@@ -8,6 +8,7 @@ from nyala.common.errors import NotLeader, OutcomeUnknown
 from nyala.common.ids import OpId
 from nyala.replica.member.applier import Answer, AnswerKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
+from tests.sim.world.loop import run
 from tests.unit.replica.support.replica_support import scenario
 
 SECOND_US = 1_000_000
@@ -122,3 +123,19 @@ def test_truncated_entry_is_not_joined_when_index_is_reused():
         assert writes.inflight_bytes == 0
 
     drive(work)
+
+
+def test_write_whose_entry_was_displaced_is_not_acknowledged():
+    """The outcome at its index is that of another leader's operation."""
+
+    async def main(loop):
+        writes = PendingWrites()
+        displaced = writes.add(OpId(1, 5), 3, 1 << 60)
+        own = writes.add(OpId(1, 6), 3, 1 << 60)
+        writes.applied(OpId(2, 5), Answer(AnswerKind.DONE, 7, b"another's"))
+        writes.applied(OpId(1, 6), Answer(AnswerKind.DONE, 8, b"its own"))
+        assert isinstance(displaced.exception(), NotLeader)
+        assert own.result() == Answer(AnswerKind.DONE, 8, b"its own")
+        assert writes.inflight_bytes == len(writes) == 0
+
+    run(main)

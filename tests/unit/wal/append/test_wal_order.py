@@ -297,6 +297,27 @@ def test_reserve_accepts_replaced_tail_and_refuses_gap():
     run(main)
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["reserved", "durable"])
+def test_forgotten_group_continues_at_any_index(at_once):
+    """A replica is deleted, and a copy of another one that is far ahead takes its place."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open()
+        await durable(wal, A, entries(1, 3))
+        forgotten = loop.create_future()
+        wal.forget(A, forgotten.set_result)
+        if not at_once:
+            assert await forgotten is None
+        await durable(wal, A, entries(50, 52))
+        assert [e.id.index for e in await wal.read(A, 50, 1 << 20)] == [50, 51, 52]
+        machine.disk.crash()
+        _, recovered = await machine.open()
+        assert indices(recovered, A) == [50, 51, 52]
+
+    run(main)
+
+
 def test_slot_is_submitted_once():
     async def main(loop):
         wal, _ = await Machine(loop).open()
