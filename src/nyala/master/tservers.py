@@ -172,4 +172,8 @@ class TServers:
 
 def _leader_report(report: pb.TabletReport) -> LeaderReport:
     at = OpId(report.consensus.config_term, report.consensus.config_index)
-    return LeaderReport(at, {ServerUuid(h.uuid): h.state for h in report.health})
+    return LeaderReport(at, {ServerUuid(h.uuid): _health(h) for h in report.health})
+
+
+def _health(health: pb.MemberHealth) -> str:
+    return "FAILED_UNRECOVERABLE" if health.unrecoverable else health.state

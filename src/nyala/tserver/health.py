@@ -1,12 +1,15 @@
-"""Health of the other members of a group, as reported by its leader here: HEALTHY, SILENT, FAILED.
+"""Health of the other members of a group, as reported by its leader here.
 
 A member is SILENT if it has not replied for an election timeout, and FAILED if that lasts for
 `member_failed_after_ms`, or if it lacks entries and has acknowledged no new ones for that time although it
-replies. Raft counts ticks, and a quiesced group has none, so the time is measured here.
+replies. It is UNRECOVERABLE if for that time it has replied and lacked entries that the leader's log no
+longer has: only a copy can help it. Raft counts ticks, and a quiesced group has none, so the time is measured
+here.
 """
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from nyala.common.ids import ServerUuid, TabletId
@@ -18,6 +21,21 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 HEALTHY, SILENT, FAILED = "FINE", "SILENT", "FAILED"
 """State of a member in `MemberHealth`; the wire format has "FINE" for HEALTHY."""
+UNRECOVERABLE = "FAILED_UNRECOVERABLE"
+"""State of a member; in `MemberHealth` it is FAILED with a flag, which older masters do not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Doubt about a member: since when, in monotonic microseconds.
+
+    Attributes:
+        since_us: since when it has been silent or stuck.
+        lacking_us: since when it has replied and lacked entries that the log no longer has; None: no.
+    """
+
+    since_us: int
+    lacking_us: int | None
 
 
 class ReplicaSource(Protocol):
@@ -49,7 +67,7 @@ class PeerHealth:
         self._host = host
         self._options = options
         self._changed = changed
-        self._since_us: dict[TabletId, dict[ServerUuid, int]] = {}
+        self._doubts: dict[TabletId, dict[ServerUuid, _Doubt]] = {}
         self._reported: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
 
     def start(self) -> asyncio.Task[object]:
@@ -58,7 +76,7 @@ class PeerHealth:
 
     def of(self, replica: Replica) -> list[pb.MemberHealth]:
         """Return the health of the other members; empty if the replica does not lead."""
-        return [pb.MemberHealth(uuid=u, state=s) for u, s in self._states(replica)]
+        return [_message(u, s) for u, s in self._states(replica)]
 
     def check(self) -> None:
         """Report every group whose members' health has changed.
@@ -66,10 +84,10 @@ class PeerHealth:
         A quiesced group with healthy members has no changes: if a member falls silent, the group wakes.
         """
         up = {r.group: r for r in self._host.active_replicas()}
-        doubtful = {g: self._host.find(g) for g in self._since_us if g not in up}
+        doubtful = {g: self._host.find(g) for g in self._doubts if g not in up}
         for group, replica in [*up.items(), *doubtful.items()]:
             if replica is None or not replica.is_leader:
-                self._since_us.pop(group, None)
+                self._doubts.pop(group, None)
                 self._reported.pop(group, None)
                 continue
             states = self._states(replica)
@@ -86,34 +104,50 @@ class PeerHealth:
         node = replica.node
         if node is None or not node.is_leader:
             return ()
-        since = self._silent_since(replica.group, node)
+        doubts = self._doubted(replica.group, node)
         failed_us = self._env.clock.monotonic_us() - self._options.member_failed_after_ms * 1000
         return tuple(
-            (m.uuid, _state(since.get(m.uuid), failed_us))
+            (m.uuid, _state(doubts.get(m.uuid), failed_us))
             for m in node.config.members
             if m.uuid != node.uuid
         )
 
-    def _silent_since(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, int]:
-        """Return, for each silent or stuck member, since when, in monotonic microseconds."""
+    def _doubted(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, _Doubt]:
+        """Return, for each silent or stuck member, since when."""
         tick_us = self._options.raft_tick_ms * 1000
         longest = max(1, self._options.election_timeout_ms * 1000 // tick_us)
-        now_us, before = self._env.clock.monotonic_us(), self._since_us.get(group, {})
+        now_us, before = self._env.clock.monotonic_us(), self._doubts.get(group, {})
         failed_ticks = self._options.member_failed_after_ms * 1000 // tick_us
-        silent: dict[ServerUuid, int] = {}
+        doubts: dict[ServerUuid, _Doubt] = {}
         for peer in node.status().peers:
+            heard_us = now_us - peer.ticks_silent * tick_us
+            known = before.get(peer.uuid, _Doubt(heard_us, None))
+            silent = peer.ticks_silent > longest
             if peer.ticks_stuck > failed_ticks:
-                silent[peer.uuid] = now_us - peer.ticks_stuck * tick_us
-            elif peer.ticks_silent > longest or peer.needs_copy:
-                heard_us = now_us - peer.ticks_silent * tick_us
-                silent[peer.uuid] = min(heard_us, before.get(peer.uuid, heard_us))
-        self._since_us.pop(group, None)
-        if silent:
-            self._since_us[group] = silent
-        return silent
+                since_us = now_us - peer.ticks_stuck * tick_us
+            elif silent or peer.needs_copy:
+                since_us = min(heard_us, known.since_us)
+            else:
+                continue
+            lacking_us = None
+            if peer.needs_copy and not silent:
+                lacking_us = now_us if known.lacking_us is None else known.lacking_us
+            doubts[peer.uuid] = _Doubt(since_us, lacking_us)
+        self._doubts.pop(group, None)
+        if doubts:
+            self._doubts[group] = doubts
+        return doubts
 
 
-def _state(since_us: int | None, failed_us: int) -> str:
-    if since_us is None:
+def _state(doubt: _Doubt | None, failed_us: int) -> str:
+    if doubt is None:
         return HEALTHY
-    return FAILED if since_us <= failed_us else SILENT
+    if doubt.lacking_us is not None and doubt.lacking_us <= failed_us:
+        return UNRECOVERABLE
+    return FAILED if doubt.since_us <= failed_us else SILENT
+
+
+def _message(uuid: ServerUuid, state: str) -> pb.MemberHealth:
+    if state == UNRECOVERABLE:
+        return pb.MemberHealth(uuid=uuid, state=FAILED, unrecoverable=True)
+    return pb.MemberHealth(uuid=uuid, state=state)

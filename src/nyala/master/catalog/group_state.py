@@ -17,7 +17,14 @@ class ReplicaHealth(Enum):
     SILENT = "SILENT"
     """It does not answer, and may return: no repair is started for it."""
     FAILED = "FAILED"
-    """It is to be replaced."""
+    """It is to be replaced, and is kept if it returns before that."""
+    UNRECOVERABLE = "FAILED_UNRECOVERABLE"
+    """It is to be replaced and cannot recover: its data are damaged or lost, or the log lacks its entries."""
+
+    @property
+    def failed(self) -> bool:
+        """True when it is to be replaced."""
+        return self in (ReplicaHealth.FAILED, ReplicaHealth.UNRECOVERABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,11 @@ class ReplicaState:
     def healthy(self) -> bool:
         """True when it answers and has what it needs."""
         return self.health is ReplicaHealth.HEALTHY
+
+    @property
+    def failed(self) -> bool:
+        """True when its health calls for another replica instead."""
+        return self.health.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +120,17 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a member."""
+    """Remove a member.
+
+    Attributes:
+        server: its server.
+        why: the reason.
+        in_place: its server is to get the new replica.
+    """
 
     server: ServerUuid
     why: str
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +173,11 @@ def any_server(_server: ServerUuid) -> bool:
     return True
 
 
+def never_in_place(_server: ServerUuid) -> bool:
+    """Return False: no replica is replaced on its own server."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class TargetServers:
     """Choice of servers for new replicas and witnesses, within the limits of repair.
@@ -162,8 +186,10 @@ class TargetServers:
         replica: returns a server for a new replica, instead of a member if one is given; None: not now.
         witness: returns a server for a witness, which never had a replica of this tablet; None: none.
         may_fill: returns whether a server may get the data of one more replica.
+        in_place: returns whether a member's own server may get its new replica, and no other server can.
     """
 
     replica: Callable[[ServerUuid | None], ServerUuid | None]
     witness: Callable[[], ServerUuid | None] = no_witness
     may_fill: Callable[[ServerUuid], bool] = any_server
+    in_place: Callable[[ServerUuid], bool] = never_in_place

@@ -1,8 +1,9 @@
 """Next steps of repair towards the full number of healthy replicas of a tablet. Pure.
 
 A replica is added before one is removed (3-4-3): a lost member stays until another one has all data and a
-vote. One change of members at a time, decided from the committed configuration and its leader's report, so
-the next leader of the masters continues where the last one stopped.
+vote. If no other server can get a replica, a member that cannot recover is removed first, and its own server
+gets the new replica. One change of members at a time, decided from the committed configuration and its
+leader's report, so the next leader of the masters continues where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from nyala.master.catalog.group_state import (
     TargetServers,
 )
 from nyala.master.repair import witness_steps
+
+IN_PLACE = "it cannot recover, and only its own server can get the new replica"
+"""Reason for the removal of a member that is replaced in place."""
 
 
 def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
@@ -42,11 +46,11 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
 
 def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
     full = [s for s in tablet.members if s.full]
-    leaving = [v for v in full if v.health is ReplicaHealth.FAILED or v.replace]
+    leaving = [v for v in full if v.failed or v.replace]
     staying = [v for v in full if v not in leaving]
     missing, joining = tablet.replicas - len(staying), tablet.joining
     for member in tablet.members:
-        failed = member.health is ReplicaHealth.FAILED and (member.promote or not member.electable)
+        failed = member.failed and (member.promote or not member.electable)
         if failed and not member.full and tablet.majority_without(member):
             what = "a witness" if member.voter else "to become a replica"
             return Remove(member.uuid, f"it was {what}, and has failed")
@@ -62,7 +66,22 @@ def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
     if len(joining) + len(tablet.witnesses) < missing:
         instead = leaving[len(joining)].uuid if len(joining) < len(leaving) else None
         server = servers.replica(instead)
-        return None if server is None else Add(server)
+        return _replaced_in_place(leaving, servers) if server is None else Add(server)
+    return None
+
+
+def _replaced_in_place(
+    leaving: Sequence[ReplicaState], servers: TargetServers
+) -> ConfigChange | None:
+    """Return the removal of a voter that cannot recover, if only its own server can get the new replica.
+
+    The healthy voters are a majority of all voters (see `next_steps`), and this one is not among them, so
+    the group tolerates as many failures without it as with it. A voter that is to leave its server stays.
+    """
+    for member in leaving:
+        unrecoverable = member.health is ReplicaHealth.UNRECOVERABLE
+        if unrecoverable and not member.replace and servers.in_place(member.uuid):
+            return Remove(member.uuid, IN_PLACE, in_place=True)
     return None
 
 
@@ -72,10 +91,8 @@ def _removable(
     """Return the removal of a voter with data, if enough healthy ones and a majority remain."""
     healthy = [v for v in staying if v.healthy]
     if leaving and len(healthy) >= tablet.replicas:
-        member = min(
-            leaving, key=lambda s: (s.health is not ReplicaHealth.FAILED, s.uuid == tablet.leader)
-        )
-        why = "it has failed" if member.health is ReplicaHealth.FAILED else "it was to be replaced"
+        member = min(leaving, key=lambda s: (not s.failed, s.uuid == tablet.leader))
+        why = "it has failed" if member.failed else "it was to be replaced"
     elif not leaving and len(healthy) > tablet.replicas:
         others = [s for s in healthy if s.uuid != tablet.leader] or healthy
         member = max(others, key=lambda s: (_shares_location(s, staying), s.load, s.uuid))

@@ -23,6 +23,7 @@ class RepairView:
     Attributes:
         known: live servers whose replicas are known from a full report in this term.
         now_us: monotonic.
+        alive: live servers, whether or not they have sent a full report in this term.
         loads: number of replicas that each server is to have, including orders of this round.
         tablets_of: the live tablets of a table.
         maintained: servers in maintenance.
@@ -35,6 +36,7 @@ class RepairView:
     now_us: int
     loads: dict[ServerUuid, int]
     tablets_of: Callable[[TableId], Iterable[CatalogTablet]]
+    alive: tuple[ServerUuid, ...] = ()
     maintained: tuple[str, ...] = ()
     leaving: tuple[str, ...] = ()
     joining: dict[tuple[TabletId, ServerUuid], None] = field(default_factory=dict)
@@ -58,14 +60,21 @@ class RepairView:
 
     def is_eligible(self, tablet: CatalogTablet, standby: ServerUuid) -> bool:
         """Return whether a server may get a replica of a tablet."""
-        server = self.known.get(standby)
         return (
-            server is not None
-            and not server.opening
+            self.is_usable(standby)
             and standby not in tablet.members
-            and tablet.id not in server.replicas
-            and standby not in (*self.maintained, *self.leaving)
+            and tablet.id not in self.known[standby].replicas
         )
+
+    def is_usable(self, uuid: ServerUuid) -> bool:
+        """Return whether a server may get replicas at all."""
+        server = self.known.get(uuid)
+        excluded = uuid in (*self.maintained, *self.leaving)
+        return server is not None and not server.opening and not excluded
+
+    def is_alternative(self, tablet: CatalogTablet, uuid: ServerUuid) -> bool:
+        """Return whether a live server is eligible for a replica of a tablet, now or soon."""
+        return uuid not in tablet.members and uuid not in (*self.maintained, *self.leaving)
 
     def choose(
         self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
@@ -190,8 +199,8 @@ def _health_of(
     """Return a member's health from the reports of its leader and its own server, and from its copy.
 
     A server in maintenance is waited for, and one that opens its replicas as long as it makes progress. A
-    silent voter whose server reports it as FAILED or missing has failed at once. A copy may take long as long
-    as it makes progress.
+    silent voter whose server reports it as FAILED or missing has failed at once, and cannot recover once its
+    leader has reported it as FAILED too. A copy may take long as long as it makes progress.
     """
     uuid = ServerUuid(member.uuid)
     server = view.known.get(uuid)
@@ -201,6 +210,8 @@ def _health_of(
     if server is None or state not in (None, "FAILED"):
         return reported
     if member.voter:
+        if reported.failed:
+            return ReplicaHealth.UNRECOVERABLE
         return reported if reported is ReplicaHealth.HEALTHY else ReplicaHealth.FAILED
     return (
         ReplicaHealth.FAILED if copies.stuck(tablet, uuid, view.now_us) else ReplicaHealth.HEALTHY

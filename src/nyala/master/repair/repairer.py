@@ -1,8 +1,8 @@
 """Repair: from the catalog and the latest reports to changes of members, copies and deletions.
 
-Only the progress of copies and the standby plan are kept between rounds. Each change is a function of the
-committed configuration and the reports. If two masters believe to lead, compare-and-set lets one of them
-succeed.
+Only the progress of copies, the times of failed ones and the standby plan are kept between rounds. Each
+change is a function of the committed configuration and the reports. If two masters believe to lead,
+compare-and-set lets one of them succeed.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,11 +18,20 @@ from nyala.master.catalog.actions import (
     WitnessAction,
 )
 from nyala.master.catalog.catalog import Catalog
-from nyala.master.catalog.group_state import Add, Copy, MakeWitness, Modify, TargetServers
+from nyala.master.catalog.group_state import (
+    Add,
+    Copy,
+    GroupState,
+    MakeWitness,
+    Modify,
+    Remove,
+    TargetServers,
+)
 from nyala.master.catalog.records import CatalogTablet
 from nyala.master.repair.next_steps import next_steps
 from nyala.master.repair.observe import RepairView, group_state
 from nyala.master.repair.ordered_copies import OrderedCopies
+from nyala.master.repair.retries import Retries
 from nyala.master.repair.round_robin import ReplicaRoundRobin, TabletRoundRobin
 from nyala.master.repair.standby_plan import StandbyPlan
 from nyala.master.repair.target import TargetChoice
@@ -61,6 +70,7 @@ class Repairer:
         self._term = term
         self._now_us = now_us
         self._copies = OrderedCopies(options.member_failed_after_ms * 1000)
+        self._retries = Retries(options.member_failed_after_ms * 1000)
         self._tablet_rounds = TabletRoundRobin(catalog, MAX_CHECKED)
         self._turns = ReplicaRoundRobin(MAX_CHECKED)
         self.standby = StandbyPlan()
@@ -97,7 +107,8 @@ class Repairer:
 
     def _make_view(self) -> RepairView:
         now_us = self._now_us()
-        known = self._servers.known_in(self._term, self._servers.alive(now_us))
+        alive = self._servers.alive(now_us)
+        known = self._servers.known_in(self._term, alive)
         listed = self._catalog.servers.all()
         by_uuid = {s.uuid: s for s in known}
         return RepairView(
@@ -105,6 +116,7 @@ class Repairer:
             now_us,
             self._catalog.replica_counts(),
             self._catalog.tablets_of,
+            tuple(s.uuid for s in alive),
             tuple(s.uuid for s in listed if s.maintenance),
             tuple(s.uuid for s in listed if s.decommission),
         )
@@ -124,8 +136,8 @@ class Repairer:
         if now is None or now.fully_replicated:
             return []
         self._tablet_rounds.prioritize([tablet.id])
-        choice = TargetChoice(tablet, now, view, self.standby, self._options)
-        servers = TargetServers(choice.replica, choice.witness, choice.may_fill)
+        choice = TargetChoice(tablet, now, view, self.standby, self._options, self._retries)
+        servers = TargetServers(choice.replica, choice.witness, choice.may_fill, choice.in_place)
         actions: list[Action] = []
         for step in next_steps(now, servers):
             if not isinstance(step, Copy | MakeWitness):
@@ -135,6 +147,8 @@ class Repairer:
                 self._copies.ordered(tablet.id, step.server, view.now_us)
                 order = CopyAction if isinstance(step, Copy) else WitnessAction
                 actions.append(order(step.server, tablet.id, now.leader))
+            if isinstance(step, Remove):
+                self._note_removal(tablet, now, step, view)
             if isinstance(step, Add):
                 self._copies.forget(tablet.id, step.server)  # an earlier copy does not count
                 view.count_added(tablet, step.server)
@@ -142,6 +156,16 @@ class Repairer:
             if gets_data or (isinstance(step, Modify) and step.promote):
                 view.count_joining(tablet.id, step.server)
         return actions
+
+    def _note_removal(
+        self, tablet: CatalogTablet, group: GroupState, step: Remove, view: RepairView
+    ) -> None:
+        """Record why a member is removed; a server that gets its new replica counts towards the limits."""
+        if step.in_place:
+            view.count_joining(tablet.id, step.server)
+            self._retries.evicted(tablet, step.server, view.now_us)
+        elif any(s.uuid == step.server and s.failed for s in group.joining):
+            self._retries.copy_failed(tablet, step.server, view.now_us)
 
     def _unneeded_replicas(self, view: RepairView) -> list[Action]:
         """Return orders to delete replicas without a configuration (S0.44, S0.45, S1.10, S1.22)."""

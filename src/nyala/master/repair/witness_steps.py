@@ -19,7 +19,6 @@ from nyala.master.catalog.group_state import (
     MakeWitness,
     Modify,
     Remove,
-    ReplicaHealth,
     ReplicaState,
     TargetServers,
 )
@@ -49,7 +48,7 @@ def change(
     for member in demoted:
         if member.healthy and member.holds and len(tablet.joining) < missing:
             return _modify(member, "it is back", promote=True, replace=False)
-    lost = [g for g in leaving if g.health is ReplicaHealth.FAILED]
+    lost = [g for g in leaving if g.failed]
     return _promote_witness(tablet, lost, demoted, missing, servers) or _filled(
         tablet, missing, servers
     )

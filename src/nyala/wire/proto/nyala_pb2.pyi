@@ -1972,17 +1972,22 @@ class MemberHealth(_message.Message):
 
     UUID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
+    UNRECOVERABLE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     state: _builtins.str
+    """FINE, SILENT, FAILED (silent for too long)"""
+    unrecoverable: _builtins.bool
+    """FAILED: it replies, and lacks entries that its leader's log no longer has"""
     def __init__(
         self,
         *,
         uuid: _builtins.str = ...,
         state: _builtins.str = ...,
+        unrecoverable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state", "unrecoverable", b"unrecoverable", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,9 +20,10 @@ from nyala.master.catalog.group_state import (
     ReplicaState,
     TargetServers,
 )
-from nyala.master.repair.next_steps import next_steps
+from nyala.master.repair.next_steps import IN_PLACE, next_steps
 
 HEALTHY, SILENT, FAILED = ReplicaHealth.HEALTHY, ReplicaHealth.SILENT, ReplicaHealth.FAILED
+UNRECOVERABLE = ReplicaHealth.UNRECOVERABLE
 STEPS = 40
 
 
@@ -44,9 +45,9 @@ def steps(*members, spare="x", **more):
 class Group:
     """A group that executes orders: its leader commits with a majority, and promotes complete members."""
 
-    def __init__(self, situation):
+    def __init__(self, situation, spare=12):
         self.situation = situation
-        self.spare = [f"spare-{n}" for n in range(12)]
+        self.spare = [f"spare-{n}" for n in range(spare)]
 
     @property
     def voters(self):
@@ -66,6 +67,9 @@ class Group:
             members.append(ReplicaState(step.server, voter=False, promote=not step.witness,
                               electable=not step.witness, holds=False))  # fmt: skip
         elif isinstance(step, Remove):
+            if step.in_place:
+                self.check_in_place(step.server)
+                self.spare.append(step.server)
             self.remove(step.server)
             return
         elif isinstance(step, Modify):
@@ -82,6 +86,14 @@ class Group:
                 for s in members
             ]
         self.put(members)
+
+    def check_in_place(self, server):
+        member = next(s for s in self.situation.members if s.uuid == server)
+        assert member.health is UNRECOVERABLE
+        assert not self.spare, "another server can get the replica"
+        others = [s for s in self.answering if s is not member]
+        assert 2 * len(others) > len(self.voters), "the others are no majority of all voters"
+        assert [s for s in others if s.electable], "it is the only one with data"
 
     @property
     def data(self):
@@ -107,7 +119,8 @@ class Group:
 
     def look(self):
         servers = TargetServers(lambda _: self.spare.pop(0) if self.spare else None,
-                          lambda: self.spare.pop(0) if self.spare else None)  # fmt: skip
+                          lambda: self.spare.pop(0) if self.spare else None,
+                          in_place=lambda _: not self.spare)  # fmt: skip
         found = next_steps(self.situation, servers)
         changes = [s for s in found if not isinstance(s, Copy | MakeWitness)]
         assert len(changes) <= 1
@@ -121,7 +134,7 @@ class Group:
         return found
 
 
-HEALTHS = st.sampled_from([HEALTHY, HEALTHY, HEALTHY, SILENT, FAILED])
+HEALTHS = st.sampled_from([HEALTHY, HEALTHY, HEALTHY, SILENT, FAILED, UNRECOVERABLE])
 VOTER = st.builds(lambda health, going: ReplicaState("?", health=health, replace=going), HEALTHS,
                   st.booleans() | st.just(False))  # fmt: skip
 LEARNER = st.builds(
@@ -174,6 +187,77 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
             group.look()
     assert group.situation.fully_replicated, group.situation
     assert group.look() == [], "and then there is peace"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([1, 3, 5, 7]), st.lists(HEALTHS, min_size=6, max_size=6), st.data())
+def test_group_without_other_servers_regains_all_replicas_on_the_same_servers(size, drawn, data):
+    """As many servers as replicas: each member ends healthy if those that fail cannot recover."""
+    healths = [HEALTHY, *(UNRECOVERABLE if h is FAILED else h for h in drawn)][:size]
+    members = [ReplicaState(f"s{n}", health=h) for n, h in enumerate(healths)]
+    situation = GroupState("s0", size, tuple(members), witness_first=data.draw(st.booleans()))
+    group = Group(situation, spare=0)
+    if 2 * len(group.answering) <= len(group.voters):
+        assert group.look() == []
+        return
+    for _ in range(STEPS):
+        if not group.look() and group.situation.fully_replicated:
+            break
+        silent = [s.uuid for s in group.situation.members if s.health is SILENT]
+        if silent and data.draw(st.booleans()):
+            back = {silent[0]: data.draw(st.sampled_from([HEALTHY, UNRECOVERABLE]))}
+            if back[silent[0]] is HEALTHY or len(group.answering) > len(group.voters) // 2:
+                group.put(replace(s, health=back.get(s.uuid, s.health))
+                          for s in group.situation.members)  # fmt: skip
+    group.put(
+        replace(s, health=HEALTHY if s.health is SILENT else s.health)
+        for s in group.situation.members
+    )
+    for _ in range(STEPS):
+        group.look()
+    assert group.situation.fully_replicated, group.situation
+    assert {s.uuid for s in group.situation.members} == {s.uuid for s in members}
+
+
+def in_place(*members, **more):
+    """Steps if each member's own server can get a replica and no other one."""
+    servers = TargetServers(lambda _: None, in_place=lambda _: True)
+    return next_steps(tablet(*members, **more), servers)
+
+
+def test_unrecoverable_voter_is_replaced_in_place_only_without_other_server():
+    ok, lost = [healthy("a"), healthy("b")], healthy("c", health=UNRECOVERABLE)
+    assert steps(*ok, lost) == [Add("x")]
+    assert steps(*ok, lost, spare=None) == [], "its own server cannot get one either"
+    assert in_place(*ok, lost) == [Remove("c", IN_PLACE, in_place=True)]
+    assert in_place(*ok, replace(lost, health=FAILED)) == [], "it may return"
+    assert in_place(*ok, replace(lost, replace=True)) == [], "it is to leave its server"
+    assert in_place(healthy("a"), healthy("b", health=SILENT), lost) == [], "no majority"
+    assert steps(*ok, lost, healthy("x")) == [Remove("c", "it has failed")]
+    assert steps(*ok) == [Add("x")], "removed, it is added again"
+
+
+def test_two_unrecoverable_voters_of_five_are_replaced_in_place_one_after_the_other():
+    ok = [healthy("a"), healthy("b"), healthy("c")]
+    lost = [healthy("d", health=UNRECOVERABLE), healthy("e", health=UNRECOVERABLE)]
+    assert in_place(*ok, *lost, replicas=5) == [Remove("d", IN_PLACE, in_place=True)]
+    coming = ReplicaState("d", voter=False, promote=True, holds=False)
+    assert in_place(*ok, lost[1], coming, replicas=5) == [
+        Remove("e", IN_PLACE, in_place=True),
+        Copy("d"),
+    ]
+
+
+def test_witness_gets_the_data_instead_of_replacement_in_place():
+    ok, lost = [healthy("a"), healthy("b")], healthy("c", health=UNRECOVERABLE)
+    log = ReplicaState("w", voter=False, electable=False, log_only=True)
+    assert in_place(*ok, lost, log, witness_first=True) == [
+        made("w", "it has a log", electable=False)
+    ]
+    witness = replace(log, voter=True)
+    assert in_place(*ok, replace(lost, voter=False, replace=True), witness) == [
+        made("w", "it is to get the data", promote=True, electable=False)
+    ]
 
 
 def test_lost_voter_is_removed_only_after_another_voter_is_added():

@@ -1,10 +1,10 @@
 """Notation of scenarios for reports of tablets, and of transcripts for orders about members.
 
-T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][~STATE]
+T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][^UNRECOVERABLE][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
          .e,-f,&-g    e is a non-voter, f a witness, g one that is to get the data
 STATE    WITNESS: it runs, and has a log only
-SILENT, FAILED  c,d   their states in the leader's report; the others are FINE
+SILENT, FAILED, UNRECOVERABLE  c,d   their states in the leader's report; the others are FINE
 """
 
 import re
@@ -14,7 +14,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 _WORD = re.compile(
     r"(?P<leader>[^/]*)/(?P<term>\d+)(@(?P<config>\d+\.\d+))?(:(?P<members>[\w,*+.&-]+))?"
-    r"(\?(?P<silent>[\w,]+))?(!(?P<failed>[\w,]+))?(~(?P<state>\w+))?"
+    r"(\?(?P<silent>[\w,]+))?(!(?P<failed>[\w,]+))?(\^(?P<lost>[\w,]+))?(~(?P<state>\w+))?"
 )
 
 
@@ -40,11 +40,13 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
             )  # fmt: skip
     if report.role == "LEADER":
         silent, failed = (parsed["silent"] or "").split(","), (parsed["failed"] or "").split(",")
+        lost = (parsed["lost"] or "").split(",")
         for member in consensus.members:
-            state = "FAILED" if member.uuid in failed else "FINE"
+            state = "FAILED" if member.uuid in (*failed, *lost) else "FINE"
             state = "SILENT" if member.uuid in silent else state
             if member.uuid != reporter:
-                report.health.add(uuid=member.uuid, state=state)
+                unrecoverable = member.uuid in lost
+                report.health.add(uuid=member.uuid, state=state, unrecoverable=unrecoverable)
 
 
 def member_text(member: pb.Member) -> str:

@@ -64,6 +64,11 @@ class World:
         return [h.state for h in self.health.of(replica)], len(self.changed)
 
 
+def unrecoverable(world):
+    """The members of which the leader says that they cannot recover."""
+    return [h.uuid for h in world.health.of(world.leader) if h.unrecoverable]
+
+
 def test_member_is_silent_after_election_timeout_and_failed_after_option():
     world = World()
     assert world.reported() == ([HEALTHY, HEALTHY], 1)
@@ -106,6 +111,36 @@ def test_member_that_answers_but_lacks_entries_permanently_fails():
     world.leader.needs_copy = "b"
     assert world.reported(b=0) == ([SILENT, HEALTHY], 1)
     assert world.reported(2000, b=0) == ([FAILED, HEALTHY], 2)
+
+
+def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_replied():
+    world = World()
+    world.leader.needs_copy = "c"
+    assert world.told(3000, c=60) == ([HEALTHY, FAILED], 1), "it is silent: it may be down"
+    assert unrecoverable(world) == []
+    assert world.told(50, c=0)[0] == [HEALTHY, FAILED]
+    assert world.told(1999, c=1)[0] == [HEALTHY, FAILED]
+    assert unrecoverable(world) == []
+    world.told(1)
+    assert unrecoverable(world) == ["c"]
+    assert world.told(50, c=11)[0] == [HEALTHY, FAILED]
+    assert unrecoverable(world) == [], "it is silent again"
+    world.told(2000, c=0)
+    assert unrecoverable(world) == [], "the time starts again"
+    world.leader.needs_copy = ""
+    assert world.told(50)[0] == [HEALTHY, HEALTHY]
+
+
+def test_stuck_member_that_lacks_collected_entries_is_unrecoverable():
+    world = World()
+    world.leader.needs_copy = "c"
+    world.leader.stuck["c"] = 41
+    assert world.told()[0] == [HEALTHY, FAILED]
+    world.told(2000)
+    assert unrecoverable(world) == ["c"]
+    world.leader.needs_copy = ""
+    assert world.told(50)[0] == [HEALTHY, FAILED], "it may accept entries again"
+    assert unrecoverable(world) == []
 
 
 def test_non_leader_reports_no_member_health():
