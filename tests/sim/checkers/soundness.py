@@ -13,6 +13,7 @@ def behind(
     groups: list[TabletId],
     wanted: dict[TabletId, int],
     away: Container[str] = (),
+    voters: int = 0,
 ) -> Iterator[str]:
     """Yield the missing parts of a group: a leader, a voter, or entries committed at the first call.
 
@@ -21,6 +22,7 @@ def behind(
         groups: to check.
         wanted: by group, index that each voter has to reach; filled at the first call.
         away: uuids of servers that are not checked.
+        voters: minimum number of voters; a replica that is replaced in place is none for some time.
     """
     for group in groups:
         members = {node.core.uuid: (p, node) for p, g, node in cluster.replicas() if g == group}
@@ -30,7 +32,10 @@ def behind(
             yield f"{group} has no leader"
             continue
         most = wanted.setdefault(group, led.core.log.committed)
-        for voter in led.core.configs.active.voters:
+        voting = led.core.configs.active.voters
+        if len(voting) < voters:
+            yield f"{group} has {len(voting)} of {voters} voters"
+        for voter in voting:
             if voter not in away:
                 yield from _lacking(group, members.get(ServerUuid(voter)), led.term, most, voter)
 
@@ -54,6 +59,7 @@ async def sound(
     what: str,
     within_s: float,
     away: Container[str] = (),
+    voters: int = 0,
 ) -> None:
     """Wait until no part is missing.
 
@@ -62,6 +68,6 @@ async def sound(
     """
     wanted: dict[TabletId, int] = {}
     end = cluster.loop.time() + within_s
-    while found := list(behind(cluster, groups, wanted, away)):
+    while found := list(behind(cluster, groups, wanted, away, voters)):
         assert cluster.loop.time() < end, f"{what}: not within {within_s} s: {'; '.join(found)}"
         await cluster.loop.delay(20_000)

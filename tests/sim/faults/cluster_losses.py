@@ -2,7 +2,7 @@
 
 One server at a time, when all groups are complete; no other fault but those of messages and slow disks
 until all are complete again; a server loses data only when the others have it, and know its terms.
-Tablet servers lose any data; FAILED replicas are replaced on them or on others.
+Tablet servers lose any data; FAILED replicas are replaced: on another server, in place if there is none.
 Masters lose any data too, but only the last of them may be FAILED, since no master is replaced by itself.
 Checks: two of three running servers accept writes, all groups become complete, acknowledged writes exist.
 """
@@ -20,6 +20,8 @@ CALM_S = 20
 """Losses are put off when not all is whole within this."""
 WRITES_S = 60
 WHOLE_S = 120
+VOTERS = 3
+"""Number of voters of each group that is whole."""
 
 
 class ClusterLosses:
@@ -76,7 +78,7 @@ class ClusterLosses:
         cluster, wanted = self._cluster, dict[TabletId, int]()
         for _ in range(round(CALM_S / 0.1)):
             everybody = all(s.alive and hosts_of(s) for s in cluster.servers)
-            if everybody and not any(behind(cluster, cluster.groups(), wanted)):
+            if everybody and not any(behind(cluster, cluster.groups(), wanted, voters=VOTERS)):
                 return True
             await cluster.loop.delay(100_000)
         return False
@@ -87,4 +89,4 @@ class ClusterLosses:
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
         what = f"{victim.name} after `{kind}`"
-        await sound(cluster, cluster.groups(), what, WHOLE_S, self.away)
+        await sound(cluster, cluster.groups(), what, WHOLE_S, self.away, VOTERS)

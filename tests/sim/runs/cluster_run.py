@@ -7,7 +7,7 @@ from nyala.common.options import Options
 from tests.sim.checkers.ledger import Ledger
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.checkers.soundness import sound
-from tests.sim.faults.cluster_losses import ClusterLosses
+from tests.sim.faults.cluster_losses import VOTERS, ClusterLosses
 from tests.sim.faults.far_clocks import FarClocks
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
@@ -24,10 +24,9 @@ SOUND_S = 120
 async def _scenario(
     loop: SimLoop, seed: int, swarm: Swarm, seconds: float, options: Options
 ) -> Outcome:
-    if (
-        swarm.loss_s and options is OPTIONS
-    ):  # what is lost is replaced on a server that has room for it
-        cluster = SimCluster(loop, seed, tservers=4, options=REPAIRING)
+    if swarm.loss_s and options is OPTIONS:  # lost data are replaced on another server, or in place
+        tservers = 4 if seeded(seed, "spare").random() < 0.5 else 3
+        cluster = SimCluster(loop, seed, tservers=tservers, options=REPAIRING)
     else:
         cluster = SimCluster(loop, seed, options=options)
     core = await cluster.start()
@@ -60,7 +59,8 @@ async def _scenario(
     ledger.stopped = True
     await _finish(cluster, ledger, writing, core)
     away = losses.away.union(*map(cluster.uuids, prone))
-    await sound(cluster, cluster.groups(), "all is whole after the faults", SOUND_S, away)
+    what = "all is whole after the faults"
+    await sound(cluster, cluster.groups(), what, SOUND_S, away, VOTERS)
     if watching.done():
         watching.result()
     watching.cancel()

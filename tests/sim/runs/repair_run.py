@@ -119,9 +119,9 @@ async def _scenario(
     return graves.rebuilt, graves.stood_in
 
 
-async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str]) -> int:
+async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str], tservers: int) -> int:
     """Let one server after the other lose data while it is down; masters replace failed replicas."""
-    cluster = SimCluster(loop, seed, tservers=REPLICAS + 1, options=REPAIRING)
+    cluster = SimCluster(loop, seed, tservers=tservers, options=REPAIRING)
     _, graves = await _begin(cluster, {})
     rng = seeded(seed, "losses")
     for kind in kinds:
@@ -220,10 +220,17 @@ def _lists_agree(cluster: SimCluster) -> bool:
     return alive == sorted(living) and all(one == listed for one in lists)
 
 
-def run_losing(seed: int, kinds: Sequence[str]) -> int:
-    """Run one seed; return the number of replicas on other servers at the end."""
+def run_losing(seed: int, kinds: Sequence[str], tservers: int = REPLICAS + 1) -> int:
+    """Run one seed; return the number of replicas on other servers at the end.
+
+    Args:
+        seed: seed of everything drawn.
+        kinds: losses, one after the other.
+        tservers: number of tablet servers; as many as replicas: each replica is replaced in place.
+    """
     return run(
-        lambda loop: _losing(loop, seed, kinds), max_events=most_events((len(kinds) + 1) * LIMIT_S)
+        lambda loop: _losing(loop, seed, kinds, tservers),
+        max_events=most_events((len(kinds) + 1) * LIMIT_S),
     )
 
 

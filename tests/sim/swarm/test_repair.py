@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sim.faults.plan import Swarm
-from tests.sim.runs.repair_run import SIZES, TABLETS, run_losing, run_repair, run_resizing
+from tests.sim.runs.repair_run import REPLICAS, SIZES, TABLETS, run_losing, run_repair, run_resizing
 
 CALM = Swarm()
 ROUGH = Swarm(
@@ -29,6 +29,13 @@ def test_permanently_dead_servers_are_replaced_without_loss(seed, swarm):
 )
 def test_servers_with_lost_disk_data_get_complete_replicas(seed, kinds):
     assert run_losing(seed, kinds)
+
+
+@pytest.mark.parametrize(
+    ("seed", "kinds"), [(1, ["log gone", "folder gone"]), (2, ["file gone", "bit turned"])]
+)
+def test_lost_disk_data_are_replaced_in_place_without_another_server(seed, kinds):
+    assert run_losing(seed, kinds, REPLICAS) == 0
 
 
 @pytest.mark.row("S1.49", "S1.51")
