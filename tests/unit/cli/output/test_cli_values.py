@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+import typer
 
 from nyala.cli import sql as verb
 from nyala.cli import table as table_verbs
@@ -67,3 +68,25 @@ def test_table_scan_says_when_rows_are_left_out(monkeypatch, capsys, rows, limit
     told = capsys.readouterr()
     assert len(told.out.splitlines()) == 1 + printed
     assert ("--limit 0 prints all" in told.err) == more
+
+
+@pytest.mark.parametrize("agreed", [False, True])
+def test_table_is_dropped_only_once_the_user_agrees(monkeypatch, capsys, agreed):
+    dropped = []
+
+    @contextmanager
+    def connect(masters):
+        yield SimpleNamespace(
+            table=lambda name: None, drop_table=lambda name, reserve_seconds: dropped.append(name)
+        )
+
+    monkeypatch.setattr("nyala.client.connect", connect)
+    monkeypatch.setattr("typer.confirm", lambda text: agreed)
+    if agreed:
+        table_verbs.drop("t")
+    else:
+        with pytest.raises(typer.Exit) as ended:
+            table_verbs.drop("t")
+        assert ended.value.exit_code == 1
+        assert "nothing was dropped" in capsys.readouterr().err
+    assert dropped == ["t"] * agreed

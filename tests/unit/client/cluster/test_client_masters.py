@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
 from nyala.common.errors import (
     InvalidArgument,
@@ -135,3 +136,18 @@ def test_invalid_addresses_are_refused_with_expected_form(text):
 
 def test_addresses_are_accepted_as_text_or_list_without_duplicates():
     assert parse_addresses(f"{A}, {B},{A}") == [A, B] == parse_addresses([A, B])
+
+
+def test_configuration_replaces_addresses_unless_a_member_is_unknown():
+    known = MasterAddresses([A])
+    known.add([B])
+    config = pb.ConsensusState(config_term=1, config_index=7)
+    config.members.add(uuid="", address=C)
+    known.apply_config(config)
+    assert list(known) == [A, B, C], "as a master writes it that is not of the group yet"
+    config.members[0].uuid = "c"
+    known.apply_config(config)
+    assert list(known) == [C, A], "the given address stays, as the last one"
+    config.members[0].address, config.config_index = B, 6
+    known.apply_config(config)
+    assert list(known) == [C, A, B], "an older configuration removes none"

@@ -17,7 +17,7 @@ from nyala.master.catalog.actions import (
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire import convert
-from tests.unit.master.support.ddl_operations import CASES, loaded, rows_of
+from tests.unit.master.support.ddl_operations import CASES, altered, loaded, rows_of, with_table
 from tests.unit.master.support.ddl_plans import Died, Disk, Master
 from tests.unit.master.support.master_helpers import server_info
 
@@ -136,3 +136,11 @@ def _without_effect(action, replicas):
         return not here
     assert isinstance(action, DeleteTabletAction)
     return not here
+
+
+def test_dropping_a_range_locks_the_tablets_of_its_table():
+    catalog = with_table()
+    tablets = tuple(t.id for t in catalog.tablets())
+    scope = altered(catalog, "t", ("drop_range", 0, 10)).scope(catalog)
+    assert scope.tablets == tablets
+    assert not altered(catalog, "t", ("set_owner", "x")).scope(catalog).tablets
