@@ -61,3 +61,30 @@ def test_standby_counts_are_per_table_and_removed_with_tablets():
     assert not any(standby.of(ServerUuid(s)) for s in "abcdef")
     around.needed()
     assert {s: standby.of(ServerUuid(s)) for s in "abcdef"} == standbys
+
+
+def test_location_of_failed_member_is_free_for_its_successor():
+    around = Around()
+    around.server("a", "t0=a/1@1.1:a,b,c!c", location="r1", catalog=True)
+    around.server("b", "t0=a/1@1.1:a,b,c", location="r2")
+    around.server("c", location="r3")
+    around.publish(
+        CatalogPlan((cat.TabletRecord(id="o", table_id="t", state=TabletState.RUNNING.value),))
+    )
+    around.server("d", "o=d/1@1.1:d", location="r3", catalog=True)
+    around.server("e", location="r2")
+    around.repairs.standby.standby_of = lambda _lost, _tablet: None
+    given = [a.step.server for a in around.needed() if getattr(a, "tablet", "") == "t0"]
+    assert given == ["d"], "e has fewer replicas, but is where b is"
+
+
+def test_server_that_opens_its_replicas_gets_no_new_one():
+    around = Around()
+    around.group(failed="c", others="b")
+    for name in "de":
+        around.server(name)
+    opening = around.servers.get(ServerUuid("d"))
+    opening.opening = 3
+    assert around.added() == ["e"]
+    opening.opening, around.servers.get(ServerUuid("e")).opening = 0, 3
+    assert around.added() == ["d"]
