@@ -14,10 +14,20 @@ from nyala.master.catalog.actions import (
     CreateTabletAction,
     DeleteTabletAction,
 )
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.ddl.alter_table import MAX_OPERATIONS
+from nyala.master.ddl.creation_timeouts import MAX_DOUBLINGS, Creations
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire import convert
-from tests.unit.master.support.ddl_operations import CASES, altered, loaded, rows_of, with_table
+from tests.unit.master.support.ddl_operations import (
+    CASES,
+    altered,
+    loaded,
+    put,
+    rows_of,
+    with_table,
+)
 from tests.unit.master.support.ddl_plans import Died, Disk, Master
 from tests.unit.master.support.master_helpers import server_info
 
@@ -144,3 +154,23 @@ def test_dropping_a_range_locks_the_tablets_of_its_table():
     scope = altered(catalog, "t", ("drop_range", 0, 10)).scope(catalog)
     assert scope.tablets == tablets
     assert not altered(catalog, "t", ("set_owner", "x")).scope(catalog).tablets
+
+
+def test_record_of_a_table_keeps_a_limited_number_of_operations():
+    catalog = with_table()
+    for sequence in range(1, MAX_OPERATIONS + 20):
+        put(catalog, altered(catalog, "t", ("set_owner", f"o{sequence}"), sequence=sequence))
+    kept = [o.sequence for o in catalog.require("t").record.altered_by]
+    assert kept == list(range(20, MAX_OPERATIONS + 20))
+
+
+def test_creation_timeout_stops_to_double():
+    catalog, timeout_us = with_table(led=False), 1_000_000
+    records = [t.edit() for t in catalog.tablets()]
+    for record in records:
+        record.attempt = 50
+    catalog.publish(catalog.draft(CatalogPlan(tuple(records))))
+    creations = Creations(timeout_us)
+    assert not creations.late(catalog, [], 0)
+    assert not creations.late(catalog, [], (timeout_us << MAX_DOUBLINGS) - 1)
+    assert len(creations.late(catalog, [], timeout_us << MAX_DOUBLINGS)) == len(records)
