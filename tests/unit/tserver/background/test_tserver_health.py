@@ -116,30 +116,30 @@ def test_member_that_answers_but_lacks_entries_permanently_fails():
 def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_replied():
     world = World()
     world.leader.needs_copy = "c"
-    assert world.told(3000, c=60) == ([HEALTHY, FAILED], 1), "it is silent: it may be down"
+    assert world.reported(3000, c=60) == ([HEALTHY, FAILED], 1), "it is silent: it may be down"
     assert unrecoverable(world) == []
-    assert world.told(50, c=0)[0] == [HEALTHY, FAILED]
-    assert world.told(1999, c=1)[0] == [HEALTHY, FAILED]
+    assert world.reported(50, c=0)[0] == [HEALTHY, FAILED]
+    assert world.reported(1999, c=1)[0] == [HEALTHY, FAILED]
     assert unrecoverable(world) == []
-    world.told(1)
+    world.reported(1)
     assert unrecoverable(world) == ["c"]
-    assert world.told(50, c=11)[0] == [HEALTHY, FAILED]
+    assert world.reported(50, c=11)[0] == [HEALTHY, FAILED]
     assert unrecoverable(world) == [], "it is silent again"
-    world.told(2000, c=0)
+    world.reported(2000, c=0)
     assert unrecoverable(world) == [], "the time starts again"
     world.leader.needs_copy = ""
-    assert world.told(50)[0] == [HEALTHY, HEALTHY]
+    assert world.reported(50)[0] == [HEALTHY, HEALTHY]
 
 
 def test_stuck_member_that_lacks_collected_entries_is_unrecoverable():
     world = World()
     world.leader.needs_copy = "c"
     world.leader.stuck["c"] = 41
-    assert world.told()[0] == [HEALTHY, FAILED]
-    world.told(2000)
+    assert world.reported()[0] == [HEALTHY, FAILED]
+    world.reported(2000)
     assert unrecoverable(world) == ["c"]
     world.leader.needs_copy = ""
-    assert world.told(50)[0] == [HEALTHY, FAILED], "it may accept entries again"
+    assert world.reported(50)[0] == [HEALTHY, FAILED], "it may accept entries again"
     assert unrecoverable(world) == []
 
 
