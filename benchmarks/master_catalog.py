@@ -168,7 +168,7 @@ def _report(tablet: Any, *, leads: bool) -> pb.TabletReport:
         role="LEADER" if leads else "FOLLOWER",
     )  # fmt: skip
     for member in tablet.members[1:] if leads else ():
-        made.health.add(uuid=member, state="FINE")
+        made.health.add(uuid=member, state="HEALTHY")
     return made
 
 

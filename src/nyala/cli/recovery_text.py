@@ -34,5 +34,5 @@ def facts(left: RecoveryPlan, backup: str) -> dict[str, Any]:
     return {
         "tablet": left.group, "server": left.server, "changed": bool(backup), "backup": backup,
         "rows": left.rows, "files": str(left.cut.op), "last": str(left.last),
-        "known": left.known, "why": left.why, "given_up": [m.uuid for m in left.removed],
+        "known": left.known, "why": left.why, "removed": [m.uuid for m in left.removed],
     }  # fmt: skip

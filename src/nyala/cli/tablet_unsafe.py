@@ -40,8 +40,8 @@ def survivors(
 
     found = run_alone(inspect)
     rows = [_row(t, one, has_majority(there)) for t, there in found.items() for one in there]
-    show(("tablet", "table", "uuid", "address", "state", "role", "last", "committed", "told", "config",
-          "pending", "majority"), rows, format)  # fmt: skip
+    show(("tablet", "table", "uuid", "address", "state", "role", "last", "committed", "known_commit",
+          "config", "pending", "majority"), rows, format)  # fmt: skip
     missing = [t for t in wanted if t not in found]
     if missing:
         raise fail(
@@ -107,7 +107,7 @@ def unsafe_change_config(
         place = await _endpoint(env, server, masters)
         todo = await plan(env, tablet, place, peer_uuids)
         _print_plan(todo)
-        if todo.doubts and not (force or todo.done):
+        if todo.risks and not (force or todo.done):
             raise fail("nothing was changed; use --force to proceed", 2)
         return todo, None if dry_run else await execute(env, todo)
 
@@ -136,8 +136,8 @@ def _print_plan(todo: "UnsafeConfigPlan") -> None:
     say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows "
         f"entries up to {mine.commit} as committed; the later ones will be")  # fmt: skip
     say("  entries that only removed members had, acknowledged or not, are lost")
-    for doubt in todo.doubts:
-        say(f"  BUT {doubt}")
+    for risk in todo.risks:
+        say(f"  BUT {risk}")
 
 
 def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: Format) -> None:
@@ -148,9 +148,9 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
     if format is Format.JSON:
         facts = {
             "tablet": todo.tablet, "server": todo.target.place.uuid, "keep": list(todo.keep),
-            "given_up": list(todo.removed), "last": str(last), "known_lost": lost and list(lost),
+            "removed": list(todo.removed), "last": str(last), "known_lost": lost and list(lost),
             "changed": outcome is not None and outcome.changed,
-            "config": outcome and str(outcome.config), "doubts": list(todo.doubts),
+            "config": outcome and str(outcome.config), "risks": list(todo.risks),
         }  # fmt: skip
         print(json.dumps(facts, indent=2))
         return

@@ -9,7 +9,7 @@ from nyala.common.errors import NotFound
 
 TIMEOUT_MS = 15_000
 LISTED = ("uuid", "address", "location", "version", "replicas", "state", "changed_in", "knows")
-STANDBY_COLUMNS = ("uuid", "tablet", "table", "heir", "address")
+STANDBY_COLUMNS = ("uuid", "tablet", "table", "standby", "address")
 
 state = typer.Typer(no_args_is_help=True, help="Servers in maintenance.")
 Server = Annotated[str, typer.Argument(help="Uuid, a prefix of it, or the public address.")]

@@ -37,7 +37,7 @@ class UnsafeConfigPlan:
         cluster: id of the cluster.
         term: minimum term of the new entry.
         known: highest index that any replica is known to have had.
-        doubts: risks of the change.
+        risks: risks of the change.
     """
 
     tablet: str
@@ -47,7 +47,7 @@ class UnsafeConfigPlan:
     cluster: str
     term: int
     known: int
-    doubts: tuple[str, ...]
+    risks: tuple[str, ...]
 
     @property
     def done(self) -> bool:
@@ -102,11 +102,11 @@ async def plan(
         cluster=info.cluster_id,
         term=max(s.term for s in healthy) + TERM_GAP,
         known=max(max(s.known_commit, s.last.index) for s in healthy),
-        doubts=tuple(_doubts(mine, healthy, keep)),
+        risks=tuple(_risks(mine, healthy, keep)),
     )
 
 
-def _doubts(mine: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
+def _risks(mine: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
     found = []
     if has_majority(healthy):
         found.append(

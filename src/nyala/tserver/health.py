@@ -19,8 +19,8 @@ from nyala.raft.node import RaftNode
 from nyala.replica.replica import Replica
 from nyala.wire.proto import nyala_pb2 as pb
 
-HEALTHY, SILENT, FAILED = "FINE", "SILENT", "FAILED"
-"""State of a member in `MemberHealth`; the wire format has "FINE" for HEALTHY."""
+HEALTHY, SILENT, FAILED = "HEALTHY", "SILENT", "FAILED"
+"""State of a member in `MemberHealth`."""
 UNRECOVERABLE = "FAILED_UNRECOVERABLE"
 """State of a member; in `MemberHealth` it is FAILED with a flag, which older masters do not know."""
 

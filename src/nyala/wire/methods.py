@@ -81,7 +81,7 @@ MASTER_STATUS = _method(_master, "MasterStatus")
 INSPECT_MASTER = _method(_master, "InspectMaster")
 SET_MAINTENANCE = _method(_master, "SetMaintenance")
 SET_DECOMMISSION = _method(_master, "SetDecommission")
-STANDBY_PLANS = _method(_master, "Wills")
+STANDBY_PLANS = _method(_master, "StandbyPlans")
 REPLACE_TABLET = _method(_master, "ReplaceTablet")
 
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]

@@ -55,14 +55,14 @@ def test_flush_and_compaction_metrics_are_shown(cluster):
             nonlocal wrote
             table.upsert(ROWS[:100]).raise_for_errors()
             wrote += 100
-            return figures(cluster, leader, place.id, table.name).get("merges_total", 0) > 0
+            return figures(cluster, leader, place.id, table.name).get("compactions_total", 0) > 0
 
         wait_until(merged, "enough has been flushed for a merge")
         seen = quiet(cluster, leader, place.id, table.name)
         assert seen["live_versions"] == 100
         assert seen["ended_versions"] == wrote - 100
         assert seen["flushed_versions_total"] == wrote
-        times = 1 + seen["merged_versions_total"] / wrote
+        times = 1 + seen["compacted_versions_total"] / wrote
         assert seen["amplification_ratio"] == pytest.approx(times)
         assert times > 1
         assert 1 <= seen["depth_rowsets"] <= seen["rowset_count"]

@@ -13,7 +13,7 @@ from nyala.common.ids import ServerUuid
 class ReplicaHealth(Enum):
     """Health of a member, as its leader, its server and its copy report it."""
 
-    HEALTHY = "FINE"  # the text in reports
+    HEALTHY = "HEALTHY"
     SILENT = "SILENT"
     """It does not answer, and may return: no repair is started for it."""
     FAILED = "FAILED"

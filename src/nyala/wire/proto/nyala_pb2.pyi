@@ -1750,7 +1750,7 @@ Global___SetDecommissionResponse: _TypeAlias = SetDecommissionResponse  # noqa: 
 
 @_typing.final
 class StandbyPlansRequest(_message.Message):
-    """Servers that would take over replicas if a server were lost now. The method's name on the wire is `Wills`."""
+    """Servers that would take over replicas if a server were lost now."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1975,7 +1975,7 @@ class MemberHealth(_message.Message):
     UNRECOVERABLE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     state: _builtins.str
-    """FINE, SILENT, FAILED (silent for too long)"""
+    """HEALTHY, SILENT, FAILED (silent for too long)"""
     unrecoverable: _builtins.bool
     """FAILED: it replies, and lacks entries that its leader's log no longer has"""
     def __init__(

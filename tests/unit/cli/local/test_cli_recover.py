@@ -57,7 +57,7 @@ def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
     status, stdout, stderr = recover(folder, "--yes", "--format", "json")
     assert status == 0, stderr
     expected = json.loads(stdout)
-    assert (expected["rows"], expected["files"], expected["last"], expected["given_up"]) == (
+    assert (expected["rows"], expected["files"], expected["last"], expected["removed"]) == (
         30, "1.3", "1.3", [U2, U3],
     )  # fmt: skip
     assert os.path.exists(expected["backup"])

@@ -108,10 +108,10 @@ def test_known_lost_entries_are_those_others_have_or_were_sent():
         2: status(OpId(4, 95), members=five, known_commit=97),
     }
     todo = planned(found, 1, 1)
-    assert "has a longer log, up to 4.95; this one's ends at 3.90" in todo.doubts[0]
+    assert "has a longer log, up to 4.95; this one's ends at 3.90" in todo.risks[0]
     assert (todo.term, todo.removed) == (4 + TERM_GAP, (U[2], U[3], U[4], U[5]))
     assert known_lost(todo, OpId(3, 90)) == (91, 97)
-    assert planned(found, 2, 1, 2).doubts == ()
+    assert planned(found, 2, 1, 2).risks == ()
     assert known_lost(planned(found, 2, 1, 2), OpId(4, 95)) == (96, 97)
 
 
@@ -123,4 +123,4 @@ def test_ineligible_survivor_is_refused():
         planned(found, 3, 3)
     with pytest.raises(NotFound, match="has no replica"):
         planned(found, 2, 2, tablet=TabletId("b" * 32))
-    assert "do not answer" in planned(found, 2, 2, 3).doubts[0]
+    assert "do not answer" in planned(found, 2, 2, 3).risks[0]

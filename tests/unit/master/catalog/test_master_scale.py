@@ -76,7 +76,7 @@ def report(info: Any, tablets: Any, number: int = 1, *, full: bool = True) -> pb
         pb.TabletReport(
             tablet_id=t.id, state="RUNNING", consensus=consensus(t),
             role="LEADER" if t.members[0] == info.uuid else "FOLLOWER",
-            health=[pb.MemberHealth(uuid=m, state="FINE") for m in t.members if m != info.uuid],
+            health=[pb.MemberHealth(uuid=m, state="HEALTHY") for m in t.members if m != info.uuid],
         )
         for t in tablets
     ]  # fmt: skip

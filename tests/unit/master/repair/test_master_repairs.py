@@ -129,7 +129,7 @@ def test_leader_report_with_other_configuration_or_unknown_values_is_ignored():
     around.group(others="b")
     word = around.servers.get("a").leader_reports["t0"]
     around.servers.get("a").leader_reports["t0"] = type(word)(
-        OpId(1, 1), {"b": "FINE", "c": "BEWITCHED"}
+        OpId(1, 1), {"b": "HEALTHY", "c": "BEWITCHED"}
     )
     assert around.added() == []
 

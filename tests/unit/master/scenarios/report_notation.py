@@ -4,7 +4,7 @@ T.N=LEADER/TERM[@TERM.INDEX[:MEMBERS]][?SILENT][!FAILED][^UNRECOVERABLE][~STATE]
 MEMBERS  a,b,*c,+d    c is to be replaced, d is a non-voter that is to be promoted
          .e,-f,&-g    e is a non-voter, f a witness, g one that is to get the data
 STATE    WITNESS: it runs, and has a log only
-SILENT, FAILED, UNRECOVERABLE  c,d   their states in the leader's report; the others are FINE
+SILENT, FAILED, UNRECOVERABLE  c,d   their states in the leader's report; the others are HEALTHY
 """
 
 import re
@@ -42,7 +42,7 @@ def fill(report: pb.TabletReport, reporter: str, word: str) -> None:
         silent, failed = (parsed["silent"] or "").split(","), (parsed["failed"] or "").split(",")
         lost = (parsed["lost"] or "").split(",")
         for member in consensus.members:
-            state = "FAILED" if member.uuid in (*failed, *lost) else "FINE"
+            state = "FAILED" if member.uuid in (*failed, *lost) else "HEALTHY"
             state = "SILENT" if member.uuid in silent else state
             if member.uuid != reporter:
                 unrecoverable = member.uuid in lost

@@ -65,7 +65,7 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
         assert not has_majority([one])
         assert (one.place.uuid, one.last, one.commit) == (group.uuid(last), before, before.index)
         todo = await planned(group, last, last)
-        assert (todo.doubts, todo.term) == ((), one.term + TERM_GAP)
+        assert (todo.risks, todo.term) == ((), one.term + TERM_GAP)
         assert set(todo.removed) == {group.uuid(leader), group.uuid(second)}
         outcome = await group.on(execute, group.core.env, todo)
         assert (outcome.changed, outcome.last) == (True, one.last)
@@ -117,7 +117,7 @@ def test_unnecessary_or_mismatched_unsafe_recovery_is_refused():
         for target in (leader, second):
             assert (
                 "a majority of its voters answers"
-                in (await planned(group, target, target)).doubts[0]
+                in (await planned(group, target, target)).risks[0]
             )
             err = await refused(order(group, target, target))
             assert isinstance(err, InvalidArgument)
@@ -139,7 +139,7 @@ def test_unnecessary_or_mismatched_unsafe_recovery_is_refused():
             assert isinstance(await refused(order(group, leader, leader, **wrong)), kind), wrong
             assert group.status(leader).config == at.config
             assert group.status(leader).last == at.last
-        doubts = (await planned(group, leader, leader, second)).doubts
-        assert "do not answer" in doubts[0]
+        risks = (await planned(group, leader, leader, second)).risks
+        assert "do not answer" in risks[0]
 
     with_group(work)
