@@ -11,10 +11,11 @@ from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
+from nyala.storage.checkpoint import Checkpoint
+from nyala.storage.cut import FlushedCut, LogCut
 from nyala.tablet.files import diskrowset, manifest, ops
-from nyala.tablet.files.checkpoint import Checkpoint
 from nyala.tablet.files.columns import compression_of
-from nyala.tablet.files.manifest import FlushedCut, LogCut, Manifest, TabletInfo
+from nyala.tablet.files.manifest import Manifest, TabletInfo
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.maintain.maintenance import Build, Figures, Maintenance
 from nyala.tablet.read.view import View

@@ -16,8 +16,9 @@ from nyala.common.ids import ColumnId
 from nyala.common.schema import Column
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
+from nyala.storage.sections import Sections, SectionWriter
 from nyala.tablet.files.column_stats import RunningStats, is_varying
-from nyala.tablet.files.format import FileKind, Sections, SectionWriter
+from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.ops import read_batch
 from nyala.tablet.rows.rowset import ColumnStats, Int64s, older_than
 

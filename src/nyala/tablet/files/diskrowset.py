@@ -15,9 +15,10 @@ from nyala.common.errors import Corrupt
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
+from nyala.storage.sections import Sections, SectionWriter
 from nyala.tablet.files import marks
 from nyala.tablet.files.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
-from nyala.tablet.files.format import FileKind, Sections, SectionWriter
+from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.key_order import order_of, take_many
 from nyala.tablet.files.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
 from nyala.tablet.files.marks import Marks

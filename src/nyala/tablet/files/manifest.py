@@ -6,59 +6,26 @@ docs/internals/formats-tablet.md shows the bytes.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 import pyarrow as pa
 
 from nyala.common.errors import AlreadyPresent, Corrupt, NyalaError
-from nyala.common.ids import NO_OP, ColumnId, OpId, TableId, TabletId
+from nyala.common.ids import ColumnId, OpId, TableId, TabletId
 from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
+from nyala.storage.cut import FlushedCut
+from nyala.storage.sections import Sections, pack
 from nyala.tablet.files import stored_schema
-from nyala.tablet.files.format import FileKind, Sections, pack
+from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.stored_schema import StoredSchema
 
 NAME = "MANIFEST"
 MAX_RANGES = 256
 """Maximum number of changes of ranges that a tablet keeps; beyond it the two oldest become one."""
 _BODY, _EXTRA, _RANGES = 1, 2, 3
-
-
-class LogCut(Protocol):
-    """The attributes of a cut, of `replica/state_machine.Cut` or `FlushedCut`."""
-
-    @property
-    def op(self) -> OpId:
-        """The last entry whose effect the files hold."""
-        ...
-
-    @property
-    def stamp(self) -> int:
-        """That entry's hybrid time."""
-        ...
-
-    @property
-    def extra(self) -> bytes:
-        """The replica's own state at the cut."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FlushedCut:
-    """Position in a group's log that the files represent; the shape of `replica/state_machine.Cut`.
-
-    Attributes:
-        op: the last entry (of any kind) whose effect the files hold; replay starts after it.
-        stamp: that entry's hybrid time; the files contain no stamp above it.
-        extra: the replica's own state at the cut, opaque here.
-    """
-
-    op: OpId = NO_OP
-    stamp: int = 0
-    extra: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +99,15 @@ class Manifest:
     next_file: int
     rowsets: tuple[RowSetEntry, ...] = ()
     retired: Mapping[ColumnId, pa.DataType] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Of the manifest's file."""
+        return NAME
+
+    def encode(self) -> bytes:
+        """Return the bytes of the manifest's file."""
+        return encode(self)
 
     def file_names(self) -> list[str]:
         """Return the names of all files that this manifest needs, itself included."""

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
-from nyala.tablet.files.format import FileKind, Sections, pack
+from nyala.storage.sections import Sections, pack
+from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.kernels import key_index
 from nyala.tablet.rows.lifetimes import Ended
 

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from nyala.storage.cut import FlushedCut, LogCut
 from nyala.tablet.files import manifest, marks
 from nyala.tablet.files.diskrowset import DiskRowSet
-from nyala.tablet.files.manifest import FlushedCut, LogCut, Manifest, RowSetEntry
+from nyala.tablet.files.manifest import Manifest, RowSetEntry
 from nyala.tablet.files.marks import Rows, Stamps
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.write.store import Store

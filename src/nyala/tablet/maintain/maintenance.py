@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nyala.common.hybrid_time import to_micros
+from nyala.storage.checkpoint import Checkpoint, Holds
+from nyala.storage.cut import LogCut
 from nyala.tablet.files import diskrowset
-from nyala.tablet.files.checkpoint import Checkpoint, Holds
-from nyala.tablet.files.manifest import LogCut, Manifest, remove_unreferenced
+from nyala.tablet.files.manifest import Manifest, remove_unreferenced
 from nyala.tablet.maintain import compaction, flush, rewrite
 from nyala.tablet.write.store import Store
 

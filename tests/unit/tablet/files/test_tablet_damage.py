@@ -8,8 +8,9 @@ import pytest
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId, Operation
+from nyala.storage.sections import Sections, pack
 from nyala.tablet.files import ops
-from nyala.tablet.files.format import FileKind, Sections, pack
+from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.ops import RowError, RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 from nyala.tablet.write.apply import apply_writes
@@ -153,7 +154,7 @@ def test_file_of_newer_version_or_other_kind_is_refused():
     good = bytearray(pack(FileKind.MARKS, [(1, b"abc")]))
     with pytest.raises(Corrupt, match="magic"):
         Sections(memoryview(bytes(good)), "f", FileKind.DATA)
-    from nyala.tablet.files import format as layout
+    from nyala.storage import sections as layout
 
     current, layout.VERSION = layout.VERSION, 9
     try:

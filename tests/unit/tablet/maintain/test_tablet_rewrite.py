@@ -4,8 +4,8 @@ import pytest
 
 from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
+from nyala.storage.cut import FlushedCut
 from nyala.tablet.files import ops
-from nyala.tablet.files.manifest import FlushedCut
 from nyala.tablet.files.ops import RowOp
 from nyala.tablet.maintain.flush import MAX_MARK_FILES
 from nyala.tablet.tablet import Tablet

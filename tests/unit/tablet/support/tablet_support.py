@@ -10,9 +10,10 @@ from nyala.common.alteration import Step, alter
 from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
+from nyala.storage.cut import FlushedCut
 from nyala.tablet.files import ops
 from nyala.tablet.files.diskrowset import DiskRowSet, open_all
-from nyala.tablet.files.manifest import FlushedCut, TabletInfo, load
+from nyala.tablet.files.manifest import TabletInfo, load
 from nyala.tablet.files.ops import RowError, RowOp, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 

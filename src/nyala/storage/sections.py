@@ -1,4 +1,4 @@
-"""The container of every file of a tablet: header, sections, directory, trailer, each under a CRC32C.
+"""The container of every file of a state machine: header, sections, directory, trailer, each under a CRC32C.
 
 Only this module packs or unpacks it; docs/internals/formats-tablet.md shows the bytes. Every byte of a
 file is covered by exactly one checksum, padding too. A section is verified when it is first read.
@@ -6,7 +6,6 @@ file is covered by exactly one checksum, padding too. A section is verified when
 
 import struct
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 import google_crc32c
 import numpy as np
@@ -23,15 +22,6 @@ _TRAILER = struct.Struct("<QIIII8s")  # directory offset, sections, its CRC32C, 
 _OWN_CRC = slice(20, 24)
 
 
-class FileKind(Enum):
-    """Kind of a file; the value is its magic."""
-
-    INDEX = b"NYtabIDX"
-    DATA = b"NYtabDAT"
-    MARKS = b"NYtabDEL"
-    MANIFEST = b"NYtabMAN"
-
-
 def crc_of(data: Buffer) -> int:
     """Return the CRC32C of bytes, without copying them."""
     return int(google_crc32c.value(np.frombuffer(data, np.uint8))) if len(data) else 0
@@ -41,15 +31,15 @@ class SectionWriter:
     """Writes one container, section by section.
 
     Args:
-        kind: what the file holds.
+        magic: eight bytes that tell the kind of file.
         sink: takes the next bytes of the file, in order.
     """
 
-    def __init__(self, kind: FileKind, sink: Callable[[Sequence[Buffer]], object]) -> None:
-        self._kind = kind
+    def __init__(self, magic: bytes, sink: Callable[[Sequence[Buffer]], object]) -> None:
+        self._magic = magic
         self._sink = sink
         self._entries: list[bytes] = []
-        header = _HEADER.pack(kind.value, VERSION, 0)
+        header = _HEADER.pack(magic, VERSION, 0)
         sink([header[:-4], struct.pack("<I", crc_of(header[:-4]))])
         self._end = _HEADER.size
 
@@ -65,7 +55,7 @@ class SectionWriter:
     def finish(self) -> int:
         """Write directory and trailer; return the length of the file in bytes."""
         directory = b"".join(self._entries)
-        magic = self._kind.value
+        magic = self._magic
         fields = (self._end, len(self._entries), crc_of(directory), VERSION)
         trailer = _TRAILER.pack(*fields, 0, magic)
         trailer = _TRAILER.pack(*fields, crc_of(_without_own(trailer)), magic)
@@ -73,10 +63,10 @@ class SectionWriter:
         return self._end + len(directory) + len(trailer)
 
 
-def pack(kind: FileKind, sections: Sequence[tuple[int, Buffer]]) -> bytes:
+def pack(magic: bytes, sections: Sequence[tuple[int, Buffer]]) -> bytes:
     """Return a small file whole."""
     parts: list[Buffer] = []
-    writer = SectionWriter(kind, parts.extend)
+    writer = SectionWriter(magic, parts.extend)
     for tag, data in sections:
         writer.add(tag, data)
     writer.finish()
@@ -89,7 +79,7 @@ class Sections:
     Args:
         data: the whole file, usually mapped.
         path: for messages.
-        kind: what it has to hold.
+        magic: magic number of the kind of file that it has to be.
 
     Raises:
         BadChecksum: header, directory or trailer are damaged.
@@ -97,16 +87,16 @@ class Sections:
         Corrupt: not such a file, or cut short.
     """
 
-    def __init__(self, data: memoryview, path: str, kind: FileKind) -> None:
+    def __init__(self, data: memoryview, path: str, magic: bytes) -> None:
         self._data = data
         self._path = path
         if len(data) < _HEADER.size + _TRAILER.size:
             raise self._corrupt(Corrupt, 0, f"it ends after {len(data)} bytes")
-        self._check_header(kind)
+        self._check_header(magic)
         trailer = bytes(data[-_TRAILER.size :])
-        at, count, crc, version, own, magic = _TRAILER.unpack(trailer)
+        at, count, crc, version, own, last = _TRAILER.unpack(trailer)
         end = len(data) - _TRAILER.size
-        if own != crc_of(_without_own(trailer)) or magic != kind.value or version != VERSION:
+        if own != crc_of(_without_own(trailer)) or last != magic or version != VERSION:
             raise self._corrupt(BadChecksum, end, "its trailer is damaged, or it was cut short")
         if at + count * _ENTRY.size != end or crc_of(data[at:end]) != crc:
             raise self._corrupt(BadChecksum, at, "its directory is damaged")
@@ -117,12 +107,12 @@ class Sections:
         self._ends = [e[2] for e in entries[1:]] + [at]
         self._verified = [False] * count
 
-    def _check_header(self, kind: FileKind) -> None:
-        magic, version, crc = _HEADER.unpack_from(self._data)
+    def _check_header(self, magic: bytes) -> None:
+        found, version, crc = _HEADER.unpack_from(self._data)
         if crc != crc_of(self._data[: _HEADER.size - 4]):
             raise self._corrupt(BadChecksum, 0, "its header is damaged")
-        if magic != kind.value:
-            raise self._corrupt(Corrupt, 0, f"its magic is {magic!r}, not {kind.value!r}")
+        if found != magic:
+            raise self._corrupt(Corrupt, 0, f"its magic is {found!r}, not {magic!r}")
         if version != VERSION:
             raise self._corrupt(BadVersion, 8, f"its version is {version}; this build knows 1")
 
@@ -178,7 +168,7 @@ class Sections:
 
     def _corrupt(self, error: type[Corrupt], offset: int, why: str) -> Corrupt:
         return error(
-            f"tablet file {self._path} cannot be used: {why} (at byte {offset}); "
+            f"file {self._path} cannot be used: {why} (at byte {offset}); "
             "replace this replica from a healthy one",
             {"path": self._path, "offset": str(offset)},
         )

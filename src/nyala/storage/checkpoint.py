@@ -1,17 +1,39 @@
-"""A checkpoint: the files of one manifest, held so that they can be copied while the tablet is written.
+"""A checkpoint: the files of one manifest, held so that they can be copied while the state machine goes on.
 
 Rules: taken and released in lane APPLY; the files, which never change, are read in any lane. Holds are
-counted in memory: they end with the process, like the sessions that hold them, and when the whole tablet is
+counted in memory: they end with the process, like the sessions that hold them, and when the whole machine is
 removed.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from nyala.env.files import Files
-from nyala.tablet.files import manifest
-from nyala.tablet.files.manifest import FlushedCut, Manifest
+from nyala.storage.cut import FlushedCut
+
+
+class AnyManifest(Protocol):
+    """The small file that names the others of a state machine, and is written last."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        ...
+
+    @property
+    def cut(self) -> FlushedCut:
+        """Cut that the files stand for."""
+        ...
+
+    def encode(self) -> bytes:
+        """Return the file's bytes."""
+        ...
+
+    def file_names(self) -> list[str]:
+        """Return the names of all files of the machine, its own included."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +41,7 @@ class HeldFile:
     """One file of a checkpoint.
 
     Attributes:
-        name: in the tablet's directory.
+        name: in the machine's directory.
         size_bytes: its length.
     """
 
@@ -35,7 +57,7 @@ class Holds:
 
     @property
     def names(self) -> Collection[str]:
-        """Of the files held."""
+        """Names of the files held."""
         return self._counts.keys()
 
     def add(self, names: Iterable[str]) -> None:
@@ -55,31 +77,31 @@ class Holds:
 
 
 class Checkpoint:
-    """The files of a copy of a tablet, and `manifest_bytes`, written last as `MANIFEST`.
+    """The files of a copy of a state machine, and `manifest_bytes`, written last under `manifest_name`.
 
-    They exist until `release`, whatever the tablet does meanwhile. The copy opens as the tablet did at
+    They exist until `release`, whatever the machine does meanwhile. The copy opens as the machine did at
     `cut`, and replays the group's log from there.
 
     Args:
         files: the file system.
-        directory: directory of the tablet.
-        now: returns the tablet's current manifest.
-        holds: the tablet's holds on its files.
+        directory: directory of the machine.
+        now: returns the machine's current manifest.
+        holds: the machine's holds on its files.
 
     Attributes:
         manifest_name: name of the file that is written last.
-        manifest_bytes: content of the copy's manifest; the tablet's own is replaced by its next flush.
+        manifest_bytes: content of the copy's manifest; the machine's own is replaced by its next flush.
         cut: position in the log that the files represent.
         files: all others that the manifest names, in its order.
     """
 
     def __init__(
-        self, files: Files, directory: str, now: Callable[[], Manifest], holds: Holds
+        self, files: Files, directory: str, now: Callable[[], AnyManifest], holds: Holds
     ) -> None:
         current = now()
-        names = [n for n in current.file_names() if n != manifest.NAME]
-        self.manifest_name = manifest.NAME
-        self.manifest_bytes = manifest.encode(current)
+        names = [n for n in current.file_names() if n != current.name]
+        self.manifest_name = current.name
+        self.manifest_bytes = current.encode()
         self.cut: FlushedCut = current.cut
         self.files = tuple(HeldFile(n, files.size(f"{directory}/{n}")) for n in names)
         self._files = files

@@ -1,0 +1,10 @@
+"""Magics of a tablet's files."""
+
+
+class FileKind:
+    """Kinds of a tablet's files, each by its magic."""
+
+    INDEX = b"NYtabIDX"
+    DATA = b"NYtabDAT"
+    MARKS = b"NYtabDEL"
+    MANIFEST = b"NYtabMAN"
