@@ -4,6 +4,7 @@ NyalaError
 ├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled · RangesChanged
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
+│                  ConditionFailed · JournalFull · LogGone
 ├─ OutcomeUnknown  (the client's PartlyWritten)
 ├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
@@ -134,6 +135,35 @@ class CasFailed(Rejected):
 
     code = "CAS_FAILED"
     exit_status = 6
+
+
+class ConditionFailed(Rejected):
+    """A condition of a journal's step did not hold, and nothing of the step took effect.
+
+    details: `condition`, its index; `actual`, the id or version that was there; `last`, the same, for a log.
+    """
+
+    code = "CONDITION_FAILED"
+    exit_status = 6
+
+    @property
+    def last(self) -> int:
+        """Id of the last change of the log, or version of the key, that the condition was about."""
+        return int(self.details.get("actual", "0"))
+
+
+class JournalFull(Rejected):
+    """A step would have left more in the journal than its limit. details: `bytes`, `limit`."""
+
+    code = "JOURNAL_FULL"
+    exit_status = 6
+
+
+class LogGone(Rejected):
+    """The log that the reader had opened was deleted. details: `log`, `created` of its successor, or 0."""
+
+    code = "LOG_GONE"
+    exit_status = 5
 
 
 class SchemaMismatch(Rejected):

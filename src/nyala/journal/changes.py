@@ -1,0 +1,77 @@
+"""The newest changes of a journal in memory, for readers that follow it: tails of logs, watches of keys.
+
+They are not replicated: a replica that has just started knows the changes that it has applied since its cut.
+A reader that has seen less reads all valid content instead.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+
+KEPT = 1 << 16
+"""Changes that are kept at least; twice as many at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """An entry was appended to the log that was created by change `log`."""
+
+    id: int
+    log: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesInvalidated:
+    """Entries of a log became invalid.
+
+    Attributes:
+        id: id of the change.
+        log: id of the change that created the log.
+        ids: ids of the entries.
+    """
+
+    id: int
+    log: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanged:
+    """A key was set, or deleted, by change `id`."""
+
+    id: int
+    key: str
+    deleted: bool = False
+
+
+RecentChange = Appended | EntriesInvalidated | KeyChanged
+_id_of = attrgetter("id")
+
+
+class RecentChanges:
+    """Changes in the order of their ids. Lane APPLY.
+
+    Args:
+        floor: all changes with ids above it are known.
+    """
+
+    def __init__(self, floor: int = 0) -> None:
+        self.floor = floor
+        self._changes: list[RecentChange] = []
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def add(self, change: RecentChange) -> None:
+        """Add the newest change."""
+        self._changes.append(change)
+        if len(self._changes) >= 2 * KEPT:
+            self.floor = self._changes[KEPT - 1].id
+            del self._changes[:KEPT]
+
+    def after(self, after: int) -> Iterator[RecentChange]:
+        """Yield all changes with ids above one that is not below the floor."""
+        assert after >= self.floor, f"changes after {after} are known from {self.floor} on only"
+        for at in range(bisect_right(self._changes, after, key=_id_of), len(self._changes)):
+            yield self._changes[at]

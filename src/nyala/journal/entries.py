@@ -1,0 +1,194 @@
+"""The valid entries of one log in memory: arrays of ids and places, and data in chunks; no object an entry.
+
+An entry costs 21 bytes beside its data. Invalid entries leave their rows and bytes behind until half of the
+rows, or half of a chunk, are invalid; then what is valid is moved together, so that memory follows the valid
+entries, at a constant cost for each change and at most one chunk at a time.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+CHUNK_BYTES = 1 << 20
+"""Data of one chunk, in bytes; one larger entry has a chunk of its own."""
+CHUNK_ROWS = 1 << 14
+"""Entries of one chunk."""
+_LEAST_ROWS = 64
+"""Rows that are not worth moving together."""
+
+
+class _Chunk:
+    """Data of consecutive entries.
+
+    Attributes:
+        data: data of all of them, valid and not.
+        rows: how many entries were put into it since it was last rewritten.
+        live_bytes: size in bytes of the valid ones.
+    """
+
+    __slots__ = ("data", "live_bytes", "rows")
+
+    def __init__(self, data: bytearray, rows: int) -> None:
+        self.data = data
+        self.rows = rows
+        self.live_bytes = len(data)
+
+
+class Entries:
+    """Valid entries in the order of their ids. Lane APPLY."""
+
+    def __init__(self) -> None:
+        self._ids = array("Q")
+        self._chunk_of = array("I")
+        self._offsets = array("I")
+        self._lengths = array("I")
+        self._live = bytearray()
+        self._chunks: dict[int, _Chunk] = {}
+        self._next_chunk = 0
+        self.count = 0
+        self.data_bytes = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the entries, valid and not, with the chunks' unused parts left out."""
+        rows = len(self._ids) * (self._ids.itemsize + 3 * self._offsets.itemsize + 1)
+        return rows + sum(len(c.data) for c in self._chunks.values())
+
+    def append(self, entry_id: int, data: bytes) -> None:
+        """Add an entry with an id above all others."""
+        assert not self._ids or entry_id > self._ids[-1], f"entry {entry_id} out of order"
+        number = self._next_chunk - 1
+        chunk = self._chunks.get(number)
+        if chunk is None or _is_full(chunk, len(data)):
+            full = number
+            number, chunk = self._new_chunk(bytearray(), 0)
+            self._rewrite_if_half(full)
+        self._ids.append(entry_id)
+        self._chunk_of.append(number)
+        self._offsets.append(len(chunk.data))
+        self._lengths.append(len(data))
+        self._live.append(1)
+        chunk.data += data
+        chunk.rows += 1
+        chunk.live_bytes += len(data)
+        self.count += 1
+        self.data_bytes += len(data)
+
+    def extend(
+        self, ids: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32], data: memoryview
+    ) -> None:
+        """Add entries whose data lies one after the other.
+
+        Args:
+            ids: growing, above all others.
+            lengths: lengths of the entries' data, in bytes.
+            data: data of all of them.
+        """
+        assert not len(ids) or not self._ids or int(ids[0]) > self._ids[-1], "entries out of order"
+        ends = np.cumsum(lengths, dtype=np.int64)
+        first = start = 0
+        while first < len(ids):
+            fits = int(np.searchsorted(ends, start + CHUNK_BYTES, side="right"))
+            last = max(first + 1, min(fits, first + CHUNK_ROWS))
+            end = int(ends[last - 1])
+            number, _ = self._new_chunk(bytearray(data[start:end]), last - first)
+            self._ids.frombytes(ids[first:last].tobytes())
+            self._chunk_of.extend([number] * (last - first))
+            offsets = ends[first:last] - lengths[first:last] - start
+            self._offsets.frombytes(offsets.astype(np.uint32).tobytes())
+            self._lengths.frombytes(lengths[first:last].tobytes())
+            self._live += b"\x01" * (last - first)
+            first, start = last, end
+        self.count += len(ids)
+        self.data_bytes += start
+
+    def invalidate(self, entry_id: int) -> bytes | None:
+        """Take an entry out; return its data, or None if it is not a valid entry."""
+        row = bisect_left(self._ids, entry_id)
+        if row == len(self._ids) or self._ids[row] != entry_id or not self._live[row]:
+            return None
+        data = self._data(row)
+        number = self._chunk_of[row]
+        chunk = self._chunks[number]
+        self._live[row] = 0
+        self.count -= 1
+        self.data_bytes -= len(data)
+        chunk.live_bytes -= len(data)
+        if number != self._next_chunk - 1:
+            self._rewrite_if_half(number)
+        if len(self._ids) > _LEAST_ROWS and 2 * self.count < len(self._ids):
+            self._drop_rows()
+        return data
+
+    def size_of(self, entry_id: int) -> int | None:
+        """Return the bytes of an entry's data; None: not a valid entry."""
+        row = bisect_left(self._ids, entry_id)
+        found = row < len(self._ids) and self._ids[row] == entry_id and self._live[row]
+        return self._lengths[row] if found else None
+
+    def get(self, entry_id: int) -> bytes | None:
+        """Return the data of an entry; None: not a valid entry."""
+        row = bisect_left(self._ids, entry_id)
+        if row == len(self._ids) or self._ids[row] != entry_id or not self._live[row]:
+            return None
+        return self._data(row)
+
+    def read(self, after: int, through: int) -> Iterator[tuple[int, bytes]]:
+        """Yield id and data of the valid entries with `after` < id <= `through`, in order."""
+        for row in range(bisect_right(self._ids, after), bisect_right(self._ids, through)):
+            if self._live[row]:
+                yield self._ids[row], self._data(row)
+
+    def _data(self, row: int) -> bytes:
+        at = self._offsets[row]
+        return bytes(self._chunks[self._chunk_of[row]].data[at : at + self._lengths[row]])
+
+    def _new_chunk(self, data: bytearray, rows: int) -> tuple[int, _Chunk]:
+        number = self._next_chunk
+        self._next_chunk += 1
+        self._chunks[number] = _Chunk(data, rows)
+        return number, self._chunks[number]
+
+    def _rewrite_if_half(self, number: int) -> None:
+        """Move the valid entries of a chunk together, if half of it is invalid."""
+        chunk = self._chunks.get(number)
+        if chunk is None or 2 * chunk.live_bytes > len(chunk.data):
+            return
+        first, last = bisect_left(self._chunk_of, number), bisect_right(self._chunk_of, number)
+        live = [row for row in range(first, last) if self._live[row]]
+        data = bytearray()
+        for row in live:
+            moved = self._data(row)
+            self._offsets[row] = len(data)
+            data += moved
+        chunk.data, chunk.rows = data, len(live)
+        if not live:
+            del self._chunks[number]
+
+    def _drop_rows(self) -> None:
+        """Drop the rows of invalid entries."""
+        live = np.frombuffer(self._live, np.bool_).copy()
+        self._ids = _selected(self._ids, live)
+        self._chunk_of = _selected(self._chunk_of, live)
+        self._offsets = _selected(self._offsets, live)
+        self._lengths = _selected(self._lengths, live)
+        self._live = bytearray(b"\x01" * self.count)
+        used = set(self._chunk_of)
+        for number in [n for n in self._chunks if n not in used and n != self._next_chunk - 1]:
+            del self._chunks[number]
+
+
+def _is_full(chunk: _Chunk, more: int) -> bool:
+    if not chunk.rows:
+        return False
+    return len(chunk.data) + more > CHUNK_BYTES or chunk.rows >= CHUNK_ROWS
+
+
+def _selected(rows: "array[int]", live: npt.NDArray[np.bool_]) -> "array[int]":
+    return array(rows.typecode, np.frombuffer(rows, f"u{rows.itemsize}")[live].tobytes())

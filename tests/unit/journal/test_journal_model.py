@@ -1,0 +1,109 @@
+"""A journal against its model: any steps, flushes, merges, failed ones too, and restarts in between."""
+
+import random
+
+import pytest
+
+from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.env.files import SystemFiles
+from nyala.journal import entries, steps
+from nyala.journal.journal import JournalMachine
+from nyala.journal.manifest import JournalInfo
+from nyala.storage.cut import FlushedCut
+from tests.unit.journal.journal_model import Model, draw_step
+
+INFO = JournalInfo(TabletId("f" * 32), TableId("e" * 32), "ops", 1, 1 << 30)
+
+
+class FullDisk(SystemFiles):
+    """A disk on which the next files cannot be written, if so told."""
+
+    full = False
+
+    def open_append(self, path, offset=0, *, direct=False):
+        if self.full:
+            raise OSError(28, "No space left on device")
+        return super().open_append(path, offset, direct=direct)
+
+
+class Driver:
+    """A journal, its model, and the group's log since the cut."""
+
+    def __init__(self, directory: str, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.files = FullDisk()
+        self.directory = directory
+        self.journal = JournalMachine.create(self.files, directory, INFO)
+        self.model = Model()
+        self.log: list[Operation] = []
+        self.stamp = 1000
+        self.results: dict[int, bytes] = {}
+
+    def step(self) -> None:
+        group = []
+        for _ in range(self.draw.choice((1, 1, 4))):
+            step = draw_step(self.draw, self.model)
+            self.stamp += self.draw.choice((1, 1, 2, 4096))
+            operation = Operation(OpId(1, len(self.log) + 1), self.stamp, steps.encode_step(step))
+            self.log.append(operation)
+            group.append(operation)
+            self.results[operation.id.index] = steps.encode_result(
+                self.model.apply(step, self.stamp)
+            )
+        assert self.journal.apply(group) == [self.results[o.id.index] for o in group]
+
+    def work(self, prepared, *, fails: bool) -> None:
+        if prepared is None:
+            return
+        self.files.full = fails
+        try:
+            install = prepared()
+        except OSError:
+            assert fails
+            return
+        finally:
+            self.files.full = False
+        for _ in range(self.draw.randrange(3)):
+            self.step()
+        install()
+
+    def flush(self) -> None:
+        last = self.log[-1]
+        cut = FlushedCut(last.id, last.stamp, b"sessions")
+        self.work(self.journal.prepare_flush(cut), fails=self.draw.random() < 0.3)
+
+    def merge(self) -> None:
+        force = self.draw.random() < 0.3
+        self.work(self.journal.prepare_compaction(force=force), fails=self.draw.random() < 0.3)
+
+    def restart(self) -> None:
+        digest = self.journal.state.digest
+        self.journal.close()
+        self.journal = JournalMachine.open(self.files, self.directory)
+        left = self.log[self.journal.cut.op.index :]
+        assert self.journal.apply(left) == [self.results[o.id.index] for o in left]
+        assert self.journal.state.digest == digest
+
+    def run(self, rounds: int) -> None:
+        for _ in range(rounds):
+            match self.draw.choice("ssssssssfffmr"):
+                case "s":
+                    self.step()
+                case "f" if self.log:
+                    self.flush()
+                case "m":
+                    self.merge()
+                case "r":
+                    self.restart()
+            self.model.check(self.journal)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_journal_matches_model_through_flushes_merges_and_restarts(tmp_path, monkeypatch, seed):
+    monkeypatch.setattr(entries, "CHUNK_BYTES", 4000)
+    monkeypatch.setattr(entries, "CHUNK_ROWS", 20)
+    driver = Driver(str(tmp_path / "journal"), seed)
+    driver.run(300)
+    assert driver.journal.state.last > 0
+    driver.restart()
+    driver.model.check(driver.journal)
