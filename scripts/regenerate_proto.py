@@ -14,7 +14,9 @@ from pathlib import Path
 from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-PROTOS = tuple(f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog", "reads"))
+PROTOS = tuple(
+    f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog", "reads", "journal")
+)
 
 
 def regenerate(target: Path) -> list[Path]:

@@ -1,36 +1,37 @@
 """Report of one replica, to masters and operators."""
 
 from nyala.common.errors import NotFound, Unavailable
+from nyala.machines import registry
+from nyala.machines.kind import MachineInfo
 from nyala.raft.status import PeerStatus, Role
 from nyala.replica.replica import Replica, is_witness
 from nyala.replica.status import ReplicaStatus
-from nyala.tablet.tablet import Tablet
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def _tablet(replica: Replica) -> Tablet | None:
+def _machine(replica: Replica) -> MachineInfo | None:
     try:
-        machine = replica.machine
+        return registry.describe(replica.machine)
     except (Unavailable, NotFound):  # FAILED or opening, or a tombstone
         return None
-    return machine if isinstance(machine, Tablet) else None
 
 
 def report(replica: Replica) -> pb.TabletReport:
     """Return the report of a replica to masters."""
-    status, tablet = replica.status(), _tablet(replica)
+    status, machine = replica.status(), _machine(replica)
     return pb.TabletReport(
         tablet_id=status.group,
-        table_id=tablet.info.table_id if tablet else "",
+        table_id=machine.table_id if machine else "",
         state=status.state.value,
         consensus=_consensus(status),
         role=status.role.value,
-        schema_version=tablet.info.schema.version if tablet else 0,
+        schema_version=machine.version if machine else 0,
         error=status.error,
         warning=status.warning,
         witness=is_witness(replica),
-        retired_at=tablet.info.retired_at if tablet else 0,
+        retired_at=machine.retired_at if machine else 0,
+        kind=machine.kind if machine else 0,
     )
 
 
@@ -53,7 +54,7 @@ def _peer(peer: PeerStatus, tick_ms: int) -> pb.PeerReport:
 
 def status(replica: Replica) -> pb.TabletStatus:
     """Return the full status of a replica."""
-    found, tablet = replica.status(), _tablet(replica)
+    found, machine = replica.status(), _machine(replica)
     tick_ms = replica.context.options.raft_tick_ms
     message = pb.TabletStatus(
         report=report(replica),
@@ -70,9 +71,9 @@ def status(replica: Replica) -> pb.TabletStatus:
         peers=[_peer(p, tick_ms) for p in found.peers],
         vote=found.vote or "",
     )
-    if tablet is not None:
-        message.table_name = tablet.info.table_name
-        message.partition.CopyFrom(convert.partition_to_proto(tablet.info.partition))
-        message.data_bytes, message.rows = tablet.data_bytes, tablet.rows
-        message.horizon = tablet.horizon
+    if machine is not None:
+        message.table_name = machine.name
+        message.partition.CopyFrom(convert.partition_to_proto(machine.partition))
+        message.data_bytes, message.rows = machine.data_bytes, machine.items
+        message.horizon = machine.horizon
     return message

@@ -17,6 +17,7 @@ from nyala.copying.remote import CALL_MS, RemoteSource
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.machines import registry
 from nyala.offline import inspection, recovery
 from nyala.offline.recovery import RecoveryPlan
 from nyala.raft.messages import PeerBatch
@@ -25,7 +26,6 @@ from nyala.replica.copy.protocol import ENDED, CopyProgress, CopyStage
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Cut, StateMachine
 from nyala.replica.status import State
-from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -70,7 +70,7 @@ class StoppedServer:
         clock = identity.clock if identity.known else identity.open()
 
         def open_machine(_group: TabletId, path: str) -> StateMachine:
-            return Tablet.open(self.env.files, path)
+            return registry.open_machine(self.env.files, path)
 
         alone = msgspec.structs.replace(self.options, copy_wait_ms=0)
         return await ReplicaHost.open(
@@ -133,17 +133,14 @@ async def recover_in_directory(
 
 
 def _read(env: Env, path: str) -> tuple[Cut, int]:
-    """Read all rows of a tablet's files; return the files' cut and the number of rows."""
-    tablet = Tablet.open(env.files, path)
+    """Read all data of a tablet's files; return the files' cut and the number of items."""
+    machine = registry.open_machine(env.files, path)
     try:
-        info, cut = tablet.info, tablet.cut
-        at = min(cut.stamp, info.retired_at - 1) if info.retired_at else cut.stamp
-        view = tablet.view()
-        rows = sum(batch.num_rows for batch in view.scan(max(at, tablet.horizon)))
-        view.check()
+        cut = machine.cut
+        items = registry.kind_of_machine(machine).verify(machine)
     finally:
-        tablet.close()
-    return Cut(cut.op, cut.stamp, cut.extra), rows
+        machine.close()
+    return Cut(cut.op, cut.stamp, cut.extra), items
 
 
 async def copy_to_directory(

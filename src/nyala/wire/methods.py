@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nyala.common.errors import InvalidArgument
 from nyala.env.rpc import Method, Shape
 from nyala.wire import flight_data
-from nyala.wire.proto import flight_pb2, nyala_pb2, reads_pb2
+from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2, reads_pb2
 
 _FLIGHT_DATA = flight_pb2.FlightData.DESCRIPTOR.full_name
 
@@ -111,6 +111,11 @@ _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
 GET = _method(_reads, "Get", Shape.REQUEST_STREAM)
 CHECKSUM = _method(_reads, "Checksum")
 SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
+
+_journal = journal_pb2.DESCRIPTOR.services_by_name["JournalService"]
+JOURNAL_STEP = _method(_journal, "Step")
+JOURNAL_READ = _method(_journal, "Read")
+JOURNAL_TAIL = _method(_journal, "Tail", Shape.REQUEST_STREAM)
 
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")

@@ -534,12 +534,15 @@ class TableSpec(_message.Message):
     COMMENT_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     replicas: _builtins.int
     comment: _builtins.str
     owner: _builtins.str
     ranges_version: _builtins.int
     """the schema version by which the ranges changed last; the masters' to set"""
+    kind: _builtins.int
+    """of state machine: 0 table, 1 journal (one tablet, no columns, no partitions)"""
     @_builtins.property
     def schema(self) -> Global___Schema: ...
     @_builtins.property
@@ -557,10 +560,11 @@ class TableSpec(_message.Message):
         comment: _builtins.str = ...,
         owner: _builtins.str = ...,
         ranges_version: _builtins.int = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "name", b"name", "options", b"options", "owner", b"owner", "partition", b"partition", "ranges_version", b"ranges_version", "replicas", b"replicas", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comment", b"comment", "kind", b"kind", "name", b"name", "options", b"options", "owner", b"owner", "partition", b"partition", "ranges_version", b"ranges_version", "replicas", b"replicas", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -678,11 +682,14 @@ class DropTableRequest(_message.Message):
     OPERATION_FIELD_NUMBER: _builtins.int
     RESERVE_SECONDS_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     reserve_seconds: _builtins.int
     """so long it can be recalled; 0: it goes at once"""
     id: _builtins.str
     """instead of the name: also of a dropped table that could be recalled still"""
+    kind: _builtins.int
+    """TableSpec.kind of what the caller means; another kind is refused"""
     @_builtins.property
     def operation(self) -> Global___OperationId: ...
     def __init__(
@@ -692,10 +699,11 @@ class DropTableRequest(_message.Message):
         operation: Global___OperationId | None = ...,
         reserve_seconds: _builtins.int = ...,
         id: _builtins.str = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "operation", b"operation", "reserve_seconds", b"reserve_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "operation", b"operation", "reserve_seconds", b"reserve_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -730,20 +738,26 @@ class RecallTableRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     NEW_NAME_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     new_name: _builtins.str
+    kind: _builtins.int
+    """as DropTableRequest.kind"""
     @_builtins.property
-    def operation(self) -> Global___OperationId: ...
+    def operation(self) -> Global___OperationId:
+        """no name: the one it had"""
+
     def __init__(
         self,
         *,
         id: _builtins.str = ...,
         new_name: _builtins.str = ...,
         operation: Global___OperationId | None = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "new_name", b"new_name", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "new_name", b"new_name", "operation", b"operation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -912,8 +926,11 @@ class AlterTableRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
+    kind: _builtins.int
+    """as DropTableRequest.kind"""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterStep]: ...
     @_builtins.property
@@ -925,10 +942,11 @@ class AlterTableRequest(_message.Message):
         id: _builtins.str = ...,
         steps: _abc.Iterable[Global___AlterStep] | None = ...,
         operation: Global___OperationId | None = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "operation", b"operation", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "operation", b"operation", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -966,9 +984,15 @@ class ListTablesRequest(_message.Message):
     NAME_CONTAINS_FIELD_NUMBER: _builtins.int
     DROPPED_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    ALL_KINDS_FIELD_NUMBER: _builtins.int
     name_contains: _builtins.str
     dropped: _builtins.bool
     """dropped: those that can be recalled"""
+    kind: _builtins.int
+    """tables or journals (TableSpec.kind)"""
+    all_kinds: _builtins.bool
+    """whatever their kind"""
     @_builtins.property
     def staleness(self) -> Global___Staleness: ...
     def __init__(
@@ -977,10 +1001,12 @@ class ListTablesRequest(_message.Message):
         name_contains: _builtins.str = ...,
         dropped: _builtins.bool = ...,
         staleness: Global___Staleness | None = ...,
+        kind: _builtins.int = ...,
+        all_kinds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped", b"dropped", "name_contains", b"name_contains", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_kinds", b"all_kinds", "dropped", b"dropped", "kind", b"kind", "name_contains", b"name_contains", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -996,6 +1022,7 @@ class TableSummary(_message.Message):
     TABLETS_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     name: _builtins.str
     state: _builtins.str
@@ -1003,6 +1030,8 @@ class TableSummary(_message.Message):
     replicas: _builtins.int
     purge_after_us: _builtins.int
     """dropped: until when it can be recalled, microseconds since the epoch"""
+    kind: _builtins.int
+    """TableSpec.kind"""
     def __init__(
         self,
         *,
@@ -1012,10 +1041,11 @@ class TableSummary(_message.Message):
         tablets: _builtins.int = ...,
         replicas: _builtins.int = ...,
         purge_after_us: _builtins.int = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "purge_after_us", b"purge_after_us", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "purge_after_us", b"purge_after_us", "replicas", b"replicas", "state", b"state", "tablets", b"tablets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1052,20 +1082,26 @@ class DescribeTableRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
+    kind: _builtins.int
+    """as DropTableRequest.kind"""
     @_builtins.property
-    def staleness(self) -> Global___Staleness: ...
+    def staleness(self) -> Global___Staleness:
+        """name or id"""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         id: _builtins.str = ...,
         staleness: Global___Staleness | None = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1921,6 +1957,7 @@ class TabletReport(_message.Message):
     RETIRED_AT_FIELD_NUMBER: _builtins.int
     HELD_MS_FIELD_NUMBER: _builtins.int
     WARNING_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     table_id: _builtins.str
     state: _builtins.str
@@ -1936,6 +1973,8 @@ class TabletReport(_message.Message):
     """retired: for so long some reader holds a time below that"""
     warning: _builtins.str
     """what is wrong with its server, that goes on all the same"""
+    kind: _builtins.int
+    """TableSpec.kind"""
     @_builtins.property
     def consensus(self) -> Global___ConsensusState: ...
     @_builtins.property
@@ -1957,10 +1996,11 @@ class TabletReport(_message.Message):
         retired_at: _builtins.int = ...,
         held_ms: _builtins.int = ...,
         warning: _builtins.str = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "held_ms", b"held_ms", "retired_at", b"retired_at", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "warning", b"warning", "witness", b"witness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consensus", b"consensus", "error", b"error", "health", b"health", "held_ms", b"held_ms", "kind", b"kind", "retired_at", b"retired_at", "role", b"role", "schema_version", b"schema_version", "state", b"state", "table_id", b"table_id", "tablet_id", b"tablet_id", "warning", b"warning", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2142,6 +2182,7 @@ class CreateTabletRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
     FLOOR_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     table_id: _builtins.str
@@ -2149,6 +2190,8 @@ class CreateTabletRequest(_message.Message):
     ranges_version: _builtins.int
     floor: _builtins.int
     """hybrid time above which everything in it is stamped"""
+    kind: _builtins.int
+    """TableSpec.kind"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     @_builtins.property
@@ -2176,10 +2219,11 @@ class CreateTabletRequest(_message.Message):
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ranges_version: _builtins.int = ...,
         floor: _builtins.int = ...,
+        kind: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "partition", b"partition", "partition_schema", b"partition_schema", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "floor", b"floor", "members", b"members", "options", b"options", "partition", b"partition", "partition_schema", b"partition_schema", "ranges_version", b"ranges_version", "schema", b"schema", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "floor", b"floor", "kind", b"kind", "members", b"members", "options", b"options", "partition", b"partition", "partition_schema", b"partition_schema", "ranges_version", b"ranges_version", "schema", b"schema", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,1 @@
+"""Kinds of state machines that a group may replicate, by number and by the file that names the others."""

@@ -1,0 +1,56 @@
+"""Registry of the kinds of state machines; only it distinguishes them by their classes."""
+
+from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.env.files import Files
+from nyala.machines.journals import JournalKind
+from nyala.machines.kind import MachineInfo, MachineKind
+from nyala.machines.tables import TableKind
+from nyala.replica.state_machine import StateMachine
+
+TABLE: MachineKind = TableKind()
+JOURNAL: MachineKind = JournalKind()
+KINDS: tuple[MachineKind, ...] = (TABLE, JOURNAL)
+
+
+def kind_of(number: int) -> MachineKind:
+    """Return a kind by its number.
+
+    Raises:
+        InvalidArgument: this build has no such kind.
+    """
+    for kind in KINDS:
+        if kind.number == number:
+            return kind
+    raise InvalidArgument(
+        f"tablets of kind {number} are not known to this build; it is older than the masters: upgrade it"
+    )
+
+
+def open_machine(files: Files, directory: str) -> StateMachine:
+    """Open the machine of a directory, whatever its kind.
+
+    Raises:
+        Corrupt: a file is missing or damaged.
+    """
+    there = set(files.list(directory))
+    found = [kind for kind in KINDS if kind.file_name in there]
+    if len(found) > 1:
+        names = " and ".join(kind.file_name for kind in found)
+        raise Corrupt(f"{directory} has {names}; replace this replica from a healthy one")
+    return (found or [TABLE])[0].open(files, directory)  # a table's own error says what is missing
+
+
+def kind_of_machine(machine: StateMachine) -> MachineKind:
+    """Return the kind of a machine, which is no witness."""
+    found = [kind for kind in KINDS if kind.describe(machine) is not None]
+    assert found, f"{type(machine).__name__} is of no kind"
+    return found[0]
+
+
+def describe(machine: StateMachine) -> MachineInfo | None:
+    """Return what is reported of a machine; None: a witness, which has no data."""
+    for kind in KINDS:
+        info = kind.describe(machine)
+        if info is not None:
+            return info
+    return None

@@ -1,0 +1,169 @@
+"""Both kinds of state machines through the registry, as servers and tools see them: made, opened, checked."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nyala.common.errors import Corrupt, HistoryGone, InvalidArgument
+from nyala.common.ids import Operation, OpId
+from nyala.common.partition import PartitionSchema, TabletPartition
+from nyala.env.files import SystemFiles
+from nyala.journal import steps
+from nyala.machines import registry
+from nyala.machines.journals import DEFAULT_LIMIT_BYTES
+from nyala.storage.cut import FlushedCut
+from nyala.tablet.files.ops import RowOp
+from nyala.wire import convert
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.tablet.support.tablet_support import INT_KEY, numbered, payload
+
+FILES = SystemFiles()
+KINDS = pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)
+COUNT = 40
+
+
+def order(kind: Any, **options: str) -> pb.CreateTabletRequest:
+    request = pb.CreateTabletRequest(
+        tablet_id="ab" * 16, table_id="cd" * 16, table_name="n", kind=kind.number, options=options
+    )
+    if kind is registry.TABLE:
+        request.schema.CopyFrom(convert.schema_to_proto(INT_KEY))
+        request.partition_schema.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
+        request.partition.CopyFrom(convert.partition_to_proto(TabletPartition()))
+    return request
+
+
+def operation(kind: Any, number: int) -> bytes:
+    """Return an operation that adds one row, or one entry."""
+    if kind is registry.TABLE:
+        return payload(INT_KEY, RowOp.INSERT, numbered(number, number + 1))
+    return steps.encode_step(steps.Step([], [steps.Append("log", b"%d" % number)]))
+
+
+def made(kind: Any, directory: str) -> Any:
+    """Make a machine with content, which is in memory only."""
+    machine: Any = kind.create(FILES, directory, order(kind))
+    for number in range(1, COUNT + 1):
+        machine.apply([Operation(OpId(1, number), number * 10, operation(kind, number))])
+    return machine
+
+
+def flush(machine: Any) -> None:
+    build = machine.prepare_flush(FlushedCut(OpId(1, COUNT), COUNT * 10, b""))
+    build()()
+
+
+def summed(kind: Any, machine: Any, at: int) -> tuple[int, int]:
+    content = kind.checksum(machine, at, 7, 1 << 20)
+    assert content.version == 0
+    parts = list(content.parts)
+    return sum(items for items, _ in parts), sum(total for _, total in parts) % (1 << 64)
+
+
+@KINDS
+def test_created_machine_can_be_opened(kind, tmp_path):
+    machine = made(kind, str(tmp_path / "m"))
+    flush(machine)
+    before = registry.describe(machine)
+    machine.close()
+    opened = registry.open_machine(FILES, str(tmp_path / "m"))
+    assert registry.kind_of_machine(opened) is kind is registry.kind_of(kind.number)
+    now = registry.describe(opened)
+    assert now is not None
+    assert now == before
+    assert (now.kind, now.name, now.version, now.items) == (kind.number, "n", 0, COUNT)
+    assert now.data_bytes > 0
+
+
+@KINDS
+def test_verification_reads_all_files(kind, tmp_path):
+    machine = made(kind, str(tmp_path / "m"))
+    flush(machine)
+    machine.close()
+
+    def verified() -> int:
+        opened = registry.open_machine(FILES, str(tmp_path / "m"))
+        try:
+            found: int = kind.verify(opened)
+            return found
+        finally:
+            opened.close()
+
+    assert verified() == COUNT
+    data = max(Path(tmp_path / "m").iterdir(), key=lambda path: path.stat().st_size)
+    whole = data.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 3] ^= 0x40
+    data.write_bytes(bytes(damaged))
+    with pytest.raises(Corrupt):
+        verified()
+
+
+@KINDS
+def test_equal_content_has_equal_checksums_independent_of_files(kind, tmp_path):
+    one, two = made(kind, str(tmp_path / "1")), kind.create(FILES, str(tmp_path / "2"), order(kind))
+    group = [
+        Operation(OpId(1, n), n * 10, operation(kind, n)) for n in range(1, COUNT + 1)
+    ]  # fmt: skip
+    two.apply(group)
+    assert summed(kind, one, 200) == summed(kind, two, 200)
+    assert summed(kind, one, 200)[0] == 20
+    assert summed(kind, one, 200) != summed(kind, one, 210)
+    flush(two)
+    two.close()
+    again = registry.open_machine(FILES, str(tmp_path / "2"))
+    assert summed(kind, again, COUNT * 10) == summed(kind, one, COUNT * 10)
+
+
+def test_checksum_of_journal_before_its_opening_is_history_gone(tmp_path):
+    kind = registry.JOURNAL
+    flush(made(kind, str(tmp_path / "m")))
+    opened = registry.open_machine(FILES, str(tmp_path / "m"))
+    with pytest.raises(HistoryGone, match="the content of the journal 'n' at 200 is not known"):
+        summed(kind, opened, 200)
+
+
+@KINDS
+def test_definition_is_applied_once(kind, tmp_path):
+    machine = made(kind, str(tmp_path / "m"))
+    wanted = pb.AlterTabletRequest(table_name="m", schema=order(kind).schema)
+    wanted.schema.version = 1
+    op = kind.definition(machine, wanted)
+    (result,) = machine.apply([Operation(OpId(1, COUNT + 1), 10_000, op)])
+    kind.check_result(result)
+    info = registry.describe(machine)
+    assert info is not None
+    assert (info.name, info.version) == ("m", 1)
+    assert kind.definition(machine, wanted) is None, "it is that already"
+
+
+@KINDS
+def test_kinds_report_their_own_metrics(kind, tmp_path):
+    machine = made(kind, str(tmp_path / "m"))
+    figures = kind.figures(machine)
+    assert figures["tablet_memory_bytes"] == machine.unflushed_bytes() > 0
+    flush(machine)
+    figures = kind.figures(machine)
+    assert figures["tablet_memory_bytes"] == 0
+    assert figures["tablet_file_bytes"] > 0
+    assert ("tablet_journal_items" in figures) == (kind is registry.JOURNAL)
+
+
+def test_unknown_kind_is_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="tablets of kind 2 are not known to this build"):
+        registry.kind_of(2)
+    for text in ("0", "-1", "1.5", "", "9" * 16):
+        with pytest.raises(InvalidArgument, match="whole number of bytes"):
+            registry.JOURNAL.create(
+                FILES, str(tmp_path / "j"), order(registry.JOURNAL, journal_bytes=text)
+            )
+    journal = registry.JOURNAL.create(FILES, str(tmp_path / "j"), order(registry.JOURNAL))
+    info = registry.describe(journal)
+    assert info is not None
+    assert info.options == {"journal_bytes": str(DEFAULT_LIMIT_BYTES)}
+    for kind in registry.KINDS:
+        made(kind, str(tmp_path / kind.name)).close()
+    (tmp_path / "table" / "JOURNAL").write_bytes(b"")
+    with pytest.raises(Corrupt, match="has MANIFEST and JOURNAL"):
+        registry.open_machine(FILES, str(tmp_path / "table"))
