@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.machines import registry
+from nyala.machines.kind import MachineKind
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
     CatalogRow,
@@ -159,19 +161,27 @@ class Catalog:
         """Return the dropped tables that can be recalled, in the order in which they were dropped."""
         return [self._tables[t] for t in self._recallable]
 
-    def require(self, name: str) -> CatalogTable:
-        """Return the table that has this name.
+    def require(self, name: str, kind: MachineKind = registry.TABLE) -> CatalogTable:
+        """Return the table, of any kind, that has this name.
+
+        Args:
+            name: of the table.
+            kind: of those that the error names.
 
         Raises:
             NotFound: there is none; the message names some that there are.
         """
         table = self.named(name)
         if table is None:
-            known = sorted(self._names)
+            known = [t.name for t in self.tables() if t.kind is kind]
             listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             raise NotFound(
-                f"no table {name!r}; "
-                + (f"the tables are: {listed}" if known else "the cluster has no tables yet")
+                f"no {kind.name} {name!r}; "
+                + (
+                    f"the {kind.name}s are: {listed}"
+                    if known
+                    else f"the cluster has no {kind.name}s yet"
+                )
             )
         return table
 

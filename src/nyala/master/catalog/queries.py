@@ -2,6 +2,8 @@
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
+from nyala.machines import registry
+from nyala.machines.kind import MachineKind
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState
 from nyala.master.tservers import TServers
@@ -9,9 +11,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
-    """Return the tables whose name contains a text, or those dropped ones that can be recalled."""
+    """Return the tables of a kind whose name contains a text, or those dropped ones that can be recalled."""
     every = catalog.recallable() if request.dropped else catalog.tables()
-    tables = [t for t in every if request.name_contains in t.name]
+    tables = [
+        t
+        for t in every
+        if request.name_contains in t.name and (request.all_kinds or t.spec.kind == request.kind)
+    ]
     return pb.ListTablesResponse(
         tables=[
             pb.TableSummary(
@@ -21,6 +27,7 @@ def list_tables(catalog: Catalog, request: pb.ListTablesRequest) -> pb.ListTable
                 tablets=len(catalog.current_of(t.id)),
                 replicas=t.spec.replicas,
                 purge_after_us=t.record.purge_after_us,
+                kind=t.spec.kind,
             )
             for t in tables
         ]
@@ -38,47 +45,48 @@ def search(catalog: Catalog, name: str, table_id: str) -> CatalogTable | None:
     return catalog.named(name) if name else catalog.table(TableId(table_id))
 
 
-def find(catalog: Catalog, name: str, table_id: str) -> CatalogTable:
-    """Return a table by name or id.
+def find(
+    catalog: Catalog, name: str, table_id: str, kind: MachineKind = registry.TABLE
+) -> CatalogTable:
+    """Return a table, of any kind, by name or id.
 
     Args:
         catalog: the leader's catalog.
         name: name of the table; empty: look it up by id.
         table_id: id of the table.
+        kind: that the caller expects; errors say so.
 
     Raises:
         InvalidArgument: neither or both are given.
         NotFound: no such table, or it was dropped.
     """
     if bool(name) == bool(table_id):
-        raise InvalidArgument("give the name or the id of a table, one of the two")
+        raise InvalidArgument(f"give the name or the id of a {kind.name}, one of the two")
     if name:
-        return catalog.require(name)
+        return catalog.require(name, kind)
     table = catalog.table(TableId(table_id))
     if table is None:
-        raise NotFound(f"no table has the id {table_id!r}")
+        raise NotFound(f"no {kind.name} has the id {table_id!r}")
     if not table.live:
-        again = "; it can be recalled: nyala table recall" if table.recallable else ""
-        raise NotFound(f"the table {table.name!r} (id {table_id}) was dropped{again}")
+        what = table.kind.name
+        again = f"; it can be recalled: nyala {what} recall" if table.recallable else ""
+        raise NotFound(f"the {what} {table.name!r} (id {table_id}) was dropped{again}")
     return table
 
 
-def describe(
-    catalog: Catalog, servers: TServers, request: pb.DescribeTableRequest
-) -> pb.DescribeTableResponse:
+def describe(catalog: Catalog, servers: TServers, table: CatalogTable) -> pb.DescribeTableResponse:
     """Return the definition of a table, and how many of its tablets run and have applied it.
 
     Args:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
-        request: request of the client.
+        table: a table of that catalog.
     """
-    table = find(catalog, request.name, request.id)
     tablets = catalog.current_of(table.id)
     running = sum(t.state is TabletState.RUNNING for t in tablets)
     altered = len(tablets)
     if table.state is TableState.ALTERING:
-        version = table.spec.schema.version
+        version = table.version
         altered = sum(servers.schema_version(t.id) >= version for t in tablets)
     return pb.DescribeTableResponse(
         id=table.id,
@@ -112,11 +120,13 @@ def locations(
         found = [catalog.successor(TabletId(wanted)) for wanted in request.tablet_ids]
         for wanted, tablet in zip(request.tablet_ids, found, strict=True):
             if tablet is None or not tablet.live or tablet.table_id != table.id:
-                raise NotFound(f"the table {table.name!r} has no tablet {wanted!r} (any more)")
+                raise NotFound(
+                    f"the {table.kind.name} {table.name!r} has no tablet {wanted!r} (any more)"
+                )
         tablets, dropped = [t for t in found if t is not None], []
     return pb.TabletLocationsResponse(
         tablets=[location(t, servers) for t in tablets],
-        schema_version=table.spec.schema.version,
+        schema_version=table.version,
         ttl_ms=ttl_ms,
         partition=table.spec.partition,
         ranges_version=table.spec.ranges_version,

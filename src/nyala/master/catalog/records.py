@@ -10,8 +10,10 @@ from sys import intern
 
 from google.protobuf.message import DecodeError
 
-from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.errors import BadVersion, Corrupt, InvalidArgument
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TableId, TabletId
+from nyala.machines import registry
+from nyala.machines.kind import MachineKind
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -50,7 +52,7 @@ def operation_key(operation: pb.OperationId) -> tuple[bytes, int]:
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """One table, present or removed."""
+    """One table, or journal, present or removed."""
 
     record: cat.TableRecord
 
@@ -73,6 +75,16 @@ class CatalogTable:
     def spec(self) -> pb.TableSpec:
         """Its definition; read only."""
         return self.record.spec
+
+    @property
+    def version(self) -> int:
+        """Number of its definition, which for a table is its schema."""
+        return self.record.spec.schema.version
+
+    @property
+    def kind(self) -> MachineKind:
+        """Kind of its tablets' state machines: it is a table, or a journal."""
+        return registry.kind_of(self.record.spec.kind)
 
     @property
     def live(self) -> bool:
@@ -234,7 +246,7 @@ def parse(row: CatalogRow) -> Item | None:
 
     Raises:
         Corrupt: the body is not a record of its kind, or belongs to another id.
-        BadVersion: a state of a newer release.
+        BadVersion: a state, or a kind of tables, of a newer release.
     """
     if row.kind not in _RECORDS:
         return None
@@ -254,6 +266,11 @@ def parse(row: CatalogRow) -> Item | None:
             CatalogTable(record) if isinstance(record, cat.TableRecord) else CatalogTablet(record)
         )
         assert item.state
+        assert isinstance(item, CatalogTablet) or item.kind
+    except InvalidArgument as err:
+        raise BadVersion(
+            f"the catalog row {row.kind}/{row.id} is of a newer release: {err}"
+        ) from err
     except ValueError as err:
         raise BadVersion(
             f"the catalog row {row.kind}/{row.id} has an unknown state: {err}"

@@ -4,7 +4,7 @@ A change that tablets have to apply (columns, options, name) or that clients hav
 increments the schema version; a comment or an owner does not.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from google.protobuf.message import Message
@@ -14,7 +14,8 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.partition import EVERYTHING, KeyRange, PartitionSchema, TabletPartition, describe
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type
-from nyala.master.ddl import table_spec
+from nyala.master.ddl import kinds, table_spec
+from nyala.master.ddl.kinds import KindRules
 from nyala.master.ddl.placement import require_servers
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -25,17 +26,15 @@ MAX_STEPS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Limits of a table's definition.
+    """Circumstances that limit a definition.
 
     Attributes:
         max_tablets: maximum number of tablets of one table.
-        table_options: names of the options that a table may have.
         servers: number of live tablet servers that take replicas.
         opening: number of further live servers that are still opening their replicas.
     """
 
     max_tablets: int
-    table_options: Collection[str]
     servers: int
     opening: int = 0
 
@@ -72,19 +71,19 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
         raise InvalidArgument(
             f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}; alter in several goes, if at all"
         )
-    schema = convert.schema_from_proto(before.schema)
+    kind = kinds.rules_of(before.kind)
     spec = pb.TableSpec()
     spec.CopyFrom(before)
     columns: list[alteration.Step] = []
     for step in steps:
+        kind.check_step(step)
         columns += _columns(step)
-        _texts(spec, step, rules)
-        _replicas(spec, step, rules)
-    table_spec.check_name(spec.name)
-    table_spec.check_texts(spec, rules.table_options)
+        _texts(spec, step, kind)
+        _replicas(spec, step, rules, kind.machine.name)
+    kind.check_texts(spec)
     if columns:
-        _alter_columns(spec.schema, schema, columns)
-    made = _take_ranges(before, spec, schema, steps, rules)
+        _alter_columns(spec.schema, convert.schema_from_proto(before.schema), columns)
+    made = _take_ranges(before, spec, steps, rules)
     if _changes_tablets(before, spec) or made.added or made.dropped:
         spec.schema.version = before.schema.version + 1
     if made.added or made.dropped:
@@ -160,7 +159,7 @@ def _added(column: pb.Column) -> list[alteration.Step]:
     return steps
 
 
-def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
+def _texts(spec: pb.TableSpec, step: pb.AlterStep, kind: KindRules) -> None:
     match step.WhichOneof("step"):
         case "rename_table":
             spec.name = step.rename_table
@@ -171,28 +170,27 @@ def _texts(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
         case "option" if step.option.text:
             spec.options[step.option.name] = step.option.text
         case "option":
-            table_spec.check_option(step.option.name, rules.table_options)
+            table_spec.check_option(step.option.name, kind.options, kind.machine.name)
             spec.options.pop(step.option.name, None)
 
 
-def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules) -> None:
+def _replicas(spec: pb.TableSpec, step: pb.AlterStep, rules: Rules, what: str) -> None:
     """Set the number of replicas; a larger number needs a live server for each."""
     if step.WhichOneof("step") != "replicas":
         return
-    table_spec.check_replicas(step.replicas)
+    table_spec.check_replicas(step.replicas, what)
     if step.replicas > spec.replicas:
         require_servers(step.replicas, rules.servers, rules.opening)
     spec.replicas = step.replicas
 
 
 def _take_ranges(
-    before: pb.TableSpec,
-    spec: pb.TableSpec,
-    schema: Schema,
-    steps: Sequence[pb.AlterStep],
-    rules: Rules,
+    before: pb.TableSpec, spec: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules
 ) -> Altered:
-    """Add and drop ranges; `schema` is the old one, since types of key columns never change."""
+    """Add and drop ranges, by the old columns: the types of key columns never change."""
+    if not any(s.WhichOneof("step") in ("add_range", "drop_range") for s in steps):
+        return Altered(spec)
+    schema = convert.schema_from_proto(before.schema)
     ps = convert.partition_schema_from_proto(spec.partition)
     ps = replace(ps, ranges=ps.all_ranges if ps.range_column_ids else ())
     added: list[KeyRange] = []

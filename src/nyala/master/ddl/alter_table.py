@@ -24,7 +24,7 @@ from nyala.master.catalog.records import (
     TabletState,
     operation_key,
 )
-from nyala.master.ddl import create_table, table_spec
+from nyala.master.ddl import create_table, kinds, table_spec
 from nyala.master.ddl.alter_steps import Altered, Rules, take
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
@@ -81,14 +81,15 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) ->
     Raises:
         NotFound: no such table, column or range.
         AlreadyPresent: another table has the new name, or a column.
-        InvalidArgument: an invalid step.
+        InvalidArgument: an invalid step, or it is of another kind.
     """
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
         if done is not None:
             return CatalogPlan(answer=done)
-    table = queries.find(catalog, request.name, request.id)
-    rules = Rules(around.max_tablets, around.table_options, len(around.live), around.opening)
+    table = queries.find(catalog, request.name, request.id, kinds.rules_of(request.kind).machine)
+    kinds.check_kind(table, request.kind)
+    rules = Rules(around.max_tablets, len(around.live), around.opening)
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
     if altered.spec == table.spec and not altered.added and not altered.dropped:
@@ -130,7 +131,8 @@ def check_free(catalog: Catalog, table: CatalogTable, name: str) -> None:
     holder = catalog.named(name)
     if holder is not None and holder.id != table.id:
         raise AlreadyPresent(
-            f"a table {name!r} exists already (id {holder.id}); drop it first, or choose another name"
+            f"a {holder.kind.name} {name!r} exists already (id {holder.id}); drop it first, or choose "
+            "another name"
         )
 
 
@@ -148,7 +150,7 @@ def changed(
     record = table.edit()
     record.spec.CopyFrom(spec)
     remember(record, operation_id)
-    if spec.schema.version == table.spec.schema.version:
+    if spec.schema.version == table.version:
         return record
     if table.state is TableState.RUNNING:
         record.fully_applied_schema.CopyFrom(table.spec.schema)
@@ -227,7 +229,7 @@ def is_finished(
     """
     if table.state is not TableState.ALTERING:
         return False
-    wanted = table.spec.schema.version
+    wanted = table.version
     return all(
         version_of(t.id) >= wanted and (t.record.dropped_at or not t.dropped)
         for t in catalog.tablets_of(table.id)

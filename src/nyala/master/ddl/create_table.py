@@ -1,7 +1,7 @@
 """Create a table: request, catalog and live servers to plan. Pure; the random source is passed in."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -14,7 +14,7 @@ from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import TableState, TabletState, operation_key
-from nyala.master.ddl import table_spec
+from nyala.master.ddl import kinds
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.placement import Candidate, place
 from nyala.master.tservers import TServers
@@ -34,7 +34,6 @@ class PlanInputs:
         now_us: microseconds since the epoch, for operators.
         max_tablets: maximum number of tablets of a new table.
         default_replicas: number of replicas if the request gives none.
-        table_options: names of the options that a table may have.
         opening: number of further live servers that are still opening their replicas.
     """
 
@@ -43,7 +42,6 @@ class PlanInputs:
     now_us: int
     max_tablets: int = 0
     default_replicas: int = 0
-    table_options: Collection[str] = ()
     opening: int = 0
 
 
@@ -85,21 +83,20 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: PlanInputs) -
         writes nothing when this operation was executed already.
 
     Raises:
-        AlreadyPresent: a table has this name.
+        AlreadyPresent: a table or journal has this name.
         InvalidArgument: the definition is invalid, or too few servers are live.
         Unavailable: too few of the live servers have opened their replicas.
     """
     done = executed(catalog, request.operation)
     if done is not None:
         return CatalogPlan(answer=done)
-    spec, parts = table_spec.checked(
-        request.table, around.default_replicas, around.max_tablets, around.table_options
-    )
+    rules = kinds.rules_of(request.table.kind)
+    spec, parts = rules.checked(request.table, around.default_replicas, around.max_tablets)
     existing = catalog.named(spec.name)
     if existing is not None:
         raise AlreadyPresent(
-            f"a table {spec.name!r} exists already (id {existing.id}); drop it first, or choose "
-            "another name"
+            f"a {existing.kind.name} {spec.name!r} exists already (id {existing.id}); drop it first, or "
+            "choose another name"
         )
     placed = place_all(catalog, around, len(parts), spec.replicas)
     table = cat.TableRecord(

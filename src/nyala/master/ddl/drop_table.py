@@ -10,6 +10,7 @@ from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogTable, TableState, TabletState, operation_key
+from nyala.master.ddl import kinds
 from nyala.master.ddl.alter_table import remember
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire.proto import catalog_pb2 as cat
@@ -69,14 +70,15 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
     Raises:
         NotFound: no such table.
         InvalidArgument: both or neither of name and id, a time that is too long, or one for a table that
-            was dropped already.
+            was dropped already; or it is of another kind.
     """
     done = executed(catalog, request.operation)
     if done is not None:
         return CatalogPlan(answer=done)
+    kind = kinds.rules_of(request.kind).machine
     if bool(request.name) == bool(request.id):
         raise InvalidArgument(
-            "a table is named once; give the name or the id of a table, one of the two"
+            f"a {kind.name} is named once; give its name or its id, one of the two"
         )
     if request.reserve_seconds > MAX_RESERVE_S:
         raise InvalidArgument(
@@ -85,12 +87,13 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
         )
     table = _wanted(catalog, request)
     if table is None:
-        table = catalog.require(request.name) if request.name else None
+        table = catalog.require(request.name, kind) if request.name else None
     if table is None or not (table.live or table.recallable):
         raise NotFound(
-            f"no table has the id {request.id[:80]!r}, or it was dropped for good; "
-            "see: nyala table list, nyala table list --dropped"
+            f"no {kind.name} has the id {request.id[:80]!r}, or it was dropped for good; "
+            f"see: nyala {kind.name} list, nyala {kind.name} list --dropped"
         )
+    kinds.check_kind(table, request.kind, drop=True)
     removed = table.edit()
     if removed.dropped_by.client:  # of a drop that was recalled
         remember(removed, table.record.dropped_by)
@@ -100,7 +103,7 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
         return _remove(catalog, table, removed)
     if table.recallable:
         raise InvalidArgument(
-            f"the table {table.name!r} (id {table.id}) was dropped already; recall it, or drop it with "
+            f"the {kind.name} {table.name!r} (id {table.id}) was dropped already; recall it, or drop it with "
             "reserve_seconds=0 to be rid of it now"
         )
     removed.purge_after_us = now_us + request.reserve_seconds * 1_000_000

@@ -5,7 +5,7 @@ from nyala.common.ids import TableId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogTable, operation_key
-from nyala.master.ddl import table_spec
+from nyala.master.ddl import kinds, table_spec
 from nyala.master.ddl.alter_table import changed, check_free, follow
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire.proto import nyala_pb2 as pb
@@ -37,7 +37,7 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
     Raises:
         NotFound: no dropped table has the id (any more).
         AlreadyPresent: another table has the name by now; recall it under a new one.
-        InvalidArgument: the new name is none.
+        InvalidArgument: the new name is none, or it is of another kind.
     """
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
@@ -46,10 +46,11 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
     table = catalog.table(TableId(request.id))
     if table is None or not table.recallable:
         raise NotFound(_refusal(request.id, table))
+    kinds.check_kind(table, request.kind)
     spec = pb.TableSpec()
     spec.CopyFrom(table.spec)
     spec.name = request.new_name or table.name
-    table_spec.check_name(spec.name)
+    table_spec.check_name(spec.name, table.kind.name)
     check_free(catalog, table, spec.name)
     if spec.name != table.name:
         spec.schema.version += 1
@@ -62,7 +63,7 @@ def _refusal(table_id: str, table: CatalogTable | None) -> str:
     if table is None:
         reason = f"no table has the id {table_id[:80]!r}"
     elif table.live:
-        reason = f"the table {table.name!r} (id {table.id}) is there"
+        reason = f"the {table.kind.name} {table.name!r} (id {table.id}) is there"
     else:
-        reason = f"the table {table.name!r} (id {table.id}) was dropped for good"
+        reason = f"the {table.kind.name} {table.name!r} (id {table.id}) was dropped for good"
     return f"{reason}: there is nothing to recall; see: nyala table list --dropped"

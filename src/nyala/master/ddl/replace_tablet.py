@@ -13,7 +13,7 @@ from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogTable, CatalogTablet, TabletState
-from nyala.master.ddl import create_table, dropped_ranges
+from nyala.master.ddl import create_table, dropped_ranges, kinds
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.wire import convert
@@ -54,7 +54,7 @@ def plan(
     stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
     if table is None or not stuck:
         return CatalogPlan()
-    return _replaced(catalog, table, stuck, around, reset_attempts=False)
+    return _replaced(catalog, table, stuck, around)
 
 
 def unsafe(
@@ -100,7 +100,8 @@ def unsafe_plan(
 
     Raises:
         NotFound: no such tablet, or it was deleted.
-        InvalidArgument: it has working replicas and `force` is not set, or too few servers are live.
+        InvalidArgument: it has working replicas, or is a whole journal, and `force` is not set; or too few
+            servers are live.
     """
     tablet, table = known(catalog, request.tablet_id)
     if tablet.state is TabletState.REPLACED:
@@ -110,9 +111,10 @@ def unsafe_plan(
             f"replicas of tablet {tablet.id} are on {', '.join(shown)}: let it go on with them (nyala "
             f"tablet survivors {tablet.id}), or give up what they have with --force"
         )
+    kinds.rules_of(table.spec.kind).check_loss(table, request)
     if tablet.dropped:
         return dropped_ranges.deletion_plan(catalog, tablet, tablet.record.dropped_at or time)
-    return _replaced(catalog, table, [tablet], around, reset_attempts=True)
+    return _replaced(catalog, table, [tablet], around, lost_by=time)
 
 
 def known(catalog: Catalog, tablet_id: str) -> tuple[CatalogTablet, CatalogTable]:
@@ -135,16 +137,18 @@ def _replaced(
     table: CatalogTable,
     old: Sequence[CatalogTablet],
     around: PlanInputs,
-    *,
-    reset_attempts: bool,
+    lost_by: int | None = None,
 ) -> CatalogPlan:
+    """Replace tablets; `lost_by`: a hybrid time above those of what is given up, None: nothing is."""
     placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
     gone: list[cat.TabletRecord] = []
     new: list[cat.TabletRecord] = []
     for tablet, servers in zip(old, placed, strict=True):
         part = convert.partition_from_proto(tablet.record.partition)
-        made = create_table.new_tablet(table.id, part, servers, around, table.spec.schema.version)
-        made.attempt = 0 if reset_attempts else tablet.record.attempt + 1
+        made = create_table.new_tablet(table.id, part, servers, around, table.version)
+        made.attempt = tablet.record.attempt + 1 if lost_by is None else 0
+        if lost_by is not None:
+            made.floor = kinds.rules_of(table.spec.kind).floor(lost_by)
         if tablet.state is TabletState.CREATING:
             made.added_by, made.floor = tablet.record.added_by, tablet.record.floor
         record = tablet.edit()

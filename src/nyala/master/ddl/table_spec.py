@@ -3,7 +3,7 @@
 A definition that passes can be opened and partitioned by every server without further checks.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from nyala.common.alteration import NOT_OURS
 from nyala.common.errors import Corrupt, InvalidArgument
@@ -33,99 +33,134 @@ TABLE_OPTIONS = ("compression", HISTORY_OPTION, WITNESS_FIRST)
 MAX_AGE_DIGITS = 10
 
 
-def checked(
-    asked: pb.TableSpec, default_replicas: int, max_tablets: int, options: Collection[str]
-) -> tuple[pb.TableSpec, list[TabletPartition]]:
-    """Return a definition with its defaults filled in, and its partitions.
+def with_defaults(asked: pb.TableSpec, default_replicas: int, what: str) -> pb.TableSpec:
+    """Return a new definition with its number of replicas, and without what only the masters set.
 
     Args:
         asked: definition in the request.
         default_replicas: where it names no number.
-        max_tablets: the most that one table may be created with.
-        options: names of the options that a table may have.
+        what: name of its kind.
 
     Raises:
-        InvalidArgument: the definition is invalid; the message says why.
+        InvalidArgument: not a number of replicas.
     """
-    check_name(asked.name)
     if asked.replicas:
-        check_replicas(asked.replicas)
-    check_texts(asked, options)
-    schema = _schema(asked.schema)
+        check_replicas(asked.replicas, what)
     spec = pb.TableSpec()
     spec.CopyFrom(asked)
     spec.replicas = asked.replicas or default_replicas
     spec.ClearField("ranges_version")
-    if not asked.HasField("partition"):
+    return spec
+
+
+def checked_columns(spec: pb.TableSpec, max_tablets: int) -> list[TabletPartition]:
+    """Check the columns of a new table; return its partitions, by default one.
+
+    Args:
+        spec: its definition; changed in place.
+        max_tablets: the most that one table may be created with.
+
+    Raises:
+        InvalidArgument: columns or partitioning are invalid; the message says why.
+    """
+    schema = _schema(spec.schema)
+    if not spec.HasField("partition"):
         spec.partition.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
-    return spec, check_partitions(schema, spec.partition, max_tablets)
+    return check_partitions(schema, spec.partition, max_tablets)
 
 
-def check_replicas(replicas: int) -> None:
+def check_replicas(replicas: int, what: str) -> None:
     """Check a number of replicas.
+
+    Args:
+        replicas: of each tablet.
+        what: name of the kind that has them.
 
     Raises:
         InvalidArgument: even, none or too many.
     """
     if replicas > MAX_REPLICAS or replicas % 2 == 0:
         raise InvalidArgument(
-            f"{replicas} replicas; a table has an odd number of them from 1 to {MAX_REPLICAS}, "
+            f"{replicas} replicas; a {what} has an odd number of them from 1 to {MAX_REPLICAS}, "
             "so that a majority is clear; choose one of these"
         )
 
 
-def check_name(name: str) -> None:
-    """Check the name of a table.
+def check_name(name: str, what: str) -> None:
+    """Check the name of a table or journal.
+
+    Args:
+        name: to check.
+        what: name of its kind.
 
     Raises:
         InvalidArgument: empty, too long, or with characters that do not print.
     """
     if not name or len(name.encode()) > MAX_NAME_BYTES or not name.isprintable():
         raise InvalidArgument(
-            f"the table name {name[:40]!r}: a name is 1 to {MAX_NAME_BYTES} bytes of printable text; "
+            f"the {what} name {name[:40]!r}: a name is 1 to {MAX_NAME_BYTES} bytes of printable text; "
             "choose another"
         )
 
 
-def check_option(key: str, options: Collection[str]) -> None:
-    """Check the name of a table option.
+def check_option(key: str, options: Collection[str], what: str) -> None:
+    """Check the name of an option of a table or journal.
+
+    Args:
+        key: name of the option.
+        options: those there are.
+        what: name of the kind.
 
     Raises:
         InvalidArgument: names those there are.
     """
     if key not in options:
-        known = ", ".join(sorted(options)) or "there are none"
-        raise InvalidArgument(f"no table option {key[:40]!r}; the options are: {known}")
+        known = ", ".join(sorted(options))
+        raise InvalidArgument(f"no {what} option {key[:40]!r}; the options are: {known}")
 
 
-def check_texts(asked: pb.TableSpec, options: Collection[str]) -> None:
-    """Check comment, owner and options of a table.
+def check_texts(asked: pb.TableSpec, options: Collection[str], what: str) -> None:
+    """Check name, comment, owner, and the options' names and sizes.
+
+    Args:
+        asked: definition of a table or journal.
+        options: names of the options that it may have.
+        what: name of its kind.
 
     Raises:
-        InvalidArgument: an option that is not there or has no such value, a text that is too long.
+        InvalidArgument: an option that is not there, a text that is too long.
     """
+    check_name(asked.name, what)
     texts = {"comment": asked.comment, "owner": asked.owner}
     for key in sorted(asked.options):
-        check_option(key, options)
+        check_option(key, options, what)
         texts[f"option {key}"] = asked.options[key]
-    compression_of(asked.options)
-    age = asked.options.get(HISTORY_OPTION, "0")
+    for text_of, text in texts.items():
+        if len(text.encode()) > MAX_TEXT_BYTES:
+            raise InvalidArgument(
+                f"the {text_of} is over {MAX_TEXT_BYTES} bytes, and every master keeps it in memory; write a "
+                "shorter one"
+            )
+
+
+def check_options(options: Mapping[str, str]) -> None:
+    """Check the values of a table's options.
+
+    Raises:
+        InvalidArgument: an option has no such value.
+    """
+    compression_of(options)
+    age = options.get(HISTORY_OPTION, "0")
     if not (age.isascii() and age.isdecimal() and len(age) <= MAX_AGE_DIGITS):
         raise InvalidArgument(
             f"option {HISTORY_OPTION} is {age[:40]!r}; it is a whole number of seconds, from 0 on; "
             "write it in digits"
         )
-    first = asked.options.get(WITNESS_FIRST, "off")
+    first = options.get(WITNESS_FIRST, "off")
     if first not in ("on", "off"):
         raise InvalidArgument(
             f"option {WITNESS_FIRST} is {first[:40]!r}; it is on or off; write one of them"
         )
-    for what, text in texts.items():
-        if len(text.encode()) > MAX_TEXT_BYTES:
-            raise InvalidArgument(
-                f"the {what} is over {MAX_TEXT_BYTES} bytes, and every master keeps it in memory; write a "
-                "shorter one"
-            )
 
 
 def _schema(asked: pb.Schema) -> Schema:

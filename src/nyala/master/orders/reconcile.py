@@ -98,7 +98,7 @@ def _fell_back(catalog: Catalog, server: TServer, tablet: CatalogTablet) -> bool
     table = catalog.table(tablet.table_id)
     if table is None or table.state is not TableState.RUNNING:
         return False
-    return server.versions.get(tablet.id, 0) < table.spec.schema.version
+    return server.versions.get(tablet.id, 0) < table.version
 
 
 def _alterations(
@@ -110,7 +110,7 @@ def _alterations(
         leader = by_uuid.get(ServerUuid(tablet.consensus.leader))
         if leader is None or not tablet.runs:
             continue
-        if leader.versions.get(tablet.id, 0) < table.spec.schema.version:
+        if leader.versions.get(tablet.id, 0) < table.version:
             actions.append(AlterTabletAction(leader.uuid, tablet.id))
     return actions
 
@@ -148,6 +148,7 @@ def create_request(
         options=first.options,
         ranges_version=first.ranges_version,
         floor=tablet.record.floor,
+        kind=table.spec.kind,
     )
 
 

@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.rpc import Handlers
+from nyala.machines import registry
 from nyala.master.catalog import queries
 from nyala.master.catalog.records import CatalogTable
+from nyala.master.ddl import kinds
 from nyala.master.services.tables import MasterContext
 from nyala.wire import convert, flight, methods
 from nyala.wire.proto import flight_pb2
@@ -42,12 +44,13 @@ class FlightInfoService:
         """Return one endpoint per tablet, all at one snapshot of everything acknowledged before the call.
 
         Raises:
-            NotFound, InvalidArgument: no such table, or no path of one name.
+            NotFound, InvalidArgument: no such table, or no path of one name; or it is a journal.
             Unavailable: some tablet has no leader yet.
         """
         name = _table_name(request)
         catalog = (await self._context.confirmed()).catalog
         table = catalog.require(name)
+        kinds.check_kind(table, registry.TABLE.number)
         servers = self._context.servers
         ending = [t for t in catalog.dropped_of(table.id) if not t.record.dropped_at]
         wanted = (*catalog.current_of(table.id), *ending)
@@ -64,13 +67,15 @@ class FlightInfoService:
     async def list_flights(
         self, request: flight_pb2.Criteria
     ) -> AsyncIterator[flight_pb2.FlightInfo]:
-        """Stream every table with its schema; the endpoints come from GetFlightInfo."""
+        """Stream every table with its schema, and no journals; the endpoints come from GetFlightInfo."""
         for table in (await self._context.confirmed()).catalog.tables():
-            yield _info(table)
+            if table.kind is registry.TABLE:
+                yield _info(table)
 
     async def get_schema(self, request: flight_pb2.FlightDescriptor) -> flight_pb2.SchemaResult:
         """Return the Arrow schema of a table."""
         table = (await self._context.confirmed()).catalog.require(_table_name(request))
+        kinds.check_kind(table, registry.TABLE.number)
         return flight_pb2.SchemaResult(schema=_schema(table))
 
     async def _now_at(self, addresses: Sequence[str]) -> int:
@@ -100,7 +105,7 @@ class FlightInfoService:
             table_id=table.id,
             tablet_id=tablet.id,
             table_name=table.name,
-            schema_version=table.spec.schema.version,
+            schema_version=table.version,
             ranges_version=table.spec.ranges_version,
             all_columns=True,
             mode=pb.SNAPSHOT,

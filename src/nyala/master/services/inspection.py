@@ -117,17 +117,17 @@ def maps(term: Term, servers: TServers, now_us: int, part: MapPage) -> dict[str,
 
 
 def catalog_page(term: Term) -> Listing:
-    """Return the page of the first tables, removed ones included."""
+    """Return the page of the first tables and journals, removed ones included."""
     catalog, part = term.catalog, MapPage()
     every = catalog.every_table()
     rows = [
-        (t.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
-         str(t.spec.schema.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), t.id)
+        (t.name, t.kind.name, t.state.name if t.live or not t.recallable else "DROPPED, can be recalled",
+         str(t.version), str(len(catalog.current_of(t.id))), str(t.spec.replicas), t.id)
         for t in part.of("tables", every, len(every))
     ]  # fmt: skip
     hidden = part.more.get("tables", 0)
     title = f"tables ({hidden} more: nyala table list)" if hidden else "tables"
-    return Listing(title, ("table", "state", "version", "tablets", "replicas", "id"), rows)
+    return Listing(title, ("name", "kind", "state", "version", "tablets", "replicas", "id"), rows)
 
 
 def tablets_page(term: Term) -> Listing:
@@ -219,7 +219,8 @@ def _table(table: CatalogTable) -> dict[str, Any]:
     return {
         "name": table.name,
         "state": table.state.name,
-        "schema_version": table.spec.schema.version,
+        "kind": table.kind.name,
+        "schema_version": table.version,
         "fully_applied_version": (
             record.fully_applied_schema.version if record.HasField("fully_applied_schema") else None
         ),

@@ -14,10 +14,9 @@ from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.master.catalog import queries
 from nyala.master.catalog.follower_catalog import CatalogSnapshot
-from nyala.master.ddl import alter_table, create_table, drop_table, recall_table
+from nyala.master.ddl import alter_table, create_table, drop_table, kinds, recall_table
 from nyala.master.ddl.create_table import PlanInputs
 from nyala.master.ddl.operation import CatalogOperation
-from nyala.master.ddl.table_spec import TABLE_OPTIONS
 from nyala.master.group.peers import MasterPeers
 from nyala.master.leader import MasterLeadership, Term
 from nyala.master.tservers import TServers
@@ -143,7 +142,7 @@ class MasterService:
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
-        version = table.spec.schema.version
+        version = table.version
         return pb.AlterTableResponse(
             table_id=table_id, schema_version=version, at=self._context.now()
         )
@@ -182,15 +181,27 @@ class MasterService:
         return plan.answer
 
     async def list_tables(self, request: pb.ListTablesRequest) -> pb.ListTablesResponse:
-        """Return the tables, by name. Any master, within the staleness that is allowed."""
+        """Return the tables of a kind, by name. Any master, within the staleness that is allowed."""
         seen = await self._context.look_up(request.staleness)
         return seen.answer(lambda: queries.list_tables(seen.catalog, request))
 
     async def describe_table(self, request: pb.DescribeTableRequest) -> pb.DescribeTableResponse:
-        """Return the description of a table. Any master, as `list_tables`."""
+        """Return the description of a table. Any master, as `list_tables`.
+
+        Raises:
+            NotFound: no such table.
+            InvalidArgument: it is of another kind.
+        """
+        kind = kinds.rules_of(request.kind).machine
         seen = await self._context.look_up(request.staleness)
         servers = self._context.servers
-        return seen.answer(lambda: queries.describe(seen.catalog, servers, request))
+
+        def answer() -> pb.DescribeTableResponse:
+            table = queries.find(seen.catalog, request.name, request.id, kind)
+            kinds.check_kind(table, request.kind)
+            return queries.describe(seen.catalog, servers, table)
+
+        return seen.answer(answer)
 
     async def tablet_locations(
         self, request: pb.TabletLocationsRequest
@@ -251,7 +262,6 @@ def _plan_inputs(context: MasterContext) -> PlanInputs:
         create_table.plan_inputs(context.env, catalog, context.servers),
         max_tablets=context.options.tablets_per_table_max,
         default_replicas=context.options.replicas,
-        table_options=TABLE_OPTIONS,
     )
 
 

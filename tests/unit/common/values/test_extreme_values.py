@@ -72,7 +72,7 @@ FLOATS = [
               np.finfo(kind.to_pandas_dtype()).max, np.finfo(kind.to_pandas_dtype()).smallest_subnormal)
 ]  # fmt: skip
 EXTREMES = [*KEYS, *FLOATS, scalar(True, pa.bool_())]
-RULES = Rules(100, (), 3)
+RULES = Rules(100, 3)
 
 
 def ids(values: list[pa.Scalar]) -> list[str]:

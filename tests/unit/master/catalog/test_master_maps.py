@@ -228,7 +228,7 @@ def test_reader_keeps_committed_version_of_catalog():
     wanted = drop_table.operation(pb.DropTableRequest(name="t"), 5)
     plan = wanted.plan(catalog)
     draft = catalog.draft(plan)
-    assert queries.describe(catalog, _none(), pb.DescribeTableRequest(name="t")).ready
+    assert queries.describe(catalog, _none(), catalog.require("t")).ready
     assert catalog.require("t") is table, "a draft shows nothing"
     catalog.publish(draft)
     assert catalog.named("t") is None

@@ -20,7 +20,7 @@ from tests.unit.master.support.master_helpers import create_request, server_info
 
 def around(servers="abc", seed=1, max_tablets=100):
     live = [server_info(name) for name in servers]
-    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3, ("compression",))
+    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3)
 
 
 def made(catalog, request, **changed):

@@ -30,8 +30,10 @@ from nyala.master.ddl import (
     alter_table,
     create_table,
     drop_table,
+    kinds,
     placement,
     recall_table,
+    replace_tablet,
     table_spec,
 )
 from nyala.wire.proto import nyala_pb2 as pb
@@ -43,7 +45,7 @@ from tests.unit.master.support.master_create import broken, key
 
 NEXT = (
     "add", "alter", "cast", "choose", "create", "cut", "drop", "give", "leave", "make", "name", "omit",
-    "pass", "recall", "remove", "say", "see", "shorten", "split", "start", "swap", "take", "use",
+    "open", "pass", "recall", "remove", "say", "see", "shorten", "split", "start", "swap", "take", "use",
     "write", "watch",
 )  # fmt: skip
 """First words of the last clause of a refusal, which states the remedy or lists the choices."""
@@ -86,9 +88,7 @@ def column(number: int, name: str = "v", kind: Any = TEXT, **more: Any) -> Colum
 
 
 def create(**changed: Any) -> Callable[[], object]:
-    return lambda: table_spec.checked(
-        broken(**changed).table, 3, 100, ("compression", "witness_first")
-    )
+    return lambda: kinds.rules_of(0).checked(broken(**changed).table, 3, 100)
 
 
 def on_master(operation: Callable[..., Any], request: Any, *more: Any) -> Callable[[], object]:
@@ -112,6 +112,26 @@ def drop_twice() -> object:
     drop = pb.DropTableRequest(id=table.id, reserve_seconds=60)
     put(catalog, drop_table.operation(drop, 7))
     return put(catalog, drop_table.operation(drop, 8))
+
+
+def journal(**changed: Any) -> Callable[[], object]:
+    """Create a journal of this definition."""
+    spec = {"name": "new", "kind": 1, "replicas": 3, **changed}
+    request = pb.CreateTableRequest(table=pb.TableSpec(**spec))
+    return lambda: put(with_others(), create_table.operation(request, around()))
+
+
+def lost_journal() -> object:
+    catalog = with_others()
+    (tablet,) = catalog.tablets_of(catalog.require("ops").id)
+    request = pb.ReplaceTabletRequest(tablet_id=tablet.id)
+    return put(catalog, replace_tablet.unsafe(request, around(), [], 7))
+
+
+def about(rules: Any, request: Any, now_us: int = 0) -> Callable[[], object]:
+    """Alter or drop something."""
+    more = now_us or around()
+    return lambda: put(with_others(), rules.operation(request, more))
 
 
 def steps(call: Callable[[AlterSteps], object]) -> Callable[[], object]:
@@ -138,6 +158,8 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (lambda: checks.check_timeout("1 s"), "timeout_ms='1 s'", "number of milliseconds"),
     (lambda: checks.check_text("name", None), "name=None", "not a text"),
     (lambda: checks.check_list("primary_key", 5), "primary_key=5", "not a list"),
+    (lambda: checks.check_age("max_age_ms", -1), "max_age_ms=-1", "from 0 on"),
+    (lambda: checks.check_reserve(-1), "reserve_seconds=-1", "a number of seconds"),
     (lambda: frames.definition_of({"k": "int64"}, ["k"]), "dict", "takes an Arrow schema"),
     (lambda: frames.definition_of([{"k": 1}, 5], ["k"]), "row 1", "not a dict"),
     (lambda: frames.definition_of([{5: 1}], ["k"]), "row 0", "name is a str"),
@@ -200,6 +222,21 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (create(comment="x" * 70_000), "the comment", "65536 bytes"),
     (create(partition__hash=[pb.HashLevel(column_ids=[0], buckets=2)] * 9), "9 hash levels", "at most 8"),
     (lambda: create_table.place_all(with_others(), around(), 1, 5), "5 replicas", "3 are live"),
+    (journal(schema=pb.Schema(columns=[pb.Column(name="c")])), "'new'", "a journal has logs and keys"),
+    (journal(partition=pb.PartitionSchema(hash=[pb.HashLevel(buckets=2)])), "'new'", "one tablet"),
+    (journal(options={"journal_bytes": "much"}), "'much'", "whole number of bytes"),
+    (journal(options={"compression": "lz4"}), "journal option 'compression'", "are: journal_bytes"),
+    (journal(replicas=2), "2 replicas", "a journal has an odd number"),
+    (lambda: kinds.rules_of(7), "kind 7", "0 (table) and 1 (journal)"),
+    (lost_journal, "the whole journal 'ops'", "loses every entry and key"),
+    (about(alter_table, pb.AlterTableRequest(name="ops", steps=[pb.AlterStep(owner="x")])),
+     "'ops' is a journal, not a table", "client.journal('ops')"),
+    (about(alter_table, pb.AlterTableRequest(name="t", kind=1, steps=[pb.AlterStep(owner="x")])),
+     "'t' is a table, not a journal", "client.table('t')"),
+    (about(alter_table, pb.AlterTableRequest(name="ops", kind=1, steps=[pb.AlterStep(drop_column="c")])),
+     "drop_column", "neither columns nor ranges"),
+    (about(drop_table, pb.DropTableRequest(name="ops"), 7), "'ops' is a journal", "client.drop_journal"),
+    (about(drop_table, pb.DropTableRequest(name="t", kind=1), 7), "'t' is a table", "client.drop_table('t')"),
 ]  # fmt: skip
 HOSTILE: list[tuple[Callable[[], object], str]] = [
     # what no client of ours sends, and what the refusal says of it
@@ -231,6 +268,10 @@ CREATED: list[tuple[pb.CreateTableRequest, str]] = [
         "older than a column",
     ),
     (broken(schema__version=4), "schema version 0"),
+    (
+        pb.CreateTableRequest(table=pb.TableSpec(name="j", kind=1, schema=pb.Schema(version=4))),
+        "a new journal has version 0, not 4",
+    ),
     (broken(partition__version=9), "partition version 9"),
     (broken(partition__hash=TWO_LEVELS), "two hash levels"),
     (broken(partition__hash=[pb.HashLevel(column_ids=[1], buckets=2)]), "distinct key columns"),
@@ -254,7 +295,7 @@ SENT: list[tuple[Callable[[], object], str]] = [
 ]  # fmt: skip
 MODULES = (
     checks, schemas, types, frames, python_values, partition_spec, alteration, table_spec, alter_steps,
-    alter_table, create_table, drop_table, recall_table, placement,
+    alter_table, create_table, drop_table, recall_table, placement, kinds,
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.ddl_levels import ids, reported_versions
 from tests.unit.master.support.ddl_operations import (
-    OPTIONS,
     altered,
     create_request,
     put,
@@ -66,7 +65,7 @@ def test_table_is_altering_until_all_tablets_report_the_version():
     )
     servers = reported_versions(a={one: 1}, c={two: 1})
     (operation,) = background.due(catalog, servers, 0, 0, 86_400)
-    described = queries.describe(catalog, servers, pb.DescribeTableRequest(name="t"))
+    described = queries.describe(catalog, servers, catalog.require("t"))
     assert (described.state, described.tablets_altered) == ("ALTERING", 2)
     put(catalog, altered(catalog, "t", ("set_default", "n", 3), sequence=10))
     assert not operation.plan(catalog).writes, "altered again meanwhile"
@@ -155,7 +154,7 @@ def test_recallable_table_keeps_replicas_and_others_are_deleted():
 
 def test_only_changes_visible_to_tablets_or_clients_increment_version():
     spec = create_request("t").table
-    rules = Rules(100, OPTIONS, 5)
+    rules = Rules(100, 5)
     for version, *step in (
         (1, *NEW), (1, "rename", "u"), (1, "set_options", {"compression": "none"}),
         (1, "add_range", 20, 30), (1, "drop_range", 0, 10), (1, "set_comment", "x", "v"),

@@ -1,5 +1,8 @@
 """Commands of scenarios that alter, drop and recall tables, and the tablet servers' answers.
 
+journal J [replicas=N] [columns=N]   create a journal; columns: as only a table has them
+journals | everything        ListTables of journals; of all kinds
+kind=journal                 a last word of the commands below, and of describe: J is meant to be a journal
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table
 replicas T N [op=N]          change how many replicas its tablets have
@@ -25,6 +28,24 @@ class DdlCommands:
     def service(self) -> MasterService:
         raise AssertionError("the scenario defines it")
 
+    async def do_journal(self, rest: list[str]) -> None:
+        options = dict(word.split("=") for word in rest[1:])
+        spec = pb.TableSpec(name=rest[0], kind=1, replicas=int(options.get("replicas", 3)))
+        for column in range(int(options.get("columns", 0))):
+            spec.schema.columns.add(id=column, name=f"c{column}", type="int64")
+        answer = await self.service().create_table(pb.CreateTableRequest(table=spec))
+        self.say(f"-> {self.names[answer.table_id]}")
+
+    async def do_journals(self, rest: list[str]) -> None:
+        await self._list(pb.ListTablesRequest(kind=1))
+
+    async def do_everything(self, rest: list[str]) -> None:
+        await self._list(pb.ListTablesRequest(all_kinds=True))
+
+    async def _list(self, request: pb.ListTablesRequest) -> None:
+        for table in (await self.service().list_tables(request)).tables:
+            self.say(f"-> {('table', 'journal')[table.kind]} {table.name} {table.state}")
+
     async def do_add(self, rest: list[str]) -> None:
         column = pb.Column(name=rest[1], type="int32", nullable=True)
         await self._alter(rest[0], pb.AlterStep(add_column=column), rest[2:])
@@ -37,10 +58,10 @@ class DdlCommands:
 
     async def do_option(self, rest: list[str]) -> None:
         text = pb.AlterStep.Text(name=rest[1], text=rest[2])
-        await self._alter(rest[0], pb.AlterStep(option=text), [])
+        await self._alter(rest[0], pb.AlterStep(option=text), rest[3:])
 
     async def _alter(self, name: str, step: pb.AlterStep, rest: list[str]) -> None:
-        request = pb.AlterTableRequest(name=name, steps=[step])
+        request = pb.AlterTableRequest(name=name, steps=[step], kind=kind_of(rest))
         number(request.operation, b"a", rest)
         answer = await self.service().alter_table(request)
         self.say(f"-> {self.names[answer.table_id]} at version {answer.schema_version}")
@@ -48,17 +69,26 @@ class DdlCommands:
     async def do_recall(self, rest: list[str]) -> None:
         ids = {name: found for found, name in self.names.items()}
         words = [word for word in rest[1:] if "=" not in word]
-        request = pb.RecallTableRequest(id=ids[rest[0]], new_name="".join(words))
+        request = pb.RecallTableRequest(
+            id=ids[rest[0]], new_name="".join(words), kind=kind_of(rest)
+        )
         number(request.operation, b"r", rest)
         answer = await self.service().recall_table(request)
         self.say(f"-> {self.names[answer.table_id]}")
 
     async def do_drop(self, rest: list[str]) -> None:
         options = dict(word.split("=") for word in rest[1:])
-        request = pb.DropTableRequest(name=rest[0], reserve_seconds=int(options.get("reserve", 0)))
+        request = pb.DropTableRequest(
+            name=rest[0], reserve_seconds=int(options.get("reserve", 0)), kind=kind_of(rest)
+        )
         number(request.operation, b"d", rest)
         answer = await self.service().drop_table(request)
         self.say(f"-> {self.names[answer.table_id]}")
+
+
+def kind_of(words: list[str]) -> int:
+    """Return the kind that a command is about."""
+    return int("kind=journal" in words)
 
 
 def number(operation: pb.OperationId, client: bytes, words: list[str]) -> None:

@@ -11,7 +11,7 @@ NYALA_REWRITE=1 writes the transcripts into the files; read the diff.
     reborn m1                 it restarts without tablet servers
     fail refused|lost|unknown the next write is refused; lost with leadership; committed, outcome unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
-    add, rename, drop, recall: see ddl_commands.py
+    add, rename, drop, recall, and all that is about journals: see ddl_commands.py
     report a [full] [T.N=LEADER/TERM ...]       a heartbeat to every master: report_notation.py
     unanswered a ...          orders to these servers get no answer
     ask m2 tables             the same request to another master
@@ -45,7 +45,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.master.scenarios import report_notation
-from tests.unit.master.scenarios.ddl_commands import DdlCommands, state_text
+from tests.unit.master.scenarios.ddl_commands import DdlCommands, kind_of, state_text
 from tests.unit.master.scenarios.scenario_masters import (
     HEARTBEAT_MS,
     MASTERS,
@@ -266,7 +266,8 @@ class Scenario(DdlCommands):
             self.say("-> no tables")
 
     async def do_describe(self, rest: list[str]) -> None:
-        answer = await self.service().describe_table(pb.DescribeTableRequest(name=rest[0]))
+        request = pb.DescribeTableRequest(name=rest[0], kind=kind_of(rest))
+        answer = await self.service().describe_table(request)
         ready = "ready" if answer.ready else "not ready"
         self.say(f"-> {answer.state}, {ready}, {answer.tablets_running} of {answer.tablets} run")
 

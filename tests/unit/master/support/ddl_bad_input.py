@@ -12,6 +12,7 @@ from tests.unit.master.support.ddl_operations import (
     around,
     bound,
     create_request,
+    journal_request,
     put,
     with_table,
 )
@@ -93,4 +94,5 @@ def with_others():
     catalog = with_table()
     put(catalog, create_table.operation(create_request("other"), around(4)))
     put(catalog, create_table.operation(master_helpers.create_request("plain"), around(5)))
+    put(catalog, create_table.operation(journal_request(), around(6)))
     return catalog

@@ -35,7 +35,6 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.master_helpers import report, server_info
 
 SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string())]), ["k"])
-OPTIONS = ("compression", "history_max_age_s")
 CLIENT = b"c" * 16
 
 
@@ -45,7 +44,7 @@ def bound(value: int) -> bytes:
 
 def around(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> PlanInputs:
     live = [server_info(name) for name in servers]
-    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3, OPTIONS)
+    return PlanInputs(live, random.Random(seed), 5, max_tablets, 3)
 
 
 def ranged(*pieces: tuple[int, int]) -> PartitionSchema:
@@ -57,6 +56,10 @@ def create_request(name: str, ps: PartitionSchema | None = None) -> pb.CreateTab
     spec = pb.TableSpec(name=name, schema=convert.schema_to_proto(SCHEMA), replicas=3)
     spec.partition.CopyFrom(convert.partition_schema_to_proto(ps or ranged((0, 10), (10, 20))))
     return pb.CreateTableRequest(table=spec)
+
+
+def journal_request(name: str = "ops", **more: Any) -> pb.CreateTableRequest:
+    return pb.CreateTableRequest(table=pb.TableSpec(name=name, kind=1, replicas=3, **more))
 
 
 def put(catalog: Catalog, operation: CatalogOperation) -> str:
