@@ -10,6 +10,7 @@ from typing import Any
 
 from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
+from nyala.machines import registry
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -55,7 +56,7 @@ class ClusterHealth:
         }
 
     def states(self) -> list[tuple[str, str, int]]:
-        """Return the number of replicas of tables in each state and role."""
+        """Return the number of replicas of tablets in each state and role."""
         counts = Counter((r[3], r[4]) for r in self.replicas)
         return [(*key, counts[key]) for key in sorted(counts)]
 
@@ -72,7 +73,7 @@ async def check(core: ClientCore) -> ClusterHealth:
     tservers = [s for s in listed.servers if s.role == "tserver"]
     await check_masters(core, masters, health)
     replicas = await check_tservers(core, tservers, health)
-    for table in await core.tables():
+    for table in await core.tables(all_kinds=True):
         await _check_table(core, table, replicas, health)
     return health
 
@@ -196,16 +197,16 @@ async def _check_table(
     for tablet in kept:
         found = tablet_problems(tablet, replicas, table)
         health.replicas += replica_rows(tablet, replicas, table)
-        health.problems += [f"{named(table.name, tablet)}: {p}" for p in found]
+        health.problems += [f"{named(table, tablet)}: {p}" for p in found]
         healthy += not found
         problems += len(found)
     health.tables.append((table.name, table.replicas, len(kept), healthy, problems))
 
 
-def named(table: str, tablet: pb.TabletLocation) -> str:
+def named(table: pb.TableSummary, tablet: pb.TabletLocation) -> str:
     """Return the name of a tablet in problems."""
     kept = " (of a dropped range, kept for its history)" if tablet.state == DROPPED else ""
-    return f"table {table}, tablet {tablet.id}{kept}"
+    return f"{registry.kind_of(table.kind).name} {table.name}, tablet {tablet.id}{kept}"
 
 
 def tablet_problems(

@@ -10,6 +10,7 @@ from typing import Any
 
 from nyala.client.core import ClientCore
 from nyala.common.errors import HistoryGone, NyalaError, TimedOut
+from nyala.machines import registry
 from nyala.operate.ksck import named
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -26,11 +27,11 @@ class Sum:
     """Checksum of one replica.
 
     Attributes:
-        table: name of the table.
+        table: name of the table or journal.
         tablet: id of the tablet.
         address: public address of the replica's server.
         at: hybrid time of the snapshot; 0: no response.
-        rows: number of rows.
+        rows: number of rows; of a journal, of entries and keys.
         checksum: 16 hex digits; empty: see `note`.
         note: the reason why there is no checksum.
     """
@@ -61,11 +62,12 @@ async def compare(core: ClientCore, timeout_ms: int) -> tuple[list[Sum], list[st
     end_us = core.env.clock.monotonic_us() + timeout_ms * 1000
     room = asyncio.Semaphore(TABLETS_AT_ONCE)
 
-    async def one(table: str, tablet: pb.TabletLocation) -> tuple[list[Sum], list[str]]:
+    async def one(table: pb.TableSummary, tablet: pb.TabletLocation) -> tuple[list[Sum], list[str]]:
         async with room:
             return await _Comparison(core, table, tablet, end_us).run()
 
-    found = [one(t.name, p) for t in await core.tables() for p in await _tablets(core, t.id)]
+    tables = await core.tables(all_kinds=True)
+    found = [one(t, p) for t in tables for p in await _tablets(core, t.id)]
     parts = await asyncio.gather(*found)
     return [s for sums, _ in parts for s in sums], [p for _, usable in parts for p in usable]
 
@@ -81,7 +83,7 @@ class _Comparison:
     """Compares the replicas of one tablet."""
 
     def __init__(
-        self, core: ClientCore, table: str, tablet: pb.TabletLocation, end_us: int
+        self, core: ClientCore, table: pb.TableSummary, tablet: pb.TabletLocation, end_us: int
     ) -> None:
         self._core = core
         self._table = table
@@ -97,7 +99,8 @@ class _Comparison:
                 break
         sums = [self._sum(r, a) for r, a in zip(self._replicas, answers, strict=True)]
         where = named(self._table, self._tablet)
-        return sums, [f"{where}: {problem}" for problem in _problems(sums, usable)]
+        items = registry.kind_of(self._table.kind).items_name
+        return sums, [f"{where}: {problem}" for problem in _problems(sums, usable, items)]
 
     async def _ask_all(self) -> list[Answer]:
         """Return the checksums in the replicas' order; the leader chooses the time.
@@ -129,7 +132,7 @@ class _Comparison:
         return found
 
     def _sum(self, replica: pb.ReplicaLocation, answer: Answer) -> Sum:
-        where = (self._table, self._tablet.id, replica.address or replica.uuid)
+        where = (self._table.name, self._tablet.id, replica.address or replica.uuid)
         if isinstance(answer, HistoryGone) and self._tablet.dropped_at:
             return Sum(*where, note="skipped: its history is over, and it will be deleted")
         if isinstance(answer, NyalaError):
@@ -139,16 +142,16 @@ class _Comparison:
         return Sum(*where, answer.at, answer.rows, f"{answer.checksum:016x}")
 
 
-def _problems(sums: list[Sum], usable: list[Any]) -> list[str]:
+def _problems(sums: list[Sum], usable: list[Any], items: str) -> list[str]:
     found = [
         f"the replica on {s.address} was not compared: {s.note}"
         for s in sums
         if not s.at and not s.note.startswith("skipped: ")
     ]
     if len({a.schema_version for a in usable}) > 1:
-        return [*found, "its replicas have different versions of the schema; ask again"]
+        return [*found, "its replicas have different versions of the definition; ask again"]
     if len({(s.rows, s.checksum) for s in sums if s.at}) > 1:
-        each = ", ".join(f"{s.address} has {s.rows} rows, {s.checksum}" for s in sums if s.at)
+        each = ", ".join(f"{s.address} has {s.rows} {items}, {s.checksum}" for s in sums if s.at)
         found.append(f"its replicas differ at {max(s.at for s in sums)}: {each}")
     return found
 

@@ -1,4 +1,4 @@
-"""Checksums of replicas at a snapshot: each replica computes its own, and the client compares them.
+"""Checksums of replicas at one time: each replica computes its own, and the client compares them.
 
 The leader chooses the time; the other replicas wait until they have reached it. A server computes one
 checksum at a time, batch by batch in lane COMPUTE, so that reads can run in between; it stops if the caller
@@ -6,9 +6,6 @@ disconnects.
 """
 
 import asyncio
-from collections.abc import Iterator
-
-import pyarrow as pa
 
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, TimedOut, Unavailable
 from nyala.common.ids import TabletId
@@ -16,11 +13,12 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
+from nyala.machines import registry
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.read.checksum import MODULO, checksum
-from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.tablet.read.checksum import MODULO
+from nyala.tserver.tablets import Hosted, Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
 
@@ -67,7 +65,7 @@ class Checksums:
         known = replica is not None and replica.state is not State.TOMBSTONED
         if replica is not None and known and isinstance(replica.machine, Witness):
             return pb.ChecksumResponse(witness=True)
-        hosted = self._tablets.get(request.tablet_id)
+        hosted = self._tablets.hosted(request.tablet_id)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 at = await self._wait_applied(hosted.replica, request.at, timeout_ms)
@@ -93,25 +91,17 @@ class Checksums:
                 return at
             await self._env.tasks.sleep_ms(POLL_INTERVAL_MS)
 
-    async def _sum(self, hosted: HostedTablet, at: int) -> pb.ChecksumResponse:
-        view = hosted.tablet.view()
-        ids = [c.id for c in view.schema.columns]
+    async def _sum(self, hosted: Hosted, at: int) -> pb.ChecksumResponse:
         rows, size = self._options.scan_batch_rows, self._options.scan_batch_bytes
-        batches: Iterator[pa.RecordBatch] | None = None
+        kind = registry.kind_of_machine(hosted.machine)
+        content = kind.checksum(hosted.machine, at, rows, size)
+        answer = pb.ChecksumResponse(at=at, schema_version=content.version)
 
         def step() -> tuple[int, int] | None:
-            nonlocal batches
-            if batches is None:
-                batches = view.scan(at, batch_rows=rows, batch_bytes=size)
-            batch = next(batches, None)
-            found = None if batch is None else (batch.num_rows, checksum(batch, ids))
-            view.check()
-            return found
+            return next(content.parts, None)
 
-        run = self._env.tasks.run
-        answer = pb.ChecksumResponse(at=at, schema_version=view.schema.version)
         try:
-            while (found := await run(Lane.COMPUTE, step)) is not None:
+            while (found := await self._env.tasks.run(Lane.COMPUTE, step)) is not None:
                 answer.rows += found[0]
                 answer.checksum = (answer.checksum + found[1]) % MODULO
         except Corrupt as err:

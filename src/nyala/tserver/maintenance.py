@@ -14,10 +14,12 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.journal.journal import JournalMachine
+from nyala.machines import registry
 from nyala.replica.status import State
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.history_holds import HistoryHolds
-from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.tserver.tablets import Hosted, Tablets
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,7 @@ FULL_CHECK_EVERY = 30
 """Number of checks after which all tablets are scored, also quiesced ones without work before."""
 AGE_OPTION = "history_max_age_s"
 
-Candidate = tuple[TabletId, Tablet, int | None]
+Candidate = tuple[TabletId, Tablet | JournalMachine, int | None]
 """A tablet whose compactions are scored, and its history horizon."""
 
 
@@ -82,13 +84,13 @@ class Compactor:
             if group in self._idle or group in self._failed or replica.state is not State.RUNNING:
                 continue
             try:
-                hosted = self._tablets.get(group)
+                hosted = self._tablets.hosted(group)
                 horizon = self._holds.limit(group, self._horizon(hosted))
             except NyalaError as err:  # deleted meanwhile, a witness, or an invalid option
                 log.debug("tablet %s is not considered for compaction: %s", group, err)
                 self._idle[group] = None
                 continue
-            candidates.append((group, hosted.tablet, horizon))
+            candidates.append((group, hosted.machine, horizon))
         found = await self._env.tasks.run(Lane.COMPUTE, score_all, candidates) if candidates else {}
         self._idle |= {group: None for group, _, _ in candidates if group not in found}
         self.scores = found
@@ -101,7 +103,7 @@ class Compactor:
 
     async def _compact_chosen(self, tablet_id: TabletId) -> None:
         try:
-            if await self.compact(self._tablets.get(tablet_id)):
+            if await self.compact(self._tablets.hosted(tablet_id)):
                 return
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
@@ -111,7 +113,7 @@ class Compactor:
             log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
         self._failed[tablet_id] = None  # not tried again without a pause
 
-    async def compact(self, hosted: HostedTablet, *, force: bool = False) -> bool:
+    async def compact(self, hosted: Hosted, *, force: bool = False) -> bool:
         """Compact a tablet if it is worth it; return whether anything changed.
 
         Raises:
@@ -121,12 +123,14 @@ class Compactor:
         group = hosted.replica.group
         with self._holds.collecting(group, self._horizon(hosted)) as horizon:
             return await hosted.replica.maintain(
-                lambda: hosted.tablet.prepare_compaction(horizon, force=force)
+                lambda: hosted.machine.prepare_compaction(horizon, force=force)
             )
 
-    def _horizon(self, hosted: HostedTablet) -> int | None:
+    def _horizon(self, hosted: Hosted) -> int | None:
         """Return the time below which history may be removed; None: all of it is younger."""
-        text = hosted.tablet.info.options.get(AGE_OPTION)
+        info = registry.describe(hosted.machine)
+        assert info is not None, hosted.machine
+        text = info.options.get(AGE_OPTION)
         age_s = self._options.history_max_age_s if text is None else _seconds(text)
         horizon = hosted.replica.status().applied_stamp - (age_s * 1_000_000 << LOGICAL_BITS)
         return horizon if horizon > 0 else None

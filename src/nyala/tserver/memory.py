@@ -6,7 +6,7 @@ the system swaps: clients wait and retry, nothing is lost.
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
@@ -31,17 +31,17 @@ class MemoryBudget:
         env: tasks.
         tablets: tablets of this server.
         options: size of the log to retain.
-        update_counts: updates counters that are only polled.
+        counters: update counts that are only polled.
     """
 
     def __init__(
-        self, env: Env, tablets: Tablets, options: Options, update_counts: Callable[[], None]
+        self, env: Env, tablets: Tablets, options: Options, counters: Sequence[Callable[[], None]]
     ) -> None:
         self._env = env
         self._tablets = tablets
         self._memory = tablets.host.memory
         self._log_bytes = max(1, options.wal_retain_mb) * MIB
-        self._update_counts = update_counts
+        self._counters = counters
         self._unproductive: dict[TabletId, None] = {}  # flushed without effect
 
     def start(self) -> None:
@@ -51,7 +51,8 @@ class MemoryBudget:
     async def _run(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(CHECK_INTERVAL_MS)
-            self._update_counts()
+            for update in self._counters:
+                update()
             best = self.best_candidate() if self.due() else None
             if best is None:
                 continue

@@ -17,9 +17,9 @@ from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
+from nyala.machines import registry
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
-from nyala.tablet.tablet import Tablet
 from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.config import TabletServerConfig
@@ -27,6 +27,8 @@ from nyala.tserver.flight_service import FlightService
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.history_holds import HistoryHolds
+from nyala.tserver.journals.resident import JournalMemory
+from nyala.tserver.journals.service import JournalService
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
@@ -51,6 +53,7 @@ SERVED = (
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.UNSAFE_CHANGE_CONFIG,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM, methods.SPLIT_KEY_RANGE,
+    methods.JOURNAL_STEP, methods.JOURNAL_READ, methods.JOURNAL_TAIL,
 )  # fmt: skip
 
 
@@ -64,14 +67,27 @@ class _Running:
 
 
 def _data_plane(
-    env: Env, tablets: Tablets, scans: ScanMemory, uuid: ServerUuid, options: Options
+    env: Env,
+    tablets: Tablets,
+    scans: ScanMemory,
+    resident: JournalMemory,
+    uuid: ServerUuid,
+    options: Options,
 ) -> Handlers:
-    """Return the handlers of reads and writes."""
-    writes = WritePath(env, tablets, tablets.host.memory, options)
+    """Return the handlers of reads and writes, of tables and journals."""
+    memory = tablets.host.memory
+    writes = WritePath(env, tablets, memory, options)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
     splits = Splits(env, tablets)
-    return {**flights.handlers(), **gets.handlers(), **sums.handlers(), **splits.handlers()}
+    journals = JournalService(env, tablets, memory, resident, options)
+    return {
+        **flights.handlers(),
+        **gets.handlers(),
+        **sums.handlers(),
+        **splits.handlers(),
+        **journals.handlers(),
+    }
 
 
 def _control_plane(
@@ -156,13 +172,15 @@ class TabletServer:
         health = PeerHealth(self._env, host, options, self.heartbeater.changed)
         tablets = Tablets(host, health, holds)
         scans = ScanMemory(host.memory, options)
-        memory = MemoryBudget(self._env, tablets, options, scans.update_held)
+        resident = JournalMemory(self._env, tablets, host.memory)
+        resident.expose(self.metrics)
+        memory = MemoryBudget(self._env, tablets, options, (scans.update_held, resident.refresh))
         memory.start()
         orders = OrderFence(self._env, self._identity, self.fence)
         compactor = Compactor(self._env, tablets, holds, options)
         self._running = _Running(host, tablets, TabletMetrics(tablets, memory, compactor))
         self._running.shown.expose(self.metrics)
-        data = _data_plane(self._env, tablets, scans, self.uuid, options)
+        data = _data_plane(self._env, tablets, scans, resident, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         self._gate.open({**control, **data})
         compactor.start()
@@ -177,7 +195,7 @@ class TabletServer:
 
     def _open_tablet(self, tablet: TabletId, directory: str) -> StateMachine:
         self._opening.begins(tablet)
-        return Tablet.open(self._env.files, directory)
+        return registry.open_machine(self._env.files, directory)
 
     async def close(self) -> None:
         """Stop serving and close the files."""

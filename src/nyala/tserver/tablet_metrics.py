@@ -1,14 +1,13 @@
 """Metrics of each tablet, for `/metrics` and the web page."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.metrics import Family, Metrics
+from nyala.machines import registry
 from nyala.replica.status import MaintenanceStats
-from nyala.tablet.maintain.maintenance import Figures
-from nyala.tablet.tablet import Tablet
 from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.tablets import Tablets
@@ -22,9 +21,9 @@ class TabletSample:
     """Measurements of one tablet.
 
     Attributes:
-        table: name of its table.
+        table: name of its table or journal.
         tablet: its id.
-        files: statistics of its files and memory.
+        files: measurements of its files and memory, by metric (`MachineKind.figures`).
         work: statistics of its maintenance.
         flush_score: see `MemoryBudget.score`.
         compaction_score: see `compaction.score`; 0: no compaction is worth it.
@@ -32,7 +31,7 @@ class TabletSample:
 
     table: str
     tablet: TabletId
-    files: Figures
+    files: Mapping[str, float]
     work: MaintenanceStats
     flush_score: float
     compaction_score: float
@@ -46,43 +45,45 @@ class MetricColumn:
         metric: name in `/metrics`; a counter if it ends with `_total`.
         heading: heading of the column on the page.
         description: its description.
-        read: returns its value for a tablet.
+        read: returns its value for a tablet; None: it is one of `TabletSample.files`, if the tablet's kind
+            has it.
     """
 
     metric: str
     heading: str
     description: str
-    read: Callable[[TabletSample], float]
+    read: Callable[[TabletSample], float] | None = None
+
+    def value(self, tablet: TabletSample) -> float | None:
+        """Return its value for a tablet; None: tablets of its kind have none."""
+        return tablet.files.get(self.metric) if self.read is None else self.read(tablet)
 
 
 COLUMNS = (
-    MetricColumn("tablet_rowset_count", "rowsets", "Rowsets on disk.", lambda t: t.files.rowsets),
-    MetricColumn("tablet_depth_rowsets", "rowsets of a key", "Most live rowsets that one key may be in.",
-           lambda t: t.files.depth),
-    MetricColumn("tablet_live_versions", "live versions", "On disk.",
-           lambda t: t.files.versions - t.files.ended),
-    MetricColumn("tablet_ended_versions", "ended versions", "On disk: history.", lambda t: t.files.ended),
-    MetricColumn("tablet_file_bytes", "bytes on disk", "Of all rowsets.", lambda t: t.files.file_bytes),
-    MetricColumn("tablet_memory_bytes", "bytes in memory", "Bytes of memory that a flush would free.",
-           lambda t: t.files.memory_bytes),
-    MetricColumn("tablet_log_bytes", "bytes of log", "Payload in the log of rows that are not flushed.",
+    MetricColumn("tablet_rowset_count", "rowsets", "Rowsets on disk."),
+    MetricColumn("tablet_depth_rowsets", "rowsets of a key", "Most live rowsets that one key may be in."),
+    MetricColumn("tablet_live_versions", "live versions", "On disk."),
+    MetricColumn("tablet_ended_versions", "ended versions", "On disk: history."),
+    MetricColumn("tablet_file_bytes", "bytes on disk", "Of all files with data."),
+    MetricColumn("tablet_memory_bytes", "bytes in memory", "Bytes of memory that a flush would free."),
+    MetricColumn("tablet_log_bytes", "bytes of log", "Payload in the log of changes that are not flushed.",
            lambda t: t.work.log_bytes),
-    MetricColumn("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended.",
-           lambda t: t.files.history_s),
+    MetricColumn("tablet_history_seconds", "history, s", "Since the oldest version that is kept ended."),
     MetricColumn("tablet_amplification_ratio", "times written", "Versions written, merges included, by "
-           "versions flushed.", lambda t: t.files.amplification),
+           "versions flushed."),
     MetricColumn("tablet_flushes_total", "flushes", "Done since the tablet was opened.",
            lambda t: t.work.flushes),
     MetricColumn("tablet_flush_seconds_total", "flushes, s", "That flushes took.",
            lambda t: t.work.flush_us / 1e6),
-    MetricColumn("tablet_flushed_versions_total", "versions flushed", "Written by flushes.",
-           lambda t: t.files.flushed),
+    MetricColumn("tablet_flushed_versions_total", "versions flushed", "Written by flushes."),
     MetricColumn("tablet_compactions_total", "compactions", "Done since the tablet was opened.",
            lambda t: t.work.compactions),
     MetricColumn("tablet_compaction_seconds_total", "compactions, s", "That compactions took.",
            lambda t: t.work.compaction_us / 1e6),
-    MetricColumn("tablet_compacted_versions_total", "versions compacted", "Written by compactions.",
-           lambda t: t.files.merged),
+    MetricColumn("tablet_compacted_versions_total", "versions compacted", "Written by compactions."),
+    MetricColumn("tablet_journal_items", "entries and keys", "Valid ones, of a journal."),
+    MetricColumn("tablet_journal_bytes", "bytes of journal", "Of valid entries and keys, "
+           "which `journal_bytes` limits."),
     MetricColumn("tablet_flush_score_ratio", "flush score",
            "Score of a flush: shares of memory and log.",
            lambda t: t.flush_score),
@@ -113,26 +114,32 @@ class TabletMetrics:
     def page(self) -> Listing:
         """Return the page of all tablets."""
         rows = [
-            (t.table, t.tablet, *(f"{c.read(t):,.10g}" for c in COLUMNS)) for t in self._figures()
+            (t.table, t.tablet, *(_shown(c.value(t)) for c in COLUMNS)) for t in self._figures()
         ]
         return Listing("tablets", (*LABELS, *(c.heading for c in COLUMNS)), sorted(rows))
 
     def _families(self) -> Iterator[Family]:
         shown = list(self._figures())
         for column in COLUMNS:
-            samples = [((t.table, t.tablet), column.read(t)) for t in shown]
+            values = [((t.table, t.tablet), column.value(t)) for t in shown]
+            samples = [(labels, value) for labels, value in values if value is not None]
             yield Family(column.metric, column.description, LABELS, samples)
 
     def _figures(self) -> Iterator[TabletSample]:
         scores = self._compactor.scores
         for replica in self._tablets.host.all():
             try:
-                tablet, work = replica.machine, replica.maintenance_stats()
+                machine, work = replica.machine, replica.maintenance_stats()
             except NyalaError:  # FAILED, opening, or deleted
                 continue
-            if not isinstance(tablet, Tablet):
+            info = registry.describe(machine)
+            if info is None:
                 continue  # a witness
-            info, files = tablet.info, tablet.figures()
-            flush = self._memory.score(files.memory_bytes, work.log_bytes)
+            files = registry.kind_of(info.kind).figures(machine)
+            flush = self._memory.score(machine.unflushed_bytes(), work.log_bytes)
             merge = scores.get(replica.group, 0.0)
-            yield TabletSample(info.table_name, replica.group, files, work, flush, merge)
+            yield TabletSample(info.name, replica.group, files, work, flush, merge)
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:,.10g}"

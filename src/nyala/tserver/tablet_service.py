@@ -7,16 +7,14 @@ from collections.abc import Callable
 
 from nyala.admin.fencing import OrderFence
 from nyala.common.errors import AlreadyPresent, NyalaError
-from nyala.common.ids import TableId, TabletId
+from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.machines import registry
 from nyala.raft.membership import initial
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import State
-from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.files.ops import SchemaOp
-from nyala.tablet.tablet import Tablet
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import Tablets
 from nyala.wire import convert, methods, status
@@ -53,28 +51,19 @@ class TabletService:
         """Create a replica; durable on return. Idempotent."""
         self._orders.check(request)
         await self._host.stamp_above(request.floor)
-        first = ((request.ranges_version, 0),) if request.ranges_version else ()
-        info = TabletInfo(
-            TabletId(request.tablet_id),
-            TableId(request.table_id),
-            request.table_name,
-            convert.schema_from_proto(request.schema),
-            convert.partition_schema_from_proto(request.partition_schema),
-            convert.partition_from_proto(request.partition),
-            dict(request.options),
-            first,
-        )
+        tablet_id = TabletId(request.tablet_id)
+        kind = registry.kind_of(request.kind)
         config = initial(convert.member_from_proto(m) for m in request.members)
 
         def create(directory: str) -> StateMachine:
-            return Tablet.create(self._env.files, directory, info)
+            return kind.create(self._env.files, directory, request)
 
         try:
             await self._orders.run_to_completion(
-                self._host.create_replica(info.tablet_id, config, create)
+                self._host.create_replica(tablet_id, config, create)
             )
         except AlreadyPresent:
-            replica = self._host.find(info.tablet_id)
+            replica = self._host.find(tablet_id)
             if replica is None or replica.state is State.TOMBSTONED:
                 raise
         return pb.CreateTabletResponse()
@@ -87,14 +76,7 @@ class TabletService:
             Retryable, OutcomeUnknown: repeat the order, which is idempotent.
         """
         self._orders.check(request)
-        op = SchemaOp(
-            convert.schema_from_proto(request.schema),
-            request.table_name,
-            dict(request.options),
-            request.ranges_version,
-            request.retire,
-        )
-        version = await self._tablets.alter(request.tablet_id, op, ALTER_TIMEOUT_MS)
+        version = await self._tablets.alter(request, ALTER_TIMEOUT_MS)
         self._altered(TabletId(request.tablet_id))
         return pb.AlterTabletResponse(schema_version=version, hybrid_time=self._host.time)
 

@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nyala.admin import replica_report
-from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.common.ids import TabletId
+from nyala.journal.journal import JournalMachine
+from nyala.machines import registry
 from nyala.replica.host import ReplicaHost
 from nyala.replica.member.session_header import CLIENT_ID_BYTES
 from nyala.replica.replica import Replica
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.files.columns import compression_of
-from nyala.tablet.files.ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.history_holds import HistoryHolds
@@ -27,6 +26,22 @@ class HostedTablet:
 
     replica: Replica
     tablet: Tablet
+
+
+@dataclass(frozen=True, slots=True)
+class HostedJournal:
+    """One journal that can be written to and read from here."""
+
+    replica: Replica
+    journal: JournalMachine
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """One tablet that runs here, of a table or a journal."""
+
+    replica: Replica
+    machine: Tablet | JournalMachine
 
 
 class Tablets:
@@ -44,11 +59,35 @@ class Tablets:
         self._holds = holds
 
     def get(self, tablet_id: str) -> HostedTablet:
-        """Return a running tablet.
+        """Return a tablet of a table that runs here.
 
         Raises:
-            Unavailable: there is no replica here, or it failed, or is being opened; the client looks it up
-                again.
+            Unavailable: no replica of it here (any more), or it failed, or is being opened: the client
+                looks it up again.
+            InvalidArgument: it is no tablet of a table.
+        """
+        hosted = self.hosted(tablet_id)
+        if not isinstance(hosted.machine, Tablet):
+            raise _wrong_kind(hosted.machine, "a table")
+        return HostedTablet(hosted.replica, hosted.machine)
+
+    def journal(self, tablet_id: str) -> HostedJournal:
+        """Return a journal that runs here.
+
+        Raises:
+            Unavailable: as `get`.
+            InvalidArgument: it is no journal.
+        """
+        hosted = self.hosted(tablet_id)
+        if not isinstance(hosted.machine, JournalMachine):
+            raise _wrong_kind(hosted.machine, "a journal")
+        return HostedJournal(hosted.replica, hosted.machine)
+
+    def hosted(self, tablet_id: str) -> Hosted:
+        """Return a tablet that runs here, whatever its kind.
+
+        Raises:
+            Unavailable: as `get`.
         """
         replica = self.host.find(TabletId(tablet_id))
         if replica is None or replica.state is State.TOMBSTONED:
@@ -61,40 +100,44 @@ class Tablets:
                 f"the replica of tablet {tablet_id} on this server is a witness and has no data; "
                 "use another replica"
             )
-        assert isinstance(machine, Tablet), f"{tablet_id} replicates a {type(machine).__name__}"
-        return HostedTablet(replica, machine)
+        assert isinstance(machine, Tablet | JournalMachine), (
+            f"{tablet_id}: {type(machine).__name__}"
+        )
+        return Hosted(replica, machine)
 
-    async def alter(self, tablet_id: str, op: SchemaOp, timeout_ms: int) -> int:
-        """Alter a tablet that this server leads; replicated on return.
+    def journals(self) -> list[JournalMachine]:
+        """Return all journals that run here."""
+        running = (r.machine for r in self.host.all() if r.state is State.RUNNING)
+        return [machine for machine in running if isinstance(machine, JournalMachine)]
 
-        An operation that was applied, or one of an older version, changes nothing.
+    async def alter(self, order: pb.AlterTabletRequest, timeout_ms: int) -> int:
+        """Alter a tablet that is led from here; replicated on return.
+
+        The same order again, or one of an older version, changes nothing.
 
         Args:
-            tablet_id: id of the tablet.
-            op: the new definition.
+            order: the new definition.
             timeout_ms: deadline, from now.
 
         Returns:
-            The current version of the tablet's schema.
+            The version of the tablet's definition now.
 
         Raises:
-            InvalidArgument: the schema or options cannot follow the tablet's.
+            InvalidArgument: no such definition can follow the tablet's.
             Retryable, OutcomeUnknown: as `Replica.write`; the operation may be sent again.
         """
-        hosted = self.get(tablet_id)
-        now = hosted.tablet.info.schema
-        if op.schema.version <= now.version:
-            return now.version
-        check_successor(now, op.schema)
-        compression_of(op.options)
-        payload = encode_schema(op)
-        sender = hashlib.blake2b(payload, digest_size=CLIENT_ID_BYTES).digest()
-        outcome = await hosted.replica.write(
-            payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms
-        )
-        for error in decode_result(outcome.result)[1]:
-            raise InvalidArgument(error.message)
-        return hosted.tablet.info.schema.version
+        hosted = self.hosted(order.tablet_id)
+        kind = registry.kind_of_machine(hosted.machine)
+        payload = kind.definition(hosted.machine, order)
+        if payload is not None:
+            sender = hashlib.blake2b(payload, digest_size=CLIENT_ID_BYTES).digest()
+            outcome = await hosted.replica.write(
+                payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms
+            )
+            kind.check_result(outcome.result)
+        info = kind.describe(hosted.machine)
+        assert info is not None, hosted.machine
+        return info.version
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
         """Return the reports to masters of the named replicas, or of all."""
@@ -122,3 +165,13 @@ class Tablets:
         status = replica_report.status(replica)
         status.report.health.extend(self._health.of(replica))
         return status
+
+
+def _wrong_kind(machine: Tablet | JournalMachine, wanted: str) -> InvalidArgument:
+    info = registry.describe(machine)
+    assert info is not None, machine
+    kind = registry.kind_of(info.kind).name
+    return InvalidArgument(
+        f"tablet {info.tablet_id} belongs to the {kind} {info.name!r}, and the request is for {wanted}; "
+        f"open it as a {kind}"
+    )

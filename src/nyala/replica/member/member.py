@@ -4,7 +4,7 @@ Rules: on the loop only. An exception of the node or in a lane ends this replica
 """
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.common.ids import ServerUuid, TabletId
@@ -56,6 +56,7 @@ class ReplicaMember:
         self.requests = MemberRequests(
             context, group, opened.node, self.driver, self.leadership_watch, reads
         )
+        self._listeners: dict[Callable[[], None], None] = {}
         self._context = context
         self._group = group
         self._fail = fail
@@ -132,6 +133,11 @@ class ReplicaMember:
         except Exception as err:  # apply that raises is the end of this replica, not of the server
             self._fail(err)
 
+    def on_applied(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a listener after each group of entries that is applied here; return what ends that."""
+        self._listeners[listener] = None
+        return lambda: self._listeners.pop(listener, None)
+
     def _applied(self, entries: list[Entry], answers: list[Answer | None]) -> None:
         if self._closed:
             return
@@ -143,6 +149,8 @@ class ReplicaMember:
             # The first entry of its term may be among them: it accepts writes from then on.
             self._context.schedule(self._group)
         self._complete_reads()
+        for listener in list(self._listeners):
+            listener()
         counters = self._context.counters
         counters.applied.inc(len(entries))
         counters.groups.inc()

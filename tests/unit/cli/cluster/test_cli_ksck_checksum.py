@@ -27,7 +27,7 @@ class World:
         masters = SimpleNamespace(call=self.locate)
         self.core: Any = SimpleNamespace(env=env, masters=masters, tables=self.tables)
 
-    async def tables(self) -> list[pb.TableSummary]:
+    async def tables(self, *, all_kinds: bool) -> list[pb.TableSummary]:
         return [pb.TableSummary(id="t1", name="t")]
 
     async def locate(self, method: object, _request: object, **_: object) -> object:
@@ -101,7 +101,7 @@ def test_checksums_of_table_altered_meanwhile_are_computed_again():
     assert len(world.asked) == 6
     world = World(a=new, b=new)
     [problem] = world.compare()[1]
-    assert "different versions of the schema" in problem
+    assert "different versions of the definition" in problem
     assert len(world.asked) == 3 * SCHEMA_TRIES
 
 

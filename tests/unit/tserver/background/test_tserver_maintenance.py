@@ -9,6 +9,7 @@ import pytest
 from nyala.common.errors import Unavailable
 from nyala.common.options import MIB, Options
 from nyala.env.clock import SystemClock
+from nyala.machines import registry
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import State
 from nyala.tserver.history_holds import HistoryHolds
@@ -16,6 +17,12 @@ from nyala.tserver.maintenance import Compactor
 from nyala.tserver.memory import MemoryBudget
 
 OPTIONS = Options(memory_budget_bytes=1000 * MIB, wal_retain_mb=200)
+
+
+@pytest.fixture(autouse=True)
+def described(monkeypatch):
+    """Machines that are no tablets describe themselves."""
+    monkeypatch.setattr(registry, "describe", lambda machine: machine.info)
 
 
 class Tablet:
@@ -79,7 +86,7 @@ class Server:
     def find(self, group):
         return self.tablets.get(group)
 
-    def get(self, group):
+    def hosted(self, group):
         if group not in self.tablets:
             raise Unavailable("not here")
         return self.tablets[group]
@@ -104,7 +111,7 @@ class Server:
 
     def flush(self, sleeps):
         anything: Any = self
-        return self._events_of(MemoryBudget(anything, anything, OPTIONS, lambda: None), sleeps)
+        return self._events_of(MemoryBudget(anything, anything, OPTIONS, ()), sleeps)
 
     def _events_of(self, part, sleeps):
         self.left, self.events = sleeps, []

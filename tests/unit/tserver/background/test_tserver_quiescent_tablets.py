@@ -8,10 +8,17 @@ import pytest
 
 from nyala.common.options import Options
 from nyala.env.clock import SystemClock
+from nyala.machines import registry
 from nyala.replica.status import State
 from nyala.tserver import maintenance
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.maintenance import Compactor
+
+
+@pytest.fixture(autouse=True)
+def described(monkeypatch):
+    """Machines that are no tablets describe themselves."""
+    monkeypatch.setattr(registry, "describe", lambda machine: machine.info)
 
 
 class Tablet:
@@ -58,11 +65,11 @@ class Tablets:
     def find(self, group):
         return self.replicas.get(group)
 
-    def get(self, group):
+    def hosted(self, group):
         info = SimpleNamespace(options={})
         return SimpleNamespace(
             replica=self.replicas[group],
-            tablet=SimpleNamespace(
+            machine=SimpleNamespace(
                 info=info, compaction_score=self.replicas[group].compaction_score
             ),
         )

@@ -11,7 +11,7 @@ from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
-from nyala.tablet.files.ops import SchemaOp
+from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.systems.table_client import rows_of
@@ -38,8 +38,13 @@ class Altered:
 
     async def send(self, schema, server=None, **options):
         leader = server or self.cluster.leader_of(self.tablet_id)
-        op = SchemaOp(schema, "t", options)
-        return await leader.run(leader.server.tablets.alter, self.tablet_id, op, TIMEOUT_MS)
+        order = pb.AlterTabletRequest(
+            tablet_id=self.tablet_id,
+            table_name="t",
+            schema=convert.schema_to_proto(schema),
+            options=options,
+        )
+        return await leader.run(leader.server.tablets.alter, order, TIMEOUT_MS)
 
     async def alter(self, *steps):
         self.schema = alter(self.schema, steps)

@@ -75,7 +75,9 @@ class Server:
         self.tasks = Tasks()
         hosted = SimpleNamespace(replica=self.replica, tablet=self.driver.tablet)
         tablets: Any = SimpleNamespace(
-            get=lambda _id: hosted, host=SimpleNamespace(find=lambda _id: self.replica)
+            get=lambda _id: hosted,
+            hosted=lambda _id: SimpleNamespace(replica=self.replica, machine=self.driver.tablet),
+            host=SimpleNamespace(find=lambda _id: self.replica),
         )
         env: Any = SimpleNamespace(tasks=self.tasks)
         options = Options(scan_batch_rows=7)
@@ -159,7 +161,7 @@ def test_checksum_of_damaged_replica_fails_the_replica(tmp_path, monkeypatch):
     def damaged(*_: object) -> int:
         raise Corrupt("a block is damaged")
 
-    monkeypatch.setattr("nyala.tserver.checksums.checksum", damaged)
+    monkeypatch.setattr("nyala.machines.tables.checksum", damaged)
     with pytest.raises(Unavailable, match="FAILED"):
         asyncio.run(server.ask())
     assert len(server.replica.failures) == 1

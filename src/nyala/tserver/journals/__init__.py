@@ -1,0 +1,1 @@
+"""Journals at a tablet server: steps, reads, tails."""

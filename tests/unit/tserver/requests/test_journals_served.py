@@ -1,0 +1,266 @@
+"""Journals through real masters and tablet servers in virtual time: written, read, altered, moved."""
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, NotLeader, Throttled
+from nyala.common.options import MIB
+from nyala.journal import steps
+from nyala.replica.memory import MemoryPart
+from nyala.wire import methods
+from nyala.wire.proto import flight_pb2, reads_pb2
+from nyala.wire.proto import journal_pb2 as jb
+from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.tserver.support.journal_group import entry, last_is, with_journal
+from tests.unit.tserver.support.tablet_group import refused
+
+
+def test_steps_take_effect_once_and_all_replicas_report_them_in_order():
+    async def work(group):
+        first, second = await group.append("a", "b")
+        lost = await group.step(entry("x"), conditions=(last_is(first),))
+        assert (lost.failed.condition, lost.failed.actual) == (0, second)
+        number = group.sequence
+        (third,) = (await group.step(entry("c", invalidates=(first,)))).done.ids
+        again = await group.step(entry("x"), conditions=(last_is(first),), sequence=number)
+        assert again.duplicate
+        assert again.failed == lost.failed, "the result is that of the first time"
+        assert first < second < third
+        assert await group.read() == [b"b", b"c"]
+        for server in group.holders():
+            told = await group.tail(0, server)
+            if not told.events:  # it has applied less, or nothing
+                told = await group.tail(0, server)
+            seen = [e.entry.id for e in told.events if e.HasField("entry")]
+            assert seen in ([second, third], [third]) or told.rebased
+
+    with_journal(work)
+
+
+def test_follower_serves_tails_and_refuses_steps_with_not_leader():
+    async def work(group):
+        (first,) = await group.append("a")
+        follower = group.holders()[1]
+        told, _ = await both(group, group.tail(first, follower), group.append("b"))
+        assert [e.entry.data for e in told.events] == [b"b"]
+        assert told.through > first
+        nothing = await group.tail(told.through, follower, wait_ms=100)
+        assert (list(nothing.events), nothing.through) == ([], told.through)
+        refusal = await refused(group.step(entry("c"), to=follower))
+        assert isinstance(refusal, NotLeader)
+        assert refusal.leader == group.uuid(group.leader)
+
+    with_journal(work)
+
+
+async def both(group, *calls):
+    """Run calls side by side."""
+    running = [group.cluster.loop.create_task(call) for call in calls]
+    return [await task for task in running]
+
+
+def test_altered_limit_reaches_all_replicas_and_refuses_steps_above_it():
+    async def work(group):
+        await group.append("a")
+        rename = pb.AlterStep(rename_table="work")
+        option = pb.AlterStep.Text(name="journal_bytes", text="400")
+        assert await group.alter(rename, pb.AlterStep(option=option)) == 1
+        assert {(m.info.name, m.info.limit_bytes) for m in group.journals()} == {("work", 400)}
+        full = await group.step(entry("x" * 500))
+        assert full.full.limit_bytes == 400
+        assert full.full.bytes > 500
+        assert await group.read() == [b"a"]
+        await group.cluster.until(lambda: reported(group) == {(1, 1)}, "the reports say so")
+        said = await group.describe("work")
+        assert (said.state, said.tablets_altered, said.table.kind) == ("RUNNING", 1, 1)
+
+    with_journal(work)
+
+
+def reported(group):
+    """Return the kind and version that each replica reports."""
+    reports = [p.server.tablets.reports([group.tablet])[0] for p in group.holders()]
+    return {(r.kind, r.schema_version) for r in reports}
+
+
+def test_checksum_comparison_finds_differing_replica():
+    async def work(group):
+        await group.append(*"abcde")
+        sums, problems = await group.compare()
+        assert problems == []
+        assert [(s.table, s.rows) for s in sums] == [("ops", 5)] * 3
+        assert len({s.checksum for s in sums}) == 1
+        assert (await group.check()).problems == []
+        group.journals()[1].state.apply(steps.Step([], [steps.SetKey("k", b"v")]), 1 << 62)
+        await group.append("f")
+        _, problems = await group.compare()
+        assert len(problems) == 1
+        assert problems[0].startswith(f"journal ops, tablet {group.tablet}: its replicas differ")
+        assert "6 entries and keys" in problems[0]
+        assert "7 entries and keys" in problems[0]
+
+    with_journal(work)
+
+
+def test_checksum_at_a_time_is_independent_of_apply_groups():
+    async def work(group):
+        late = group.holders()[1]
+        late.kill()
+        at = []
+        for text in "abcd":
+            await group.append(text)
+            at.append(await summed(group, group.leader))
+        await late.start()
+        for server in group.holders():
+            for count, then in enumerate(at, start=1):
+                assert then.rows == count
+                assert await summed(group, server, then.at) == then
+
+    with_journal(work)
+
+
+async def summed(group, server, at=0):
+    """Return the checksum of one replica."""
+    request = reads_pb2.ChecksumRequest(tablet_id=group.tablet, at=at)
+    return await group.ask(server, methods.CHECKSUM, request)
+
+
+def test_journal_keeps_its_content_through_flush_move_and_restart():
+    async def work(group):
+        await group.append(*(f"{n}" * 500 for n in range(200)))
+        held = await group.read()
+        old, new = group.holders()[1], group.empty_servers()[0]
+        await group.do("move", group.uuid(old), group.uuid(new))
+        assert old not in group.holders()
+        assert new in group.holders()
+        assert any(m.cut.op.index > 100 for m in group.journals()), "it was flushed"
+        for server in group.holders():
+            server.kill()
+            await server.start()
+        await group.cluster.until(
+            lambda: group.cluster.leader_of(group.tablet) is not None, "it is led", 60
+        )
+        assert await group.read() == held
+        sums, problems = await group.compare()
+        assert problems == []
+        assert [s.rows for s in sums] == [200] * 3
+        refusal = await refused(summed(group, group.leader, 1))
+        assert refusal.code == "HISTORY_GONE"
+        assert "the content of the journal 'ops' at 1 is not known any more" in refusal.message
+
+    with_journal(work)
+
+
+def test_journal_memory_has_its_own_limit_beside_the_budget():
+    async def work(group):
+        server = group.leader.server
+        ids = await group.append(*("x" * 400_000 for _ in range(10)))
+        memory, measured = server.host.memory, server.metrics.registry.get_sample_value
+        await group.cluster.until(
+            lambda: memory.of(MemoryPart.ROWS) < 100_000, "what a flush frees is flushed"
+        )
+        await group.cluster.loop.delay(2_000_000)
+        assert 4_000_000 < measured("nyala_journal_resident_bytes") < 4_100_000
+        assert not memory.under_pressure
+        refusal = await refused(group.append("x" * 400_000))
+        assert isinstance(refusal, Throttled)
+        assert "invalidate entries, delete logs" in refusal.message
+        freeing = jb.InvalidateEntries(log="log", ids=ids[:8])
+        assert (await group.step(jb.JournalChange(invalidate=freeing))).done.ids
+        await group.cluster.until(
+            lambda: measured("nyala_journal_resident_bytes") < 2_500_000, "it is measured again"
+        )
+        await group.append("x" * 400_000)
+
+    with_journal(work, memory_budget_bytes=8 * MIB)
+
+
+def test_metrics_and_pages_include_journals():
+    async def work(group):
+        await group.append("a", "b")
+        await group.cluster.create_table(group.core, "t")
+        server = group.leader.server
+        measured = server.metrics.registry.get_sample_value
+        labels = {"table": "ops", "tablet": group.tablet}
+        assert measured("nyala_tablet_journal_items", labels) == 2
+        assert measured("nyala_tablet_memory_bytes", labels) > 0
+        assert measured("nyala_tablet_rowset_count", labels) is None, "only tables have rowsets"
+        page = server.tablets_page()
+        rows = {row[0]: dict(zip(page.headings, row, strict=True)) for row in page.rows}
+        assert (rows["ops"]["entries and keys"], rows["ops"]["rowsets"]) == ("2", "")
+        if "t" in rows:
+            assert (rows["t"]["entries and keys"], rows["t"]["rowsets"]) == ("", "0")
+
+    with_journal(work)
+
+
+def test_requests_for_the_wrong_kind_are_refused_by_name():
+    async def work(group):
+        name, tablet = "ops", group.tablet
+        table = await group.cluster.create_table(group.core, "t")
+        rows = table.tablets[0].id
+        leader = group.leader
+        says = f"tablet {tablet} belongs to the journal '{name}', and the request is for a table"
+        token = pb.ScanToken(tablet_id=tablet, all_columns=True)
+        split = reads_pb2.SplitKeyRangeRequest(token=token, split_bytes=1)
+        refusal = await refused(group.ask(leader, methods.SPLIT_KEY_RANGE, split))
+        assert isinstance(refusal, InvalidArgument)
+        assert says in refusal.message
+        hold = pb.HoldHistoryRequest(tablet_ids=[tablet], name="h", at=1, ttl_ms=1000)
+        (held,) = (await group.ask(leader, methods.HOLD_HISTORY, hold)).results
+        assert says in held.error.message
+        assert says in (await scanned(group, token)).message
+        where = group.cluster.leader_of(rows)
+        reverse = f"tablet {rows} belongs to the table 't', and the request is for a journal"
+        for method, request in (
+            (methods.JOURNAL_STEP, jb.JournalStepRequest(
+                tablet_id=rows, changes=[entry("a")], client_id=b"j" * 16, sequence=1,
+                first_outstanding=1)),
+            (methods.JOURNAL_READ, jb.JournalReadRequest(tablet_id=rows, key="k")),
+        ):  # fmt: skip
+            refusal = await refused(group.ask(where, method, request))
+            assert isinstance(refusal, InvalidArgument)
+            assert reverse in refusal.message
+        assert reverse in (await refused(group.tail(0, where, tablet=rows))).message
+        opened = await refused(group.on(group.core.open_table, name))
+        assert (
+            opened.message == "'ops' is a journal, not a table; open it with client.journal('ops')"
+        )
+        opened = await refused(group.describe("t"))
+        assert opened.message == "'t' is a table, not a journal; open it with client.table('t')"
+        dropped = await refused(group.on(group.core.ddl.drop_table, name))
+        assert "drop it with client.drop_journal('ops')" in dropped.message
+        taken = await refused(group.cluster.create_table(group.core, name))
+        assert taken.code == "ALREADY_PRESENT"
+        assert "a journal 'ops' exists already" in taken.message
+        assert [t.name for t in await group.on(group.core.tables)] == ["t"]
+
+    with_journal(work)
+
+
+async def scanned(group, token):
+    """Return the refusal of a scan."""
+    ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
+
+    async def call():
+        async for _ in group.core.env.rpc.stream(group.leader.address, methods.DO_GET, ticket):
+            raise AssertionError("it was scanned")
+
+    return await refused(group.on(call))
+
+
+@pytest.mark.parametrize("victim", ["leader", "follower"])
+def test_appends_continue_while_server_is_dead(victim):
+    async def work(group):
+        (first,) = await group.append("a")
+        old = group.holders()[victim == "follower"]
+        old.kill()
+        await group.cluster.until(
+            lambda: group.cluster.leader_of(group.tablet) not in (None, old), "another leads", 60
+        )
+        (second,) = await group.append("b")
+        assert second > first
+        await old.start()
+        await group.cluster.until(lambda: len(group.holders()) == 3, "it is back")
+        assert await group.read() == [b"a", b"b"]
+
+    with_journal(work)

@@ -1,0 +1,89 @@
+"""Steps of a journal through real tablet servers: conditions that many rely on, logs and keys together."""
+
+import pytest
+
+from nyala.common.errors import InvalidArgument, TooLarge
+from nyala.wire.proto import journal_pb2 as jb
+from tests.unit.tserver.support.journal_group import (
+    entry,
+    last_is,
+    set_key,
+    version_is,
+    with_journal,
+)
+from tests.unit.tserver.support.tablet_group import refused
+
+RACERS = 8
+
+
+@pytest.mark.row("S3.63")
+def test_one_of_concurrent_steps_with_one_condition_succeeds():
+    async def work(group):
+        last = 0
+        for _ in range(5):
+            running = [
+                group.cluster.loop.create_task(
+                    group.step(entry(f"{n}"), conditions=(last_is(last),), client=bytes([n]) * 16)
+                )
+                for n in range(RACERS)
+            ]
+            told = [await task for task in running]
+            (won,) = [t.done.ids[0] for t in told if t.HasField("done")]
+            assert [t.failed.actual for t in told if t.HasField("failed")] == [won] * (RACERS - 1)
+            assert won > last
+            last = won
+        assert len(await group.read()) == 5
+
+    with_journal(work)
+
+
+@pytest.mark.row("S3.22", "S3.69")
+def test_step_changes_log_and_key_together_or_neither():
+    async def work(group):
+        first, version = (await group.step(entry("a"), set_key("k", "1"))).done.ids
+        assert await group.value("k") == (version, b"1")
+        both = (version_is("k", version), last_is(first))
+        replaced = entry("b", invalidates=(first,))
+        second, newer = (await group.step(replaced, set_key("k", "2"), conditions=both)).done.ids
+        assert version < second < newer
+        assert await group.read() == [b"b"]
+        old = await group.step(entry("c"), set_key("k", "3"), conditions=both)
+        assert (old.failed.condition, old.failed.actual) == (0, newer)
+        late = await group.step(
+            entry("c"), set_key("k", "3"), conditions=(version_is("k", newer), last_is(first))
+        )
+        assert (late.failed.condition, late.failed.actual) == (1, second)
+        assert await group.read() == [b"b"]
+        assert await group.value("k") == (newer, b"2")
+        absent = await group.step(set_key("n", "1"), conditions=(version_is("n", 0),))
+        assert absent.done.ids
+
+    with_journal(work)
+
+
+BAD = {
+    "nothing": (jb.JournalStepRequest(), InvalidArgument),
+    "an empty change": (jb.JournalStepRequest(changes=[jb.JournalChange()]), InvalidArgument),
+    "an empty condition": (
+        jb.JournalStepRequest(changes=[entry("a")], conditions=[jb.JournalCondition()]),
+        InvalidArgument,
+    ),
+    "an entry of 2 MiB": (jb.JournalStepRequest(changes=[entry("x" * (2 << 20))]), TooLarge),
+    "100 changes": (jb.JournalStepRequest(changes=[entry("x")] * 100), InvalidArgument),
+    "a log without a name": (jb.JournalStepRequest(changes=[entry("x", log="")]), InvalidArgument),
+}
+
+
+def test_invalid_steps_are_refused_without_effect():
+    async def work(group):
+        await group.append("a")
+        for what, (request, kind) in BAD.items():
+            refusal = await refused(
+                group.step(*request.changes, conditions=tuple(request.conditions))
+            )
+            assert isinstance(refusal, kind), f"{what}: {refusal}"
+        short = await refused(group.step(entry("x"), client=b"short"))
+        assert "client_id of 16 bytes" in short.message
+        assert await group.read() == [b"a"]
+
+    with_journal(work)
