@@ -7,15 +7,13 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
+_CLIENT = (
+    "connect", "Client", "Table", "Scan", "ScanToken", "WriteResult", "RowErrors", "PartlyWritten",
+    "Journal", "Log", "Entry", "Invalidated", "Rebased", "Key",
+)  # fmt: skip
 _HOMES = {
-    "connect": "nyala.client",
-    "Client": "nyala.client",
-    "Table": "nyala.client",
-    "Scan": "nyala.client",
-    "ScanToken": "nyala.client",
-    "WriteResult": "nyala.client",
-    "RowErrors": "nyala.client",
-    "PartlyWritten": "nyala.client",
+    **dict.fromkeys(_CLIENT, "nyala.client"),
+    **dict.fromkeys(("ConditionFailed", "JournalFull", "LogGone"), "nyala.common.errors"),
     "FarTime": "nyala.common.far_times",
     "Hash": "nyala.common.partition_spec",
     "Range": "nyala.common.partition_spec",

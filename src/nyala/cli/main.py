@@ -23,6 +23,7 @@ from nyala.cli import (
     tservers,
     wal,
 )
+from nyala.cli.journal import dump, journals, logs
 from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
 
@@ -39,6 +40,9 @@ app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)
 table.app.add_typer(table_alter.app)
 app.add_typer(table.app, name="table")
+journals.app.add_typer(logs.app)
+journals.app.add_typer(dump.app)
+app.add_typer(journals.app, name="journal")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)

@@ -1,6 +1,9 @@
 """The client's public names, which `nyala` re-exports."""
 
 from nyala.client.client import Client, connect
+from nyala.client.journal.items import Entry, Invalidated, Key, Rebased
+from nyala.client.journal.journal import Journal
+from nyala.client.journal.log import Log
 from nyala.client.results import PartlyWritten, RowErrors, WriteResult
 from nyala.client.scan import Scan
 from nyala.client.scan_token import ScanToken
@@ -8,7 +11,13 @@ from nyala.client.table import Table
 
 __all__ = [
     "Client",
+    "Entry",
+    "Invalidated",
+    "Journal",
+    "Key",
+    "Log",
     "PartlyWritten",
+    "Rebased",
     "RowErrors",
     "Scan",
     "ScanToken",

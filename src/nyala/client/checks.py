@@ -70,13 +70,41 @@ def check_list(name: str, value: Any) -> list[Any]:
     return list(value)
 
 
-def check_replicas(replicas: Any) -> None:
+def check_replicas(replicas: Any, what: str = "table") -> None:
     """Check a number of replicas before it is sent; the master checks it against the cluster.
+
+    Args:
+        replicas: of each tablet.
+        what: has them.
 
     Raises:
         InvalidArgument: it is not a positive int of 32 bits.
     """
     if not is_int(replicas) or not 0 < replicas < 1 << 31:
         raise InvalidArgument(
-            f"replicas={replicas!r}; a table has an odd number of them, from 1 on; give a whole number"
+            f"replicas={replicas!r}; a {what} has an odd number of them, from 1 on; give a whole number"
+        )
+
+
+def check_age(name: str, age_ms: Any) -> None:
+    """Check an age in milliseconds.
+
+    Raises:
+        InvalidArgument: it is not a whole number from 0 on.
+    """
+    if not is_int(age_ms) or not 0 <= age_ms < 1 << 63:
+        raise InvalidArgument(
+            f"{name}={age_ms!r} is no age; give a number of milliseconds, from 0 on"
+        )
+
+
+def check_reserve(reserve_seconds: Any) -> None:
+    """Check the time for which something dropped can be recalled.
+
+    Raises:
+        InvalidArgument: it is not a whole number of seconds from 0 on.
+    """
+    if not is_int(reserve_seconds) or not 0 <= reserve_seconds < 1 << 63:
+        raise InvalidArgument(
+            f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
         )

@@ -2,21 +2,25 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from nyala.client.checks import (
+    check_age,
     check_int,
     check_list,
     check_replicas,
+    check_reserve,
     check_text,
     check_timeout,
-    is_int,
 )
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.client.write.writer import BatchLimits
@@ -26,6 +30,7 @@ from nyala.common.partition_spec import Partition
 
 ENVIRONMENT = "NYALA_MASTERS"
 DEFAULT_REPLICAS = 3
+DEFAULT_JOURNAL_BYTES = 1 << 30
 
 
 def connect(
@@ -75,7 +80,7 @@ def connect(
     check_int("scan_batch_bytes", scan_batch_bytes)
     check_int("scan_batch_rows", scan_batch_rows)
     check_int("since", since)
-    _check_age("lookup_max_age_ms", lookup_max_age_ms)
+    check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
         timeout_ms=timeout_ms,
         limits=BatchLimits(batch_rows, batch_bytes),
@@ -100,6 +105,10 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @cached_property
+    def _journals(self) -> JournalCore:
+        return JournalCore(self._connection.core)
 
     def __repr__(self) -> str:
         return f"<nyala.Client of {self.masters}{' (closed)' if self._connection.closed else ''}>"
@@ -182,7 +191,7 @@ class Client:
             max_age_ms: largest age of the answer, which any master may give then; 0: the leader's present
                 state.
         """
-        _check_age("max_age_ms", max_age_ms)
+        check_age("max_age_ms", max_age_ms)
         core = self._connection.core
         return [t.name for t in self._connection.run(core.tables(max_age_ms=max_age_ms))]
 
@@ -197,10 +206,7 @@ class Client:
             NotFound: no such table.
         """
         check_text("name", name)
-        if not is_int(reserve_seconds) or not 0 <= reserve_seconds < 1 << 63:
-            raise InvalidArgument(
-                f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
-            )
+        check_reserve(reserve_seconds)
         self._connection.change(self._connection.core.ddl.drop_table(name, reserve_seconds))
 
     def recall_table(self, table_id: str, new_name: str | None = None) -> Table:
@@ -225,6 +231,81 @@ class Client:
         found = self._connection.run(self._connection.core.tables(dropped=True))
         return {t.id: t.name for t in found}
 
+    def create_journal(
+        self,
+        name: str,
+        replicas: int = DEFAULT_REPLICAS,
+        journal_bytes: int = DEFAULT_JOURNAL_BYTES,
+    ) -> Journal:
+        """Create a journal and return it when it runs.
+
+        Args:
+            name: unique among tables and journals.
+            replicas: odd, at most the number of live tablet servers.
+            journal_bytes: most bytes of its valid entries and keys, which every replica has in memory.
+
+        Raises:
+            AlreadyPresent, InvalidArgument, NotReady, OutcomeUnknown, TimedOut: as `create_table`.
+        """
+        check_text("name", name)
+        check_replicas(replicas, "journal")
+        check_int("journal_bytes", journal_bytes, 1)
+        opened = self._connection.change(self._journals.create(name, replicas, journal_bytes))
+        return Journal(self._connection, self._journals, opened)
+
+    def journal(self, name: str) -> Journal:
+        """Open a journal.
+
+        Raises:
+            NotFound: no such journal; the message names those there are.
+            InvalidArgument: it is a table.
+        """
+        check_text("name", name)
+        opened = self._connection.run(self._journals.open(name))
+        return Journal(self._connection, self._journals, opened)
+
+    def journals(self, *, max_age_ms: int = 0) -> list[str]:
+        """Return the names of all journals, sorted; `max_age_ms` as for `tables`."""
+        check_age("max_age_ms", max_age_ms)
+        found = self._connection.run(self._journals.summaries(max_age_ms=max_age_ms))
+        return [j.name for j in found]
+
+    def drop_journal(self, name: str, reserve_seconds: int = 0) -> None:
+        """Drop a journal with its logs and keys; the name is free on return.
+
+        Args:
+            name: of the journal.
+            reserve_seconds: time in which `recall_journal` can restore it; 0: it is deleted at once.
+
+        Raises:
+            NotFound: no such journal.
+            InvalidArgument: it is a table.
+        """
+        check_text("name", name)
+        check_reserve(reserve_seconds)
+        self._connection.change(self._journals.drop(name, reserve_seconds))
+
+    def recall_journal(self, journal_id: str, new_name: str | None = None) -> Journal:
+        """Restore a journal that was dropped with `reserve_seconds`.
+
+        Args:
+            journal_id: of the journal; `dropped_journals` lists them.
+            new_name: None: the name that it had.
+
+        Raises:
+            NotFound: no dropped journal has this id, or its time has expired.
+            AlreadyPresent: the name is taken; give a new one.
+        """
+        check_text("journal_id", journal_id)
+        check_text("new_name", new_name or "")
+        opened = self._connection.change(self._journals.recall(journal_id, new_name or ""))
+        return Journal(self._connection, self._journals, opened)
+
+    def dropped_journals(self) -> dict[str, str]:
+        """Return the journals that can be recalled: the name that each had, by id."""
+        found = self._connection.run(self._journals.summaries(dropped=True))
+        return {j.id: j.name for j in found}
+
     def describe(self, name: str, *, max_age_ms: int = 0) -> TableFacts:
         """Return the facts of a table besides its columns; `max_age_ms` as for `tables`.
 
@@ -232,13 +313,13 @@ class Client:
             NotFound: no such table.
         """
         check_text("name", name)
-        _check_age("max_age_ms", max_age_ms)
+        check_age("max_age_ms", max_age_ms)
         found = self._connection.run(self._connection.core.describe(name, max_age_ms=max_age_ms))
         return TableFacts.from_proto(found)
 
     def servers(self, *, max_age_ms: int = 0) -> list[Server]:
         """Return all masters and tablet servers; `max_age_ms` as for `tables`."""
-        _check_age("max_age_ms", max_age_ms)
+        check_age("max_age_ms", max_age_ms)
         answer = self._connection.run(self._connection.core.servers(max_age_ms=max_age_ms))
         return [Server.from_proto(s) for s in answer.servers]
 
@@ -258,8 +339,3 @@ class Client:
         """
         check_text("query", query)
         return run_sql(query, ClusterTables(self._connection))
-
-
-def _check_age(name: str, age_ms: object) -> None:
-    if isinstance(age_ms, bool) or not isinstance(age_ms, int) or not 0 <= age_ms < 1 << 63:
-        raise InvalidArgument(f"{name}={age_ms!r}: an age is a number of milliseconds, from 0 on")

@@ -174,6 +174,11 @@ class Connection:
         """Yield the items of an async iterator of the core, fetching one ahead."""
         return self._loop.iterate(items)
 
+    def iterate_pages(self, pages: AsyncIterator[list[T]]) -> Iterator[T]:
+        """Yield the items of the pages of an async iterator of the core, fetching one page ahead."""
+        for page in self._loop.iterate(pages):
+            yield from page
+
     @property
     def closed(self) -> bool:
         """True if the connection was closed."""

@@ -98,11 +98,19 @@ class ClientCore:
         """
         return await describe(self.masters, name, self.options.timeout_ms, max_age_ms=max_age_ms)
 
-    async def tables(self, *, dropped: bool = False, max_age_ms: int = 0) -> list[pb.TableSummary]:
-        """Return the tables, by name; or those that were dropped and can be recalled."""
+    async def tables(
+        self, *, dropped: bool = False, all_kinds: bool = False, max_age_ms: int = 0
+    ) -> list[pb.TableSummary]:
+        """Return the tables, by name; or those that were dropped and can be recalled.
+
+        Args:
+            dropped: the latter.
+            all_kinds: journals too.
+            max_age_ms: as for `describe`.
+        """
         answer: pb.ListTablesResponse = await self.masters.look_up(
             methods.LIST_TABLES,
-            pb.ListTablesRequest(dropped=dropped),
+            pb.ListTablesRequest(dropped=dropped, all_kinds=all_kinds),
             max_age_ms=max_age_ms,
             timeout_ms=self.options.timeout_ms,
         )
@@ -161,9 +169,9 @@ class ClientCore:
                 )
 
     async def _voters(self, timeout_ms: int) -> list[list[str]]:
-        """Return the addresses of the voters of each tablet, of all tables."""
+        """Return the addresses of the voters of each tablet, of all tables and journals."""
         found: list[list[str]] = []
-        for table in await self.tables():
+        for table in await self.tables(all_kinds=True):
             answer: pb.TabletLocationsResponse = await self.masters.look_up(
                 methods.TABLET_LOCATIONS,
                 pb.TabletLocationsRequest(table_id=table.id),

@@ -1,6 +1,7 @@
 """DDL requests of a client: create, alter, drop and recall tables; numbered for exactly-once retries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
@@ -12,11 +13,21 @@ from nyala.env.env import Env
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
+T = TypeVar("T")
+_KINDS = ("table", "journal")
+"""Names of kinds, by `TableSpec.kind`."""
+
 
 async def describe(
-    masters: Masters, name: str, timeout_ms: int, *, table_id: str = "", max_age_ms: int = 0
+    masters: Masters,
+    name: str,
+    timeout_ms: int,
+    *,
+    table_id: str = "",
+    max_age_ms: int = 0,
+    kind: int = 0,
 ) -> pb.DescribeTableResponse:
-    """Return the description of a table, by name or id.
+    """Return the description of a table, or of a journal, by name or id.
 
     Args:
         masters: masters of the cluster.
@@ -24,11 +35,13 @@ async def describe(
         timeout_ms: for the answer.
         table_id: id of the table, instead of the name.
         max_age_ms: largest age of an answer of another master than the leader; 0: the leader's only.
+        kind: `TableSpec.kind` of what is described.
 
     Raises:
         NotFound: no such table.
+        InvalidArgument: it is of another kind.
     """
-    request = pb.DescribeTableRequest(name=name, id=table_id)
+    request = pb.DescribeTableRequest(name=name, id=table_id, kind=kind)
     answer: pb.DescribeTableResponse = await masters.look_up(
         methods.DESCRIBE_TABLE, request, max_age_ms=max_age_ms, timeout_ms=timeout_ms
     )
@@ -72,7 +85,6 @@ class Definitions:
             NotReady: created, but some tablet did not start in time; the message says how many.
             OutcomeUnknown: it may have been created, or may yet be.
         """
-        attempts = Attempts(self._env, self._timeout_ms)
         spec = pb.TableSpec(
             name=name,
             schema=convert.schema_to_proto(schema),
@@ -81,11 +93,28 @@ class Definitions:
             options=dict(options),
             comment=comment,
         )
+        return await self.create(spec, self._open)
+
+    async def create(self, spec: pb.TableSpec, open_: Callable[[str, int], Awaitable[T]]) -> T:
+        """Create a table or a journal, wait until all its tablets run, and open it.
+
+        Args:
+            spec: its definition.
+            open_: opens it, given its id and the milliseconds left.
+
+        Raises:
+            AlreadyPresent, InvalidArgument, NotReady, OutcomeUnknown: as `create_table`.
+        """
+        attempts = Attempts(self._env, self._timeout_ms)
         request = pb.CreateTableRequest(table=spec, operation=self._operation())
         made = await self._masters.define(
             methods.CREATE_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
-        return await self._follow(f"table {name!r} was created", made.table_id, attempts)
+        done = f"{_KINDS[spec.kind]} {spec.name!r} was created"
+        return await self._follow(done, made.table_id, attempts, open_, spec.kind)
+
+    async def _open(self, table_id: str, timeout_ms: int) -> OpenTable:
+        return await self._locations.open("", timeout_ms, table_id=table_id)
 
     async def alter_table(self, table: OpenTable, steps: Sequence[pb.AlterStep]) -> OpenTable:
         """Alter a table, all steps or none, and wait until all its tablets follow.
@@ -103,10 +132,15 @@ class Definitions:
         await self._masters.define(
             methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )
-        return await self._follow(f"table {table.name!r} was altered", table.id, attempts)
+        return await self._follow(
+            f"table {table.name!r} was altered", table.id, attempts, self._open
+        )
 
-    async def _follow(self, done: str, table_id: str, attempts: Attempts) -> OpenTable:
-        """Wait until every tablet of a table has its present definition, and open the table.
+    async def _follow(
+        self, done: str, table_id: str, attempts: Attempts, open_: Callable[[str, int], Awaitable[T]],
+        kind: int = 0,
+    ) -> T:  # fmt: skip
+        """Wait until every tablet of a table or journal has its present definition, and open it.
 
         Raises:
             NotReady: some tablet did not follow in time; the change stays in effect.
@@ -115,9 +149,9 @@ class Definitions:
         while True:
             left_ms = max(1, attempts.left_ms())
             try:
-                answer = await describe(self._masters, "", left_ms, table_id=table_id)
+                answer = await describe(self._masters, "", left_ms, table_id=table_id, kind=kind)
                 if answer.ready and answer.state != "ALTERING":
-                    return await self._locations.open("", left_ms, table_id=table_id)
+                    return await open_(table_id, left_ms)
                 seen = (
                     f"only {answer.tablets_running} of {answer.tablets} tablets run yet, and "
                     f"{answer.tablets_altered} follow"
@@ -128,24 +162,30 @@ class Definitions:
                 seen = f"{seen}; at last: {err.message}" if not attempts.left_ms() else seen
             if not await attempts.pause():
                 raise NotReady(
-                    f"{done}, but {seen}; watch it with: nyala table describe, or nyala cluster ksck"
+                    f"{done}, but {seen}; watch it with: nyala {_KINDS[kind]} describe, or "
+                    "nyala cluster ksck"
                 )
 
-    async def drop_table(self, name: str, reserve_seconds: int = 0, *, table_id: str = "") -> None:
-        """Drop a table, named or else given by id; its name is free on return.
+    async def drop_table(
+        self, name: str, reserve_seconds: int = 0, *, table_id: str = "", kind: int = 0
+    ) -> None:
+        """Drop a table or journal, named or else given by id; its name is free on return.
 
         Args:
             name: name of the table.
             reserve_seconds: time in which it can be recalled; 0: its tablets are deleted at once.
             table_id: instead of the name; also of a dropped table that could be recalled still.
+            kind: `TableSpec.kind` of what is dropped.
 
         Raises:
             NotFound: no such table.
+            InvalidArgument: it is of another kind.
             OutcomeUnknown: it may have been dropped, or may yet be.
         """
         request = pb.DropTableRequest(
-            name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation()
-        )
+            name=name, id=table_id, reserve_seconds=reserve_seconds, operation=self._operation(),
+            kind=kind,
+        )  # fmt: skip
         await self._masters.define(methods.DROP_TABLE, request, timeout_ms=self._timeout_ms)
 
     async def recall_table(self, table_id: str, new_name: str = "") -> OpenTable:
@@ -157,7 +197,27 @@ class Definitions:
             NotReady: recalled, but it could not be opened in time.
             OutcomeUnknown: it may have been recalled, or may yet be.
         """
+        return await self.recall(table_id, new_name, self._open)
+
+    async def recall(
+        self, table_id: str, new_name: str, open_: Callable[[str, int], Awaitable[T]], kind: int = 0
+    ) -> T:
+        """Recall a table or journal, and open it.
+
+        Args:
+            table_id: of the dropped one.
+            new_name: empty: the one that it had.
+            open_: opens it, given its id and the milliseconds left.
+            kind: `TableSpec.kind` of what is recalled.
+
+        Raises:
+            NotFound, AlreadyPresent, NotReady, OutcomeUnknown: as `recall_table`.
+            InvalidArgument: it is of another kind.
+        """
         attempts = Attempts(self._env, self._timeout_ms)
-        request = pb.RecallTableRequest(id=table_id, new_name=new_name, operation=self._operation())
+        request = pb.RecallTableRequest(
+            id=table_id, new_name=new_name, operation=self._operation(), kind=kind
+        )
         await self._masters.define(methods.RECALL_TABLE, request, timeout_ms=self._timeout_ms)
-        return await self._follow(f"table {table_id} was recalled", table_id, attempts)
+        done = f"{_KINDS[kind]} {table_id} was recalled"
+        return await self._follow(done, table_id, attempts, open_, kind)

@@ -124,11 +124,17 @@ class TabletCache:
         self._masters = masters
         self._max_age_ms = max_age_ms
         self._tables: dict[TableId, OpenTable] = {}
+        self._remembered: dict[TableId, list[TabletLocation]] = {}
 
     def servers(self) -> list[str]:
         """Return the public addresses of the tablet servers that opened tables are on, as last known."""
         tablets = [t for table in self._tables.values() for t in table.tablets]
+        tablets += [t for found in self._remembered.values() for t in found]
         return list(dict.fromkeys(a for t in tablets for _, a in t.replicas if a))
+
+    def remember(self, table_id: TableId, tablets: list[TabletLocation]) -> None:
+        """Include tablets of something that has no columns, a journal, in `servers`."""
+        self._remembered[table_id] = tablets
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, from the masters.
@@ -140,6 +146,7 @@ class TabletCache:
 
         Raises:
             NotFound: no such table.
+            InvalidArgument: it is a journal.
         """
         answer: pb.DescribeTableResponse = await self._masters.look_up(
             methods.DESCRIBE_TABLE,
@@ -209,6 +216,10 @@ class TabletCache:
         )
         return answer
 
+    def location(self, answer: pb.TabletLocation) -> TabletLocation:
+        """Return the location of the only tablet of something that has no partitions."""
+        return _location(answer, convert.partition_from_proto(answer.partition))
+
     def learn(
         self, tablet: TabletLocation, *, asked: str, leader: str | None, address: str | None
     ) -> None:
@@ -249,9 +260,14 @@ def update_location(tablet: TabletLocation, table: OpenTable) -> bool:
     fresh = same or next((t for t in table.tablets if t.partition == tablet.partition), None)
     if fresh is None:
         return False
+    relocate(tablet, fresh)
+    return True
+
+
+def relocate(tablet: TabletLocation, fresh: TabletLocation) -> None:
+    """Update a tablet's id and replicas from a new look-up."""
     tablet.id, tablet.replicas, tablet.leader = fresh.id, fresh.replicas, fresh.leader
     tablet.voters = fresh.voters
-    return True
 
 
 def range_dropped(tablet: TabletLocation, table: OpenTable) -> RangesChanged:

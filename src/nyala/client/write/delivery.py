@@ -26,6 +26,7 @@ from nyala.common.errors import (
 from nyala.env.clock import HybridClock
 from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto.journal_pb2 import JournalStepRequest
 
 TRY_TIMEOUT_MS = 4_000
 """Timeout of one try, in milliseconds; the caller's deadline covers all tries."""
@@ -107,7 +108,7 @@ class Delivery:
                         self._streams.abandon(address)
                     self._locations.learn(tablet, asked=address, leader=None, address=None)
                 except SessionExpired as err:
-                    if unknown or not exclusive or not _restart_later(header, err):
+                    if unknown or not exclusive or not restart_later(header, err):
                         raise
                     last = err.message
                     break
@@ -142,7 +143,7 @@ class Delivery:
         return update_location(tablet, table)
 
 
-def _restart_later(header: pb.WriteHeader, err: SessionExpired) -> bool:
+def restart_later(header: pb.WriteHeader | JournalStepRequest, err: SessionExpired) -> bool:
     """Advance an operation's `since`; return whether it may be sent again.
 
     A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that

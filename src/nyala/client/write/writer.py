@@ -38,9 +38,10 @@ class Writer:
         self._env = env
         self._clock = clock
         self.streams = PutStreams(env)
+        self.sequences = Sequences(keep_results=keep_results)
         self._requests = Sequencer(
             client_id,
-            Sequences(keep_results=keep_results),
+            self.sequences,
             Delivery(locations, clock, self.streams),
             since if keep_results else None,
         )

@@ -1,0 +1,1 @@
+"""`nyala journal`: commands about journals, their logs and their keys."""

@@ -1,0 +1,67 @@
+"""`nyala journal dump|verify`."""
+
+import base64
+import json
+from typing import Annotated
+
+import typer
+
+from nyala.cli.journal.journals import MaxAge, Name
+from nyala.cli.output import Format, FormatOption, MastersOption, fail, show, verb
+
+app = typer.Typer()
+
+
+@app.command("dump")
+@verb
+def dump(name: Name, masters: MastersOption = "", max_age_ms: MaxAge = 0) -> None:
+    """Print all valid entries and keys, one JSON object a line; data are base64."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        journal = client.journal(name)
+        for log in journal.logs(max_age_ms=max_age_ms):
+            print(json.dumps({"log": log.name, "created": log.created, "last": log.last}))
+            for entry in journal.log(log.name).read(max_age_ms=max_age_ms):
+                print(json.dumps({"log": log.name, "id": entry.id, "data": _base64(entry.data)}))
+        for key in journal.list(max_age_ms=max_age_ms):
+            line = {"key": key.name, "version": key.version, "value": _base64(key.value or b"")}
+            print(json.dumps(line))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@app.command("verify")
+@verb
+def verify(
+    name: Name,
+    masters: MastersOption = "",
+    attempts: Annotated[
+        int, typer.Option(min=1, help="Readings of a replica while the journal changes.")
+    ] = 10,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Read all of a journal from each replica, check the order of its ids, and compare."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+    from nyala.client.journal.core import JournalCore
+    from nyala.client.journal.verify import verify as read_all
+
+    connection = Connection(masters, ClientOptions())
+    try:
+        core = JournalCore(connection.core)
+        journal = connection.run(core.open(name))
+        readings = connection.run(read_all(connection.core.env, core, journal, attempts))
+    finally:
+        connection.close()
+    columns = ("address", "last", "logs", "entries", "keys", "digest", "problem")
+    show(columns, [tuple(getattr(r, c) for c in columns) for r in readings], format, data=True)
+    digests = {(r.last, r.digest) for r in readings if not r.problem}
+    if any(r.problem for r in readings) or len(digests) != 1:
+        raise fail(
+            f"the replicas of journal {name} are not known to be equal; if it changes all the time, try "
+            "again with more --attempts, or compare them by: nyala cluster ksck --checksum",
+            1,
+        )

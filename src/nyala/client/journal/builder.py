@@ -1,0 +1,223 @@
+"""StepBuilder: conditions and changes of one step of a journal."""
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Protocol
+
+from nyala.client.checks import is_int
+from nyala.client.journal.delivery import StepOutcome
+from nyala.common.errors import InvalidArgument
+from nyala.wire.proto import journal_pb2 as pb
+
+MAX_ID = (1 << 64) - 1
+Send = Callable[[list[pb.JournalCondition], list[pb.JournalChange]], StepOutcome]
+
+
+class Named(Protocol):
+    """A log."""
+
+    @property
+    def name(self) -> str:
+        """Name of the log."""
+        ...
+
+
+class StepBuilder:
+    """A step of a journal: all of it takes effect, or nothing. Made by `Journal.atomically`.
+
+    It is sent when its `with` block ends, unless the block raised. Methods that add a change return its
+    position in `ids`.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._conditions: list[pb.JournalCondition] = []
+        self._changes: list[pb.JournalChange] = []
+        self._outcome: StepOutcome | None = None
+        self._closed = False
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Ids of the changes, in their order, once the step took effect; 0: there was nothing to delete.
+
+        Raises:
+            InvalidArgument: it has not taken effect.
+        """
+        return self._done().ids
+
+    @property
+    def timestamp(self) -> int:
+        """Hybrid time of the step, once it took effect.
+
+        Raises:
+            InvalidArgument: it has not taken effect.
+        """
+        return self._done().timestamp
+
+    def _done(self) -> StepOutcome:
+        if self._outcome is None:
+            raise InvalidArgument(
+                "the step has not taken effect; read its ids after the with block"
+            )
+        return self._outcome
+
+    def require(
+        self,
+        log: "Named | str | None" = None,
+        *,
+        last: int | None = None,
+        created: int | None = None,
+        key: str | None = None,
+        version: int | None = None,
+    ) -> None:
+        """Add a condition on the state before the step; conditions are checked in order.
+
+        Args:
+            log: with `last` or `created`.
+            last: id of the last change of the log, also of a bare invalidation; 0: there is no such log.
+            created: id of the change that created the log; 0: there is no such log.
+            key: with `version`.
+            version: version of the key; 0: there is no such key.
+        """
+        self._check_open()
+        given = [log is not None and last is not None, log is not None and created is not None,
+                 key is not None and version is not None]  # fmt: skip
+        parts = sum(v is not None for v in (log, last, created, key, version))
+        if sum(given) != 1 or parts != 2:
+            raise InvalidArgument(
+                "a condition is require(log, last=id), require(log, created=id) or "
+                "require(key=key, version=id); add several with several calls"
+            )
+        made = pb.JournalCondition()
+        if key is not None:
+            made.key_version.key = text_of("key", key)
+            made.key_version.version = id_of("version", version)
+        elif last is not None:
+            made.log_last.log, made.log_last.id = log_of(log), id_of("last", last)
+        else:
+            made.log_created.log, made.log_created.id = log_of(log), id_of("created", created)
+        self._conditions.append(made)
+
+    def append(self, log: "Named | str", data: Any, invalidates: Iterable[int] = ()) -> int:
+        """Append an entry to a log, which is created if need be; entries of it become invalid.
+
+        Args:
+            log: the log.
+            data: bytes.
+            invalidates: ids of entries; those that are not valid count for nothing.
+        """
+        made = pb.JournalChange()
+        made.append.log, made.append.data = log_of(log), data_of("data", data)
+        made.append.invalidates.extend(ids_of("invalidates", invalidates))
+        return self._add(made)
+
+    def invalidate(self, log: "Named | str", ids: Iterable[int]) -> int:
+        """Make entries of a log invalid; the log's last id advances."""
+        made = pb.JournalChange()
+        made.invalidate.log = log_of(log)
+        made.invalidate.ids.extend(ids_of("ids", ids))
+        return self._add(made)
+
+    def set(self, key: str, value: Any) -> int:
+        """Give a key a value, which is bytes; its version is the id of this change."""
+        made = pb.JournalChange()
+        made.set.key, made.set.value = text_of("key", key), data_of("value", value)
+        return self._add(made)
+
+    def delete(self, key: str) -> int:
+        """Delete a key."""
+        return self._add(pb.JournalChange(delete_key=text_of("key", key)))
+
+    def delete_log(self, log: "Named | str") -> int:
+        """Delete a log with all of its entries."""
+        return self._add(pb.JournalChange(delete_log=log_of(log)))
+
+    def _add(self, change: pb.JournalChange) -> int:
+        self._check_open()
+        self._changes.append(change)
+        return len(self._changes) - 1
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument("the step was sent; begin another with journal.atomically()")
+
+    def send(self) -> StepOutcome:
+        """Send the step, as the end of the `with` block does.
+
+        Raises:
+            ConditionFailed, JournalFull: nothing took effect.
+            OutcomeUnknown: it may have taken effect.
+        """
+        self._check_open()
+        self._closed = True
+        self._outcome = self._send(self._conditions, self._changes)
+        return self._outcome
+
+    def __enter__(self) -> "StepBuilder":
+        self._check_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.send()
+        else:
+            self._closed = True
+
+
+def text_of(what: str, value: Any) -> str:
+    """Return a name or key.
+
+    Raises:
+        InvalidArgument: it is no str, or has no UTF-8.
+    """
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{what} is a {type(value).__name__}; give a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError as err:
+        raise InvalidArgument(f"{what} {value[:40]!r} has no UTF-8: {err.reason}") from err
+    return value
+
+
+def log_of(log: "Named | str | None") -> str:
+    """Return the name of a log, given as `Log` or by name."""
+    return text_of("log", getattr(log, "name", log))
+
+
+def data_of(what: str, value: Any) -> bytes:
+    """Return data as bytes.
+
+    Raises:
+        InvalidArgument: it is not bytes-like.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    hint = "; encode it: .encode()" if isinstance(value, str) else ""
+    raise InvalidArgument(f"{what} is a {type(value).__name__}, not bytes{hint}")
+
+
+def id_of(what: str, value: Any) -> int:
+    """Return an id, or 0.
+
+    Raises:
+        InvalidArgument: it is not an int of 64 bits, from 0 on.
+    """
+    if not is_int(value) or not 0 <= value <= MAX_ID:
+        raise InvalidArgument(f"{what}={value!r} is no id; ids are whole numbers from 0 on")
+    return int(value)
+
+
+def ids_of(what: str, values: Iterable[int]) -> list[int]:
+    """Return ids of entries.
+
+    Raises:
+        InvalidArgument: one of them is no id.
+    """
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+        raise InvalidArgument(f"{what} is a {type(values).__name__}; give ids, for instance [3, 4]")
+    return [id_of(what, v) for v in values]

@@ -1,0 +1,255 @@
+"""Delivery of one step to the leader of a journal, with the same bytes at each try, until it is answered.
+
+A tablet executes each sequence number of a client once (`client/write/sequencer.py`), so a step that is sent
+again takes effect once, and a retry gets the first result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from nyala.client.deadline import Attempts
+from nyala.client.journal.locations import JournalLocations, OpenJournal
+from nyala.client.write.delivery import TRY_TIMEOUT_MS, TabletReplaced, restart_later
+from nyala.client.write.sequencer import Sequences
+from nyala.common.errors import (
+    ConditionFailed,
+    JournalFull,
+    NotFound,
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    Rejected,
+    Retryable,
+    SessionExpired,
+    Throttled,
+    TimedOut,
+    may_have_arrived,
+)
+from nyala.env.clock import HybridClock
+from nyala.env.env import Env
+from nyala.wire import methods
+from nyala.wire.proto import journal_pb2 as pb
+
+THROTTLED_PAUSE_MS = 50
+"""Pause after Throttled that names none, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """Result of a step that took effect.
+
+    Attributes:
+        ids: ids of its changes, in their order; 0: there was nothing to delete.
+        timestamp: hybrid time of the step.
+    """
+
+    ids: tuple[int, ...]
+    timestamp: int
+
+
+class StepDelivery:
+    """Steps of one client. Runs on the client's loop.
+
+    Args:
+        env: RPCs, time.
+        locations: locations of journals.
+        clock: its highest time is sent with each step.
+        sequences: numbers of the client's operations.
+        client_id: 16 bytes.
+        since: hybrid time before which no process with this client id wrote; None: there is no other process.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        locations: JournalLocations,
+        clock: HybridClock,
+        sequences: Sequences,
+        client_id: bytes,
+        since: int | None,
+    ) -> None:
+        self._env = env
+        self._locations = locations
+        self._clock = clock
+        self._sequences = sequences
+        self._client_id = client_id
+        self._since = since
+
+    async def execute(
+        self,
+        journal: OpenJournal,
+        conditions: Sequence[pb.JournalCondition],
+        changes: Sequence[pb.JournalChange],
+        timeout_ms: int,
+    ) -> StepOutcome:
+        """Execute one step under its own sequence number.
+
+        If the journal's tablet is replaced meanwhile, which only `replace_tablet` does, the step is sent to
+        its successor under a new number.
+
+        Args:
+            journal: journal of the step.
+            conditions: on the state before it.
+            changes: that take effect together.
+            timeout_ms: for all tries.
+
+        Raises:
+            ConditionFailed, JournalFull, InvalidArgument, TooLarge, NotFound: it had no effect.
+            OutcomeUnknown: it was not answered in time, and may have taken effect.
+            SessionExpired: as OutcomeUnknown.
+            TimedOut: no leader took it in time; it had no effect.
+        """
+        attempts = Attempts(self._env, timeout_ms)
+        while True:
+            to = journal.tablet.id
+            sequence, first = self._sequences.begin(to)
+            request = pb.JournalStepRequest(
+                tablet_id=to,
+                conditions=conditions,
+                changes=changes,
+                client_id=self._client_id,
+                sequence=sequence,
+                first_outstanding=first,
+                since=max(1, self._clock.seen) if self._since is None else self._since,
+            )
+            try:
+                response = await self._send(journal, request, attempts)
+            except TabletReplaced:
+                continue
+            finally:
+                self._sequences.end(to, sequence)
+            return self._outcome(journal, request, response)
+
+    async def _send(
+        self, journal: OpenJournal, request: pb.JournalStepRequest, attempts: Attempts
+    ) -> pb.JournalStepResponse:
+        tablet, unknown, last = journal.tablet, False, "no replica of it is known"
+        while True:
+            wait_ms = 0
+            for address in tablet.addresses():
+                left_ms = attempts.left_ms()
+                if left_ms <= 0:
+                    break
+                try:
+                    found = await self._try(address, request, min(left_ms, TRY_TIMEOUT_MS))
+                except NotLeader as err:
+                    last = f"{address} does not lead"
+                    self._locations.learn(journal, address, leader=err.leader, address=err.address)
+                    if tablet.leader:
+                        break
+                except Throttled as err:
+                    last = err.message
+                    wait_ms = int(err.details.get("retry_after_ms", THROTTLED_PAUSE_MS))
+                    break
+                except (OutcomeUnknown, Retryable) as err:
+                    unknown |= may_have_arrived(err)
+                    last = f"{address}: {err.message}"
+                    self._locations.learn(journal, address)
+                except SessionExpired as err:
+                    if unknown or self._since is not None or not restart_later(request, err):
+                        raise
+                    last = err.message
+                    break
+                except Rejected as err:
+                    _reject(err, unknown=unknown)
+                else:
+                    tablet.leader = address
+                    return found
+            if not await attempts.pause(wait_ms):
+                raise _gave_up(journal, last, unknown=unknown)
+            await self._look_again(journal, unknown=unknown)
+            if tablet.id != request.tablet_id:
+                raise TabletReplaced
+
+    async def _try(
+        self, address: str, request: pb.JournalStepRequest, timeout_ms: int
+    ) -> pb.JournalStepResponse:
+        request.propagated_time, request.timeout_ms = self._clock.seen, timeout_ms
+        response: pb.JournalStepResponse = await self._env.rpc.call(
+            address, methods.JOURNAL_STEP, request, timeout_ms=timeout_ms
+        )
+        return response
+
+    async def _look_again(self, journal: OpenJournal, *, unknown: bool) -> None:
+        """Look up the replicas again if the leader is not known; a failure is ignored: the caller retries."""
+        if journal.tablet.leader:
+            return
+        try:
+            await self._locations.refresh(journal)
+        except Retryable:
+            return
+        except NotFound as err:
+            _reject(err, unknown=unknown)
+
+    def _outcome(
+        self, journal: OpenJournal, request: pb.JournalStepRequest, response: pb.JournalStepResponse
+    ) -> StepOutcome:
+        self._clock.merge(response.timestamp)
+        match response.WhichOneof("result"):
+            case "done":
+                ids = tuple(response.done.ids)
+                journal.saw(max(ids, default=0))
+                return StepOutcome(ids, response.timestamp)
+            case "failed":
+                raise _condition_failed(request.conditions, response.failed)
+            case "full":
+                full = response.full
+                raise JournalFull(
+                    f"journal {journal.name!r} would have {full.bytes} bytes, and may have "
+                    f"{full.limit_bytes}; nothing took effect. Invalidate entries, delete logs or keys, or "
+                    "use a journal with a larger journal_bytes",
+                    {"bytes": str(full.bytes), "limit": str(full.limit_bytes)},
+                )
+            case _:
+                raise OutcomeUnknown(
+                    "the server's answer to a step has no result that this client knows; upgrade the client"
+                )
+
+
+def _condition_failed(
+    conditions: Sequence[pb.JournalCondition], failed: pb.StepFailed
+) -> ConditionFailed:
+    number, actual = failed.condition, failed.actual
+    details = {"condition": str(number), "actual": str(actual), "last": str(actual)}
+    said = f"condition {number} of the step did not hold"
+    if number < len(conditions):
+        said = _describe(conditions[number], actual)
+    return ConditionFailed(
+        f"{said}; nothing took effect. Read what is new, and decide again", details
+    )
+
+
+def _describe(condition: pb.JournalCondition, actual: int) -> str:
+    match condition.WhichOneof("what"):
+        case "key_version":
+            wanted = condition.key_version
+            return (
+                f"key {wanted.key!r} has version {actual}, and the step requires {wanted.version}"
+            )
+        case "log_created":
+            created = condition.log_created
+            return f"log {created.log!r} was created with id {actual}, and the step requires {created.id}"
+        case _:
+            last = condition.log_last
+            return f"the last id of log {last.log!r} is {actual}, and the step requires {last.id}"
+
+
+def _reject(err: Rejected, *, unknown: bool) -> NoReturn:
+    """Raise a refusal, unless an earlier try may have taken effect all the same."""
+    if not unknown:
+        raise err
+    raise OutcomeUnknown(
+        f"{err.message}; an earlier try of the same step may yet take effect"
+    ) from err
+
+
+def _gave_up(journal: OpenJournal, last: str, *, unknown: bool) -> NyalaError:
+    said = f"no leader of journal {journal.name!r} answered a step in time; at last: {last}. "
+    if unknown:
+        return OutcomeUnknown(
+            said
+            + "The step may or may not take effect; another one with the same condition settles it: one of "
+            "the two takes effect"
+        )
+    return TimedOut(said + "It had no effect; check: nyala cluster ksck")

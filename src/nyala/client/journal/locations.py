@@ -1,0 +1,142 @@
+"""Journals by name, and the location of their one tablet."""
+
+from dataclasses import dataclass
+
+from nyala.client.cluster.ddl import describe
+from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.tablet_cache import (
+    LOOKUP_TIMEOUT_MS,
+    TabletCache,
+    TabletLocation,
+    relocate,
+)
+from nyala.common.errors import NotFound, Unavailable
+from nyala.common.ids import TableId
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
+
+JOURNAL = 1
+"""`TableSpec.kind` of journals."""
+
+
+@dataclass(slots=True)
+class OpenJournal:
+    """A journal as the client knows it.
+
+    Attributes:
+        id: id of the journal, unique among tables and journals.
+        name: at its opening.
+        replicas: that it should have.
+        options: by name.
+        tablet: its only one; updated in place.
+        seen: highest id that this client has seen; later reads of followers include it.
+    """
+
+    id: TableId
+    name: str
+    replicas: int
+    options: dict[str, str]
+    tablet: TabletLocation
+    seen: int = 0
+
+    def saw(self, change_id: int) -> None:
+        """Record an id that the client has seen."""
+        self.seen = max(self.seen, change_id)
+
+
+class JournalLocations:
+    """Finds journals and the replicas of their tablets. Runs on the client's loop.
+
+    Args:
+        masters: masters of the cluster.
+        tablets: asks the masters for locations.
+        lookup_max_age_ms: see `ClientOptions`.
+    """
+
+    def __init__(self, masters: Masters, tablets: TabletCache, lookup_max_age_ms: int) -> None:
+        self._masters = masters
+        self._tablets = tablets
+        self._lookup_max_age_ms = lookup_max_age_ms
+
+    async def open(self, name: str, timeout_ms: int, *, journal_id: str = "") -> OpenJournal:
+        """Open a journal by name, or else by id.
+
+        Args:
+            name: used when `journal_id` is empty.
+            timeout_ms: deadline, from now.
+            journal_id: empty: by name.
+
+        Raises:
+            NotFound: no such journal; the message names those there are.
+            InvalidArgument: it is a table.
+        """
+        try:
+            answer = await describe(
+                self._masters, name, timeout_ms, table_id=journal_id,
+                max_age_ms=self._lookup_max_age_ms, kind=JOURNAL,
+            )  # fmt: skip
+        except NotFound:
+            if journal_id:
+                raise
+            names = [j.name for j in await self.summaries(timeout_ms)]
+            shown = ", ".join(names[:10]) or "none yet"
+            raise NotFound(f"no journal {name!r}; the journals are: {shown}") from None
+        table = answer.table
+        tablet = await self._tablet(TableId(answer.id), table.name, timeout_ms)
+        opened = OpenJournal(
+            TableId(answer.id), table.name, table.replicas, dict(table.options), tablet
+        )
+        self._tablets.remember(opened.id, [tablet])
+        return opened
+
+    async def summaries(
+        self, timeout_ms: int, *, dropped: bool = False, max_age_ms: int = 0
+    ) -> list[pb.TableSummary]:
+        """Return the journals, by name; or those that were dropped and can be recalled.
+
+        Args:
+            timeout_ms: for the answer.
+            dropped: the dropped ones.
+            max_age_ms: largest age of another master's answer; 0: the leader's only.
+        """
+        answer: pb.ListTablesResponse = await self._masters.look_up(
+            methods.LIST_TABLES,
+            pb.ListTablesRequest(kind=JOURNAL, dropped=dropped),
+            max_age_ms=max_age_ms,
+            timeout_ms=timeout_ms,
+        )
+        return sorted(answer.tables, key=lambda t: t.name)
+
+    async def refresh(self, journal: OpenJournal, timeout_ms: int = LOOKUP_TIMEOUT_MS) -> None:
+        """Look up the replicas of a journal again; a replaced tablet gets the id of its successor.
+
+        Raises:
+            NotFound: the journal was dropped.
+        """
+        fresh = await self._tablet(journal.id, journal.name, timeout_ms)
+        relocate(journal.tablet, fresh)
+
+    async def _tablet(self, journal_id: TableId, name: str, timeout_ms: int) -> TabletLocation:
+        request = pb.TabletLocationsRequest(table_id=journal_id)
+        answer = await self._tablets.ask(request, timeout_ms)
+        if not answer.tablets:
+            raise Unavailable(f"journal {name!r} has no tablet yet; its creation is under way")
+        return self._tablets.location(answer.tablets[0])
+
+    def learn(
+        self,
+        journal: OpenJournal,
+        asked: str,
+        *,
+        leader: str | None = None,
+        address: str | None = None,
+    ) -> None:
+        """Update the leader from the response of a replica that does not lead, or from its failure.
+
+        Args:
+            journal: journal of the request.
+            asked: address of the replica.
+            leader: uuid of the leader in the response, if any.
+            address: public address of the leader in the response, if any.
+        """
+        self._tablets.learn(journal.tablet, asked=asked, leader=leader, address=address)

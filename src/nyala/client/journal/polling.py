@@ -1,0 +1,180 @@
+"""Requests for what changed in a journal after an id: to any replica, one at a time, until one answers."""
+
+import asyncio
+from typing import Any
+
+from nyala.client.deadline import Attempts
+from nyala.client.journal.locations import JournalLocations, OpenJournal
+from nyala.common.errors import (
+    NyalaError,
+    OutcomeUnknown,
+    Retryable,
+    TimedOut,
+    Unavailable,
+)
+from nyala.env.env import Env
+from nyala.wire import methods, status
+from nyala.wire.proto import journal_pb2 as pb
+
+WAIT_MS = 2_000
+"""Time that a replica waits for changes before it answers that there are none, in milliseconds."""
+SILENT_MS = 3_000
+"""Time beyond that after which a replica that does not answer is given up, in milliseconds."""
+
+
+class TailStream:
+    """The stream of one tail to one server; one request at a time.
+
+    Args:
+        env: opens the stream.
+        address: address of the server.
+    """
+
+    def __init__(self, env: Env, address: str) -> None:
+        self._address = address
+        self._number = 0
+        self._answer: asyncio.Future[pb.JournalTailResponse] | None = None
+        self.broken = False
+        self._stream = env.rpc.request_stream(address, methods.JOURNAL_TAIL, self._on_response)
+
+    async def ask(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
+        """Send a request and wait for its answer.
+
+        Raises:
+            Unavailable: the stream ended, or the server is silent.
+            NyalaError: the server's own.
+        """
+        self._number += 1
+        request.request = self._number
+        answer: asyncio.Future[pb.JournalTailResponse]
+        answer = self._answer = asyncio.get_running_loop().create_future()
+        self._stream.send(request)
+        try:
+            async with asyncio.timeout((request.wait_ms + SILENT_MS) / 1000):
+                response = await answer
+        except TimeoutError:
+            self.close()
+            raise Unavailable(
+                f"{self._address} did not answer a request for changes in time"
+            ) from None
+        finally:
+            self._answer = None
+        if response.HasField("error"):
+            raise status.from_proto(response.error)
+        return response
+
+    def _on_response(self, response: Any) -> None:
+        ended = isinstance(response, NyalaError)
+        self.broken |= ended
+        answer = self._answer
+        if answer is None or answer.done():
+            return
+        if ended:
+            answer.set_exception(Unavailable(f"{self._address}: {response.message}"))
+        elif response.request == self._number:
+            answer.set_result(response)
+
+    def close(self) -> None:
+        """End the stream at once."""
+        if not self.broken:
+            self.broken = True
+            self._stream.abandon()
+
+
+class Poller:
+    """Requests of one tail or watch, to the leader first; any replica that has the changes may answer.
+
+    A replica that is cut off from its group answers that nothing changed. So after each such answer another
+    replica is asked too, without waiting.
+
+    Args:
+        env: RPCs, time.
+        locations: locations of journals.
+        journal: the journal.
+        timeout_ms: deadline of each poll, with its retries.
+    """
+
+    def __init__(
+        self, env: Env, locations: JournalLocations, journal: OpenJournal, timeout_ms: int
+    ) -> None:
+        self._env = env
+        self._locations = locations
+        self._journal = journal
+        self._timeout_ms = timeout_ms
+        self._streams: dict[str, TailStream] = {}
+        self._quiet = ""  # address whose last answer was that nothing changed
+        self._turn = 0
+
+    async def poll(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
+        """Return the answer of some replica; after a while without changes, an empty one.
+
+        Raises:
+            LogGone: as a replica says, which may be behind; confirm it.
+            TimedOut: no replica answered in time.
+            NotFound: the journal was dropped.
+        """
+        found = await self._check_quiet(request)
+        if found is not None:
+            return found
+        attempts = Attempts(self._env, self._timeout_ms)
+        last = "no replica of it is known"
+        while True:
+            for address in self._journal.tablet.addresses():
+                if not attempts.left_ms():
+                    break
+                try:
+                    found = await self._ask(address, request, WAIT_MS)
+                except (Retryable, OutcomeUnknown) as err:
+                    last = f"{address}: {err.message}"
+                    self._locations.learn(self._journal, address)
+                else:
+                    self._quiet = "" if _has_changes(found) else address
+                    return found
+            if not await attempts.pause():
+                raise TimedOut(
+                    f"no replica of journal {self._journal.name!r} answered a request for changes in time; "
+                    f"at last: {last}. Check: nyala cluster ksck; then follow it again from the last id"
+                )
+            await self._refresh()
+
+    async def _check_quiet(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse | None:
+        """After an answer that nothing changed, return the changes that another replica has, if any."""
+        quiet, self._quiet = self._quiet, ""
+        others = [a for a in self._journal.tablet.addresses() if a != quiet]
+        if not quiet or not others:
+            return None
+        self._turn += 1
+        try:
+            found = await self._ask(others[self._turn % len(others)], request, 0)
+        except (Retryable, OutcomeUnknown):
+            return None
+        if not _has_changes(found):
+            return None
+        await self._refresh()  # the quiet one may lead no more
+        return found
+
+    async def _ask(
+        self, address: str, request: pb.JournalTailRequest, wait_ms: int
+    ) -> pb.JournalTailResponse:
+        request.tablet_id, request.wait_ms = self._journal.tablet.id, wait_ms
+        stream = self._streams.get(address)
+        if stream is None or stream.broken:
+            stream = self._streams[address] = TailStream(self._env, address)
+        return await stream.ask(request)
+
+    async def _refresh(self) -> None:
+        """Look up the replicas; a failure is ignored: the caller retries."""
+        try:
+            await self._locations.refresh(self._journal)
+        except Retryable:
+            return
+
+    def close(self) -> None:
+        """End all streams."""
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+
+def _has_changes(found: pb.JournalTailResponse) -> bool:
+    return found.rebased or bool(found.events)

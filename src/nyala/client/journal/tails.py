@@ -1,0 +1,115 @@
+"""Tails of logs and watches of keys: what is valid, then each change once, in the order of the ids."""
+
+from collections.abc import AsyncGenerator
+
+from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased
+from nyala.client.journal.locations import OpenJournal
+from nyala.client.journal.pages import LogReader, key_pages
+from nyala.client.journal.polling import Poller
+from nyala.client.journal.reads import JournalReads
+from nyala.common.errors import LogGone
+from nyala.wire.proto import journal_pb2 as pb
+
+
+async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[list[Event], None]:
+    """Yield what changes in a log, without end; no list is empty.
+
+    Args:
+        log: the log.
+        poller: sends the requests; closed at the end.
+        after: id; the reader has seen everything up to it. 0: it holds nothing, so no `Rebased` comes first.
+
+    Raises:
+        LogGone: the log was deleted.
+        TimedOut: no replica answered in time; go on after the last id.
+    """
+    holds = after > 0
+    try:
+        while True:
+            request = pb.JournalTailRequest(log=log.name, created=log.created, after=after)
+            try:
+                response = await poller.poll(request)
+            except LogGone:
+                await log.last_id()  # raises it too, unless only that replica was behind
+                continue
+            log.found(response.created)
+            if response.rebased:
+                if holds:
+                    yield [Rebased(response.through)]
+                async for entries in log.entry_pages(through=response.through):
+                    yield [*entries]
+            found = [_log_event(sent) for sent in response.events]
+            events: list[Event] = [e for e in found if e is not None and e.id > after]
+            if events:
+                yield events
+            holds |= response.rebased or bool(response.events)
+            after = max(after, response.through)
+            log.journal.saw(after)
+    finally:
+        poller.close()
+
+
+def _log_event(sent: pb.TailEvent) -> Entry | Invalidated | None:
+    match sent.WhichOneof("what"):
+        case "entry":
+            return Entry(sent.entry.id, sent.entry.data)
+        case "invalidated":
+            return Invalidated(tuple(sent.invalidated.ids), sent.invalidated.id)
+        case _:
+            return None
+
+
+async def watch(
+    reads: JournalReads, poller: Poller, journal: OpenJournal, prefix: str, after: int
+) -> AsyncGenerator[list[KeyEvent], None]:
+    """Yield what changes in the keys with a prefix, without end; of several changes of a key, the last.
+
+    No list is empty.
+
+    Args:
+        reads: for keys that are valid, when not all changes are known.
+        poller: sends the requests; closed at the end.
+        journal: the journal.
+        prefix: prefix of the keys.
+        after: id; the reader has seen everything up to it. 0: it holds nothing, so no `Rebased` comes first.
+
+    Raises:
+        TimedOut: no replica answered in time; go on after the last version.
+    """
+    holds = after > 0
+    ahead: dict[
+        str, int
+    ] = {}  # versions that were read above `after`, of keys whose changes will come again
+    try:
+        while True:
+            response = await poller.poll(pb.JournalTailRequest(prefix=prefix, after=after))
+            if response.rebased:
+                if holds:
+                    yield [Rebased(response.through)]
+                async for keys in key_pages(reads, journal, prefix):
+                    for key in keys:
+                        if key.version > response.through:
+                            ahead[key.name] = key.version
+                    yield [*keys]
+            found = [_key_event(sent) for sent in response.events]
+            events: list[KeyEvent] = [
+                e for e in found if e is not None and e.version > max(after, ahead.get(e.name, 0))
+            ]
+            if events:
+                yield events
+            holds |= response.rebased or bool(response.events)
+            after = max(after, response.through)
+            journal.saw(after)
+            ahead = {name: version for name, version in ahead.items() if version > after}
+    finally:
+        poller.close()
+
+
+def _key_event(sent: pb.TailEvent) -> Key | None:
+    match sent.WhichOneof("what"):
+        case "set":
+            return Key(sent.set.key, sent.set.value, sent.set.version)
+        case "deleted":
+            return Key(sent.deleted.key, None, sent.deleted.id)
+        case _:
+            return None

@@ -1,0 +1,213 @@
+"""Journals on real processes: steps, reads, tails, keys; kinds that are mixed up; the command line."""
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import nyala
+from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
+from nyala.testing import MiniCluster
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def client(cluster: MiniCluster):
+    with cluster.connect() as made:
+        yield made
+
+
+@pytest.fixture
+def journal(client: nyala.Client, request: pytest.FixtureRequest):
+    name = request.node.name[:60]
+    yield client.create_journal(name)
+    client.drop_journal(name)
+
+
+def data(log: nyala.Log, **how: int) -> list[bytes]:
+    return [e.data for e in log.read(**how)]
+
+
+def test_appends_conditions_and_invalidations(journal):
+    log = journal.log("coordinator")
+    assert (log.last_id(), data(log)) == (0, [])
+    first = log.append(b"1", expected=0)
+    second = log.append(b"2", expected=first, invalidates=[first])
+    with pytest.raises(nyala.ConditionFailed) as failed:
+        log.append(b"3", expected=first)
+    assert failed.value.last == second == log.last_id()
+    assert data(log) == [b"2"]
+    third = log.invalidate([second], expected=second)
+    assert (log.last_id(), data(log)) == (third, [])
+    assert [(g.name, g.created, g.last, g.entries) for g in journal.logs()] == [
+        ("coordinator", first, third, 0)
+    ]
+    assert journal.log("nobody").invalidate([1]) == 0
+
+
+def test_one_of_concurrent_conditional_appends_succeeds(cluster, journal):
+    results: list[int | None] = []
+
+    def race() -> None:
+        with cluster.connect() as own:
+            try:
+                results.append(own.journal(journal.name).log("a").append(b"x", expected=0))
+            except nyala.ConditionFailed:
+                results.append(None)
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (won,) = [r for r in results if r is not None]
+    assert len(results) == 8
+    assert journal.log("a").last_id() == won
+
+
+def test_step_takes_effect_as_a_whole_or_not_at_all(journal):
+    log = journal.log("a")
+    with journal.atomically() as step:
+        step.require(log, last=0)
+        step.require(key="owner", version=0)
+        step.append(log, b"1")
+        step.set("owner", b"me")
+    entry, version = step.ids
+    assert journal.get("owner") == nyala.Key("owner", b"me", version)
+    step = journal.atomically()
+    step.require(log, last=entry)
+    step.require(key="owner", version=entry)
+    step.append(log, b"2")
+    step.delete("owner")
+    with pytest.raises(nyala.ConditionFailed):
+        step.send()
+    assert data(log) == [b"1"]
+    assert journal.delete("owner", expected_version=version)
+    assert journal.get("owner") is None
+    assert journal.delete("owner") == 0
+
+
+def test_pages_of_a_log_and_limits(journal):
+    log = journal.log("a")
+    ids = [log.append(b"x" * 700_000) for _ in range(5)]
+    assert [e.id for e in log.read()] == ids
+    assert [e.id for e in log.read(after=ids[1], limit=2)] == ids[2:4]
+    with pytest.raises(nyala.errors.TooLarge, match="split it"):
+        log.append(b"x" * (1 << 21))
+    wait_until(lambda: len(data(log, max_age_ms=600_000)) == 5, "a replica answers")
+
+
+def test_full_journal_accepts_deletions_only(client):
+    small = client.create_journal("small", journal_bytes=10_000)
+    log = small.log("a")
+    first = log.append(b"x" * 9_000)
+    with pytest.raises(nyala.JournalFull, match="Invalidate entries"):
+        log.append(b"x" * 2_000)
+    log.append(b"y" * 9_000, invalidates=[first])
+    client.drop_journal("small")
+
+
+def test_tails_and_watches_follow_other_clients(cluster, journal):
+    events, changes = journal.log("a").tail(), journal.watch("k/")
+    with cluster.connect() as other:
+        theirs = other.journal(journal.name)
+        first = theirs.log("a").append(b"1")
+        second = theirs.log("a").append(b"2", invalidates=[first])
+        version = theirs.set("k/1", b"v")
+        gone = theirs.delete("k/1")
+    seen = [next(events) for _ in range(2)]
+    if seen[0] == nyala.Entry(first, b"1"):  # it was asked for before the second came
+        seen = [seen[1], next(events)]
+    assert seen == [nyala.Entry(second, b"2"), nyala.Invalidated((first,), second)]
+    found = next(changes)
+    if found.value is not None:
+        assert found == nyala.Key("k/1", b"v", version)
+        found = next(changes)
+    assert found == nyala.Key("k/1", None, gone)
+    events.close()
+    changes.close()
+
+
+def test_readers_of_deleted_log_get_log_gone(journal):
+    log = journal.log("a")
+    log.append(b"1")
+    events = journal.log("a").tail()
+    next(events)
+    assert log.delete()
+    with pytest.raises(nyala.LogGone):
+        next(events)
+    with pytest.raises(nyala.LogGone):
+        data(log)
+    log.append(b"of another")
+    with pytest.raises(nyala.LogGone):
+        data(log)
+    assert data(journal.log("a")) == [b"of another"]
+
+
+def test_journal_opened_as_table_and_table_as_journal_are_refused(client, journal):
+    name = journal.name
+    assert name in client.journals()
+    assert name not in client.tables()
+    for door in (client.table, client.drop_table, client.describe):
+        with pytest.raises(InvalidArgument, match="journal"):
+            door(name)
+    with pytest.raises(AlreadyPresent):
+        client.create_journal(name)
+    with pytest.raises(NotFound, match="the journals are"):
+        client.journal("nobody")
+    table = client.create_table("no_journal", [{"k": 1, "v": 1}], ["k"])
+    for door in (client.journal, client.drop_journal):
+        with pytest.raises(InvalidArgument, match="table"):
+            door(table.name)
+    client.drop_table(table.name)
+
+
+def test_dropped_journal_can_be_recalled(client):
+    journal = client.create_journal("recalled")
+    entry = journal.log("a").append(b"1")
+    client.drop_journal("recalled", reserve_seconds=600)
+    assert client.dropped_journals() == {journal.id: "recalled"}
+    with pytest.raises(NotFound):
+        client.journal("recalled")
+    again = client.recall_journal(journal.id, "again")
+    assert [e.id for e in again.log("a").read()] == [entry]
+    client.drop_journal("again")
+
+
+def nyala_cli(cluster: MiniCluster, *words: str) -> str:
+    run = subprocess.run(
+        [sys.executable, "-m", "nyala.cli.main", "journal", *words, "--masters", cluster.masters],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return run.stdout
+
+
+def test_command_line_of_journals(cluster):
+    nyala_cli(cluster, "create", "cli")
+    first = nyala_cli(cluster, "append", "cli", "a", "one").strip()
+    second = nyala_cli(cluster, "append", "cli", "a", "two", "--invalidates", first).strip()
+    nyala_cli(cluster, "set", "cli", "k", "value", "--expected-version", "0")
+    assert nyala_cli(cluster, "get", "cli", "k") == "value"
+    (entry,) = json.loads(nyala_cli(cluster, "read", "cli", "a", "--format", "json"))
+    assert (str(entry["id"]), entry["data"]) == (second, "two")
+    told = [
+        json.loads(line)
+        for line in nyala_cli(cluster, "tail", "cli", "a", "--count", "2").splitlines()
+    ]
+    assert told == [
+        {"id": int(second), "timestamp": entry["timestamp"], "data": "two"},
+        {"id": int(second), "invalidated": [int(first)]},
+    ]
+    lines = [json.loads(line) for line in nyala_cli(cluster, "dump", "cli").splitlines()]
+    assert [sorted(line) for line in lines] == [
+        ["created", "last", "log"], ["data", "id", "log"], ["key", "value", "version"]
+    ]  # fmt: skip
+    checked = json.loads(nyala_cli(cluster, "verify", "cli", "--format", "json"))
+    assert len(checked) == 3
+    assert len({(c["last"], c["digest"]) for c in checked}) == 1
+    (described,) = [json.loads(nyala_cli(cluster, "describe", "cli", "--format", "json"))]
+    assert (described["entries"], described["keys"], len(described["members"])) == (1, 1, 3)
+    assert "cli" in nyala_cli(cluster, "list")
+    nyala_cli(cluster, "drop", "cli", "--yes")

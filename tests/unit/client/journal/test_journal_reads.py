@@ -1,0 +1,220 @@
+"""Reads of a client: pages, other leaders, followers that are behind, logs that are gone."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from nyala.client.journal.pages import items_of, key_pages, read_key, read_logs
+from nyala.client.journal.verify import verify
+from nyala.common.errors import InvalidArgument, LogGone, NotFound, TimedOut, Unavailable
+from nyala.journal import reads
+from nyala.journal.keys import KeyValue
+from nyala.wire.proto import journal_pb2 as pb
+from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.journal_servers import (
+    ADDRESSES,
+    Fault,
+    JournalServers,
+    Scenario,
+    invalidate,
+    set_key,
+)
+
+
+def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
+    def wrapped() -> None:
+        async def main(loop: SimLoop) -> None:
+            await fn(await Scenario(loop, JournalServers(loop)).open())
+
+        run(main, max_time_s=300)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "PAGE_ITEMS", 2)
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_pages_of_log_end_at_its_last_id_as_of_first_page():
+    @scenario
+    async def work(s: Scenario) -> None:
+        ids = [await s.append("a", b"%d" % n) for n in range(7)]
+        entries = items_of(s.core.log(s.journal, "a").entry_pages())
+        found = [(await anext(entries)).id]
+        late = await s.append("a", b"late")
+        await s.step(invalidate("a", ids[5]))
+        found += [e.id async for e in entries]
+        assert found == [i for i in ids if i != ids[5]]
+        assert [i for i, _ in await s.read("a", after=ids[4])] == [ids[6], late]
+        assert [i for i, _ in await s.read("a", limit=3)] == ids[:3]
+        assert [i for i, _ in await s.read("a", limit=2)] == ids[:2]
+
+    work()
+
+
+@pytest.mark.usefixtures("small_pages")
+def test_keys_and_logs_are_read_in_order_over_several_pages():
+    @scenario
+    async def work(s: Scenario) -> None:
+        names = [f"k{n}" for n in range(5)]
+        for name in names:
+            await s.step(set_key(name, name.encode()))
+            await s.append(name, b"x")
+        keys = [k async for k in items_of(key_pages(s.core.reads, s.journal, "k"))]
+        assert [(k.name, k.value) for k in keys] == [(n, n.encode()) for n in names]
+        logs = await read_logs(s.core.reads, s.journal)
+        assert [(g.name, g.entries, g.data_bytes) for g in logs] == [(n, 1, 1) for n in names]
+
+    work()
+
+
+@scenario
+async def test_missing_log_and_key_read_as_empty(s):
+    assert await s.read("a") == []
+    assert await s.core.log(s.journal, "a").last_id() == 0
+    assert await read_key(s.core.reads, s.journal, "k") is None
+
+
+@scenario
+async def test_last_id_includes_bare_invalidations(s):
+    first = await s.append("a", b"1")
+    log = s.core.log(s.journal, "a")
+    assert await log.last_id() == first
+    (second,) = await s.step(invalidate("a", 12345))
+    assert await log.last_id() == second > first
+
+
+@scenario
+async def test_read_follows_new_leader(s):
+    await s.append("a", b"1")
+    s.servers.members[ADDRESSES[0]].down = True
+    s.servers.lead(ADDRESSES[1])
+    assert len(await s.read("a")) == 1
+    s.servers.read_faults = [Fault(Unavailable("connection lost"), after=True)]
+    assert len(await s.read("a")) == 1
+
+
+@scenario
+async def test_unanswered_read_times_out(s):
+    for member in s.servers.members.values():
+        member.down = True
+    with pytest.raises(TimedOut, match="max_age_ms"):
+        await s.read("a")
+
+
+@scenario
+async def test_stale_read_includes_everything_that_client_has_seen(s):
+    await s.append("a", b"1")
+    for address in ADDRESSES[1:]:
+        s.servers.members[address].frozen = True
+    last = await s.append("a", b"2")
+    for _ in range(8):
+        found = await s.read("a", max_age_ms=60_000)
+        assert [data for _, data in found] == [b"1", b"2"]
+    assert s.journal.seen == last
+    asked = {a for a, r in s.servers.asked if isinstance(r, pb.JournalReadRequest)}
+    assert len(asked) > 1, "followers were asked too"
+
+
+@scenario
+async def test_stale_read_is_served_by_followers_without_leader(s):
+    await s.append("a", b"1")
+    s.servers.members[s.servers.leader].down = True
+    for _ in range(4):
+        assert len(await s.read("a", max_age_ms=60_000)) == 1
+
+
+@scenario
+async def test_stale_read_falls_back_to_leader_if_no_replica_is_fresh_enough(s):
+    await s.append("a", b"1")
+    s.journal.saw(1 << 60)  # of changes that an unsafe recovery lost
+    assert len(await s.read("a", max_age_ms=60_000)) == 1
+
+
+@scenario
+async def test_reader_of_deleted_log_gets_log_gone_even_if_another_has_its_name(s):
+    await s.append("a", b"1")
+    log = s.core.log(s.journal, "a")
+    assert [e.data async for e in items_of(log.entry_pages())] == [b"1"]
+    await s.step(pb.JournalChange(delete_log="a"))
+    with pytest.raises(LogGone):
+        await log.last_id()
+    await s.append("a", b"2")
+    with pytest.raises(LogGone, match="another one"):
+        await log.last_id()
+    assert [data for _, data in await s.read("a")] == [b"2"]
+
+
+@scenario
+async def test_error_for_missing_journal_lists_existing_ones(s):
+    with pytest.raises(NotFound, match="the journals are: j"):
+        await s.core.open("nobody")
+
+
+def test_entry_timestamp_is_derived_from_its_id():
+    from nyala.client.journal.items import Entry, Key
+
+    stamp = 1_767_225_600_000_000 << 12
+    assert Entry(stamp + 3, b"").timestamp.isoformat() == "2026-01-01T00:00:00+00:00"
+    assert Key("k", b"", stamp).timestamp == Entry(stamp, b"").timestamp
+
+
+def test_step_builder_refuses_invalid_conditions_and_data():
+    from nyala.client.journal.builder import StepBuilder
+
+    sent: list[object] = []
+    step = StepBuilder(lambda conditions, changes: sent.append(changes) or None)  # type: ignore[return-value,arg-type,func-returns-value]
+    for wrong in ({"log": "a"}, {"log": "a", "last": 1, "version": 2}, {"key": "k"}, {"last": 3}):
+        with pytest.raises(InvalidArgument, match="a condition is"):
+            step.require(**wrong)
+    with pytest.raises(InvalidArgument, match="no id"):
+        step.require("a", last=-1)
+    with pytest.raises(InvalidArgument, match="encode"):
+        step.append("a", "text")
+    with pytest.raises(InvalidArgument, match="no id"):
+        step.append("a", b"", [True])
+    with pytest.raises(InvalidArgument, match="give ids"):
+        step.invalidate("a", 3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        step.set("\ud800", b"")
+    with pytest.raises(InvalidArgument, match="after the with block"):
+        _ = step.ids
+    step.append("a", b"")
+    with pytest.raises(ZeroDivisionError), step:
+        _ = 1 // 0
+    assert sent == []
+    with pytest.raises(InvalidArgument, match="was sent"):
+        step.append("a", b"")
+
+
+@scenario
+async def test_verify_reads_and_compares_all_replicas(s):
+    first = await s.append("a", b"1")
+    await s.append("a", b"2", first)
+    await s.step(set_key("k", b"v"))
+    core, env = s.core, s.client.env
+    found = await verify(env, core, s.journal, 3)
+    assert {(r.logs, r.entries, r.keys, r.problem) for r in found} == {(1, 1, 1, "")}
+    assert len({(r.last, r.digest) for r in found}) == 1
+    rotten = s.servers.members[ADDRESSES[2]].state
+    rotten.keys.put(KeyValue("k", rotten.last, b"of no other"))
+    found = await verify(env, core, s.journal, 3)
+    assert len({r.digest for r in found if not r.problem}) == 2
+    s.servers.members[ADDRESSES[1]].down = True
+    found = await verify(env, core, s.journal, 2)
+    assert [r.address for r in found if "refused" in r.problem] == [ADDRESSES[1]]
+
+
+@scenario
+async def test_verify_restarts_while_journal_changes(s):
+    await s.append("a", b"1")
+    verifying = asyncio.ensure_future(verify(s.client.env, s.core, s.journal, 50))
+    for number in range(20):
+        await s.append("a", b"%d" % number)
+    found = await verifying
+    assert {r.problem for r in found} == {""}
+    assert {r.entries for r in found} == {21}

@@ -1,0 +1,288 @@
+"""Tails and watches of a client: each valid entry once and in order, whatever happens to the servers."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from nyala.client.journal.items import Entry, Invalidated, Key, Rebased
+from nyala.client.journal.pages import items_of
+from nyala.common.errors import LogGone, TimedOut, Unavailable
+from nyala.journal import reads
+from nyala.wire.proto import journal_pb2 as pb
+from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.journal_servers import (
+    ADDRESSES,
+    Fault,
+    JournalServers,
+    Scenario,
+    append,
+    invalidate,
+    set_key,
+    taken,
+)
+
+
+def scenario(fn: Callable[[Scenario], Awaitable[None]]) -> Callable[[], None]:
+    def wrapped() -> None:
+        async def main(loop: SimLoop) -> None:
+            await fn(await Scenario(loop, JournalServers(loop)).open())
+
+        run(main, max_time_s=300)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
+
+
+def tail(s: Scenario, log: str = "a", after: int = 0) -> Any:
+    return items_of(s.core.tail(s.core.log(s.journal, log), after))
+
+
+@scenario
+async def test_tail_yields_entries_and_invalidations_in_order(s):
+    events = tail(s)
+    first = await s.append("a", b"1")
+    second = await s.append("a", b"2")
+    third = await s.append("a", b"3", first)
+    (fourth,) = await s.step(invalidate("a", second, 99))
+    assert await taken(events, 2) == [Entry(third, b"3"), Invalidated((first,), third)]
+    assert await anext(events) == Invalidated((second,), fourth)
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(30_000_000)
+    assert not waiting.done()
+    fifth = await s.append("a", b"5")
+    assert await waiting == Entry(fifth, b"5")
+    await events.aclose()
+
+
+@scenario
+async def test_tail_of_missing_log_waits_for_its_creation(s):
+    events = tail(s)
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(5_000_000)
+    await s.append("b", b"other")
+    first = await s.append("a", b"1")
+    assert await waiting == Entry(first, b"1")
+
+
+@scenario
+async def test_tail_starts_after_given_id(s):
+    ids = [await s.append("a", b"%d" % n) for n in range(5)]
+    assert [e.id for e in await taken(tail(s, after=ids[2]), 2)] == ids[3:]
+
+
+@scenario
+async def test_tail_continues_through_errors_and_leader_changes(s):
+    events = tail(s)
+    ids = []
+    for number in range(6):
+        s.servers.tail_faults = [Fault(Unavailable("connection lost"))] * number
+        old = s.servers.leader
+        s.servers.members[old].down = number % 2 == 1
+        if s.servers.members[old].down:
+            s.servers.lead(ADDRESSES[number % 3 - 1])
+            s.servers.members[s.servers.leader].down = False
+        ids.append(await s.append("a", b"%d" % number))
+        assert await anext(events) == Entry(ids[-1], b"%d" % number)
+        s.servers.members[old].down = False
+
+
+@scenario
+async def test_tail_leaves_silent_server(s):
+    events = tail(s)
+    first = await s.append("a", b"1")
+    assert (await anext(events)).id == first
+    s.servers.members[ADDRESSES[0]].silent = True
+    began = s.loop.now_us()
+    second = await s.append("a", b"2")
+    assert (await anext(events)).id == second
+    assert s.loop.now_us() - began < 6_000_000
+
+
+@scenario
+async def test_tail_continues_when_its_replica_is_cut_off(s):
+    events = tail(s)
+    first = await s.append("a", b"1")
+    assert (await anext(events)).id == first
+    waiting = asyncio.ensure_future(anext(events))
+    s.servers.members[ADDRESSES[0]].frozen = True  # the masters still think that it leads
+    s.servers.lead(ADDRESSES[1])
+    second = await s.append("a", b"2")
+    s.journal.tablet.leader = ADDRESSES[0]
+    async with asyncio.timeout(10):
+        assert (await waiting).id == second
+
+
+@scenario
+async def test_unanswered_tail_times_out_and_can_be_resumed(s):
+    first = await s.append("a", b"1")
+    events = tail(s)
+    assert (await anext(events)).id == first
+    for member in s.servers.members.values():
+        member.down = True
+    with pytest.raises(TimedOut, match="from the last id"):
+        await anext(events)
+    for member in s.servers.members.values():
+        member.down = False
+    second = await s.append("a", b"2")
+    assert await anext(tail(s, after=first)) == Entry(second, b"2")
+
+
+@scenario
+async def test_tail_with_missed_changes_is_rebased(s):
+    ids = [await s.append("a", b"%d" % n) for n in range(6)]
+    await s.step(invalidate("a", ids[1]))
+    for member in s.servers.members.values():
+        member.forget()
+    events = tail(s, after=ids[3])
+    assert await anext(events) == Rebased(s.servers.state.last)
+    valid = [i for i in ids if i != ids[1]]
+    assert [e.id for e in await taken(events, 5)] == valid
+    last = await s.append("a", b"new")
+    assert await anext(events) == Entry(last, b"new")
+
+
+@scenario
+async def test_tail_from_start_is_not_rebased(s):
+    ids = [await s.append("a", b"%d" % n) for n in range(3)]
+    for member in s.servers.members.values():
+        member.forget()
+    assert [e.id for e in await taken(tail(s), 3)] == ids
+
+
+@scenario
+async def test_tail_of_deleted_log_ends_with_log_gone(s):
+    events = tail(s)
+    await s.append("a", b"1")
+    await anext(events)
+    await s.step(pb.JournalChange(delete_log="a"), append("a", b"of another"))
+    with pytest.raises(LogGone):
+        await anext(events)
+
+
+@scenario
+async def test_tail_survives_follower_that_lacks_the_log(s):
+    s.servers.members[ADDRESSES[1]].frozen = True
+    first = await s.append("a", b"1")
+    events = tail(s)
+    assert (await anext(events)).id == first
+    s.servers.members[ADDRESSES[0]].down = True
+    s.journal.tablet.leader = None
+    s.servers.known_leader = ADDRESSES[1]  # wrongly
+    s.servers.lead(ADDRESSES[2])
+    second = await s.append("a", b"2")
+    s.journal.tablet.leader = ADDRESSES[1]
+    assert await anext(events) == Entry(second, b"2")
+
+
+@scenario
+async def test_watch_yields_keys_and_deletions(s):
+    (before,) = await s.step(set_key("k/1", b"0"))
+    changes = items_of(s.core.watch(s.journal, "k/"))
+    assert await anext(changes) == Key("k/1", b"0", before)
+    (one, two) = await s.step(set_key("k/1", b"a"), set_key("z", b"x"))
+    assert await anext(changes) == Key("k/1", b"a", one)
+    (three,) = await s.step(pb.JournalChange(delete_key="k/1"))
+    assert await anext(changes) == Key("k/1", None, three)
+    assert one < two < three
+    for member in s.servers.members.values():
+        member.forget()
+    (four,) = await s.step(set_key("k/2", b"b"))
+    assert await anext(changes) == Key("k/2", b"b", four)
+    resumed = items_of(s.core.watch(s.journal, "k/", one))
+    assert await taken(resumed, 2) == [Rebased(four), Key("k/2", b"b", four)]
+
+
+@scenario
+async def test_watch_yields_key_read_ahead_of_rebase_once(s):
+    await s.step(set_key("k", b"1"))
+    for member in s.servers.members.values():
+        member.forget()
+        member.frozen = member is not s.servers.members[ADDRESSES[0]]
+    s.servers.known_leader = ADDRESSES[1]
+    (two,) = await s.step(set_key("k", b"2"))
+    s.journal.tablet.leader = ADDRESSES[1]  # a follower, which knows the first value only
+    changes = items_of(s.core.watch(s.journal, "k"))
+    assert await anext(changes) == Key("k", b"2", two)
+    waiting = asyncio.ensure_future(anext(changes))
+    await s.loop.delay(1_000_000)
+    s.servers.members[ADDRESSES[1]].frozen = False
+    s.servers.catch_up()
+    await s.loop.delay(1_000_000)
+    (three,) = await s.step(set_key("k", b"3"))
+    assert await waiting == Key("k", b"3", three)
+
+
+async def _storm(s: Scenario, rng: random.Random, done: asyncio.Event) -> None:
+    """Change the log and disturb the servers."""
+    valid: list[int] = []
+    for number in range(60):
+        gone = rng.sample(valid, min(len(valid), rng.randrange(3)))
+        valid = [i for i in valid if i not in gone]
+        if rng.random() < 0.75:
+            valid.append(await s.append("a", b"%d" % number, *gone))
+        else:
+            await s.step(invalidate("a", *gone), set_key("k", b""))
+        await s.loop.delay(rng.choice((0, 10_000, 3_000_000)))
+        members, address = s.servers.members, rng.choice(ADDRESSES)
+        match rng.randrange(7):
+            case 0:
+                members[address].forget()
+            case 1 if address != s.servers.leader:
+                members[address].frozen = not members[address].frozen
+            case 2:
+                s.servers.lead(address)
+                members[address].down = False
+            case 3 if sum(m.down for m in members.values()) == 0 and address != s.servers.leader:
+                members[address].down = True
+            case 4:
+                for member in members.values():
+                    member.down = False
+            case _:
+                s.servers.tail_faults = [Fault(Unavailable("lost"))] * rng.randrange(3)
+    for member in s.servers.members.values():
+        member.frozen = member.down = False
+    s.servers.catch_up()
+    await s.append("a", b"end")
+    done.set()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tail_yields_each_entry_once_and_ends_with_valid_entries(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    rng = random.Random(seed)
+    monkeypatch.setattr(reads, "PAGE_ITEMS", rng.choice((1, 2, 3, 100)))
+
+    async def main(loop: SimLoop) -> None:
+        s = await Scenario(loop, JournalServers(loop)).open()
+        done = asyncio.Event()
+        storm = asyncio.ensure_future(_storm(s, rng, done))
+        held: dict[int, bytes] = {}
+        ever: set[int] = set()
+        last = 0
+        async for event in tail(s):
+            if isinstance(event, Rebased):
+                held, ever, last = {}, set(), 0
+            elif isinstance(event, Entry):
+                assert event.id > last, f"{event} after {last}"
+                assert event.id not in ever
+                held[event.id] = event.data
+                ever.add(event.id)
+                last = event.id
+                if event.data == b"end":
+                    break
+            else:
+                assert event.id >= last
+                last = event.id
+                for one in event.ids:
+                    held.pop(one, None)
+            if rng.random() < 0.2:
+                await loop.delay(rng.randrange(2_000_000))
+        await storm
+        assert done.is_set()
+        assert held == dict(s.servers.state.logs["a"].entries.read(0, 1 << 63))
+
+    run(main, max_time_s=3000)
