@@ -21,9 +21,15 @@ def entry_digest(log: int, entry_id: int, data: bytes) -> int:
     return _digest(b"entry", _IDS.pack(log, entry_id) + data)
 
 
-def log_digest(name: str, created: int) -> int:
-    """Return the digest of an empty log."""
-    return _digest(b"log", _IDS.pack(created, 0) + name.encode())
+def log_digest(name: str, created: int, last: int) -> int:
+    """Return the digest of an empty log.
+
+    Args:
+        name: name of the log.
+        created: id of the change that created it.
+        last: id of its last change.
+    """
+    return _digest(b"log", _IDS.pack(created, last) + name.encode())
 
 
 def key_digest(key: str, version: int, value: bytes) -> int:

@@ -26,10 +26,15 @@ class NamedLog:
         self.created = created
         self.last = last
         self.entries = Entries() if entries is None else entries
-        self.digest = log_digest(name, created)
+        self._entries_digest = 0
         if entries is not None:
             for entry_id, data in entries.read(0, last):
-                self.digest += entry_digest(created, entry_id, data)
+                self._entries_digest += entry_digest(created, entry_id, data)
+
+    @property
+    def digest(self) -> int:
+        """Sum over the log, with its last change, and its valid entries."""
+        return log_digest(self.name, self.created, self.last) + self._entries_digest
 
     @property
     def size_bytes(self) -> int:
@@ -41,7 +46,7 @@ class NamedLog:
         """Append an entry."""
         self.entries.append(entry_id, data)
         self.last = entry_id
-        self.digest += entry_digest(self.created, entry_id, data)
+        self._entries_digest += entry_digest(self.created, entry_id, data)
 
     def invalidate(self, ids: Iterable[int]) -> tuple[int, ...]:
         """Take entries out; return the ids of those that were valid."""
@@ -49,6 +54,6 @@ class NamedLog:
         for entry_id in ids:
             data = self.entries.invalidate(entry_id)
             if data is not None:
-                self.digest -= entry_digest(self.created, entry_id, data)
+                self._entries_digest -= entry_digest(self.created, entry_id, data)
                 found.append(entry_id)
         return tuple(found)

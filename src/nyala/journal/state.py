@@ -145,8 +145,8 @@ class JournalState:
                 log = self.logs.get(name)
                 if log is None:
                     return 0
-                log.last = new_id
                 self._uncount(log)
+                log.last = new_id
                 found = log.invalidate(ids)
                 self._count(log)
                 self._invalidated(log, new_id, found)
