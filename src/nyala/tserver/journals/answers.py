@@ -47,8 +47,13 @@ def read(state: JournalState, request: pb.JournalReadRequest) -> pb.JournalReadR
     return response
 
 
-def tail(state: JournalState, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
+def tail(state: JournalState, request: pb.JournalTailRequest, after: int) -> pb.JournalTailResponse:
     """Return the changes after an id.
+
+    Args:
+        state: state of the journal.
+        request: names the log, or a prefix of keys.
+        after: the reader has seen everything up to it.
 
     Raises:
         LogGone: the log is not the one that the reader knows.
@@ -56,9 +61,9 @@ def tail(state: JournalState, request: pb.JournalTailRequest) -> pb.JournalTailR
     """
     match request.WhichOneof("what"):
         case "log":
-            page = tail_of_log(state, request.log, request.created, request.after)
+            page = tail_of_log(state, request.log, request.created, after)
         case "prefix":
-            page = tail_of_keys(state, request.prefix, request.after)
+            page = tail_of_keys(state, request.prefix, after)
         case _:
             raise InvalidArgument("the tail names neither a log nor a prefix of keys")
     return messages.tail_to_proto(page)

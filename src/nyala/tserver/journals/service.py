@@ -154,6 +154,7 @@ class JournalService:
 
     async def _tailed(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
         hosted = self._tablets.journal(request.tablet_id)
+        after = request.after
         clock, applied = self._env.clock, asyncio.Event()
         deadline_us = clock.monotonic_us() + min(request.wait_ms, MAX_WAIT_MS) * 1000
         stop = hosted.replica.running_member().on_applied(applied.set)
@@ -161,11 +162,12 @@ class JournalService:
             while True:
                 applied.clear()
                 response: pb.JournalTailResponse = await self._env.tasks.run_brief(
-                    Lane.APPLY, _tail, hosted.journal, request
+                    Lane.APPLY, _tail, hosted.journal, request, after
                 )
                 left_ms = (deadline_us - clock.monotonic_us()) // 1000
                 if response.rebased or response.events or left_ms <= 0:
                     return response
+                after = response.through
                 await self._wait(applied, left_ms)
                 self._tablets.journal(request.tablet_id)  # it may have ended meanwhile
         finally:
@@ -193,9 +195,11 @@ def _read(journal: JournalMachine, request: pb.JournalReadRequest) -> pb.Journal
     return answers.read(journal.state, request)
 
 
-def _tail(journal: JournalMachine, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
+def _tail(
+    journal: JournalMachine, request: pb.JournalTailRequest, after: int
+) -> pb.JournalTailResponse:
     """Return the changes as of now. Lane APPLY."""
-    return answers.tail(journal.state, request)
+    return answers.tail(journal.state, request, after)
 
 
 def _check_client(request: pb.JournalStepRequest) -> None:

@@ -242,7 +242,7 @@ class JournalServers:
             member.wake.clear()
             try:
                 self._check_up(address, request.tablet_id)
-                found = answers.tail(member.state, request)
+                found = answers.tail(member.state, request, request.after)
             except NyalaError as err:
                 found = journal_pb2.JournalTailResponse(error=status.to_proto(err))
             left_us = ends_us - self._loop.now_us()

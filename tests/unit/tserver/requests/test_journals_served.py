@@ -4,13 +4,13 @@ import pytest
 
 from nyala.common.errors import InvalidArgument, NotLeader, Throttled
 from nyala.common.options import MIB
-from nyala.journal import steps
+from nyala.journal import changes, steps
 from nyala.replica.memory import MemoryPart
 from nyala.wire import methods
 from nyala.wire.proto import flight_pb2, reads_pb2
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.tserver.support.journal_group import entry, last_is, with_journal
+from tests.unit.tserver.support.journal_group import entry, last_is, set_key, with_journal
 from tests.unit.tserver.support.tablet_group import refused
 
 
@@ -48,6 +48,25 @@ def test_follower_serves_tails_and_refuses_steps_with_not_leader():
         refusal = await refused(group.step(entry("c"), to=follower))
         assert isinstance(refusal, NotLeader)
         assert refusal.leader == group.uuid(group.leader)
+
+    with_journal(work)
+
+
+def test_waiting_tail_is_not_rebased_by_other_changes(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT", 4)
+
+    async def work(group):
+        (first,) = (await group.step(set_key("w/1", "a"))).done.ids
+        leader = group.leader
+
+        async def change():
+            for number in range(20):
+                await group.step(set_key("other", f"{number}"))
+            return await group.step(set_key("w/1", "b"))
+
+        told, done = await both(group, group.tail(first, leader, prefix="w/"), change())
+        assert not told.rebased
+        assert [e.set.version for e in told.events] == list(done.done.ids)
 
     with_journal(work)
 
