@@ -185,7 +185,12 @@ def tail_of_log(state: JournalState, name: str, created: int, after: int) -> Tai
         name: name of the log.
         created: see `find_log`.
         after: the reader has seen everything up to it.
+
+    Raises:
+        Unavailable: the creation of the log is not applied here yet.
+        LogGone: as `find_log`.
     """
+    check_least(state, created)
     log = find_log(state, name, created)
     through = max(after, state.last)
     if log is None:

@@ -109,7 +109,7 @@ class Poller:
         """Return the answer of some replica; after a while without changes, an empty one.
 
         Raises:
-            LogGone: as a replica says, which may be behind; confirm it.
+            LogGone: the log that the request names by its creation was deleted.
             TimedOut: no replica answered in time.
             NotFound: the journal was dropped.
         """

@@ -7,7 +7,6 @@ from nyala.client.journal.locations import OpenJournal
 from nyala.client.journal.pages import LogReader, key_pages
 from nyala.client.journal.polling import Poller
 from nyala.client.journal.reads import JournalReads
-from nyala.common.errors import LogGone
 from nyala.wire.proto import journal_pb2 as pb
 
 
@@ -27,11 +26,7 @@ async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[lis
     try:
         while True:
             request = pb.JournalTailRequest(log=log.name, created=log.created, after=after)
-            try:
-                response = await poller.poll(request)
-            except LogGone:
-                await log.last_id()  # raises it too, unless only that replica was behind
-                continue
+            response = await poller.poll(request)
             log.found(response.created)
             if response.rebased:
                 if holds:

@@ -23,7 +23,10 @@ def read(state: JournalState, request: pb.JournalReadRequest) -> pb.JournalReadR
         LogGone: the log is not the one that the reader knows.
         InvalidArgument: the read names nothing.
     """
-    check_least(state, request.least)
+    least = request.least
+    if request.max_age_ms and request.HasField("log"):
+        least = max(least, request.log.created)  # before its creation, the log only seems deleted
+    check_least(state, least)
     response = pb.JournalReadResponse(last=state.last)
     match request.WhichOneof("what"):
         case "log":
@@ -56,6 +59,7 @@ def tail(state: JournalState, request: pb.JournalTailRequest, after: int) -> pb.
         after: the reader has seen everything up to it.
 
     Raises:
+        Unavailable: this replica has not applied the creation of the log.
         LogGone: the log is not the one that the reader knows.
         InvalidArgument: the tail names nothing.
     """
