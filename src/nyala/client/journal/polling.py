@@ -6,6 +6,7 @@ from typing import Any
 from nyala.client.deadline import Attempts
 from nyala.client.journal.locations import JournalLocations, OpenJournal
 from nyala.common.errors import (
+    NotLeader,
     NyalaError,
     OutcomeUnknown,
     Retryable,
@@ -124,6 +125,13 @@ class Poller:
                     break
                 try:
                     found = await self._ask(address, request, WAIT_MS)
+                except NotLeader as err:
+                    last = f"{address} does not lead any more"
+                    self._locations.learn(
+                        self._journal, address, leader=err.leader, address=err.address
+                    )
+                    if self._journal.tablet.leader:
+                        break
                 except (Retryable, OutcomeUnknown) as err:
                     last = f"{address}: {err.message}"
                     self._locations.learn(self._journal, address)
@@ -135,7 +143,8 @@ class Poller:
                     f"no replica of journal {self._journal.name!r} answered a request for changes in time; "
                     f"at last: {last}. Check: nyala cluster ksck; then follow it again from the last id"
                 )
-            await self._refresh()
+            if not self._journal.tablet.leader:
+                await self._refresh()
 
     async def _check_quiet(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse | None:
         """After an answer that nothing changed, return the changes that another replica has, if any."""

@@ -105,6 +105,7 @@ class ReplicaMember:
         change = self.leadership_watch.update()
         if change.deposed:
             self.requests.on_leadership_lost()
+            self._progressed()
         if change.elected:
             self._context.counters.elected.inc()
         return changed or change.changed
@@ -133,8 +134,12 @@ class ReplicaMember:
         except Exception as err:  # apply that raises is the end of this replica, not of the server
             self._fail(err)
 
-    def on_applied(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call a listener after each group of entries that is applied here; return what ends that."""
+    def on_progress(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Register a listener; return the function that removes it.
+
+        It is called after each group of entries that is applied here, when this replica is deposed, and at
+        its end.
+        """
         self._listeners[listener] = None
         return lambda: self._listeners.pop(listener, None)
 
@@ -149,8 +154,7 @@ class ReplicaMember:
             # The first entry of its term may be among them: it accepts writes from then on.
             self._context.schedule(self._group)
         self._complete_reads()
-        for listener in list(self._listeners):
-            listener()
+        self._progressed()
         counters = self._context.counters
         counters.applied.inc(len(entries))
         counters.groups.inc()
@@ -158,6 +162,10 @@ class ReplicaMember:
         if self._context.memory.under_pressure:
             self.node.shrink(0)
         self._count()
+
+    def _progressed(self) -> None:
+        for listener in list(self._listeners):
+            listener()
 
     def _may_apply(self) -> bool:
         return self._context.memory.may_apply(leads=self.node.is_leader)
@@ -187,6 +195,7 @@ class ReplicaMember:
         self.driver.close()
         self._task.cancel()
         self.requests.end(why, err or Unavailable(f"{why}; ask another replica"))
+        self._progressed()
 
     async def close(self) -> None:
         """Close the state machine after `end`, once the work in lanes has finished."""

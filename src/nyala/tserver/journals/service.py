@@ -135,7 +135,11 @@ class JournalService:
     def tail(
         self, request: pb.JournalTailRequest, answer: Callable[[pb.JournalTailResponse], None]
     ) -> None:
-        """Answer the changes after an id: at once if there are any, else at the next one, or without any."""
+        """Answer the changes after an id: at once if there are any, else at the next one, or without any.
+
+        The last answer comes when the time is up. A replica that led when the request came, and is deposed
+        meanwhile, answers NotLeader.
+        """
         self._env.tasks.spawn(self._tail(request, answer), "tail of a journal")
 
     async def _tail(
@@ -154,27 +158,33 @@ class JournalService:
 
     async def _tailed(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
         hosted = self._tablets.journal(request.tablet_id)
-        after = request.after
-        clock, applied = self._env.clock, asyncio.Event()
+        member = hosted.replica.running_member()
+        led, after = member.node.is_leader, request.after
+        clock, progress = self._env.clock, asyncio.Event()
         deadline_us = clock.monotonic_us() + min(request.wait_ms, MAX_WAIT_MS) * 1000
-        stop = hosted.replica.running_member().on_applied(applied.set)
+        stop = member.on_progress(progress.set)
         try:
             while True:
-                applied.clear()
+                progress.clear()
                 response: pb.JournalTailResponse = await self._env.tasks.run_brief(
                     Lane.APPLY, _tail, hosted.journal, request, after
                 )
+                if response.rebased or response.events:
+                    return response
+                if led and not member.node.is_leader:  # it may be cut off from the new leader
+                    raise member.requests.not_leader()
                 left_ms = (deadline_us - clock.monotonic_us()) // 1000
-                if response.rebased or response.events or left_ms <= 0:
+                if left_ms <= 0:
                     return response
                 after = response.through
-                await self._wait(applied, left_ms)
-                self._tablets.journal(request.tablet_id)  # it may have ended meanwhile
+                await self._wait(progress, left_ms)
+                if self._tablets.journal(request.tablet_id) != hosted:
+                    raise Unavailable(f"the replica of {request.tablet_id} was replaced; ask again")
         finally:
             stop()
 
-    async def _wait(self, applied: asyncio.Event, left_ms: int) -> None:
-        """Wait until something was applied, or the time is up."""
+    async def _wait(self, progress: asyncio.Event, left_ms: int) -> None:
+        """Wait until the replica has progressed, or the time is up."""
         if self._waiting >= MAX_WAITING:
             raise Throttled(
                 f"{MAX_WAITING} requests wait at this server for changes of journals; follow with fewer "
@@ -183,7 +193,7 @@ class JournalService:
         self._waiting += 1
         try:
             async with asyncio.timeout(left_ms / 1000):
-                await applied.wait()
+                await progress.wait()
         except TimeoutError:
             pass
         finally:

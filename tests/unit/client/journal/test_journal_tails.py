@@ -9,7 +9,7 @@ import pytest
 
 from nyala.client.journal.items import Entry, Invalidated, Key, Rebased
 from nyala.client.journal.pages import items_of
-from nyala.common.errors import LogGone, TimedOut, Unavailable
+from nyala.common.errors import LogGone, NotLeader, TimedOut, Unavailable
 from nyala.journal import reads
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
@@ -18,6 +18,7 @@ from tests.unit.client.support.journal_servers import (
     Fault,
     JournalServers,
     Scenario,
+    answered,
     append,
     invalidate,
     set_key,
@@ -175,6 +176,24 @@ async def test_tail_survives_follower_that_lacks_the_log(s):
     second = await s.append("a", b"2")
     s.journal.tablet.leader = ADDRESSES[1]
     assert await anext(events) == Entry(second, b"2")
+
+
+@scenario
+async def test_tail_continues_at_leader_named_by_deposed_replica(s):
+    first = await s.append("a", b"1")
+    events = tail(s)
+    assert (await anext(events)).id == first
+    s.servers.lead(ADDRESSES[2])
+    deposed = answered(NotLeader("deposed", {"leader": "2", "address": ADDRESSES[2]}))
+    s.servers.tail_answers = [deposed]
+    s.servers.asked.clear()
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(1_000_000)
+    asked = [a for a, request in s.servers.asked if isinstance(request, pb.JournalTailRequest)]
+    assert asked == [ADDRESSES[0], ADDRESSES[2]]
+    assert s.journal.tablet.leader == ADDRESSES[2]
+    second = await s.append("a", b"2")
+    assert await waiting == Entry(second, b"2")
 
 
 @scenario

@@ -91,7 +91,8 @@ class JournalServers:
         asked: address and request of each call that named the journal's tablet.
         step_faults: of the next calls of Step.
         read_faults: of the next calls of Read.
-        tail_faults: of the next requests of Tail.
+        tail_faults: of the next requests of Tail; each ends the stream.
+        tail_answers: errors that the next requests of Tail get as their answers.
     """
 
     def __init__(self, loop: SimLoop, limit_bytes: int = 1 << 30) -> None:
@@ -108,6 +109,7 @@ class JournalServers:
         self.step_faults: list[Fault | None] = []
         self.read_faults: list[Fault | None] = []
         self.tail_faults: list[Fault | None] = []
+        self.tail_answers: list[NyalaError] = []
         self.tails: list[asyncio.Task[None]] = []
 
     def lead(self, address: str) -> None:
@@ -242,6 +244,8 @@ class JournalServers:
             member.wake.clear()
             try:
                 self._check_up(address, request.tablet_id)
+                if self.tail_answers:
+                    raise self.tail_answers.pop(0)
                 found = answers.tail(member.state, request, request.after)
             except NyalaError as err:
                 found = journal_pb2.JournalTailResponse(error=status.to_proto(err))

@@ -71,6 +71,57 @@ def test_waiting_tail_is_not_rebased_by_other_changes(monkeypatch):
     with_journal(work)
 
 
+def test_tail_at_leader_ends_when_another_one_is_elected():
+    async def work(group):
+        (first,) = await group.append("a")
+        old, heir = group.holders()[:2]
+        began = group.cluster.loop.now_us()
+
+        async def ended():
+            err = await refused(group.tail(first, old))
+            return err, group.cluster.loop.now_us()
+
+        (err, at), _ = await both(group, ended(), group.step_down(old, group.uuid(heir)))
+        assert isinstance(err, NotLeader)
+        assert at - began < 2_000_000, "it did not wait until its time was up"
+        assert (await group.tail(first, heir, wait_ms=0)).through >= first
+
+    with_journal(work)
+
+
+def test_tail_at_leader_ends_when_it_steps_down_without_majority():
+    async def work(group):
+        (first,) = await group.append("a")
+        old, *others = group.holders()
+        network, loop = group.cluster.network, group.cluster.loop
+        network.partition([old.name], [p.name for p in others])
+        writing = loop.create_task(refused(group.step(entry("b"), to=old)))
+        began = loop.now_us()
+        err = await refused(group.tail(first, old))
+        assert isinstance(err, NotLeader)
+        assert loop.now_us() - began < 4_000_000, "it did not wait until its time was up"
+        network.heal()
+        await writing
+
+    with_journal(work)
+
+
+def test_tail_at_follower_continues_through_election():
+    async def work(group):
+        (first,) = await group.append("a")
+        old, heir, other = group.holders()
+
+        async def change():
+            await group.step_down(old, group.uuid(heir))
+            await group.cluster.until(lambda: group.leader is heir, "it leads")
+            return await group.append("b")
+
+        told, (second,) = await both(group, group.tail(first, other), change())
+        assert [e.entry.id for e in told.events] == [second]
+
+    with_journal(work)
+
+
 async def both(group, *calls):
     """Run calls side by side."""
     running = [group.cluster.loop.create_task(call) for call in calls]
