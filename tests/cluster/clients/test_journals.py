@@ -30,6 +30,7 @@ def data(log: nyala.Log, **how: int) -> list[bytes]:
     return [e.data for e in log.read(**how)]
 
 
+@pytest.mark.row("S3.21")
 def test_appends_conditions_and_invalidations(journal):
     log = journal.log("coordinator")
     assert (log.last_id(), data(log)) == (0, [])

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.env.files import SystemFiles
-from nyala.journal import entries, steps
+from nyala.journal import entries, merge, steps
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.storage.cut import FlushedCut
@@ -98,10 +98,12 @@ class Driver:
             self.model.check(self.journal)
 
 
+@pytest.mark.row("S3.27")
 @pytest.mark.parametrize("seed", range(12))
 def test_journal_matches_model_through_flushes_merges_and_restarts(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(entries, "CHUNK_BYTES", 4000)
     monkeypatch.setattr(entries, "CHUNK_ROWS", 20)
+    monkeypatch.setattr(merge, "MAX_FILES", 3)  # some merges leave the oldest files
     driver = Driver(str(tmp_path / "journal"), seed)
     driver.run(300)
     assert driver.journal.state.last > 0

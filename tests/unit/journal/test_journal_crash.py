@@ -1,0 +1,95 @@
+"""Flushes and merges of a journal that die or fail at any file operation leave the old cut or the new one."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from nyala.journal import manifest, steps
+from nyala.journal.journal import JournalMachine
+from tests.sim.world.files import SimDisk
+from tests.sim.world.loop import ProcessDied
+from tests.unit.journal.journal_disk import DIRECTORY, INFO, JournalOnDisk, prepared
+
+WORK: dict[str, Callable[[JournalOnDisk], bool]] = {
+    "flush": JournalOnDisk.flush,
+    "merge": JournalOnDisk.merge,
+}
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+@pytest.mark.parametrize("work", WORK)
+def test_crash_at_any_file_operation_leaves_old_or_new_cut(work, power_cut):
+    finished, operations, cuts = False, 0, set()
+    while not finished:
+        operations += 1
+        assert operations < 40
+        one = prepared(operations)
+        expected, old, new = one.content(), one.journal.cut, one.cut()
+        one.disk.die_after(operations)
+        try:
+            assert WORK[work](one)
+            finished = True
+        except ProcessDied:
+            (one.disk.crash if power_cut else one.disk.kill)()
+        one.disk.die_at = None
+        one.reopen()
+        assert one.journal.cut in (old, new)
+        cuts.add(one.journal.cut.op)
+        named = manifest.load(one.files, DIRECTORY).file_names()
+        assert one.files.list(DIRECTORY) == sorted(named)
+        assert one.content() == expected
+        one.flush()
+        one.merge()
+        one.reopen()
+        assert one.content() == expected
+    assert operations > 8
+    assert len(cuts) == (2 if work == "flush" else 1)
+
+
+@pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
+def test_crash_during_creation_leaves_journal_or_nothing(power_cut):
+    finished, operations = False, 0
+    while not finished:
+        operations += 1
+        assert operations < 20
+        disk = SimDisk(random.Random(operations))
+        disk.die_after(operations)
+        try:
+            JournalMachine.create(disk.mount(), DIRECTORY, INFO)
+            finished = True
+        except ProcessDied:
+            (disk.crash if power_cut else disk.kill)()
+        disk.die_at = None
+        files = disk.mount()
+        if not finished and not files.exists(f"{DIRECTORY}/{manifest.NAME}"):
+            JournalMachine.create(files, DIRECTORY, INFO)
+        assert JournalMachine.open(files, DIRECTORY).info == INFO
+        assert files.list(DIRECTORY) == [manifest.NAME]
+    assert operations > 4
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_work_failed_by_full_disk_is_completed_later(work):
+    failures, full = 0, True
+    while full:
+        one = prepared(failures)
+        before = one.journal.cut
+        one.disk.faults.capacity_bytes = one.disk.used_bytes() + 40 * failures
+        try:
+            full = not WORK[work](one)
+        except OSError:
+            failures += 1
+            assert failures < 100
+            assert one.journal.cut == before
+        one.apply(steps.Append("a", b"late"), steps.DeleteKey("k"))
+        expected = one.content()
+        one.disk.faults.capacity_bytes = None
+        assert one.flush()
+        assert one.journal.cut == one.cut()
+        assert one.journal.unflushed_bytes() == 0
+        one.merge()
+        assert one.content() == expected
+        one.reopen()
+        assert one.content() == expected
+    assert failures > 4
