@@ -127,7 +127,7 @@ class TableKind:
             "tablet_history_seconds": found.history_s,
             "tablet_amplification_ratio": found.amplification,
             "tablet_flushed_versions_total": found.flushed,
-            "tablet_merged_versions_total": found.merged,
+            "tablet_compacted_versions_total": found.merged,
         }
 
     def check_result(self, result: bytes) -> None:

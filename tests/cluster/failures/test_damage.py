@@ -70,7 +70,7 @@ def test_flush_and_compaction_metrics_are_shown(cluster):
         for name in ("file_bytes", "history_seconds", "flush_seconds_total", "merge_seconds_total"):
             assert seen[name] > 0, name
         assert seen["log_bytes"] >= 0
-        assert {"flush_score_ratio", "merge_score_ratio"} <= set(seen)
+        assert {"flush_score_ratio", "compaction_score_ratio"} <= set(seen)
         page = fetch(cluster, leader, "/tablets")
         assert f"<td>figures &lt;b&gt;</td><td>{place.id}</td><td>" in page
         assert f"<td>{wrote:,}</td>" in page
