@@ -19,7 +19,7 @@ def kills(minutes: float, seed: int) -> list[str]:
     return [
         PY,
         "-m",
-        "tests.cluster.storm",
+        "tests.cluster.kill_cycles",
         "--cycles",
         "100",
         "--minutes",

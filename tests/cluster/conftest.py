@@ -11,7 +11,7 @@ import pytest
 
 from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster
-from tests.cluster.storm import ksck, wait_equal
+from tests.cluster.support.ksck import ksck, wait_equal
 
 LOG_LINES = 12
 

@@ -118,7 +118,7 @@ def main() -> int:
     asked = parser.parse_args()
     until = time.monotonic() + 60 * asked.minutes
     with MiniCluster() as cluster:
-        met = run(cluster, asked.kills, asked.seed, prefix="storm", until=until, say=print)
+        met = run(cluster, asked.kills, asked.seed, prefix="kills", until=until, say=print)
     print(f"{met} leaders killed in the middle of a definition; none lost, none doubled")
     return 0
 

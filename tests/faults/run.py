@@ -10,53 +10,54 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster.storm import TABLE, Storm, wait_ksck
+from tests.cluster.kill_cycles import TABLE, KillCycles
+from tests.cluster.support.ksck import wait_ksck
 from tests.cluster.support.restarts import all_equal
 from tests.cluster.support.workload import Workload, create
-from tests.faults.support.fault_context import Scene
+from tests.faults.support.fault_context import FaultContext
 from tests.faults.support.kinds import KINDS
 from tests.faults.support.registers import Registers
-from tests.faults.support.testbed import Yard
+from tests.faults.support.testbed import Testbed
 from tests.waiting import wait_until
 
 LOSING = ("power", "disk")
-"""Faults after which one server's disk may lack data of the others, so that each pair must have all rows."""
+"""Kinds of faults after which a disk may lack data, so that each pair of servers must have all rows."""
 
 
 def say(text: str) -> None:
     print(text, flush=True)
 
 
-def run(yard: Yard, kind: str, first: int, count: int, seed: int, end: float) -> str:
+def run(testbed: Testbed, kind: str, first: int, count: int, seed: int, end: float) -> str:
     """Run faults of a kind; return a closing line, all checks passed."""
     rng, began, done = random.Random(seed), time.monotonic(), 0
-    with yard.connect() as client:
+    with testbed.connect() as client:
         create(client, TABLE)
-    storm = Storm(yard, rng)
+    kills = KillCycles(testbed, rng)
     with (
-        Workload(yard.connect, TABLE, seed) as workload,
-        Registers(yard.connect, TABLE, seed) as registers,
+        Workload(testbed.connect, TABLE, seed) as workload,
+        Registers(testbed.connect, TABLE, seed) as registers,
     ):
-        scene = Scene(yard, storm, workload, registers, rng)
+        context = FaultContext(testbed, kills, workload, registers, rng)
         while done < count and time.monotonic() < end:
-            scene.go_on(rng.randrange(20, 200))
-            at = time.monotonic()
-            what = KINDS[kind](scene, first + done)
-            wait_ksck(yard)
-            scene.check()
+            context.wait_for_operations(rng.randrange(20, 200))
+            fault_began = time.monotonic()
+            text = KINDS[kind](context, first + done)
+            wait_ksck(testbed)
+            context.check()
             done += 1
-            say(f"{kind} {done}: {what}; {time.monotonic() - at:.1f} s")
-    scene.check()
-    wait_until(lambda: all_equal(yard), "equal replicas", 120)
-    judged = registers.histories.judge()
+            say(f"{kind} {done}: {text}; {time.monotonic() - fault_began:.1f} s")
+    context.check()
+    wait_until(lambda: all_equal(testbed), "equal replicas", 120)
+    checked = registers.histories.judge()
     if kind in LOSING:
-        found, where = storm.verify_on_every_pair(workload), "on every pair of servers"
+        count, compared = kills.verify_on_every_pair(workload), "on every pair of servers"
     else:
-        with yard.connect() as client:
-            found, where = workload.verify(client.table(TABLE).scan().to_arrow()), "once"
+        with testbed.connect() as client:
+            count, compared = workload.verify(client.table(TABLE).scan().to_arrow()), "once"
     return (
-        f"{kind}: seed {seed}, {done} faults, {workload.acknowledged} operations acknowledged, {found} rows "
-        f"compared {where}, 0 lost, 0 doubled, {judged} operations on single rows "
+        f"{kind}: seed {seed}, {done} faults, {workload.acknowledged} operations acknowledged, {count} rows "
+        f"compared {compared}, 0 lost, 0 doubled, {checked} operations on single rows "
         f"linearizable; {time.monotonic() - began:.0f} s"
     )
 
@@ -73,13 +74,13 @@ def main() -> int:
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     began = time.monotonic()
-    with Yard(given.dir) as yard:
+    with Testbed(given.dir) as testbed:
         say(f"three machines are up after {time.monotonic() - began:.1f} s")
         try:
-            say(run(yard, given.kind, given.first, given.count, given.seed, end))
-        except BaseException:  # whatever it was: what the servers said last goes with it
-            for name in yard.names:
-                say(f"--- {name}\n{yard.log(name)[-1500:]}")
+            say(run(testbed, given.kind, given.first, given.count, given.seed, end))
+        except BaseException:  # any failure is reported with the end of the servers' logs
+            for name in testbed.names:
+                say(f"--- {name}\n{testbed.log(name)[-1500:]}")
             raise
     return 0
 

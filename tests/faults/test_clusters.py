@@ -21,7 +21,7 @@ def test_power_failures_of_one_machine_and_all_lose_no_acknowledged_write():
 @pytest.mark.row("S4.29")
 @pytest.mark.timeout(LIMIT_S + 10)
 def test_kills_and_stops_lose_nothing_and_cause_no_stale_read():
-    inject("storm", 42)
+    inject("kills", 42)
 
 
 @pytest.mark.row("S1.24", "S4.29")

@@ -12,7 +12,7 @@ import pytest
 
 from nyala.client.table import Table
 from nyala.testing import MiniCluster, processes
-from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.faults.support.syscalls import SYNCS, injected
@@ -46,7 +46,7 @@ class Writer:
             self._stop.set()
             thread.join()
 
-    def go_on(self, rows: int) -> None:
+    def wait_for_rows(self, rows: int) -> None:
         goal = self.acknowledged + rows
         wait_until(lambda: self.acknowledged >= goal, f"{rows} more rows are acknowledged")
 
@@ -69,23 +69,29 @@ def test_leader_with_slow_disk_transfers_leadership_and_event_loop_never_syncs(t
         table = client.create_table("t", SCHEMA, primary_key=["k"], replicas=3)
         writer = Writer(table)
         with writer.running():
-            writer.go_on(50)
+            writer.wait_for_rows(50)
             old = leader(cluster, "t")
             pid = processes.running_pid(layout_of(cluster).server(old))
             assert pid is not None
             with injected(pid, SYNCS, "delay_enter=1000000", tmp_path / "syncs"):
-                wait_until(lambda: leader(cluster, "t") != old, f"{old} hands over")
-                writer.go_on(200)
-                wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 1, "a metric tells")
-                wait_until(lambda: metric(cluster, old, "wal_round_ms") >= 500, "as does its pace")
+                wait_until(lambda: leader(cluster, "t") != old, f"{old} transfers leadership")
+                writer.wait_for_rows(200)
+                wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 1, "wal_disk_slow is 1")
+                wait_until(
+                    lambda: metric(cluster, old, "wal_round_ms") >= 500,
+                    "wal_round_ms is 500 or more",
+                )
                 problem = f"tablet server {cluster.address(old)}: {SLOW}"
-                wait_until(lambda: any(problem in p for p in ksck(cluster).problems), "ksck tells")
+                wait_until(
+                    lambda: any(problem in p for p in ksck(cluster).problems),
+                    "ksck reports the slow disk",
+                )
                 others = [n for n in cluster.names if n.startswith("t") and n != old]
                 assert not any(metric(cluster, n, "wal_disk_slow") for n in others)
-            wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 0, "the disk is well again")
+            wait_until(lambda: metric(cluster, old, "wal_disk_slow") == 0, "wal_disk_slow is 0")
         threads = {int(line.split()[0]) for line in (tmp_path / "syncs").read_text().splitlines()}
         assert threads
-        assert pid not in threads, "the loop's own thread waited for a disk"
+        assert pid not in threads, "the event loop's thread made a sync"
         wait_ksck(cluster)
         wait_equal(cluster)
         assert table.scan().count() == writer.acknowledged

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.testing import MiniCluster, processes
-from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.cluster.support.small_disk import small_disk

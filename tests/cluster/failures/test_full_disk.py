@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nyala.testing import MiniCluster
-from tests.cluster.storm import ksck, wait_equal, wait_ksck
+from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.restarts import all_equal
 from tests.cluster.support.workload import create, rows
 from tests.waiting import wait_until

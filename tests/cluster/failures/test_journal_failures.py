@@ -9,7 +9,7 @@ import nyala
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until
 
-JOURNAL = "storm"
+JOURNAL = "appended"
 LEADERS = 4
 """Leaders that are killed or stopped, in turn."""
 

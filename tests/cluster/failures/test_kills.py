@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.storm import run
+from tests.cluster.kill_cycles import run
 
 CYCLES = 14
 """About 20 kills: some cycles kill a master and a tablet server, and three follow the last one."""

@@ -13,8 +13,8 @@ from nyala.common.hybrid_time import from_micros
 from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
 from nyala.testing import MiniCluster
-from tests.cluster.storm import ksck, wait_equal, wait_ksck
 from tests.cluster.support.damage import ROWS, SCHEMA, figures
+from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.waiting import wait_until
 
 SERVERS = [f"tserver-{n}" for n in range(3)]

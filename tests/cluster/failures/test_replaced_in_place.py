@@ -10,10 +10,10 @@ import pytest
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.storm import wait_equal, wait_ksck
 from tests.cluster.support import leading
 from tests.cluster.support.damage import ROWS, SCHEMA, figures
 from tests.cluster.support.direct import Direct
+from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.waiting import wait_until
 
 OPTIONS = {

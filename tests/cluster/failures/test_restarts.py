@@ -8,7 +8,8 @@ import pytest
 
 from nyala.testing import MiniCluster
 from nyala.wal.scan import scan
-from tests.cluster.storm import OPTIONS, wait_equal, wait_ksck
+from tests.cluster.kill_cycles import OPTIONS
+from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.restarts import all_equal
 from tests.cluster.support.workload import Workload, create, rows
 from tests.waiting import wait_until

@@ -13,7 +13,7 @@ import pytest
 import nyala
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, TimedOut, Unavailable
 from nyala.testing import MiniCluster, layout
-from tests.cluster.storm import wait_ksck
+from tests.cluster.support.ksck import wait_ksck
 
 MASTERS = ("master-0", "master-1", "master-2")
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])

@@ -26,10 +26,10 @@ from nyala.tablet.tablet import Tablet
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.storm import wait_equal, wait_ksck
 from tests.cluster.support import leading, linked_list
 from tests.cluster.support.damage import figures
 from tests.cluster.support.direct import Direct, refusal
+from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.linked_list import LinkedList
 from tests.cluster.support.small_disk import small_disk
 from tests.cluster.support.workload import create, rows

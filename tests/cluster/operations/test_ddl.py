@@ -145,7 +145,7 @@ def test_master_memory_maps_are_inspectable(cluster):
 @pytest.mark.row("S0.30")
 def test_leader_kills_during_definitions_lose_and_duplicate_none(cluster):
     """Ten of them; a hundred: ./run soak masters."""
-    assert ddl_kills.run(cluster, 10, 77, prefix="storm") == 10
+    assert ddl_kills.run(cluster, 10, 77, prefix="kills") == 10
 
 
 @pytest.mark.row("S0.18", "S0.86")

@@ -15,8 +15,8 @@ from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.operate.membership import Membership
 from nyala.testing import MiniCluster
-from tests.cluster.storm import wait_equal, wait_ksck
 from tests.cluster.support import leading, linked_list
+from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.linked_list import LinkedList
 from tests.waiting import wait_until
 

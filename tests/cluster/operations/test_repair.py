@@ -10,9 +10,9 @@ from nyala.common.errors import NyalaError
 from nyala.testing import MiniCluster
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.storm import ksck, wait_equal
 from tests.cluster.support import leading
 from tests.cluster.support.direct import Direct
+from tests.cluster.support.ksck import ksck, wait_equal
 from tests.cluster.support.workload import Workload, create, rows
 from tests.waiting import wait_until
 

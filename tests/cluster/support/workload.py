@@ -61,7 +61,7 @@ class Worker(threading.Thread):
                 while not self._ended.wait(PAUSE_S):
                     self.step(client, table)
                     self.acknowledged += 1
-        except BaseException as err:  # the top of a thread: the storm raises it
+        except BaseException as err:  # in a thread: `check` raises it in the test
             self.error = err
 
     def stop(self) -> None:

@@ -9,27 +9,27 @@ from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.cluster.storm import RESUME_S, TABLE, Storm
+from tests.cluster.kill_cycles import RESUME_S, TABLE, KillCycles
 from tests.cluster.support.workload import Workload
 from tests.faults.support.registers import Registers
-from tests.faults.support.testbed import Yard
+from tests.faults.support.testbed import Testbed
 from tests.waiting import wait_until
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FaultContext:
     """One run.
 
     Attributes:
-        yard: testbed of three machines.
-        storm: probes every tablet for acknowledged writes.
+        testbed: testbed of three machines.
+        kills: draws the servers to kill, and probes whether every tablet accepts writes.
         workload: writes and reads all the time, and records the rows that must exist.
         registers: record histories of single rows.
-        random: draws machines and moments.
+        random: draws machines and times.
     """
 
-    yard: Yard
-    storm: Storm
+    testbed: Testbed
+    kills: KillCycles
     workload: Workload
     registers: Registers
     random: random.Random
@@ -50,26 +50,28 @@ class Scene:
 
         wait_until(holds, what, timeout_s)
 
-    def go_on(self, operations: int) -> None:
-        """Wait until `more` further operations are acknowledged."""
+    def wait_for_operations(self, operations: int) -> None:
+        """Wait until that many further operations are acknowledged."""
         goal = self.workload.acknowledged + operations
-        self.until(lambda: self.workload.acknowledged >= goal, "the workload goes on")
+        self.until(
+            lambda: self.workload.acknowledged >= goal, "further operations are acknowledged"
+        )
 
-    def last(self, seconds: float) -> None:
-        """Let a fault last; no request has to succeed during it."""
+    def wait(self, seconds: float) -> None:
+        """Wait while a fault lasts; no request has to succeed meanwhile."""
         threading.Event().wait(seconds)
 
     def leading_machine(self) -> int:
         """Draw a machine whose tablet server leads a tablet."""
-        leading = sorted(set(wait_until(lambda: self.yard.leaders(TABLE), "a leader").values()))
+        leading = sorted(set(wait_until(lambda: self.testbed.leaders(TABLE), "a leader").values()))
         return int(self.random.choice(leading).rpartition("-")[2])
 
     def terms(self, name: str) -> dict[str, int]:
         """Return by tablet the term that a tablet server reports."""
-        connection = Connection(self.yard.masters, ClientOptions(timeout_ms=30_000))
+        connection = Connection(self.testbed.masters, ClientOptions(timeout_ms=30_000))
         try:
             call = connection.core.env.rpc.call(
-                self.yard.address(name), methods.LIST_TABLETS, pb.ListTabletsRequest(),
+                self.testbed.address(name), methods.LIST_TABLETS, pb.ListTabletsRequest(),
                 timeout_ms=20_000,
             )  # fmt: skip
             answer = connection.run(call)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 CLONE_NEWNET = 0x40000000
 PREFIX = "127.77.0."
-HERE = 100
+OWN_NUMBER = 100
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -27,7 +27,7 @@ def _shell(script: str) -> None:
 
 
 def _own_address(device: str, number: int) -> str:
-    """A script: 127.0.0.0/8 is no longer all here, one address of it is, on a device."""
+    """Return a script that replaces 127.0.0.0/8 on `lo` by one address on a device."""
     return f"""
 ip link set lo up
 ip addr del 127.0.0.1/8 dev lo
@@ -50,9 +50,9 @@ class Host:
         finally:
             _done(_libc.setns(home, CLONE_NEWNET))
         self._home = home
-        name, here = f"h{number}", f"/proc/{os.getpid()}/fd/{home}"
-        with self.entered():  # one end of the cable in the host, the other where the bridge is
-            _shell(f"ip link add eth0 type veth peer name {name} netns {here}")
+        name, own = f"h{number}", f"/proc/{os.getpid()}/fd/{home}"
+        with self.entered():  # one end of the link in the host, the other at the bridge
+            _shell(f"ip link add eth0 type veth peer name {name} netns {own}")
             _shell(_own_address("eth0", number) + "iptables -N FAULT; iptables -A INPUT -j FAULT")
         _shell(f"ip link set {name} master br0 up")
 
@@ -65,8 +65,8 @@ class Host:
         finally:
             _done(_libc.setns(self._home, CLONE_NEWNET))
 
-    def hear_nothing_from(self, *others: "Host") -> None:
-        """Drop all packets of these hosts, and of no others."""
+    def drop_packets_of(self, *others: "Host") -> None:
+        """Drop all packets from these hosts, and from no others."""
         drops = [f"-A FAULT -s {o.address} -j DROP" for o in others]
         rules = "\n".join(["*filter", ":FAULT - [0:0]", *drops, "COMMIT", ""])
         with self.entered():
@@ -76,11 +76,11 @@ class Host:
 
 def network(count: int) -> list[Host]:
     """Make a bridge with `count` hosts; they reach each other and this process."""
-    _shell("ip link add br0 type bridge\n" + _own_address("br0", HERE))
+    _shell("ip link add br0 type bridge\n" + _own_address("br0", OWN_NUMBER))
     return [Host(n) for n in range(1, count + 1)]
 
 
 def heal(hosts: list[Host]) -> None:
     """End all partitions."""
     for host in hosts:
-        host.hear_nothing_from()
+        host.drop_packets_of()

@@ -7,146 +7,147 @@ ends. Between two faults the caller waits until `ksck` reports no problem.
 import re
 from collections.abc import Callable
 
-from tests.cluster.storm import ksck
+from tests.cluster.support.ksck import ksck
 from tests.cluster.support.workload import create
-from tests.faults.support.fault_context import Scene
+from tests.faults.support.fault_context import FaultContext
 from tests.faults.support.hosts import Host, heal
 from tests.faults.support.syscalls import SYNCS, WRITES, injected
 from tests.waiting import wait_until
 
-Fault = Callable[[Scene, int], str]
+Fault = Callable[[FaultContext, int], str]
 
 
-def power(scene: Scene, number: int) -> str:
+def power(context: FaultContext, number: int) -> str:
     """Power failure of one machine, or of all at once, and restart."""
-    machines = [0, 1, 2] if number % 5 in (1, 3) else [scene.leading_machine()]
-    scene.yard.cut(machines)
+    machines = [0, 1, 2] if number % 5 in (1, 3) else [context.leading_machine()]
+    context.testbed.cut(machines)
     if len(machines) == 1:
-        scene.storm.probe()
-    scene.yard.power_on(machines)
+        context.kills.probe()
+    context.testbed.power_on(machines)
     if len(machines) == 3:
-        scene.yard.wait_healthy()
-        scene.storm.probe()
-    for name in scene.yard.names:
-        damaged = re.findall(r".*(?: is damaged|replica of .* failed).*", scene.yard.log(name))
-        assert not damaged, f"{name} calls a torn tail damage: {damaged[:3]}"
+        context.testbed.wait_healthy()
+        context.kills.probe()
+    for name in context.testbed.names:
+        damaged = re.findall(r".*(?: is damaged|replica of .* failed).*", context.testbed.log(name))
+        assert not damaged, f"{name} reports a torn tail as damage: {damaged[:3]}"
     return f"power cut of machines {machines}"
 
 
-def storm(scene: Scene, number: int) -> str:
-    """A tablet server that leads, a master, or one of each, is killed with -9 or stopped for a while."""
-    victims = scene.storm.victims()
-    killed = [v for v in victims if scene.random.random() < 0.4]
+def kills(context: FaultContext, number: int) -> str:
+    """Kill -9 or temporary SIGSTOP of a leading tablet server, a master, or one of each."""
+    victims = context.kills.victims()
+    killed = [v for v in victims if context.random.random() < 0.4]
     stopped = [v for v in victims if v not in killed]
     for name in victims:
-        (scene.yard.kill if name in killed else scene.yard.pause)(name)
-    scene.storm.probe()
+        (context.testbed.kill if name in killed else context.testbed.pause)(name)
+    context.kills.probe()
     for name in killed:
-        scene.yard.start(name, wait=False)
+        context.testbed.start(name, wait=False)
     for name in stopped:
-        scene.yard.resume(name)
+        context.testbed.resume(name)
     return f"kill -9 of {killed}, SIGSTOP of {stopped}"
 
 
-def partition(scene: Scene, number: int) -> str:
-    """The machine of a leader is cut off from others, in one of six ways."""
-    yard, machine = scene.yard, scene.leading_machine()
-    alone, others = yard.hosts[machine], yard.others(machine)
+def partition(context: FaultContext, number: int) -> str:
+    """Partition of a leader's machine from others, in one of six ways."""
+    testbed, machine = context.testbed, context.leading_machine()
+    cut, others = testbed.hosts[machine], testbed.others(machine)
     way = PARTITIONS[number % len(PARTITIONS)]
     try:
-        way(scene, alone, others)
-        terms = scene.terms(f"tserver-{machine}") if way is _both_ways else {}
-        scene.storm.probe()
+        way(context, cut, others)
+        terms = context.terms(f"tserver-{machine}") if way is _both_ways else {}
+        context.kills.probe()
         if terms:
-            later = scene.terms(f"tserver-{machine}")
-            assert later == terms, f"cut off, machine {machine} went from terms {terms} to {later}"
+            later = context.terms(f"tserver-{machine}")
+            assert later == terms, (
+                f"machine {machine} is cut off and went from terms {terms} to {later}"
+            )
     finally:
-        heal(yard.hosts)
+        heal(testbed.hosts)
     return f"machine {machine}: {(way.__doc__ or '').rstrip('.').lower()}"
 
 
-def _both_ways(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Cut off."""
-    alone.hear_nothing_from(*others)
+def _both_ways(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """Cut off in both directions."""
+    cut.drop_packets_of(*others)
     for other in others:
-        other.hear_nothing_from(alone)
+        other.drop_packets_of(cut)
 
 
-def _deaf(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Its messages arrive; it receives none."""
-    alone.hear_nothing_from(*others)
+def _inbound_cut(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """Its messages are delivered; it receives none."""
+    cut.drop_packets_of(*others)
 
 
-def _mute(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """It receives messages; its own are lost."""
+def _outbound_cut(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """It receives messages; those that it sends are lost."""
     for other in others:
-        other.hear_nothing_from(alone)
+        other.drop_packets_of(cut)
 
 
-def _bridge(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Reached by one machine only, which reaches all."""
-    far = scene.random.choice(others)
-    alone.hear_nothing_from(far)
-    far.hear_nothing_from(alone)
+def _partial_cut(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """It is connected with one machine only, which is connected with all."""
+    far = context.random.choice(others)
+    cut.drop_packets_of(far)
+    far.drop_packets_of(cut)
 
 
-def _flapping(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """Cut off and back, again and again."""
+def _repeated_cut(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """Cut off and connected again, repeatedly."""
     for _ in range(6):
-        _both_ways(scene, alone, others)
-        scene.last(scene.random.uniform(0.1, 0.8))
-        heal(scene.yard.hosts)
-        scene.last(scene.random.uniform(0.1, 0.8))
+        _both_ways(context, cut, others)
+        context.wait(context.random.uniform(0.1, 0.8))
+        heal(context.testbed.hosts)
+        context.wait(context.random.uniform(0.1, 0.8))
 
 
-def _apart(scene: Scene, alone: Host, others: list[Host]) -> None:
-    """All machines are partitioned from each other: no write is acknowledged."""
-    for host in scene.yard.hosts:
-        host.hear_nothing_from(*(h for h in scene.yard.hosts if h is not host))
-    seen = [-1, scene.workload.acknowledged]
-    while seen[-1] != seen[-2]:  # what was under way ends, and a lease holds for a moment
+def _all_cut(context: FaultContext, cut: Host, others: list[Host]) -> None:
+    """All machines are cut off from each other: no write is acknowledged."""
+    for host in context.testbed.hosts:
+        host.drop_packets_of(*(h for h in context.testbed.hosts if h is not host))
+    seen = [-1, context.workload.acknowledged]
+    while seen[-1] != seen[-2]:  # operations in flight may still end
         assert len(seen) < 20, f"operations are acknowledged without a majority: {seen}"
-        scene.last(2.0)
-        seen.append(scene.workload.acknowledged)
-    heal(scene.yard.hosts)
+        context.wait(2.0)
+        seen.append(context.workload.acknowledged)
+    heal(context.testbed.hosts)
 
 
-PARTITIONS = (_both_ways, _deaf, _mute, _bridge, _flapping, _apart)
+PARTITIONS = (_both_ways, _inbound_cut, _outbound_cut, _partial_cut, _repeated_cut, _all_cut)
 
 FAILED = "failed for good"
 """Text in a server's log after a disk error of its write-ahead log."""
 
 
-def disk(scene: Scene, number: int) -> str:
+def disk(context: FaultContext, number: int) -> str:
     """The syncs or writes of one server fail, or are slow."""
     role, calls, what = DISKS[number % len(DISKS)]
-    machine = scene.leading_machine()
-    name = scene.yard.leader_master() if role == "master" else f"tserver-{machine}"
-    first, seen = scene.random.randrange(1, 30), scene.yard.log(name).count(FAILED)
-    with injected(scene.yard.pid(name), calls, what.format(first=first)):
+    machine = context.leading_machine()
+    name = context.testbed.leader_master() if role == "master" else f"tserver-{machine}"
+    first, seen = context.random.randrange(1, 30), context.testbed.log(name).count(FAILED)
+    with injected(context.testbed.pid(name), calls, what.format(first=first)):
         if "delay" in what:
-            scene.go_on(100)
-            scene.storm.probe()
+            context.wait_for_operations(100)
+            context.kills.probe()
             return f"{name}: slow {calls}"
-        if (
-            role == "master"
-        ):  # a quiet master syncs nothing: another takes over in the middle of this
-            with scene.yard.connect() as client:
+
+        if role == "master":  # a write: an idle master does not sync; leadership changes meanwhile
+            with context.testbed.connect() as client:
                 create(client, f"made-{number}", buckets=1)
-        _sees_the_failure(scene, name, seen)
-        scene.storm.probe()
-    assert scene.yard.running(name), f"{name} ended"
-    scene.yard.kill(name)  # what its disk holds is unknown, so that only a new start helps
-    scene.yard.start(name, wait=False)
+        _wait_for_report(context, name, seen)
+        context.kills.probe()
+    assert context.testbed.running(name), f"{name} ended"
+    context.testbed.kill(name)  # the state of its disk is unknown; only a restart repairs it
+    context.testbed.start(name, wait=False)
     return f"{name}: {calls} fail"
 
 
-def _sees_the_failure(scene: Scene, name: str, seen: int) -> None:
-    """The server reports it in its log and in its status."""
-    wait_until(lambda: scene.yard.log(name).count(FAILED) > seen, f"{name} logs the error", 60)
-    address = scene.yard.address(name)
+def _wait_for_report(context: FaultContext, name: str, seen: int) -> None:
+    """Wait until the server reports the error in its log and in its status."""
+    wait_until(lambda: context.testbed.log(name).count(FAILED) > seen, f"{name} logs the error", 60)
+    address = context.testbed.address(name)
     wait_until(
-        lambda: any(address in p and "FAILED" in p and "rror" in p for p in ksck(scene.yard).problems),
+        lambda: any(address in p and "FAILED" in p and "rror" in p for p in ksck(context.testbed).problems),
         f"ksck names {name} with the error", 60, poll_s=0.2,
     )  # fmt: skip
 
@@ -158,10 +159,10 @@ DISKS = (
     ("master", "fdatasync", "error=EIO:when=1+"),
     ("tserver", SYNCS, "error=EIO:when={first}"),
 )
-"""Role, system calls, their strace action. The last one fails once, then the disk works.
+"""Role of the server, system calls, and their strace action. The last one fails once only.
 
-The log syncs with fdatasync; fsync is what the clock's limit and whole files are synced with. A server that
-cannot make its clock's limit durable drops what others send, so that its log may have nothing to do.
+The log syncs with fdatasync; fsync is used for the clock's ceiling and for whole files. A server that
+cannot make its clock's ceiling durable drops the messages of others, so that its log may have no work.
 """
 
-KINDS: dict[str, Fault] = {"power": power, "storm": storm, "partition": partition, "disk": disk}
+KINDS: dict[str, Fault] = {"power": power, "kills": kills, "partition": partition, "disk": disk}

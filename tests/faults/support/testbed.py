@@ -6,7 +6,7 @@ from pathlib import Path
 from nyala.testing import MiniCluster, processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec
-from tests.cluster.storm import OPTIONS
+from tests.cluster.kill_cycles import OPTIONS
 from tests.faults.support.disks import Disk
 from tests.faults.support.frozen import freeze
 from tests.faults.support.hosts import Host, network
@@ -20,14 +20,14 @@ def _spec(root: Path, role: str, number: int, host: Host) -> ServerSpec:
     return ServerSpec(name, role, str(root / name), public, peer, web)
 
 
-class Yard(MiniCluster):
-    """A cluster whose machines lose power and whose network breaks. Inside a sandbox only.
+class Testbed(MiniCluster):
+    """A cluster with power failures and network partitions. Inside a sandbox only.
 
-    Machine N has master-N and tserver-N, both on its one disk. What the servers print and their pids
-    are kept elsewhere, so that they survive.
+    Machine N has master-N and tserver-N, both on its one disk. The servers' output and pid files
+    are outside of these disks, so that they survive.
 
     Attributes:
-        hosts: the network.
+        hosts: the machines of the network.
         disks: one of each machine.
     """
 
@@ -64,10 +64,10 @@ class Yard(MiniCluster):
             parent.close()
 
     def _forkserver(self, name: str) -> ForkServer:
-        return self._parents[_number(name)]  # what it forks stays on its network
+        return self._parents[_number(name)]  # its forks stay in its network namespace
 
     def pid(self, name: str) -> int:
-        """Return the pid of a server that runs."""
+        """Return the pid of a running server."""
         pid = processes.running_pid(self._layout.server(name))
         assert pid is not None, f"{name} does not run"
         return pid
@@ -77,7 +77,7 @@ class Yard(MiniCluster):
         return Path(self._layout.server(name).log).read_text(errors="replace")
 
     def cut(self, machines: list[int]) -> None:
-        """Cut the power of machines at one moment: their processes end, and unsynced data is lost."""
+        """Cut the power of machines at once: their processes end, and unsynced data is lost."""
         names = [f"{role}-{n}" for n in machines for role in ROLES]
         freeze([self.pid(name) for name in names])
         for number in machines:
@@ -94,7 +94,7 @@ class Yard(MiniCluster):
                 self.start(f"{role}-{number}", wait=False)
 
     def others(self, number: int) -> list[Host]:
-        """Return the hosts but one."""
+        """Return all hosts except one."""
         return [h for h in self.hosts if h is not self.hosts[number]]
 
 

@@ -1,4 +1,4 @@
-"""Injects a swarm's faults into a set of servers until `heal`. Faults of disks are in `disk_faults.py`."""
+"""Nemesis (Jepsen's term): injects a swarm's faults into servers until `heal`. See `disk_faults.py` for disks."""
 
 import asyncio
 import random

@@ -234,7 +234,7 @@ async def test_watch_yields_key_read_ahead_of_rebase_once(s):
     assert await waiting == Key("k", b"3", three)
 
 
-async def _storm(s: Scenario, rng: random.Random, done: asyncio.Event) -> None:
+async def _disturb(s: Scenario, rng: random.Random, done: asyncio.Event) -> None:
     """Change the log and disturb the servers."""
     valid: list[int] = []
     for number in range(60):
@@ -278,7 +278,7 @@ def test_tail_yields_each_entry_once_and_ends_with_valid_entries(
     async def main(loop: SimLoop) -> None:
         s = await Scenario(loop, JournalServers(loop)).open()
         done = asyncio.Event()
-        storm = asyncio.ensure_future(_storm(s, rng, done))
+        disturbance = asyncio.ensure_future(_disturb(s, rng, done))
         held: dict[int, bytes] = {}
         ever: set[int] = set()
         last = 0
@@ -300,7 +300,7 @@ def test_tail_yields_each_entry_once_and_ends_with_valid_entries(
                     held.pop(one, None)
             if rng.random() < 0.2:
                 await loop.delay(rng.randrange(2_000_000))
-        await storm
+        await disturbance
         assert done.is_set()
         assert held == dict(s.servers.state.logs["a"].entries.read(0, 1 << 63))
 

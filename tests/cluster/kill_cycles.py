@@ -1,10 +1,10 @@
-"""Kills servers of a real cluster at random moments of a workload; nothing acknowledged may be lost.
+"""Kills servers of a real cluster at random times under a workload; no acknowledged write may be lost.
 
-One cycle: wait until the workload has done some more, `kill -9` one master, one tablet server that leads
-something, or both; acknowledgements must resume on every tablet while they are down; start them again,
-and wait until `nyala cluster ksck` finds nothing.
+One cycle: wait for further operations of the workload, `kill -9` one master, one tablet server that leads
+a tablet, or both; acknowledgements must resume on every tablet while they are down; start them again,
+and wait until `nyala cluster ksck` finds no problem.
 
-python -m tests.cluster.storm --cycles 100 --minutes 60 --seed 1
+python -m tests.cluster.kill_cycles --cycles 100 --minutes 60 --seed 1
 """
 
 import argparse
@@ -18,80 +18,26 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from nyala.client.connection import Connection
-from nyala.client.core import ClientOptions
-from nyala.common.errors import NyalaError
 from nyala.common.partition import locate
-from nyala.operate.ksck import ClusterHealth, check
-from nyala.operate.ksck_checksum import compare
 from nyala.testing import MiniCluster
+from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.workload import SCHEMA, Workload, create, rows
 from tests.waiting import wait_until
 
-TABLE = "storm"
+TABLE = "kills"
 OPTIONS = {"flush_bytes": "65536", "flush_log_bytes": "65536", "wal_segment_mb": "1"}
-"""Flushes and new segments every second or so: kills meet them."""
+"""Options with a flush and a new segment about every second, so that kills interrupt them."""
 RESUME_S = 60.0
-"""Acknowledgements have to resume in this time; a figure is printed, this only ends a dead run."""
-
-
-def ksck(cluster: MiniCluster) -> ClusterHealth:
-    """Return the findings of `nyala cluster ksck`."""
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
-    try:
-        return connection.run(check(connection.core))
-    finally:
-        connection.close()
-
-
-def wait_ksck(cluster: MiniCluster, timeout_s: float = 120) -> ClusterHealth:
-    """Wait until `ksck` finds no problem."""
-    last = ["never answered"]
-
-    def good() -> ClusterHealth | None:
-        try:
-            health = ksck(cluster)
-        except NyalaError as err:
-            last[0] = err.message
-            return None
-        last[0] = "; ".join(health.problems)
-        return None if health.problems else health
-
-    try:
-        return wait_until(good, "a healthy cluster", timeout_s, poll_s=0.2)
-    except AssertionError as err:
-        raise AssertionError(f"{err}: {last[0]}") from None
-
-
-def wait_equal(cluster: MiniCluster, timeout_s: float = 120) -> None:
-    """Wait until `ksck --checksum` finds no problem: at the end of a test, every replica holds the same."""
-    wait_ksck(cluster, timeout_s)
-    connection = Connection(cluster.masters, ClientOptions(timeout_ms=30_000))
-    last = ["never answered"]
-
-    def equal() -> bool:
-        try:
-            _, last[:] = connection.run(compare(connection.core, int(timeout_s * 1000)))
-        except NyalaError as err:
-            last[:] = [err.message]
-        assert not any("its replicas differ" in problem for problem in last), last
-        return not last
-
-    try:
-        wait_until(equal, "equal replicas", timeout_s, poll_s=0.2)
-    except AssertionError as err:
-        raise AssertionError(f"{err}: {last}") from None
-    finally:
-        connection.close()
+"""Seconds within which acknowledgements must resume. The gap is printed; this limit only ends a stuck run."""
 
 
 @dataclass
-class Storm:
+class KillCycles:
     """Kills on one cluster under one workload.
 
     Attributes:
         cluster: three masters and three tablet servers.
-        random: draws servers and moments.
+        random: draws servers and times.
         kills: processes killed.
         gaps_s: seconds from a kill to acknowledged writes on every tablet.
     """
@@ -102,9 +48,11 @@ class Storm:
     gaps_s: list[float] = field(default_factory=list)
 
     def cycle(self, workload: Workload) -> None:
-        """Kill, see acknowledgements resume, start again, wait until healthy."""
+        """Kill servers, wait for acknowledgements, start the servers again, wait for a healthy cluster."""
         goal = workload.acknowledged + self.random.randrange(5, 150)
-        self._until(workload, lambda: workload.acknowledged >= goal, "the workload goes on")
+        self._until(
+            workload, lambda: workload.acknowledged >= goal, "further operations are acknowledged"
+        )
         victims = self.victims()
         began = time.monotonic()
         for victim in victims:
@@ -140,7 +88,7 @@ class Storm:
         return self.random.choice([[tserver], [master], [master, tserver], [tserver]])
 
     def probe(self) -> None:
-        """Write to every tablet with a new client; returns when all have acknowledged."""
+        """Write to every tablet with a new client; return when all writes are acknowledged."""
         with self.cluster.connect(int(RESUME_S * 1000)) as client:
             table = client.table(TABLE)
             numbers = list(range(64))
@@ -150,7 +98,7 @@ class Storm:
                 schema=pa.schema([SCHEMA.field("owner"), SCHEMA.field("n")]),
             )
             _, firsts = np.unique(locate(table.definition, partition, keys), return_index=True)
-            assert len(firsts) == partition.count, "the probe misses a tablet"
+            assert len(firsts) == partition.count, "the probe has no key of some tablet"
             chosen = [numbers[i] for i in firsts]
             table.upsert(rows("probe", chosen, [self.kills] * len(chosen))).raise_for_errors()
 
@@ -169,7 +117,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a storm that passed all checks."""
+    """Result of a run that passed all checks."""
 
     seed: int
     cycles: int
@@ -196,26 +144,26 @@ def run(
     say=lambda text: None,
     folder: str | None = None,
 ) -> Outcome:
-    """Run a whole storm. The data stays in `folder` if one is given."""
+    """Run cycles until their number or the time is reached. The data stays in `folder` if one is given."""
     began = time.monotonic()
     with MiniCluster(dir=folder, options=OPTIONS) as cluster:
         with cluster.connect() as client:
             create(client, TABLE)
-        storm, done = Storm(cluster, random.Random(seed)), 0
+        kills, done = KillCycles(cluster, random.Random(seed)), 0
         with Workload(cluster.connect, TABLE, seed) as workload:
             while done < cycles and time.monotonic() < end:
-                storm.cycle(workload)
+                kills.cycle(workload)
                 done += 1
                 say(
-                    f"cycle {done}: {storm.kills} kills, {workload.acknowledged} acknowledged, "
-                    f"gap {storm.gaps_s[-1]:.2f} s"
+                    f"cycle {done}: {kills.kills} kills, {workload.acknowledged} acknowledged, "
+                    f"gap {kills.gaps_s[-1]:.2f} s"
                 )
         workload.check()
         wait_ksck(cluster)
-        found = storm.verify_on_every_pair(workload)
+        found = kills.verify_on_every_pair(workload)
         wait_equal(cluster)
         seconds = time.monotonic() - began
-        return Outcome(seed, done, storm.kills, workload.acknowledged, found, storm.gaps_s, seconds)
+        return Outcome(seed, done, kills.kills, workload.acknowledged, found, kills.gaps_s, seconds)
 
 
 def main() -> int:
@@ -225,7 +173,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=90)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument(
-        "--dir", help="where the data goes and stays; a temporary folder if not given"
+        "--dir", help="folder of the data, which is kept; without it a temporary one"
     )
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
