@@ -1,4 +1,4 @@
-"""Nemesis (Jepsen's term): injects a swarm's faults into servers until `heal`. See `disk_faults.py` for disks."""
+"""Nemesis (Jepsen's term): injects a swarm's faults into servers until `heal`; disks: `disk_faults.py`."""
 
 import asyncio
 import random
