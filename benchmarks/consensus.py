@@ -49,7 +49,7 @@ def _ceiling(report: Report) -> None:
             hosts.measure(3 * 4, WARM_SECONDS)
             for callers in CALLERS:
                 found = [hosts.measure(3 * callers, SECONDS) for _ in range(ROUNDS)]
-                _add(report, f"{callers} callers: consensus and log alone (256 B)", found)
+                add_rates(report, f"{callers} callers: consensus and log alone (256 B)", found)
         finally:
             hosts.close()
 
@@ -60,7 +60,7 @@ def _callers(report: Report) -> None:
         cluster = stack.enter_context(MiniCluster())
         with nyala.connect(cluster.masters) as client:
             client.create_table("t", SCHEMA, ["k"])
-        beside = _beside(stack)
+        rivals = beside(stack)
         for processes in PROCESSES:
             clients = Clients("benchmarks.small_writes", [cluster.masters, "t"], processes)
             stack.callback(clients.close)
@@ -68,7 +68,7 @@ def _callers(report: Report) -> None:
             for callers in (c for c in CALLERS if c >= processes):
                 kinds = {
                     "nyala": lambda count, clients=clients: clients.measure(count, SECONDS),
-                    **(beside if processes == 1 else {}),
+                    **(rivals if processes == 1 else {}),
                 }
                 _compare(report, kinds, callers, processes)
 
@@ -78,7 +78,7 @@ def _kills(report: Report) -> None:
     report.rows += failover.run().rows
 
 
-def _beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
+def beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
     """Return how to measure etcd; empty without it."""
     program, tool = etcd.program(), etcd.benchmark()
     if program is None:
@@ -111,10 +111,18 @@ def _compare(report: Report, kinds: dict[str, Measure], callers: int, processes:
             words = f"; nyala {ours / max(1, statistics.median(r.ops_s for r in found)):.2f}x"
         elif callers in KUDU_UPSERTS and processes == 1:
             words = f"; Kudu's figure x {ours / KUDU_UPSERTS[callers]:.2f}"
-        _add(report, f"{callers} callers in {processes} processes: {name}", found, words)
+        add_rates(report, f"{callers} callers in {processes} processes: {name}", found, words)
 
 
-def _add(report: Report, label: str, found: Sequence[Rate], words: str = "") -> None:
+def add_rates(report: Report, label: str, found: Sequence[Rate], words: str = "") -> None:
+    """Add a line with the median of some measurements.
+
+    Args:
+        report: gets the line.
+        label: names what was measured.
+        found: the measurements.
+        words: follow the latencies.
+    """
     p50 = statistics.median(r.p50_ms for r in found)
     p99 = statistics.median(r.p99_ms for r in found)
     if errors := sum(r.errors for r in found):

@@ -46,22 +46,33 @@ class Copier:
         system_env(rpc)
         return rpc
 
-    def _ask(self, name: str, method: Method, request: object):  # type: ignore[no-untyped-def]
+    def ask(self, name: str, method: Method, request: object):  # type: ignore[no-untyped-def]
+        """Return a server's answer to a request."""
         address = self._cluster.address(name)
         return self._loop.run(self._rpc.call(address, method, request, timeout_ms=10_000))
 
     def copy(self, table: str, look: Callable[[], None]) -> pb.CopyProgress:
         """Copy a table's only tablet to the server that has no replica of it."""
         (tablet, leader), *_ = self._cluster.leaders(table).items()
+        return self.copy_tablet(tablet, leader, look)
+
+    def copy_tablet(self, tablet: str, leader: str, look: Callable[[], None]) -> pb.CopyProgress:
+        """Copy a tablet to the server that has no replica of it.
+
+        Args:
+            tablet: id of the tablet.
+            leader: name of the server that leads it.
+            look: called between two looks at the progress.
+        """
         servers = [n for n in self._cluster.names if n.startswith("tserver")]
         everything = {
-            n: self._ask(n, methods.LIST_TABLETS, pb.ListTabletsRequest()).tablets for n in servers
+            n: self.ask(n, methods.LIST_TABLETS, pb.ListTabletsRequest()).tablets for n in servers
         }
         target = next(
             n for n in servers if all(t.report.tablet_id != tablet for t in everything[n])
         )
-        source = self._ask(leader, methods.SERVER_INFO, pb.ServerInfoRequest())
-        own = self._ask(target, methods.SERVER_INFO, pb.ServerInfoRequest())
+        source = self.ask(leader, methods.SERVER_INFO, pb.ServerInfoRequest())
+        own = self.ask(target, methods.SERVER_INFO, pb.ServerInfoRequest())
         request = pb.StartCopyRequest(
             destination_uuid=own.uuid,
             cluster_id=own.cluster_id,
@@ -70,11 +81,11 @@ class Copier:
             source_address=source.address,
         )
         began = time.perf_counter()
-        found = self._ask(target, methods.START_COPY, request).copy
+        found = self.ask(target, methods.START_COPY, request).copy
         while found.stage in WORKING:
             look()
             status = pb.CopyStatusRequest(tablet_ids=[tablet])
-            found = self._ask(target, methods.COPY_STATUS, status).copies[0]
+            found = self.ask(target, methods.COPY_STATUS, status).copies[0]
         assert found.stage in ("WAITING", "DONE"), found
         found.elapsed_ms = round((time.perf_counter() - began) * 1000)
         return found

@@ -1,8 +1,8 @@
 """`./run bench NAME ...`: runs benchmarks one after the other.
 
 SIGINT and SIGTERM end them in order: the clusters that they started are stopped.
-`--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` measures beside ours; without them it
-takes `etcd` and `etcd-benchmark` from the PATH, and leaves out what is not there.
+`--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` and `journal` measure beside ours;
+without them they take `etcd` and `etcd-benchmark` from the PATH, and leave out what is not there.
 `--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) beside `kudu`, `store`, `master`.
 """
 
@@ -27,6 +27,7 @@ NAMES = (
     "kudu",
     "copy",
     "master",
+    "journal",
 )
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import subprocess
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -70,7 +71,8 @@ class Report:
 
     def show(self) -> None:
         """Print the table and one line of JSON."""
-        table = Table(title=f"{self.name}: {self.about}", title_justify="left")
+        title = f"{self.name} at {commit()}: {self.about}"
+        table = Table(title=title, title_justify="left")
         targets = any(line.target for line in self.rows)
         columns = ["work", "figure", "unit", "ratio in this run"]
         for column in columns + (["target", ""] if targets else []):
@@ -83,6 +85,7 @@ class Report:
             "cpus": os.cpu_count(),
             "machine": platform.machine(),
             "python": platform.python_version(),
+            "commit": commit(),
         }
         rows = [asdict(line) for line in self.rows]
         print(json.dumps({"name": self.name, "about": self.about, "machine": facts, "rows": rows}))
@@ -94,6 +97,15 @@ def _verdict(met: bool | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def commit() -> str:
+    """Return the short name of the commit that is checked out, "?" without a repository."""
+    found = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return found.stdout.strip() or "?"
 
 
 def disk_bytes(folder: str) -> int:
