@@ -4,6 +4,7 @@ Prints `READY` once everything is imported; then for each line of standard input
 them, writes their pid files and prints `READY` again. Exits at the end of its input.
 """
 
+import ctypes
 import gc
 import os
 import signal
@@ -14,6 +15,9 @@ import setproctitle
 
 from nyala.testing.forkserver import READY, Job
 from nyala.testing.processes import write_pid_file
+
+PR_SET_PDEATHSIG = 1
+"""Number of the prctl operation, from linux/prctl.h."""
 
 
 def main() -> None:
@@ -27,15 +31,27 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # shared memory: no collection writes to it
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
+    parent = os.getpid()
     os.write(1, READY)
     for line in sys.stdin.buffer:
         for job in msgspec.json.decode(line, type=list[Job]):
             pid = os.fork()
             if pid == 0:
+                if job.bound:
+                    _end_with_parent(parent)
                 _detach(job)
                 app(job.words, prog_name="nyala")
             write_pid_file(job.pid_file, pid)
         os.write(1, READY)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, with the main thread that forked it."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    if os.getppid() != parent:  # it ended before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _detach(job: Job) -> None:

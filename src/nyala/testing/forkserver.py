@@ -41,18 +41,25 @@ class Job(msgspec.Struct, frozen=True):
         dir: working directory.
         log: file that its output is appended to.
         pid_file: path of its pid file.
+        bound: the kernel kills the server when the process that forked it ends.
     """
 
     words: list[str]
     dir: str
     log: str
     pid_file: str
+    bound: bool
 
 
 class ForkServer:
-    """Parent process of servers, created at the first start. The servers outlive it and this process."""
+    """Parent process of servers, created at the first start; it ends with this process.
 
-    def __init__(self) -> None:
+    Args:
+        bound: its servers end with it, also if this process is killed; by default they outlive both.
+    """
+
+    def __init__(self, *, bound: bool = False) -> None:
+        self._bound = bound
         self._parent: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -74,7 +81,7 @@ class ForkServer:
         Raises:
             Unavailable: this installation cannot run a server; with the output of the parent.
         """
-        jobs = [_job(layout, s) for s in servers]
+        jobs = [_job(layout, s, self._bound) for s in servers]
         for server in servers:
             Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
         if self._parent is None or self._parent.poll() is not None:
@@ -121,7 +128,7 @@ def _error_output(parent: "subprocess.Popen[bytes]") -> str:
     return output.decode(errors="replace").strip() or f"exit status {parent.returncode}"
 
 
-def _job(layout: Layout, server: ServerSpec) -> Job:
+def _job(layout: Layout, server: ServerSpec, bound: bool) -> Job:
     words = [
         server.role, "run",
         "--dir", server.dir,
@@ -132,4 +139,4 @@ def _job(layout: Layout, server: ServerSpec) -> Job:
     ]  # fmt: skip
     for name, value in layout.options.items():
         words += ["--set", f"{name}={value}"]
-    return Job(words, layout.dir, server.log, pid_file(server))
+    return Job(words, layout.dir, server.log, pid_file(server), bound)

@@ -15,7 +15,7 @@ from nyala.testing.warm import warm_kernels
 
 
 class MiniCluster:
-    """Masters and tablet servers as processes on free ports.
+    """Masters and tablet servers as processes on free ports, which end with this process, even when killed.
 
     Args:
         masters: number of masters; odd.
@@ -39,7 +39,7 @@ class MiniCluster:
         )
         own = [] if known else [a for s in self._layout.servers for a in s.addresses]
         self._reserved: ExitStack = layout.reserve(own)
-        self._parent = ForkServer()
+        self._parent = ForkServer(bound=True)
         try:
             warm_kernels()
             local_cluster.start(self._layout, self._parent)

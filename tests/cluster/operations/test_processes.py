@@ -1,5 +1,6 @@
 """Refusals of a process before it serves, and the verbs that start, show and stop a local cluster."""
 
+import functools
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nyala.testing import layout
+from nyala.testing import layout, processes
 from tests.waiting import wait_until
 
 BIG = 120
@@ -159,3 +160,27 @@ def test_optimised_python_is_refused(tmp_path, unused_address):
     done = subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False)
     assert done.returncode == 2
     assert "does not run with python -O" in done.stderr
+
+
+def test_servers_of_a_mini_cluster_end_with_a_killed_process(tmp_path):
+    script = (
+        "from nyala.testing import MiniCluster\n"
+        f"cluster = MiniCluster(masters=1, tservers=1, dir={str(tmp_path / 'data')!r})\n"
+        "print('healthy', flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None
+        try:
+            assert owner.stdout.readline() == b"healthy\n"
+            plan = layout.load(str(tmp_path / "data"))
+            assert plan is not None
+            running = [processes.running_pid(s) for s in plan.servers]
+            assert None not in running
+        finally:
+            owner.kill()
+    for server_spec in plan.servers:
+        ended = functools.partial(lambda s: processes.running_pid(s) is None, server_spec)
+        wait_until(ended, f"the end of {server_spec.name}", BIG)

@@ -33,7 +33,7 @@ class Testbed(MiniCluster):
 
     def __init__(self, folder: Path) -> None:
         self.hosts = network(3)
-        self._parents = [ForkServer() for _ in self.hosts]
+        self._parents = [ForkServer(bound=True) for _ in self.hosts]
         self.disks = [Disk(folder / f"image-{n}", folder / f"disk-{n}") for n in range(3)]
         servers = []
         for role in ROLES:
