@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 KEPT = 1 << 16
-"""Changes that are kept at least; twice as many at most."""
+"""Changes that are kept; twice as many at most."""
+KEPT_IDS = 1 << 18
+"""Invalidated ids in the changes that are kept; twice as many at most, beside those of one change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +61,35 @@ class RecentChanges:
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
         self._changes: list[RecentChange] = []
+        self._ids = 0
 
     def __len__(self) -> int:
         return len(self._changes)
 
     def add(self, change: RecentChange) -> None:
-        """Add the newest change."""
+        """Add the newest change; forget the oldest, if there are too many."""
         self._changes.append(change)
-        if len(self._changes) >= 2 * KEPT:
-            self.floor = self._changes[KEPT - 1].id
-            del self._changes[:KEPT]
+        self._ids += _ids_of(change)
+        if len(self._changes) >= 2 * KEPT or self._ids > 2 * KEPT_IDS:
+            self._forget()
+
+    def _forget(self) -> None:
+        first = max(0, len(self._changes) - KEPT)
+        ids = sum(map(_ids_of, self._changes[first:]))
+        while ids > KEPT_IDS:
+            ids -= _ids_of(self._changes[first])
+            first += 1
+        self.floor = self._changes[first - 1].id
+        del self._changes[:first]
+        self._ids = ids
 
     def after(self, after: int) -> Iterator[RecentChange]:
         """Yield all changes with ids above one that is not below the floor."""
         assert after >= self.floor, f"changes after {after} are known from {self.floor} on only"
         for at in range(bisect_right(self._changes, after, key=_id_of), len(self._changes)):
             yield self._changes[at]
+
+
+def _ids_of(change: RecentChange) -> int:
+    """Return the number of ids that a change keeps beside its own."""
+    return len(change.ids) if isinstance(change, EntriesInvalidated) else 0

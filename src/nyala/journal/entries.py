@@ -2,11 +2,13 @@
 
 An entry costs 21 bytes beside its data. Invalid entries leave their rows and bytes behind until half of the
 rows, or half of a chunk, are invalid; then what is valid is moved together, so that memory follows the valid
-entries, at a constant cost for each change and at most one chunk at a time.
+entries, at a constant cost for each change. A row counts as 32 bytes of its chunk, so that many small entries
+are not moved for a few bytes.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,6 +20,8 @@ CHUNK_ROWS = 1 << 14
 """Entries of one chunk."""
 _LEAST_ROWS = 64
 """Rows that are not worth moving together."""
+_ROW_BYTES = 32
+"""Cost of moving a row, in bytes of data."""
 
 
 class _Chunk:
@@ -25,7 +29,7 @@ class _Chunk:
 
     Attributes:
         data: data of all of them, valid and not.
-        rows: how many entries were put into it since it was last rewritten.
+        rows: rows that name it, of valid entries and not.
         live_bytes: size in bytes of the valid ones.
     """
 
@@ -66,9 +70,7 @@ class Entries:
         number = self._next_chunk - 1
         chunk = self._chunks.get(number)
         if chunk is None or _is_full(chunk, len(data)):
-            full = number
             number, chunk = self._new_chunk(bytearray(), 0)
-            self._rewrite_if_half(full)
         self._ids.append(entry_id)
         self._chunk_of.append(number)
         self._offsets.append(len(chunk.data))
@@ -120,8 +122,7 @@ class Entries:
         self.count -= 1
         self.data_bytes -= len(data)
         chunk.live_bytes -= len(data)
-        if number != self._next_chunk - 1:
-            self._rewrite_if_half(number)
+        self._rewrite_if_half(number)
         if len(self._ids) > _LEAST_ROWS and 2 * self.count < len(self._ids):
             self._drop_rows()
         return data
@@ -157,8 +158,9 @@ class Entries:
 
     def _rewrite_if_half(self, number: int) -> None:
         """Move the valid entries of a chunk together, if half of it is invalid."""
-        chunk = self._chunks.get(number)
-        if chunk is None or 2 * chunk.live_bytes > len(chunk.data):
+        chunk = self._chunks[number]
+        invalid_bytes = len(chunk.data) - chunk.live_bytes
+        if invalid_bytes < chunk.live_bytes + _ROW_BYTES * chunk.rows:
             return
         first, last = bisect_left(self._chunk_of, number), bisect_right(self._chunk_of, number)
         live = [row for row in range(first, last) if self._live[row]]
@@ -167,7 +169,7 @@ class Entries:
             moved = self._data(row)
             self._offsets[row] = len(data)
             data += moved
-        chunk.data, chunk.rows = data, len(live)
+        chunk.data = data
         if not live:
             del self._chunks[number]
 
@@ -179,9 +181,13 @@ class Entries:
         self._offsets = _selected(self._offsets, live)
         self._lengths = _selected(self._lengths, live)
         self._live = bytearray(b"\x01" * self.count)
-        used = set(self._chunk_of)
-        for number in [n for n in self._chunks if n not in used and n != self._next_chunk - 1]:
-            del self._chunks[number]
+        rows = Counter(self._chunk_of)
+        for number, chunk in list(self._chunks.items()):
+            if number in rows:
+                chunk.rows = rows[number]
+                self._rewrite_if_half(number)
+            else:
+                del self._chunks[number]
 
 
 def _is_full(chunk: _Chunk, more: int) -> bool:

@@ -13,6 +13,10 @@ PAGE_BYTES = 1 << 20
 """Data of one page; one larger entry is a page of its own."""
 PAGE_ITEMS = 10_000
 """Entries, keys or logs of one page."""
+_EVENT_BYTES = 64
+"""Bytes of an event in an answer beside its data, at most."""
+_ID_BYTES = 10
+"""Bytes of an id in an answer, at most."""
 
 
 @dataclass(slots=True)
@@ -241,7 +245,20 @@ def _fill(
             break
         page.events.append(event)
         last = change.id
-        size += len(event[1]) if isinstance(event, tuple) else 64
+        size += _size_of(event)
+
+
+def _size_of(event: Event) -> int:
+    """Return the bytes of an event in an answer, about."""
+    match event:
+        case InvalidatedEntries(ids=ids):
+            return _EVENT_BYTES + _ID_BYTES * len(ids)
+        case KeyValue():
+            return event.size_bytes
+        case DeletedKeyEvent(key=key):
+            return _EVENT_BYTES + len(key)
+        case (_, data):
+            return _EVENT_BYTES + len(data)
 
 
 def _of_log(log: NamedLog, change: RecentChange) -> Event | None:

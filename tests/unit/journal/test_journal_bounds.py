@@ -1,0 +1,124 @@
+"""Bounds of a journal's answers, memory and work, whatever the steps were."""
+
+import cProfile
+
+import pytest
+
+from nyala.journal import changes, reads, steps
+from nyala.journal import entries as entries_module
+from nyala.journal.changes import Appended, EntriesInvalidated, RecentChanges
+from nyala.journal.entries import CHUNK_BYTES, Entries
+from nyala.journal.keys import KeyValue
+from nyala.journal.reads import tail_of_keys, tail_of_log
+from nyala.journal.state import JournalState
+from nyala.journal.unflushed import Unflushed
+from nyala.tserver.journals import messages
+
+PAGE_BYTES = 4096
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch) -> JournalState:
+    monkeypatch.setattr(reads, "PAGE_BYTES", PAGE_BYTES)
+    return JournalState(Unflushed(), limit_bytes=1 << 40)
+
+
+def applied(state: JournalState, *made: steps.Change) -> list[int]:
+    result = state.apply(steps.Step([], made), state.last + 1)
+    assert isinstance(result, steps.Done)
+    return list(result.ids)
+
+
+def test_answer_to_watch_of_large_values_is_bounded(state):
+    for number in range(40):
+        applied(state, steps.SetKey(f"k{number}", bytes(1000)))
+    versions, after = [], 0
+    while after < state.last:
+        page = tail_of_keys(state, "", after)
+        assert messages.tail_to_proto(page).ByteSize() < 2 * PAGE_BYTES
+        versions += [event.version for event in page.events if isinstance(event, KeyValue)]
+        after = page.through
+    assert versions == list(range(1, 41))
+
+
+def test_answer_to_watch_of_deleted_long_keys_is_bounded(state):
+    names = [f"{number:02}" + 1000 * "k" for number in range(40)]
+    for name in names:
+        applied(state, steps.SetKey(name, b""))
+        applied(state, steps.DeleteKey(name))
+    told: list[str] = []
+    after = 0
+    while after < state.last:
+        page = tail_of_keys(state, "", after)
+        assert messages.tail_to_proto(page).ByteSize() < 2 * PAGE_BYTES
+        told += [event.key for event in page.events if isinstance(event, reads.DeletedKeyEvent)]
+        after = page.through
+    assert told == names
+
+
+def test_answer_to_tail_of_large_invalidations_is_bounded(state):
+    state.last = 1 << 62  # as those of the hybrid clock
+    ids = [applied(state, steps.Append("a", b""))[0] for _ in range(2_000)]
+    for at in range(0, len(ids), 100):
+        applied(state, steps.Invalidate("a", ids[at : at + 100]))
+    told: list[int] = []
+    after = ids[-1]
+    while after < state.last:
+        page = tail_of_log(state, "a", ids[0], after)
+        assert messages.tail_to_proto(page).ByteSize() < 2 * PAGE_BYTES
+        for event in page.events:
+            assert isinstance(event, reads.InvalidatedEntries)
+            told += event.ids
+        after = page.through
+    assert told == ids
+
+
+def test_memory_follows_valid_entries_of_newest_chunk():
+    entries = Entries()
+    for number in range(1, 5):
+        entries.append(number, bytes(CHUNK_BYTES // 4))
+    for number in range(1, 5):
+        entries.invalidate(number)
+        assert entries.resident_bytes <= 2 * entries.data_bytes + 4096
+    entries.append(5, b"next")
+    assert list(entries.read(0, 9)) == [(5, b"next")]
+
+
+def test_memory_follows_valid_entries_among_many_small_ones():
+    entries = Entries()
+    for number in range(1, 30_001):
+        entries.append(number, b"0123456789")
+    for number in range(1, 30_001):
+        if number % 1_000:
+            entries.invalidate(number)
+    assert len(entries) == 30
+    assert entries.resident_bytes < 64 * 30 + 4096
+    assert [i for i, _ in entries.read(0, 30_000)] == list(range(1_000, 31_000, 1_000))
+
+
+@pytest.mark.parametrize("data", [b"", b"x"])
+def test_cost_of_invalidation_does_not_grow_with_entries(monkeypatch, data):
+    monkeypatch.setattr(entries_module, "CHUNK_ROWS", 6_000)
+    entries = Entries()
+    for number in range(1, 10_001):
+        entries.append(number, data)
+    with cProfile.Profile() as profile:
+        for number in range(1, 51):
+            assert entries.invalidate(number) == data
+            entries.append(10_000 + number, bytes(1_000))
+            entries.invalidate(10_000 + number)
+    calls = sum(entry.callcount for entry in profile.getstats())
+    assert calls < 100 * 500
+    assert [i for i, _ in entries.read(0, 20_000)] == list(range(51, 10_001))
+
+
+def test_recent_changes_are_forgotten_by_number_of_invalidated_ids(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT_IDS", 100)
+    recent = RecentChanges()
+    for number in range(1, 201):
+        recent.add(Appended(2 * number, 1))
+        recent.add(EntriesInvalidated(2 * number + 1, 1, tuple(range(10))))
+        kept = list(recent.after(recent.floor))
+        assert sum(len(c.ids) for c in kept if isinstance(c, EntriesInvalidated)) <= 200
+        assert len(kept) >= min(2 * number, 20)
+        assert [c.id for c in kept] == list(range(max(2, recent.floor + 1), 2 * number + 2))
