@@ -13,6 +13,9 @@ from nyala.wire.proto import journal_pb2 as pb
 async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[list[Event], None]:
     """Yield what changes in a log, without end; no list is empty.
 
+    A log that was created after `after` is another than the reader's, which was deleted: it is told by
+    `Rebased`, as is a log that there is not any more.
+
     Args:
         log: the log.
         poller: sends the requests; closed at the end.
@@ -22,15 +25,18 @@ async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[lis
         LogGone: the log was deleted.
         TimedOut: no replica answered in time; go on after the last id.
     """
-    holds = after > 0
+    holds = unsure = after > 0
     try:
         while True:
             request = pb.JournalTailRequest(log=log.name, created=log.created, after=after)
             response = await poller.poll(request)
             log.found(response.created)
+            newer = response.through > after  # else the replica may lack the log's creation
+            deleted = unsure and (response.created > after or (newer and not response.created))
+            unsure = unsure and not deleted and not response.created
+            if deleted or (holds and response.rebased):
+                yield [Rebased(response.through)]
             if response.rebased:
-                if holds:
-                    yield [Rebased(response.through)]
                 async for entries in log.entry_pages(through=response.through):
                     yield [*entries]
             found = [_log_event(sent) for sent in response.events]
@@ -38,8 +44,9 @@ async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[lis
             if events:
                 yield events
             holds |= response.rebased or bool(response.events)
-            after = max(after, response.through)
-            log.journal.saw(after)
+            if newer:
+                after = response.through
+                log.journal.saw(after)
     finally:
         poller.close()
 
@@ -93,8 +100,9 @@ async def watch(
             if events:
                 yield events
             holds |= response.rebased or bool(response.events)
-            after = max(after, response.through)
-            journal.saw(after)
+            if response.through > after:
+                after = response.through
+                journal.saw(after)
             ahead = {name: version for name, version in ahead.items() if version > after}
     finally:
         poller.close()

@@ -305,3 +305,63 @@ def test_tail_yields_each_entry_once_and_ends_with_valid_entries(
         assert held == dict(s.servers.state.logs["a"].entries.read(0, 1 << 63))
 
     run(main, max_time_s=3000)
+
+
+def delete_log(log: str) -> pb.JournalChange:
+    return pb.JournalChange(delete_log=log)
+
+
+@scenario
+async def test_resumed_tail_of_log_that_was_deleted_and_created_again_is_rebased(s):
+    first = await s.append("a", b"of the old log")
+    await s.step(delete_log("a"))
+    second = await s.append("a", b"of the new log")
+    third = await s.append("a", b"too")
+    events = tail(s, after=first)
+    assert await taken(events, 3) == [
+        Rebased(third),
+        Entry(second, b"of the new log"),
+        Entry(third, b"too"),
+    ]
+    fourth = await s.append("a", b"next")
+    assert await anext(events) == Entry(fourth, b"next")
+
+
+@scenario
+async def test_resumed_tail_of_deleted_log_is_rebased_once(s):
+    first = await s.append("a", b"of the old log")
+    (deleted,) = await s.step(delete_log("a"))
+    events = tail(s, after=first)
+    assert await anext(events) == Rebased(deleted)
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(30_000_000)
+    assert not waiting.done()
+    second = await s.append("a", b"of the new log")
+    assert await waiting == Entry(second, b"of the new log")
+
+
+@scenario
+async def test_tail_resumed_at_replica_without_the_log_is_not_rebased(s):
+    for member in ADDRESSES[1:]:
+        s.servers.members[member].frozen = True
+    first = await s.append("a", b"1")
+    s.servers.members[ADDRESSES[0]].down = True
+    events = tail(s, after=first)
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(5_000_000)
+    assert not waiting.done()
+    s.servers.lead(ADDRESSES[1])
+    second = await s.append("a", b"2")
+    assert await waiting == Entry(second, b"2")
+
+
+@scenario
+async def test_position_of_tail_does_not_count_as_seen(s):
+    await s.append("a", b"1")
+    seen = s.journal.seen
+    for events in (tail(s, after=(1 << 64) - 1), items_of(s.core.watch(s.journal, "", 1 << 63))):
+        waiting = asyncio.ensure_future(anext(events))
+        await s.loop.delay(5_000_000)
+        assert not waiting.done()
+        assert s.journal.seen == seen
+        waiting.cancel()
