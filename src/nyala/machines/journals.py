@@ -114,7 +114,7 @@ def limit_bytes(options: Mapping[str, str]) -> int:
     text = options.get(LIMIT_OPTION, str(DEFAULT_LIMIT_BYTES))
     if not (text.isascii() and text.isdecimal() and len(text) <= 15 and int(text)):
         raise InvalidArgument(
-            f"option {LIMIT_OPTION} is {text[:40]!r}; it is a whole number of bytes, from 1 on; "
+            f"option {LIMIT_OPTION} is {text[:40]!r}; it is a whole number of bytes, from 1 to 10**15 - 1; "
             "write it in digits"
         )
     return int(text)

@@ -1,12 +1,14 @@
 """StepBuilder: conditions and changes of one step of a journal."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Any, Protocol
 
 from nyala.client.checks import is_int
 from nyala.client.journal.delivery import StepOutcome
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, TooLarge
+from nyala.journal import steps
 from nyala.wire.proto import journal_pb2 as pb
 
 MAX_ID = (1 << 64) - 1
@@ -21,16 +23,27 @@ class Named(Protocol):
         """Name of the log."""
         ...
 
+    @property
+    def journal_id(self) -> str:
+        """Id of its journal."""
+        ...
+
 
 class StepBuilder:
     """A step of a journal: all of it takes effect, or nothing. Made by `Journal.atomically`.
 
     It is sent when its `with` block ends, unless the block raised. Methods that add a change return its
-    position in `ids`.
+    position in `ids`. What no journal takes is refused here, so that it is neither copied nor sent.
+
+    Args:
+        send: sends the step.
+        journal_id: id of the journal.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, journal_id: str) -> None:
         self._send = send
+        self._journal_id = journal_id
+        self._data_bytes = 0
         self._conditions: list[pb.JournalCondition] = []
         self._changes: list[pb.JournalChange] = []
         self._outcome: StepOutcome | None = None
@@ -93,9 +106,10 @@ class StepBuilder:
             made.key_version.key = text_of("key", key)
             made.key_version.version = id_of("version", version)
         elif last is not None:
-            made.log_last.log, made.log_last.id = log_of(log), id_of("last", last)
+            made.log_last.log, made.log_last.id = self._log_of(log), id_of("last", last)
         else:
-            made.log_created.log, made.log_created.id = log_of(log), id_of("created", created)
+            made.log_created.log, made.log_created.id = self._log_of(log), id_of("created", created)
+        _check_room("conditions", self._conditions)
         self._conditions.append(made)
 
     def append(self, log: "Named | str", data: Any, invalidates: Iterable[int] = ()) -> int:
@@ -107,21 +121,23 @@ class StepBuilder:
             invalidates: ids of entries; those that are not valid count for nothing.
         """
         made = pb.JournalChange()
-        made.append.log, made.append.data = log_of(log), data_of("data", data)
+        made.append.log = self._log_of(log)
+        made.append.data = self._data_of("data", data, steps.MAX_ENTRY_BYTES)
         made.append.invalidates.extend(ids_of("invalidates", invalidates))
         return self._add(made)
 
     def invalidate(self, log: "Named | str", ids: Iterable[int]) -> int:
         """Make entries of a log invalid; the log's last id advances."""
         made = pb.JournalChange()
-        made.invalidate.log = log_of(log)
+        made.invalidate.log = self._log_of(log)
         made.invalidate.ids.extend(ids_of("ids", ids))
         return self._add(made)
 
     def set(self, key: str, value: Any) -> int:
         """Give a key a value, which is bytes; its version is the id of this change."""
         made = pb.JournalChange()
-        made.set.key, made.set.value = text_of("key", key), data_of("value", value)
+        made.set.key = text_of("key", key)
+        made.set.value = self._data_of("value", value, steps.MAX_VALUE_BYTES)
         return self._add(made)
 
     def delete(self, key: str) -> int:
@@ -130,12 +146,56 @@ class StepBuilder:
 
     def delete_log(self, log: "Named | str") -> int:
         """Delete a log with all of its entries."""
-        return self._add(pb.JournalChange(delete_log=log_of(log)))
+        return self._add(pb.JournalChange(delete_log=self._log_of(log)))
 
     def _add(self, change: pb.JournalChange) -> int:
         self._check_open()
+        _check_room("changes", self._changes)
         self._changes.append(change)
         return len(self._changes) - 1
+
+    def _log_of(self, log: "Named | str | None") -> str:
+        """Return the name of a log, given as a handle or by name."""
+        if isinstance(log, str):
+            return text_of("log", log)
+        journal_id = getattr(log, "journal_id", None)
+        if log is None or journal_id is None:
+            raise InvalidArgument(
+                f"log is a {type(log).__name__}; give a log of this journal, or its name"
+            )
+        if journal_id != self._journal_id:
+            raise InvalidArgument(
+                f"log {log.name!r} is of another journal (id {journal_id}); a step changes one journal: "
+                "take its log(name), or make a step of the other journal"
+            )
+        return log.name
+
+    def _data_of(self, what: str, value: Any, limit: int) -> bytes:
+        """Return data as bytes.
+
+        Args:
+            what: name of the argument.
+            value: the data.
+            limit: most bytes.
+
+        Raises:
+            InvalidArgument: not bytes-like.
+            TooLarge: above a limit.
+        """
+        if not isinstance(value, bytes | bytearray | memoryview):
+            hint = "; encode it: .encode()" if isinstance(value, str) else ""
+            raise InvalidArgument(f"{what} is a {type(value).__name__}, not bytes{hint}")
+        size = memoryview(value).nbytes
+        if size > limit:
+            raise TooLarge(
+                f"{what} has {size} bytes and may have {limit}; split it, or store it in a table"
+            )
+        if self._data_bytes + size > steps.MAX_STEP_BYTES:
+            raise TooLarge(
+                f"the step has over {steps.MAX_STEP_BYTES} bytes of data and values; make several steps"
+            )
+        self._data_bytes += size
+        return bytes(value)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -184,21 +244,11 @@ def text_of(what: str, value: Any) -> str:
     return value
 
 
-def log_of(log: "Named | str | None") -> str:
-    """Return the name of a log, given as `Log` or by name."""
-    return text_of("log", getattr(log, "name", log))
-
-
-def data_of(what: str, value: Any) -> bytes:
-    """Return data as bytes.
-
-    Raises:
-        InvalidArgument: it is not bytes-like.
-    """
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    hint = "; encode it: .encode()" if isinstance(value, str) else ""
-    raise InvalidArgument(f"{what} is a {type(value).__name__}, not bytes{hint}")
+def _check_room(what: str, parts: Sequence[object]) -> None:
+    if len(parts) >= steps.MAX_STEP_CHANGES:
+        raise InvalidArgument(
+            f"a step may have {steps.MAX_STEP_CHANGES} {what}; make several steps"
+        )
 
 
 def id_of(what: str, value: Any) -> int:
@@ -216,8 +266,14 @@ def ids_of(what: str, values: Iterable[int]) -> list[int]:
     """Return ids of entries.
 
     Raises:
-        InvalidArgument: one of them is no id.
+        InvalidArgument: one of them is no id, or they are too many.
     """
     if not isinstance(values, Iterable) or isinstance(values, str | bytes):
         raise InvalidArgument(f"{what} is a {type(values).__name__}; give ids, for instance [3, 4]")
-    return [id_of(what, v) for v in values]
+    found = [id_of(what, v) for v in islice(values, steps.MAX_INVALIDATED + 1)]
+    if len(found) > steps.MAX_INVALIDATED:
+        raise InvalidArgument(
+            f"{what} has over {steps.MAX_INVALIDATED} ids, and a step may invalidate "
+            f"{steps.MAX_INVALIDATED}; make several steps"
+        )
+    return found

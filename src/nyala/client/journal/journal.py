@@ -74,7 +74,7 @@ class Journal:
         It is sent at the end of the block, which raises ConditionFailed if a condition did not hold,
         JournalFull, or OutcomeUnknown. Its `ids` are there after the block.
         """
-        return StepBuilder(self._send)
+        return StepBuilder(self._send, self._journal.id)
 
     def _send(self, conditions: _Conditions, changes: _Changes) -> StepOutcome:
         return self._connection.change(self._core.step(self._journal, conditions, changes))

@@ -32,6 +32,11 @@ class Log:
         """Name of the log."""
         return self._log.name
 
+    @property
+    def journal_id(self) -> str:
+        """Id of its journal."""
+        return self._log.journal.id
+
     def append(
         self, data: Any, expected: int | None = None, invalidates: Iterable[int] = ()
     ) -> int:

@@ -45,7 +45,7 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
             return CatalogPlan(answer=done)
     table = catalog.table(TableId(request.id))
     if table is None or not table.recallable:
-        raise NotFound(_refusal(request.id, table))
+        raise NotFound(_refusal(request, table))
     kinds.check_kind(table, request.kind)
     spec = pb.TableSpec()
     spec.CopyFrom(table.spec)
@@ -59,11 +59,12 @@ def plan(catalog: Catalog, request: pb.RecallTableRequest) -> CatalogPlan:
     return CatalogPlan(tables=(record,), actions=tuple(follow(catalog, record)), answer=table.id)
 
 
-def _refusal(table_id: str, table: CatalogTable | None) -> str:
+def _refusal(request: pb.RecallTableRequest, table: CatalogTable | None) -> str:
+    kind = kinds.rules_of(request.kind).machine if table is None else table.kind
     if table is None:
-        reason = f"no table has the id {table_id[:80]!r}"
+        reason = f"no {kind.name} has the id {request.id[:80]!r}"
     elif table.live:
         reason = f"the {table.kind.name} {table.name!r} (id {table.id}) is there"
     else:
         reason = f"the {table.kind.name} {table.name!r} (id {table.id}) was dropped for good"
-    return f"{reason}: there is nothing to recall; see: nyala table list --dropped"
+    return f"{reason}: there is nothing to recall; see: nyala {kind.name} list --dropped"

@@ -167,7 +167,7 @@ def test_step_builder_refuses_invalid_conditions_and_data():
     from nyala.client.journal.builder import StepBuilder
 
     sent: list[object] = []
-    step = StepBuilder(lambda conditions, changes: sent.append(changes) or None)  # type: ignore[return-value,arg-type,func-returns-value]
+    step = StepBuilder(lambda conditions, changes: sent.append(changes) or None, "j")  # type: ignore[return-value,arg-type,func-returns-value]
     for wrong in ({"log": "a"}, {"log": "a", "last": 1, "version": 2}, {"key": "k"}, {"last": 3}):
         with pytest.raises(InvalidArgument, match="a condition is"):
             step.require(**wrong)

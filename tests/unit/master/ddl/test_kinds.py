@@ -154,6 +154,12 @@ def test_request_for_another_kind_is_refused():
     assert catalog.require("ops").live
 
 
+@pytest.mark.parametrize(("kind", "name"), [(0, "table"), (1, "journal")])
+def test_recall_of_unknown_id_names_the_kind_and_its_list(kind, name):
+    with pytest.raises(NotFound, match=f"no {name} has the id 'x'.*nyala {name} list --dropped"):
+        put(with_journal(), recall_table.operation(pb.RecallTableRequest(id="x", kind=kind)))
+
+
 def test_lists_and_errors_name_one_kind_or_all():
     catalog = with_journal()
     assert listed(catalog) == [("t", 0)]
