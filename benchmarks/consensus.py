@@ -1,6 +1,6 @@
-"""Small durable writes: consensus alone, through the public client beside etcd, and while leaders are killed.
+"""Small durable writes: consensus alone, the public client beside etcd, and writes while leaders are killed.
 
-Each line is the median of `ROUNDS` short measurements; in each round ours and etcd's take turns.
+Each line is the median of `ROUNDS` short measurements; each round measures nyala and etcd in turn.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ SECONDS = 1.5
 WARM_SECONDS = 1.0
 ETCD_PUTS = {1: 1_500, 16: 6_000, 64: 12_000, 256: 20_000}
 KUDU_UPSERTS = {1: 756, 16: 1605}
-"""Kudu's acknowledged single upserts with fsync on such a machine, from 1 and 16 threads."""
+"""Recorded rate of Kudu's acknowledged single upserts with fsync on such a machine, by number of threads."""
 
 Measure = Callable[[int], Rate]
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("consensus", "upserts of 200 B rows, 3 replicas of one tablet, synced")
     parts: tuple[Callable[[Report], None], ...] = (_ceiling, _callers, _kills)
     for part in parts:
         try:
             part(report)
-        except Exception as err:  # what was measured before is worth showing
+        except Exception as err:  # the other parts are reported all the same
             report.add(f"{part.__name__.strip('_')} was NOT measured: {err}"[:200], 0, "")
     return report
 
 
 def _ceiling(report: Report) -> None:
-    """Add what three servers do with the log and the peer port alone."""
+    """Add the rate of three servers with the log and the peer port only."""
     with tempfile.TemporaryDirectory(prefix="nyala-bench-raft-") as folder:
         ports = ",".join(map(str, etcd.free_ports(3)))
         hosts = Clients("benchmarks.raft_host", [folder, ports], 3)
@@ -55,7 +55,7 @@ def _ceiling(report: Report) -> None:
 
 
 def _callers(report: Report) -> None:
-    """Add callers of the public client, and of etcd by turns."""
+    """Add the rates of the public client and of etcd, measured in turn."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(MiniCluster())
         with nyala.connect(cluster.masters) as client:
@@ -74,12 +74,12 @@ def _callers(report: Report) -> None:
 
 
 def _kills(report: Report) -> None:
-    """Add the gaps that killed leaders leave."""
+    """Add the write gaps after leaders are killed."""
     report.rows += failover.run().rows
 
 
 def beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
-    """Return how to measure etcd; empty without it."""
+    """Return the measurements of etcd by name; empty if etcd is not installed."""
     program, tool = etcd.program(), etcd.benchmark()
     if program is None:
         return {}
@@ -99,7 +99,7 @@ def beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
 
 
 def _compare(report: Report, kinds: dict[str, Measure], callers: int, processes: int) -> None:
-    """Measure all kinds by turns; add a line each."""
+    """Measure all kinds in turn; add a line for each."""
     rates: dict[str, list[Rate]] = {name: [] for name in kinds}
     for _ in range(ROUNDS):
         for name, measure in kinds.items():

@@ -1,4 +1,4 @@
-"""Replicas copied and moved: beside a raw Flight read of the same bytes, what writers feel, after a death."""
+"""Copies and moves of replicas: beside a raw Flight read, beside a writer, and after the loss of a server."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 import nyala
-from benchmarks.moves import SMALL, Writer, heal_after_a_death, move_again_and_again
+from benchmarks.moves import SMALL, Writer, move_repeatedly, repair_after_kill
 from benchmarks.report import Report
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
@@ -21,19 +21,19 @@ from nyala.wire.proto import nyala_pb2 as pb
 MB = 1_000_000
 SIZE_MB, QUICK_MB, BATCH = 1000, 60, 10_000
 ROW_BYTES = 208
-"""Of a key and a text that no compression makes smaller."""
+"""Bytes of a row: a key and an incompressible text."""
 THROTTLE_BYTES = 32 * MB
-CALM_S = 5
+SETTLE_S = 5
 BUSY_MB = 300
 HEALED_MB, QUICK_HEALED_MB = (100, 1000, 5000), (20,)
 WORKING = ("STARTING", "FILES", "LOG", "INSTALLING")
 
 
 class Copier:
-    """Orders copies, as a tool would.
+    """Sends orders of copies, as an operator's tool does.
 
     Args:
-        cluster: of four tablet servers.
+        cluster: cluster of four tablet servers.
     """
 
     def __init__(self, cluster: MiniCluster) -> None:
@@ -52,7 +52,7 @@ class Copier:
         return self._loop.run(self._rpc.call(address, method, request, timeout_ms=10_000))
 
     def copy(self, table: str, look: Callable[[], None]) -> pb.CopyProgress:
-        """Copy a table's only tablet to the server that has no replica of it."""
+        """Copy a table's only tablet to the server without a replica of it."""
         (tablet, leader), *_ = self._cluster.leaders(table).items()
         return self.copy_tablet(tablet, leader, look)
 
@@ -92,7 +92,7 @@ class Copier:
 
 
 def _raw_flight(batches: list[pa.RecordBatch]) -> float:
-    """Return bytes a second of a C++ Flight read."""
+    """Return the rate of a C++ Flight read in bytes per second."""
     table = pa.Table.from_batches(batches)
 
     class Server(fl.FlightServerBase):
@@ -111,7 +111,7 @@ def _raw_flight(batches: list[pa.RecordBatch]) -> float:
 def _load(
     client: nyala.Client, name: str, size_mb: int, *, keep: bool = False
 ) -> list[pa.RecordBatch]:
-    """Make a table of one tablet; return what was written, if that is to be kept."""
+    """Create a table of one tablet; return the written rows if they are to be kept."""
     table = client.create_table(name, pa.schema([("k", pa.int64()), ("text", pa.binary())]), ["k"])
     rng, written = np.random.default_rng(7), []
     for first in range(0, size_mb * MB // ROW_BYTES, BATCH):
@@ -129,7 +129,7 @@ def _load(
 
 
 def _copied(report: Report, size_mb: int) -> None:
-    """Copy without a throttle, as it is by default, and with one, alone and beside a writer."""
+    """Copy without a throttle, as by default, and with one; without and beside a writer."""
     throttles: tuple[tuple[str, dict[str, str]], ...] = (
         ("no throttle", {"copy_busy_rate_bytes": "0"}),
         ("by default", {}),
@@ -147,7 +147,7 @@ def _copied(report: Report, size_mb: int) -> None:
             _load(client, "busy", min(size_mb, BUSY_MB))
             writer = Writer(cluster.masters)
             writer.start()
-            time.sleep(CALM_S)
+            time.sleep(SETTLE_S)
             calm = writer.take_p99_ms()
             done = copier.copy("busy", lambda: time.sleep(0.01))
             meanwhile = writer.take_p99_ms()
@@ -175,20 +175,20 @@ def _alone(report: Report, client: nyala.Client, copier: Copier, size_mb: int) -
 
 
 def run(quick: bool = False) -> Report:
-    """Run it."""
+    """Run the benchmark."""
     size_mb = QUICK_MB if quick else SIZE_MB
     report = Report(
         "copy", f"one tablet of {size_mb} MB, 3 replicas, copied to a fourth server, synced"
     )
     with MiniCluster(tservers=4) as cluster:
-        move_again_and_again(report, cluster, 3 if quick else 20)
+        move_repeatedly(report, cluster, 3 if quick else 20)
     _copied(report, size_mb)
-    by_hand = {"repair": "off"}  # masters would give a group with a witness one more replica
+    by_hand = {"repair": "off"}  # else the masters add a replica to a group with a witness
     for each in QUICK_HEALED_MB if quick else HEALED_MB:
         with (
             MiniCluster(tservers=4, options=by_hand) as cluster,
             nyala.connect(cluster.masters) as client,
         ):
             _load(client, "big", each)
-            heal_after_a_death(report, cluster, each)
+            repair_after_kill(report, cluster, each)
     return report

@@ -13,18 +13,18 @@ from benchmarks.load import Rate
 from nyala.wire.flight_data import varint
 
 PROGRAM, BENCHMARK = "ETCD", "ETCD_BENCHMARK"
-"""Environment variables that name the programs; unset: `etcd` and `etcd-benchmark` on the PATH."""
+"""Environment variables with the paths of the programs; unset: `etcd` and `etcd-benchmark` on the PATH."""
 START_TIMEOUT_S = 20
 NODES = 3
 
 
 def program() -> str | None:
-    """Return etcd, if it is here."""
+    """Return the path of etcd, if it is installed."""
     return shutil.which(os.environ.get(PROGRAM, "etcd"))
 
 
 def benchmark() -> str | None:
-    """Return etcd's own benchmark (tools/benchmark of its source), if it is here."""
+    """Return the path of etcd's own benchmark (tools/benchmark of its source), if it is installed."""
     return shutil.which(os.environ.get(BENCHMARK, "etcd-benchmark"))
 
 
@@ -62,12 +62,12 @@ class Etcd:
         shutil.rmtree(self._dir, ignore_errors=True)
 
     def leader(self) -> str:
-        """Return the client address of the node that leads.
+        """Return the client address of the leader.
 
         Raises:
-            RuntimeError: none does in time.
+            RuntimeError: no node leads in time.
         """
-        import grpc  # not before the clients' processes: they bring their own
+        import grpc  # the clients' processes import their own
 
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -94,7 +94,7 @@ def own_benchmark(tool: str, address: str, clients: int, puts: int) -> Rate:
     found = re.search(r"Requests/sec:\s+([0-9.]+)", told)
     percents = {p: float(s) for p, s in re.findall(r"([0-9.]+)% in ([0-9.]+) secs", told)}
     if found is None:
-        raise RuntimeError(f"etcd's benchmark said: {told[-300:]}")
+        raise RuntimeError(f"etcd's benchmark failed: {told[-300:]}")
     return Rate(
         float(found.group(1)), 1000 * percents.get("50", 0.0), 1000 * percents.get("99", 0.0), 0
     )
@@ -140,7 +140,7 @@ def _field(raw: bytes, number: int) -> bytes:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return unused ports."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in held]
     for one in held:

@@ -22,7 +22,7 @@ def requests(number: int) -> list[bytes]:
 
 
 def from_threads(address: str, number: int) -> None:
-    """Threads that call and wait."""
+    """Call from threads with blocking calls."""
     puts = requests(number)
     with grpc.insecure_channel(address) as channel:
         put = channel.unary_unary(PATH)
@@ -57,7 +57,7 @@ async def _measure(
 
 
 def main(address: str, kind: str, number: int) -> None:
-    """Put when told to."""
+    """Carry out the orders of `load.Clients`."""
     if kind == "threads":
         from_threads(address, number)
         return

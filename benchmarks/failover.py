@@ -11,11 +11,11 @@ from benchmarks.report import Report
 from nyala.testing import MiniCluster
 
 KINDS = {"tablet server that leads": 20, "leader master": 5}
-"""How often each is killed."""
+"""Number of kills of each leader."""
 
 
 class Prober(threading.Thread):
-    """Writes one row at a time to every key and notes each acknowledgement."""
+    """Writes one row at a time to every key and records each acknowledgement."""
 
     def __init__(self, masters: str, keys: int) -> None:
         super().__init__(daemon=True)
@@ -26,7 +26,7 @@ class Prober(threading.Thread):
         self.gap = [0.0] * keys
 
     def run(self) -> None:
-        """Write until told to stop."""
+        """Write until stopped."""
         number = 0
         while not self.stop.is_set():
             key = number % self._keys
@@ -37,12 +37,12 @@ class Prober(threading.Thread):
             number += 1
 
     def reset(self) -> None:
-        """Begin to measure anew."""
+        """Start a new measurement."""
         self.gap = [0.0] * self._keys
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("failover", "3 masters, 3 tablet servers, 4 tablets, kill -9, synced")
     with MiniCluster() as cluster, nyala.connect(cluster.masters) as client:
         client.create_table(

@@ -1,8 +1,9 @@
 """Group commit: the log against a sync for each append, and against a log file for each tablet.
 
 All of it on one disk in one run, without servers or network: entries of 256 B, every append synced before
-it is acknowledged. The rivals are written here, as simply as they can be, and pay for no record headers.
-Rivals take turns, a fraction of a second each, and figures are medians of turns: disks have moods.
+it is acknowledged. The compared logs are minimal implementations in this file, without record headers.
+Both logs are measured in turn, a fraction of a second each, since the speed of a disk varies; figures are
+medians.
 """
 
 import asyncio
@@ -27,17 +28,17 @@ WRITERS = (1, 4, 16, 64, 256)
 TABLETS = (1, 50, 200)
 TURNS = 5
 SECONDS = 0.35
-"""Of one turn."""
+"""Length of one turn in seconds."""
 PAYLOAD = bytes(range(256))
 FILE_BYTES = 8 << 20
-RECORD = 336  # 256 B and a header, as the log writes them
+RECORD = 336  # bytes: 256 B and a header, as the log writes them
 
 Append = Callable[[int, int], Awaitable[None]]
 """Append entry `index` of tablet number `tablet`; returns when it is durable."""
 
 
 class File:
-    """A preallocated file, written and synced by whoever has it."""
+    """A preallocated file; each write is synced."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -61,7 +62,7 @@ class File:
 
 
 class OneByOne:
-    """One file, a sync for each append, one after the other."""
+    """One file with a sync for each append, sequentially."""
 
     def __init__(self, folder: str) -> None:
         self._file = File(f"{folder}/one-by-one")
@@ -81,7 +82,7 @@ class OneByOne:
 
 
 class FilePerTablet:
-    """A file for each tablet, each with a group commit of its own; eight threads sync them."""
+    """A file for each tablet with its own group commit; eight threads sync them."""
 
     def __init__(self, folder: str, tablets: int) -> None:
         self._files = [File(f"{folder}/tablet-{n}") for n in range(tablets)]
@@ -157,7 +158,7 @@ Log = OneByOne | FilePerTablet | OneLog
 
 
 class Load:
-    """So many writers, each appending to its tablet one entry at a time, and what they got out of a log."""
+    """Writers on one log, each appending one entry at a time to its tablet; their rates and latencies."""
 
     def __init__(self, log: Log, writers: int, tablets: int) -> None:
         self.log = log
@@ -188,7 +189,7 @@ class Load:
 
 
 def bare_us(file: File) -> float:
-    """Return the median of one write and fdatasync, with no thread and no loop around it."""
+    """Return the median of one write and fdatasync, without threads and event loop."""
     times, began = [], time.perf_counter()
     while (start := time.perf_counter()) - began < SECONDS:
         file.write([bytes(RECORD)])
@@ -199,7 +200,7 @@ def bare_us(file: File) -> float:
 async def compare(
     report: Report, title: str, names: tuple[str, str], rival: Load, log: Load, bare: File | None
 ) -> None:
-    """Let two logs take turns, and add a line for each."""
+    """Measure two logs in turn, and add a line for each."""
     bare_p50s_us = []
     for _ in range(TURNS):
         if bare is not None:
@@ -221,9 +222,9 @@ async def compare(
         report.add(f"{title}: {name}", statistics.median(one.rates), "appends/s", text)
 
 
-def ratio(ours: list[float], theirs: list[float]) -> float:
-    """Return the median over the turns."""
-    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+def ratio(left: list[float], right: list[float]) -> float:
+    """Return the median ratio over the turns."""
+    return statistics.median(a / b for a, b in zip(left, right, strict=True))
 
 
 async def measure(report: Report) -> None:
@@ -244,7 +245,7 @@ async def measure(report: Report) -> None:
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("group_commit", "256 B entries, each synced before it is acknowledged")
     uvloop.run(measure(report))
     return report

@@ -1,4 +1,4 @@
-"""Many Raft groups in a process: what they cost when idle, and whether load makes them elect.
+"""Many Raft groups in a process: their cost when idle, and elections under load.
 
 Real masters and tablet servers; CPU, memory, threads and files are read from /proc over bounded intervals.
 """
@@ -22,12 +22,12 @@ ACTIVE = 200
 CALLERS = 64
 IDLE_SECONDS = 15.0
 ACTIVE_SECONDS = 15.0
-PATIENCE_S = 300.0
+LIMIT_S = 300.0
 TARGET_PERCENT = 3.0
 
 
 class Processes:
-    """The servers of one role of a cluster, from outside."""
+    """The server processes of one role of a cluster."""
 
     def __init__(self, cluster: MiniCluster, role: str = "tserver") -> None:
         self._cluster = cluster
@@ -38,12 +38,12 @@ class Processes:
         return Path(f"/proc/{pid}")
 
     def cpu_s(self, name: str) -> float:
-        """CPU seconds of a process so far."""
+        """CPU seconds that a process has used."""
         fields = (self._proc(name) / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def cpu_percent(self, work: Callable[[], None]) -> list[float]:
-        """Per cent of a core that each server used while `work` ran."""
+        """Per cent of a core used by each server while `work` runs."""
         before = [self.cpu_s(n) for n in self.names]
         began = time.perf_counter()
         work()
@@ -56,7 +56,7 @@ class Processes:
         return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])
 
     def rss_kb(self) -> float:
-        """Mean resident memory."""
+        """Mean resident memory of the servers."""
         return sum(self.status(n, "VmRSS") for n in self.names) / len(self.names)
 
     def files(self) -> int:
@@ -73,35 +73,35 @@ class Processes:
         with urllib.request.urlopen(page, timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         found = (line.split()[1] for line in lines if line.startswith(f"nyala_{metric} "))
-        return float(next(found, "0"))  # a server that is starting has not counted yet
+        return float(next(found, "0"))  # a server that is starting has no metrics yet
 
     def running(self, name: str) -> float:
-        """Replicas of a server that run."""
+        """Number of running replicas of a server."""
         return self.metric(name, 'replica_state_count{state="RUNNING"}')
 
     def elections(self) -> float:
-        """Elections won on all servers since they started."""
+        """Number of elections won on all servers since their start."""
         return sum(self.metric(n, "replica_elections_won_total") for n in self.names)
 
     def wait_asleep(self, groups: int) -> float:
-        """Wait until so many groups sleep on every server; return the seconds that took."""
+        """Wait until that many groups are quiescent on every server; return the seconds."""
         began = time.perf_counter()
-        while time.perf_counter() < began + PATIENCE_S:
+        while time.perf_counter() < began + LIMIT_S:
             if all(self.metric(n, "replica_quiesced_groups") >= groups for n in self.names):
                 return time.perf_counter() - began
             time.sleep(0.25)
         counts = [self.metric(n, "replica_quiesced_groups") for n in self.names]
-        raise TimeoutError(f"of {groups} groups {counts} sleep after {PATIENCE_S:.0f} s")
+        raise TimeoutError(f"of {groups} groups {counts} are quiescent after {LIMIT_S:.0f} s")
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report(
         "groups", f"{SERVERS} tablet servers, 3 replicas of each group, synced; one core is 100 %"
     )
     with (
         MiniCluster(tservers=SERVERS) as cluster,
-        nyala.connect(cluster.masters, timeout_ms=int(PATIENCE_S * 1000)) as client,
+        nyala.connect(cluster.masters, timeout_ms=int(LIMIT_S * 1000)) as client,
     ):
         servers = Processes(cluster)
         _idle(report, servers, 0)
@@ -155,8 +155,8 @@ def _restart(report: Report, cluster: MiniCluster, servers: Processes, groups: i
                 break
         except OSError:
             pass
-        if time.perf_counter() > began + PATIENCE_S:
-            raise TimeoutError("the restarted server's groups do not sleep")
+        if time.perf_counter() > began + LIMIT_S:
+            raise TimeoutError("the restarted server's groups do not quiesce")
         time.sleep(0.1)
     took = time.perf_counter() - began
     report.add(f"kill -9 and start with {groups} groups: all asleep again", took, "s")
@@ -166,7 +166,7 @@ def _active(report: Report, cluster: MiniCluster, client: nyala.Client, servers:
     _create(client, "active", ACTIVE)
     clients = Clients("benchmarks.small_writes", [cluster.masters, "active"], 1)
     try:
-        clients.measure(CALLERS, 3.0)  # every tablet is found and led
+        clients.measure(CALLERS, 3.0)  # every tablet is located and has a leader
         before = servers.elections()
         rates = []
         percent = servers.cpu_percent(

@@ -1,8 +1,8 @@
-"""The whole way beside the real Kudu: client, leader, two followers, acknowledgement; and back, to Arrow.
+"""Writes and scans through a whole cluster, beside a real Kudu where given.
 
-3 replicas, 8 tablets, one client process, both clusters fresh in each round and one at a time. Ours syncs its
-log; Kudu runs as it comes, without. `--kudu FOLDER` names Kudu (`kudu_cluster.py`); without it, what it
-did once on such a machine stands in its place, marked as recorded.
+3 replicas, 8 tablets, one client process; each round starts a new cluster of one system at a time. nyala
+syncs its log; Kudu runs with its default, which does not. `--kudu FOLDER` names Kudu (`kudu_cluster.py`);
+without it, figures recorded once on such a machine are used, marked as recorded.
 """
 
 import statistics
@@ -34,18 +34,18 @@ GET, GET8 = "get of one key, 1 thread", "get of one key, 8 threads"
 RECORDED: Mapping[str, float] = {
     NEW: 229_000, EXISTING: 121_000, INSERT: 525_000, SCAN: 560_000, GET: 4_400, GET8: 7_700,
 }  # fmt: skip
-"""Of Kudu 1.18.0 on a machine with 2 cores that had nothing else to do."""
+"""Rates of Kudu 1.18.0, recorded on an idle machine with 2 cores."""
 TARGETS: Mapping[str, float] = {NEW: 3, EXISTING: 3, INSERT: 1, SCAN: 10, GET: 0.5, GET8: 1}
-"""Times Kudu's rate in the same run."""
+"""Minimum ratio to Kudu's rate in the same run."""
 Tell = Callable[[str, float], None]
-"""Takes what was measured, and its rate."""
+"""Receives the name of a measurement and its rate."""
 
 
 class Account:
-    """The rates of both sides, by round; each is shown when it was measured.
+    """Rates of both systems by round; each is printed when it is measured.
 
     Args:
-        compared: whether a Kudu runs beside ours.
+        compared: whether Kudu is measured too.
     """
 
     def __init__(self, *, compared: bool) -> None:
@@ -55,17 +55,17 @@ class Account:
         self._began = time.perf_counter()
 
     def nyala(self, work: str, rate: float) -> None:
-        """Take a rate of ours."""
+        """Add a rate of nyala."""
         self.ours[work].append(rate)
         self._show(f"nyala, {work}: {rate:,.0f}" + ("" if self._compared else self._so_far(work)))
 
     def kudu(self, work: str, rate: float) -> None:
-        """Take a rate of Kudu's, in the round in which ours was taken."""
+        """Add a rate of Kudu in the same round."""
         self.theirs[work].append(rate)
         self._show(f"Kudu, {work}: {rate:,.0f}{self._so_far(work)}")
 
     def ratios(self, work: str) -> list[float]:
-        """Return ours by theirs, or by what is recorded, round by round."""
+        """Return the ratio of each round to Kudu's rate, measured or recorded."""
         theirs = self.theirs[work] or [RECORDED[work]] * len(self.ours[work])
         return [o / t for o, t in zip(self.ours[work], theirs, strict=False)]
 
@@ -84,7 +84,7 @@ class Account:
 
 
 def run(*, quick: bool = False) -> Report:
-    """Run it: five rounds, or a single one."""
+    """Run the benchmark in five rounds, or in a single one."""
     found = kudu_cluster.programs()
     rounds = QUICK_ROUNDS if quick else ROUNDS
     about = (
@@ -102,7 +102,7 @@ def run(*, quick: bool = False) -> Report:
 
 
 def _add(report: Report, work: str, account: Account) -> None:
-    """Add a line for each side: medians, and the ratio's median and spread."""
+    """Add a line for each system: medians, and the ratio's median and spread."""
     unit = "gets/s" if work in (GET, GET8) else "rows/s"
     ours, theirs, ratios = account.ours[work], account.theirs[work], account.ratios(work)
     report.add(f"{work}: nyala", statistics.median(ours), unit, _spread(ours))
@@ -134,7 +134,7 @@ def _in_threads(count: int, work: Callable[[int], object]) -> None:
         thread.join()
 
 
-# ---- ours ----------------------------------------------------------------------------------------------
+# ---- nyala ---------------------------------------------------------------------------------------------
 
 
 def _ours(number: int, tell: Tell) -> None:
@@ -161,7 +161,7 @@ def _ours(number: int, tell: Tell) -> None:
         tell(INSERT, _rate(LOADERS * LOADED, lambda: _in_threads(LOADERS, load)))
         counted = table.count(), loaded.count()
         if counted != (ROWS, LOADERS * LOADED):
-            raise RuntimeError(f"{counted} rows are there after the round")
+            raise RuntimeError(f"{counted} rows exist after the round")
 
 
 def _gets(table: nyala.Table, tell: Tell) -> None:
@@ -173,7 +173,7 @@ def _gets(table: nyala.Table, tell: Tell) -> None:
             if table.get({"k": key}) is None:
                 missed.append(key)
 
-    work(GETTERS, GETS // 2)  # as many as the Java client has done before
+    work(GETTERS, GETS // 2)  # as many as the Java client looks up
     tell(GET, _rate(GETS, lambda: work(GETTERS, GETS)))
     each = GETS_EACH
     tell(

@@ -1,7 +1,7 @@
-"""A real Kudu cluster and its Java client, where they are given; its own programs, defaults kept.
+"""A real Kudu cluster and its Java client, with Kudu's own programs and defaults.
 
 The folder named by `KUDU` holds `bin/kudu`, `kudu-master` and `kudu-tserver` with their `lib`, and the
-jars of the Java client, somewhere below. Kudu comes without a sync of its log: a power cut may lose an
+jars of the Java client in some subfolder. By default Kudu does not sync its log: a power failure may lose an
 acknowledged row.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.etcd import free_ports
 
 FOLDER = "KUDU"
-"""Environment variable that names the folder."""
+"""Environment variable with the path of the folder."""
 START_TIMEOUT_S = 60
 ORDER_TIMEOUT_S = 300
 SERVERS = 3
@@ -27,11 +27,11 @@ _COMMON = (
     "--rpc_encryption=disabled", "--rpc_authentication=disabled", "--webserver_enabled=false",
     "--logtostderr",
 )  # fmt: skip
-"""What a cluster on one machine without NTP and certificates needs; nothing that concerns its speed."""
+"""Flags required on one machine without NTP and certificates; none affects the speed."""
 
 
 class Programs:
-    """Where Kudu's programs and jars are.
+    """Paths of Kudu's programs and jars.
 
     Raises:
         RuntimeError: something is missing below the folder.
@@ -51,7 +51,7 @@ class Programs:
 
 
 def programs() -> Programs | None:
-    """Return Kudu, if it was given."""
+    """Return Kudu's paths, if the variable is set."""
     folder = os.environ.get(FOLDER)
     return Programs(folder) if folder else None
 
@@ -60,11 +60,11 @@ class Kudu:
     """Three masters and three tablet servers on free ports in a temporary folder; a context manager."""
 
     def __init__(self, found: Programs, *flags: str) -> None:
-        """Start it.
+        """Start the cluster.
 
         Args:
-            found: its programs.
-            flags: more of them, for the tablet servers.
+            found: paths of its programs.
+            flags: additional flags of the tablet servers.
         """
         self._found = found
         self._dir = tempfile.mkdtemp(prefix="nyala-bench-kudu-")
@@ -96,7 +96,7 @@ class Kudu:
         )  # fmt: skip
 
     def leader_master(self) -> int:
-        """Return the number of the master that leads."""
+        """Return the number of the leader master."""
         words = ("master", "list", self.masters, "-columns=rpc-addresses,role", "-format=csv")
         told = self._tool(*words, timeout_s=10)
         address = next(line for line in told.splitlines() if line.endswith("LEADER")).split(",")[0]
@@ -108,7 +108,7 @@ class Kudu:
         self._running[number].wait()
 
     def start_master(self, number: int) -> None:
-        """Start a master that was killed, and wait until it takes part."""
+        """Start a master that was killed, and wait until it is a member again."""
         port = int(self.masters.split(",")[number].rpartition(":")[2])
         self._running[number] = self._start_master(number, port)
         self._wait()
@@ -169,13 +169,13 @@ class Kudu:
         return started
 
     def order(self, *words: object) -> list[float]:
-        """Let the Java client carry out an order (see `KuduWide.java`); return the numbers that it tells.
+        """Send an order to the Java client (see `KuduWide.java`); return the numbers that it prints.
 
         Raises:
-            RuntimeError: it failed, or did not end within `ORDER_TIMEOUT_S`.
+            RuntimeError: the order failed, or did not end within `ORDER_TIMEOUT_S`.
         """
         java = self._java
-        assert java is not None, "the cluster was not entered"
+        assert java is not None, "the cluster is not started"
         assert java.stdin is not None, "its input is a pipe"
         assert java.stdout is not None, "its output is a pipe"
         java.stdin.write(" ".join(map(str, words)) + "\n")
@@ -189,19 +189,19 @@ class Kudu:
         return [float(word) for word in told.split()]
 
     def disk_bytes(self, table: str) -> int:
-        """Return the bytes of a table, as its statistics count them."""
+        """Return the bytes of a table according to its statistics."""
         told = self._tool("table", "statistics", self.masters, table, timeout_s=ORDER_TIMEOUT_S)
         found = re.search(r"on disk size: (\d+)", told)
         if found is None:
-            raise RuntimeError(f"Kudu's statistics said: {told[-300:]}")
+            raise RuntimeError(f"Kudu's statistics failed: {told[-300:]}")
         return int(found.group(1))
 
     def load(self, threads: int, rows: int) -> float:
-        """Run Kudu's own C++ load generator with its defaults; return rows a second.
+        """Run Kudu's own C++ load generator with its defaults; return rows per second.
 
         Args:
-            threads: each with a client of its own.
-            rows: of each thread.
+            threads: number of threads, each with its own client.
+            rows: number of rows of each thread.
         """
         told = self._tool(
             "perf", "loadgen", self.masters, f"-num_threads={threads}",
@@ -209,5 +209,5 @@ class Kudu:
         )  # fmt: skip
         found = re.search(r"time total:\s*([0-9.e+]+)\s*ms", told)
         if found is None:
-            raise RuntimeError(f"Kudu's load generator said: {told[-300:]}")
+            raise RuntimeError(f"Kudu's load generator failed: {told[-300:]}")
         return threads * rows / float(found.group(1)) * 1000

@@ -1,6 +1,6 @@
-"""How many bytes Kudu takes for the rows of `store_tables.py`, as its statistics count: its log is in them.
+"""Bytes that Kudu needs for the rows of `store_tables.py` according to its statistics, its log included.
 
-`--kudu FOLDER` names Kudu (`kudu_cluster.py`); without it, what it did once stands in its place.
+`--kudu FOLDER` names Kudu (`kudu_cluster.py`); without it, recorded figures are used.
 """
 
 import subprocess
@@ -12,10 +12,10 @@ from benchmarks import kudu_cluster
 from benchmarks.report import Report
 
 ROWS = 1_000_000
-"""Fewer would mostly show the segments of its log, which it keeps."""
+"""Number of rows; with fewer, the retained segments of its log dominate."""
 _SETTLED_S, _WAIT_S = 15, 60
 _FLUSH_SOON = "--flush_threshold_secs=10"
-"""Kudu waits two minutes before it flushes what is not large; how it writes is the same."""
+"""Flag of an earlier flush in the same format; by default Kudu flushes small memrowsets after two minutes."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Bytes:
     """Kudu's bytes a row of one replica.
 
     Attributes:
-        fresh: rows inserted once.
+        fresh: table whose rows were inserted once.
         upserted: after 0.6 upserts a row at random.
     """
 
@@ -32,7 +32,7 @@ class Bytes:
 
 
 RECORDED = Bytes(150, 310)
-"""Of Kudu 1.18.0, 1,000,000 rows."""
+"""Figures of Kudu 1.18.0 with 1,000,000 rows."""
 
 
 def measure(report: Report) -> Bytes:
@@ -59,7 +59,7 @@ def _in_this_run(found: kudu_cluster.Programs) -> Bytes:
 
 
 def _settled(kudu: kudu_cluster.Kudu) -> int:
-    """Return the table's bytes once they stay the same: all is flushed, and what can be merged is."""
+    """Return the table's bytes once they are constant: everything is flushed and compacted."""
     began = changed = time.monotonic()
     size = kudu.disk_bytes("t")
     while time.monotonic() - changed < _SETTLED_S and time.monotonic() - began < _WAIT_S:

@@ -1,6 +1,6 @@
-"""Client processes that wait for orders: so many callers, so many seconds; they answer with latencies.
+"""Client processes that receive orders (number of callers, seconds) and return latencies.
 
-A caller is what a user's program has: a thread that calls and waits, or a coroutine that awaits.
+A caller is a thread with blocking calls, or a coroutine, as in a user's program.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What all callers of one measurement came to.
+    """Result of one measurement over all callers.
 
     Attributes:
         ops_s: acknowledged operations per second.
         p50_ms: median latency.
-        p99_ms: the latency that one call in a hundred exceeds.
-        errors: calls that failed.
+        p99_ms: 99th percentile of the latency.
+        errors: number of failed calls.
     """
 
     ops_s: float
@@ -31,12 +31,12 @@ class Rate:
 
 
 class Clients:
-    """Some processes of one kind of client.
+    """Processes of one kind of client.
 
     Args:
         module: run as `python -m module ARGUMENTS`; it calls `serve`.
-        arguments: of each process; its number comes last.
-        processes: how many.
+        arguments: arguments of each process, before its number.
+        processes: number of processes.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], processes: int) -> None:
@@ -53,7 +53,7 @@ class Clients:
                 raise RuntimeError(f"a client process ({module}) did not start")
 
     def measure(self, callers: int, seconds: float) -> Rate:
-        """Let so many callers, over all processes, work for so long."""
+        """Run that many callers, over all processes, for some seconds."""
         share = [callers // len(self._running)] * len(self._running)
         for number in range(callers % len(self._running)):
             share[number] += 1
@@ -88,7 +88,7 @@ class Clients:
 
 
 def serve(measure: Callable[[int, float], dict[str, object]]) -> None:
-    """In a client process: say ready, then carry out orders until the input ends."""
+    """In a client process: report readiness, then carry out orders until the input ends."""
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
@@ -96,7 +96,7 @@ def serve(measure: Callable[[int, float], dict[str, object]]) -> None:
 
 
 async def serve_async(measure: Callable[[int, float], Awaitable[dict[str, object]]]) -> None:
-    """As `serve`, on a loop that has other things to do meanwhile."""
+    """As `serve`, on an event loop that is used by other tasks."""
     loop = asyncio.get_running_loop()
     print("ready", flush=True)
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -105,9 +105,9 @@ async def serve_async(measure: Callable[[int, float], Awaitable[dict[str, object
 
 
 def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -> dict[str, object]:
-    """Call `call(caller, number)` from so many threads for so long; return what `serve` tells.
+    """Call `call(caller, number)` from that many threads for some seconds; return the result for `serve`.
 
-    The first tenth is not counted.
+    The first tenth of the time is not counted.
     """
     latencies: list[list[int]] = [[] for _ in range(callers)]
     errors = [0] * callers
@@ -119,7 +119,7 @@ def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -
         while now < ends:
             try:
                 call(caller, number)
-            except Exception:  # whatever it is, it is counted and shown
+            except Exception:  # any error is counted and reported
                 errors[caller] += 1
             then, now = now, time.perf_counter()
             number += 1

@@ -1,9 +1,9 @@
 """`./run bench NAME ...`: runs benchmarks one after the other.
 
-SIGINT and SIGTERM end them in order: the clusters that they started are stopped.
-`--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name what `consensus` and `journal` measure beside ours;
-without them they take `etcd` and `etcd-benchmark` from the PATH, and leave out what is not there.
-`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) beside `kudu`, `store`, `master`.
+SIGINT and SIGTERM end them and stop the clusters that they started.
+`--etcd PROGRAM` and `--etcd-benchmark PROGRAM` name the programs that `consensus` and `journal` measure too;
+without them they use `etcd` and `etcd-benchmark` from the PATH, and omit what is not installed.
+`--kudu FOLDER` names Kudu's programs and Java client (`kudu_cluster.py`) for `kudu`, `store`, `master`.
 """
 
 import argparse
@@ -32,7 +32,7 @@ NAMES = (
 
 
 def main(words: list[str]) -> int:
-    """Run the named benchmarks; without a name, say which there are."""
+    """Run the named benchmarks; without a name, list all."""
     parser = argparse.ArgumentParser("./run bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(NAMES))
     for option in ("--etcd", "--etcd-benchmark"):
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
         print(f"{which}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
     if "store" in names and not os.environ.items() >= MALLOC.items():
-        os.environ.update(MALLOC)  # the store has its memory here as it has in a server
+        os.environ.update(MALLOC)  # memory is allocated as in a server
         os.execv(sys.executable, [sys.executable, "-m", "benchmarks.main", *words])
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
@@ -67,7 +67,7 @@ def main(words: list[str]) -> int:
 
 
 def _end(number: int, _frame: object) -> NoReturn:
-    """Leave by way of every `with`: that ends what was started. A second signal does not disturb it."""
+    """Exit through every `with`, which stops what was started. A second signal is ignored."""
     for other in (signal.SIGINT, signal.SIGTERM):
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)

@@ -1,6 +1,6 @@
-"""The masters at scale: tables of many tablets, a large catalog, deaths and repair; beside Kudu where given.
+"""The masters at scale: tables of many tablets, a large catalog, failover and repair; with Kudu where given.
 
-`--quick` makes the catalog a tenth, and takes fewer rounds.
+`--quick` uses a catalog of a tenth, and fewer rounds.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from nyala.testing import MiniCluster
 
 
 def run(quick: bool = False) -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("master", "3 masters, 3 tablet servers, 3 replicas, synced, default settings")
     parts: tuple[Callable[[], object], ...] = (
         lambda: asyncio.run(master_scale.measure(report, 1_000 if quick else 10_000)),
@@ -25,7 +25,7 @@ def run(quick: bool = False) -> Report:
         began = time.perf_counter()
         try:
             part()
-        except Exception as err:  # what was measured before is worth showing
+        except Exception as err:  # the other parts are reported all the same
             report.add(f"NOT measured: {type(err).__name__}: {err}"[:200], 0, "", at_least=1)
         print(f"({time.perf_counter() - began:.0f} s)", flush=True)
     return report

@@ -1,6 +1,6 @@
-"""The catalog of a large cluster in one process: the master's own code over a real tablet, and nobody else.
+"""The catalog of a large cluster in one process: the master's own code over a real tablet, without servers.
 
-Tablet servers are made up: what they would report goes through the same operations as a real report.
+Tablet servers are simulated: their reports go through the same operations as real ones.
 """
 
 import gc
@@ -48,10 +48,10 @@ class _Written:
 
 
 class Alone:
-    """A group of one that applies at once to a real tablet; what a replica is to the sys catalog.
+    """A group of one member that applies at once to a real tablet, in place of a replica of the sys catalog.
 
     Attributes:
-        payloads: bytes of each batch.
+        payloads: sizes of the batches in bytes.
     """
 
     def __init__(self, tablet: Tablet) -> None:
@@ -59,7 +59,7 @@ class Alone:
         self.payloads: list[int] = []
 
     async def write(self, payload: bytes, **_: Any) -> _Written:
-        """Apply."""
+        """Apply a batch."""
         self.payloads.append(len(payload))
         at = len(self.payloads)
         return _Written(self.tablet.apply([Applied(OpId(1, at), at * 1000, payload)])[0])
@@ -71,11 +71,11 @@ class Alone:
 
 class _Nobody:
     def enqueue(self, actions: Sequence[Action]) -> None:
-        """Send nothing."""
+        """Do nothing: no orders are sent."""
 
 
 class Large:
-    """A leader's memory of a catalog, and its rows in a tablet on disk."""
+    """A leader's catalog in memory, and its rows in a tablet on disk."""
 
     def __init__(self, tablet: Tablet) -> None:
         self.group = Alone(tablet)
@@ -92,7 +92,7 @@ class Large:
 
     @property
     def memory(self) -> LeaderMemory:
-        """What operations run on."""
+        """Return the context of operations."""
         return LeaderMemory(TERM, self.catalog, self.rows, _Nobody(), Locks(), lambda: None)
 
     async def create(self, name: str, tablets: int) -> int:
@@ -102,7 +102,7 @@ class Large:
         return self.group.payloads[-1]
 
     async def fill(self, tables: int) -> None:
-        """Create tables of `TABLETS_EACH` tablets, and let all of their replicas be reported."""
+        """Create tables of `TABLETS_EACH` tablets, and take in reports of all their replicas."""
         for number in range(tables):
             await self.create(f"table_{number:06d}", TABLETS_EACH)
         await self.report_all()
@@ -125,7 +125,7 @@ class Large:
         self.servers.record_report(server, request, TERM)
 
     async def rebuilt(self) -> Catalog:
-        """Return what a new leader reads from the rows."""
+        """Return the catalog that a new leader loads from the rows."""
         catalog = Catalog()
         await self.env.tasks.run(Lane.COMPUTE, catalog.load, await self.rows.rows())
         return catalog
@@ -146,7 +146,7 @@ def request(name: str, tablets: int) -> pb.CreateTableRequest:
 def heartbeat(
     info: pb.ServerInfoResponse, tablets: Sequence[pb.TabletReport] = (), *, full: bool = False
 ) -> pb.HeartbeatRequest:
-    """Return a heartbeat; without tablets that of an unchanged server."""
+    """Return a heartbeat; without tablets, that of an unchanged server."""
     return pb.HeartbeatRequest(
         server=info, full=full, report_sequence=1, tablets=tablets, replicas=len(tablets)
     )
@@ -174,7 +174,7 @@ def _report(tablet: Any, *, leads: bool) -> pb.TabletReport:
 
 @contextmanager
 def large() -> Iterator[Large]:
-    """Give an empty catalog on a temporary disk."""
+    """Yield an empty catalog on a temporary disk."""
     with TemporaryDirectory(prefix="nyala-bench-catalog-") as folder:
         files = system_env(None).files  # type: ignore[arg-type]
         tablet = Tablet.create(files, f"{folder}/data", sys_catalog.tablet_info())

@@ -1,4 +1,4 @@
-"""Servers killed with kill -9: how long nothing can be defined, and until all replicas are there again."""
+"""Servers killed with kill -9: time without definitions, and time until all replicas exist again."""
 
 import statistics
 import threading
@@ -19,21 +19,21 @@ from nyala.testing import MiniCluster
 
 DDL_GAP_S = 1.2
 KUDU_DDL_GAP_S = 1.4
-"""Kudu's figure on such a machine, where it is not given to run beside."""
-CALM_S = 1.5
+"""Kudu's recorded figure on such a machine, used where Kudu is not given."""
+BEFORE_KILL_S = 1.5
 WATCHED_S = 7.0
 STALE_MS = 5_000
 REPAIR_OPTIONS = {"member_failed_after_ms": "2000", "repair_interval_ms": "200"}
 REPAIRED_TABLETS = 24
 ROW_BYTES = 208
-PATIENCE_S = 180.0
+LIMIT_S = 180.0
 
 
 class Gaps(threading.Thread):
-    """Does one thing again and again, and notes the longest time between two that were done.
+    """Repeats one call, and records the longest time between two successful calls.
 
     Args:
-        work: to do; an error of ours counts as not done.
+        work: the call; a `NyalaError` counts as a failed call.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -44,7 +44,7 @@ class Gaps(threading.Thread):
         self.done = 0
 
     def run(self) -> None:
-        """Until told to stop."""
+        """Call until stopped."""
         last = time.perf_counter()
         while not self._ended.is_set():
             try:
@@ -57,35 +57,35 @@ class Gaps(threading.Thread):
             self.done += 1
 
     def end(self) -> None:
-        """Stop after the one under way."""
+        """Stop after the call in progress."""
         self._ended.set()
         self.join(60)
 
 
 def definitions(report: Report, cluster: MiniCluster, kudu: Kudu | None, kills: int) -> None:
-    """Add how long no definition is taken after the death of the leader master, ours and Kudu's in turn."""
+    """Add the time without definitions after the leader master is killed, in nyala and Kudu in turn."""
     with cluster.connect() as client:
         table = client.create_table("defined", COLUMNS, ["k"])
         if kudu is not None:
             kudu.order("many", "defined", 3)
-        ours, looks, theirs, looked = [], [], [], 0
+        own_gaps, looks, kudu_gaps, looked = [], [], [], 0
         for number in range(kills):
             gap, look, count = _killed(cluster, table, number)
-            ours.append(gap)
+            own_gaps.append(gap)
             looks.append(look)
             looked += count
             if kudu is not None:
-                theirs.append(_killed_kudu(kudu))
-    if theirs:
+                kudu_gaps.append(_killed_kudu(kudu))
+    if kudu_gaps:
         report.add(
             f"leader master killed {kills} times, Kudu: no definition for, median",
-            statistics.median(theirs), "s", f"{min(theirs):.2f} to {max(theirs):.2f}",
+            statistics.median(kudu_gaps), "s", f"{min(kudu_gaps):.2f} to {max(kudu_gaps):.2f}",
         )  # fmt: skip
-    beside = statistics.median(theirs) if theirs else KUDU_DDL_GAP_S
-    found = statistics.median(ours)
+    beside = statistics.median(kudu_gaps) if kudu_gaps else KUDU_DDL_GAP_S
+    found = statistics.median(own_gaps)
     report.add(
         f"leader master killed {kills} times: no definition for, median", found, "s",
-        f"{min(ours):.2f} to {max(ours):.2f}; {found / beside:.2f}x of Kudu's {beside:.2f}",
+        f"{min(own_gaps):.2f} to {max(own_gaps):.2f}; {found / beside:.2f}x of Kudu's {beside:.2f}",
         at_most=min(DDL_GAP_S, beside),
     )  # fmt: skip
     report.add(
@@ -95,29 +95,29 @@ def definitions(report: Report, cluster: MiniCluster, kudu: Kudu | None, kills: 
 
 
 def _killed(cluster: MiniCluster, table: nyala.Table, number: int) -> tuple[float, float, int]:
-    """Kill the leader master; return the longest gaps of definitions and look-ups, and how many of these."""
+    """Kill the leader master; return the longest gap of definitions, that of look-ups, and their number."""
     owners = iter(range(10**9))
     defining = Gaps(lambda: table.alter().set_owner(f"owner{number}.{next(owners)}").commit())
     with cluster.connect() as other:
         looking = Gaps(lambda: other.describe("defined", max_age_ms=STALE_MS))
         defining.start()
         looking.start()
-        time.sleep(CALM_S)
+        time.sleep(BEFORE_KILL_S)
         victim = cluster.leader_master()
         cluster.kill(victim)
-        time.sleep(WATCHED_S - CALM_S)
+        time.sleep(WATCHED_S - BEFORE_KILL_S)
         defining.end()
         looking.end()
     cluster.start(victim)
     if not defining.done or not looking.done:
-        raise RuntimeError("no definition, or no look-up, was ever taken")
+        raise RuntimeError("no definition or no look-up succeeded")
     return defining.longest_s, looking.longest_s, looking.done
 
 
 def _killed_kudu(kudu: Kudu) -> float:
     """Kill Kudu's leader master while its client defines; return the longest gap."""
     victim = kudu.leader_master()
-    timer = threading.Timer(CALM_S, kudu.kill_master, [victim])
+    timer = threading.Timer(BEFORE_KILL_S, kudu.kill_master, [victim])
     timer.start()
     longest, _ = kudu.order("owners", "defined", int(WATCHED_S * 1000))
     timer.join()
@@ -126,7 +126,7 @@ def _killed_kudu(kudu: Kudu) -> float:
 
 
 def repaired(report: Report, size_mb: int) -> None:
-    """Add how long it takes until the replicas of a server that is gone are all elsewhere."""
+    """Add the time until all replicas of a dead server are rebuilt on others."""
     with MiniCluster(tservers=4, options=REPAIR_OPTIONS) as cluster, cluster.connect() as client:
         by_key = nyala.Partition(hash=[nyala.Hash(["k"], REPAIRED_TABLETS)])
         schema = pa.schema([("k", pa.int64()), ("t", pa.string())])
@@ -135,15 +135,15 @@ def repaired(report: Report, size_mb: int) -> None:
             table.upsert(batch).raise_for_errors()
         victim = Processes(cluster).names[0]
         dead = cluster.address(victim)
-        replicas = _having(table, dead)
+        replicas = _replicas_at(table, dead)
         stored = sum(
             f.stat().st_size for f in Path(cluster.data_dir(victim)).rglob("*") if f.is_file()
         )
         cluster.kill(victim)
         began = time.perf_counter()
-        while not _whole(table, dead):
-            if time.perf_counter() > began + PATIENCE_S:
-                raise TimeoutError(f"{_having(table, dead)} replicas are not repaired")
+        while not _all_repaired(table, dead):
+            if time.perf_counter() > began + LIMIT_S:
+                raise TimeoutError(f"{_replicas_at(table, dead)} replicas are not repaired")
             time.sleep(0.1)
         took = time.perf_counter() - began
     waited = int(REPAIR_OPTIONS["member_failed_after_ms"]) / 1000
@@ -166,13 +166,13 @@ def _rows(count: int) -> list[pa.RecordBatch]:
     return batches
 
 
-def _having(table: nyala.Table, address: str) -> int:
-    """Return how many tablets have a member at an address."""
+def _replicas_at(table: nyala.Table, address: str) -> int:
+    """Return the number of tablets with a member at an address."""
     return sum(any(a == address for _, a in p.replicas) for p in table.tablets())
 
 
-def _whole(table: nyala.Table, dead: str) -> bool:
-    """Whether every tablet has three voters, none of them at an address."""
+def _all_repaired(table: nyala.Table, dead: str) -> bool:
+    """Return True if every tablet has three voters, none of them at this address."""
     return all(
         len(p.replicas) == 3 and all(a != dead for _, a in p.replicas) for p in table.tablets()
     )

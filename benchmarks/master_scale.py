@@ -1,4 +1,4 @@
-"""What a catalog of many tables costs: a batch, a new leader's memory, heartbeats, looks."""
+"""Cost of a catalog of many tables: a batch, the load by a new leader, heartbeats, look-ups."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ TICK_MS = 10
 
 
 async def measure(report: Report, tables: int) -> None:
-    """Run it."""
+    """Run the benchmark."""
     with large() as one:
         size = await one.create("one", BATCH_TABLETS)
         report.add(
@@ -79,7 +79,7 @@ async def _longest_stall() -> float:
 
 
 async def _heartbeat_us(made: Large) -> float:
-    """Return the CPU of an unchanged server's heartbeat, without the call that carries it."""
+    """Return the CPU of an unchanged server's heartbeat, without the remote call."""
     request = heartbeat(made.infos[0])
     best = float("inf")
     for _ in range(ROUNDS):

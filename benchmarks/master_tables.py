@@ -1,4 +1,4 @@
-"""Tables of many tablets made by real processes, beside Kudu by turns; what 500 replicas cost when idle."""
+"""Creation of tables of many tablets by real processes, in turn with Kudu; cost of 500 idle replicas."""
 
 import statistics
 import time
@@ -16,15 +16,15 @@ COLUMNS = pa.schema([("k", pa.int64()), ("a", pa.int64()), ("b", pa.string())])
 TABLETS = 300
 REPLICAS = 500
 KUDU_TABLETS_S = 94.0
-"""Kudu's figure on such a machine, where it is not given to run beside."""
+"""Kudu's recorded figure on such a machine, used where Kudu is not given."""
 PAUSE_S = 3.0
-"""Between a drop and the next creation: the replicas of the table before are deleted."""
-PATIENCE_S = 60.0
+"""Seconds between a drop and the next creation, in which the replicas of the dropped table are deleted."""
+LIMIT_S = 60.0
 IDLE_S = 10.0
 
 
 def create(client: nyala.Client, name: str, tablets: int) -> float:
-    """Create a table of three columns and replicas; return the seconds until all tablets ran."""
+    """Create a table of three columns and replicas; return the seconds until all tablets run."""
     began = time.perf_counter()
     by_key = nyala.Partition(hash=[nyala.Hash(["k"], tablets)])
     client.create_table(name, COLUMNS, ["k"], by_key)
@@ -32,9 +32,9 @@ def create(client: nyala.Client, name: str, tablets: int) -> float:
 
 
 def created(report: Report, cluster: MiniCluster, kudu: Kudu | None, rounds: int) -> None:
-    """Add how fast tables of `TABLETS` tablets come to run, ours and Kudu's in turn."""
+    """Add the time to create tables of `TABLETS` tablets, in nyala and Kudu in turn."""
     tservers, masters = Processes(cluster), Processes(cluster, "master")
-    with cluster.connect(int(PATIENCE_S * 1000)) as client:
+    with cluster.connect(int(LIMIT_S * 1000)) as client:
         create(client, "first", 3)
         if kudu is not None:
             kudu.order("many", "first", 3)
@@ -79,20 +79,20 @@ def _gone(tservers: Processes) -> None:
 
 
 LEFT = 3
-"""Replicas of the first, small table."""
+"""Number of replicas of the first, small table."""
 
 
 def _until(done: Callable[[], bool], what: str) -> float:
     began = time.perf_counter()
     while not done():
-        if time.perf_counter() > began + PATIENCE_S:
-            raise TimeoutError(f"waited {PATIENCE_S:.0f} s for {what}")
+        if time.perf_counter() > began + LIMIT_S:
+            raise TimeoutError(f"waited {LIMIT_S:.0f} s for {what}")
         time.sleep(0.1)
     return time.perf_counter() - began
 
 
 def empty(report: Report, cluster: MiniCluster, seconds: float) -> None:
-    """Add what servers cost that have nothing to do, and nothing in them."""
+    """Add the cost of idle servers without replicas."""
     time.sleep(2)
     everyone = Processes(cluster, "")
     found = everyone.cpu_percent(lambda: time.sleep(seconds))
@@ -103,10 +103,10 @@ def empty(report: Report, cluster: MiniCluster, seconds: float) -> None:
 
 
 def idle(report: Report, cluster: MiniCluster, seconds: float) -> None:
-    """Add what masters and tablet servers cost with `REPLICAS` replicas each, and how one starts."""
+    """Add the cost of masters and tablet servers with `REPLICAS` replicas each, and the start of one."""
     tservers, masters = Processes(cluster), Processes(cluster, "master")
     empty_kb = tservers.rss_kb()
-    with cluster.connect(int(PATIENCE_S * 1000)) as client:
+    with cluster.connect(int(LIMIT_S * 1000)) as client:
         took = create(client, "wide", REPLICAS)
     report.add(f"{REPLICAS} tablets x 3 replicas, from the call until all run", took, "s")
     tservers.wait_asleep(REPLICAS)

@@ -1,4 +1,4 @@
-"""What moves of replicas cost who writes, and how long a group is one server short after a death."""
+"""Write gaps during moves of replicas, and the time that a group lacks a member after a server is killed."""
 
 import threading
 import time
@@ -17,13 +17,13 @@ from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import Membership
 from nyala.testing import MiniCluster
 
-LOOKS = 300
+TRIES = 300
 
 SMALL = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 class Writer(threading.Thread):
-    """Upserts one row at a time and notes how long each took."""
+    """Upserts one row at a time and records the time of each."""
 
     def __init__(self, masters: str) -> None:
         super().__init__(daemon=True)
@@ -32,7 +32,7 @@ class Writer(threading.Thread):
         self.times: list[float] = []
 
     def run(self) -> None:
-        """Write until told to stop."""
+        """Write until stopped."""
         number = 0
         while not self.stop.is_set():
             began = time.perf_counter()
@@ -41,12 +41,12 @@ class Writer(threading.Thread):
             number += 1
 
     def take_p99_ms(self) -> float:
-        """Return the 99th percentile since it was asked last."""
+        """Return the 99th percentile since the last call."""
         times, self.times = self.times, []
         return float(np.percentile(times, 99)) * 1000
 
     def take_longest_s(self) -> float:
-        """Return the longest that one write took since it was asked last; the one under way counts."""
+        """Return the longest time of a write since the last call, the write in progress included."""
         ended = len(self.times)
         while len(self.times) == ended and self.is_alive():
             time.sleep(0.01)
@@ -54,17 +54,17 @@ class Writer(threading.Thread):
         return max(times)
 
     def end(self) -> None:
-        """Stop after the write under way."""
+        """Stop after the write in progress."""
         self.stop.set()
         self.join()
 
 
 class Moved:
-    """One table's only tablet on four tablet servers, and who changes its members.
+    """One table's only tablet on four tablet servers, and changes of its members.
 
     Args:
-        cluster: of four tablet servers.
-        table: its name.
+        cluster: cluster of four tablet servers.
+        table: name of the table.
     """
 
     def __init__(self, cluster: MiniCluster, table: str) -> None:
@@ -75,17 +75,17 @@ class Moved:
         self._members = Membership(self._connection.core, self.tablet, timeout_ms=600_000)
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._connection.close()
 
     def names(self) -> tuple[list[str], str]:
-        """Return the servers that have a replica, its leader first, and the one that has none."""
+        """Return the servers with a replica, the leader first, and the one without."""
         servers = {self._cluster.address(n): n for n in self._cluster.names if "tserver" in n}
-        for _ in range(LOOKS):  # masters learn of a removed member from the next report
+        for _ in range(TRIES):  # masters learn of a removed member from the next report
             with self._cluster.connect() as client:
                 place = client.table(self._table).tablets()[0]
-            having = sorted((a for _, a in place.replicas), key=lambda a: a != place.leader)
-            found = [servers[a] for a in having]
+            holders = sorted((a for _, a in place.replicas), key=lambda a: a != place.leader)
+            found = [servers[a] for a in holders]
             spare = [n for n in servers.values() if n not in found]
             if spare:
                 return found, spare[0]
@@ -105,7 +105,7 @@ class Moved:
         return self._timed(self._members.add(self.address(name), kind))
 
     def fill(self, name: str) -> float:
-        """Give a witness the data; as `move`."""
+        """Copy the data to a witness; as `move`."""
         return self._timed(self._members.change_type(self.address(name), MemberKind.VOTER))
 
     def remove(self, name: str) -> float:
@@ -118,50 +118,50 @@ class Moved:
         return time.perf_counter() - began
 
 
-def move_again_and_again(report: Report, cluster: MiniCluster, moves: int) -> None:
-    """Move a replica while one row at a time is written to it: the leader's first, and each third time."""
+def move_repeatedly(report: Report, cluster: MiniCluster, moves: int) -> None:
+    """Move a replica while rows are written to it one at a time; every third move is of the leader's."""
     with nyala.connect(cluster.masters) as client:
         client.create_table("small", SMALL, ["k"])
         group, writer = Moved(cluster, "small"), Writer(cluster.masters)
         writer.start()
         time.sleep(1)
-        calm, gaps, took = writer.take_longest_s(), [], []
+        before, gaps, took = writer.take_longest_s(), [], []
         for number in range(moves):
-            having, target = group.names()
-            took.append(group.move(having[number % 3], target))
+            holders, target = group.names()
+            took.append(group.move(holders[number % 3], target))
             gaps.append(writer.take_longest_s())
         writer.end()
         group.close()
         report.add("one move of a small tablet, median", float(np.median(took)), "s")
         report.add(
-            f"longest write gap of {moves} moves", max(gaps), "s", f"before: {calm:.3f} s", at_most=0.5
+            f"longest write gap of {moves} moves", max(gaps), "s", f"before: {before:.3f} s", at_most=0.5
         )  # fmt: skip
 
 
-def _move_once_there(group: Moved, old: str, new: str) -> float:
-    """As `group.move`, to a server that was started just now: connections to it pause for a while."""
+def _move_when_reachable(group: Moved, old: str, new: str) -> float:
+    """As `group.move`, to a server that was just started: connections to it are in back-off for a while."""
     for _ in range(60):
         try:
             return group.move(old, new)
-        except Unavailable:  # said before anything was changed
+        except Unavailable:  # raised before anything is changed
             time.sleep(0.5)
     raise Unavailable(f"{new} did not come back")
 
 
-def heal_after_a_death(report: Report, cluster: MiniCluster, size_mb: int) -> None:
-    """Kill a server of "big": how long until one more may die, with a witness first, or a whole copy."""
+def repair_after_kill(report: Report, cluster: MiniCluster, size_mb: int) -> None:
+    """Kill a server of "big": time until one more may fail, with a witness first and with a whole copy."""
     group = Moved(cluster, "big")
-    having, spare = group.names()
-    dead = having[1]
+    holders, spare = group.names()
+    dead = holders[1]
     cluster.kill(dead)
     witness = group.add(spare, MemberKind.WITNESS) + group.remove(dead)
     report.add(f"{size_mb} MB: a witness in the dead one's place", witness, "s")
     report.add(f"{size_mb} MB: the witness filled, later", group.fill(spare), "s")
     cluster.start(dead)
     group.remove(dead)
-    having, spare = group.names()
-    cluster.kill(having[1])
-    whole = _move_once_there(group, having[1], spare)
+    holders, spare = group.names()
+    cluster.kill(holders[1])
+    whole = _move_when_reachable(group, holders[1], spare)
     report.add(
         f"{size_mb} MB: a whole copy in the dead one's place", whole, "s",
         f"{whole / witness:.1f}x of a witness",

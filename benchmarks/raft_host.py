@@ -1,4 +1,4 @@
-"""One server of the log and the peer port alone: no clients' port, and a state machine that does nothing.
+"""One server with the log and the peer port only: no client port, and a state machine without effect.
 
 `python -m benchmarks.raft_host DIR PORT,PORT,PORT NUMBER`: the leader's own coroutines are the callers.
 """
@@ -28,7 +28,7 @@ PAYLOAD = bytes(256)
 
 
 class Nothing:
-    """A state machine that forgets."""
+    """A state machine without state."""
 
     cut = Cut()
 
@@ -45,7 +45,7 @@ class Nothing:
 
 
 def member(number: int, port: int) -> Member:
-    """Return server `number`, which listens on a port."""
+    """Return the configuration entry of server `number`."""
     return Member(ServerUuid(f"{number + 1:032x}"), f"127.0.0.1:{port}")
 
 
@@ -65,7 +65,7 @@ async def start(directory: str, ports: list[int], number: int) -> Replica:
 
 
 async def measure(replica: Replica, callers: int, seconds: float) -> dict[str, object]:
-    """Write from so many coroutines if this server leads; else just wait."""
+    """Write from that many coroutines if this server leads; otherwise wait."""
     latencies: list[int] = []
     began = time.perf_counter()
     counted, ends = began + seconds / 10, began + seconds

@@ -1,4 +1,4 @@
-"""What every benchmark prints: each line when it was measured, then a table, and the same as JSON."""
+"""Report of a benchmark: each line when it is measured, then a table, and the same as JSON."""
 
 import json
 import os
@@ -17,12 +17,12 @@ class Line:
     """One line of a report.
 
     Attributes:
-        work: what was measured.
-        figure: what came out.
-        unit: of the figure.
-        ratio: to something else in the same run, in words.
-        target: what the figure has to reach, in words; "" if nothing.
-        met: it does; None: there is no target.
+        work: name of the measurement.
+        figure: measured value.
+        unit: unit of the figure.
+        ratio: ratio to another measurement of the same run, as text.
+        target: value that the figure has to reach, as text; "" without a target.
+        met: whether the target is reached; None without a target.
     """
 
     work: str
@@ -38,9 +38,9 @@ class Report:
     """Figures of one run.
 
     Attributes:
-        name: of the benchmark.
-        about: what ran, in a sentence: rows, schema, replicas, sync.
-        rows: its lines.
+        name: name of the benchmark.
+        about: setup in one sentence: rows, schema, replicas, sync.
+        rows: lines of the report.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Report:
         at_least: float | None = None,
         at_most: float | None = None,
     ) -> None:
-        """Add one line and show it; a target, if there is one, is in the figure's unit."""
+        """Add one line and print it; a target is in the figure's unit."""
         target, met = "", None
         if at_least is not None:
             target, met = f">= {_number(at_least)}", figure >= at_least

@@ -29,7 +29,7 @@ def _raw_flight(table: pa.Table) -> float:
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("scan", f"{ROWS:,} wide rows, {TABLETS} tablets, 3 replicas, synced")
     with MiniCluster() as cluster, nyala.connect(cluster.masters) as client:
         table = client.create_table(

@@ -11,11 +11,11 @@ from benchmarks.load import in_threads, serve
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 KEYS = 1_000_000
 VALUE_BYTES = 192
-"""With an int64 key, a row of 200 bytes."""
+"""Text which, with an int64 key, makes a row of 200 bytes."""
 
 
 def main(masters: str, name: str, number: int) -> None:
-    """Upsert one row at a time when told to."""
+    """Upsert one row at a time on the orders of `load.Clients`."""
     with nyala.connect(masters) as client:
         table = client.table(name)
         table.upsert([{"k": number, "v": ""}])

@@ -1,9 +1,9 @@
 """The tablet store alone: one thread, no log, real files; rates, latencies, bytes, beside other stores.
 
-`./run bench store` measures 5 M rows; `--quick` a tenth of that. Making the operations is not measured;
-applying them and every flush is, as one thread does both here. Memory is taken as servers take it
-(`testing/forkserver.py`; the rivals' too), garbage collected as rarely as there. `--kudu FOLDER` lets a
-real Kudu say how many bytes it takes for the same rows.
+`./run bench store` measures 5 M rows; `--quick` a tenth of that. The time to encode
+operations is not counted; their application and all flushes are, in one thread. Memory allocation and garbage
+collection are set up as in servers (`testing/forkserver.py`), also for the other stores. `--kudu FOLDER`
+adds the bytes of the same rows in a real Kudu.
 """
 
 import gc
@@ -24,13 +24,13 @@ from nyala.tablet.tablet import Tablet
 
 FULL, QUICK = 5_000_000, 500_000
 STAMP = 8
-"""Bytes of an index file for each row that say when it began: history, which is not part of the key index."""
+"""Bytes of each row in an index file for its begin time: history, not part of the key index."""
 FEWER = 5
-"""What does not depend on the number of rows is measured with a fifth of them."""
+"""Fraction of the rows for measurements that do not depend on their number."""
 
 
 def run(*, quick: bool = False) -> Report:
-    """Run it."""
+    """Run the benchmark."""
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     rows = QUICK if quick else FULL
@@ -87,7 +87,7 @@ def _rate(report: Report, name: str, rows: int, taken: Taken, target: float) -> 
 def _compressed(
     report: Report, kind: Kind, rows: int, directory: str, compression: str, kudu: kudu_disk.Bytes
 ) -> None:
-    """Bytes of one copy after a merge of everything, index included, nothing collected."""
+    """Bytes of one copy after a compaction of everything, index included, all history kept."""
     place = f"{directory}/disk-{compression}-{kind.name.replace(' ', '-')}"
     label = f"{kind.name}: disk, {compression}, {rows:,}"
     store = Store(kind, place, compression=compression)
@@ -126,7 +126,7 @@ def _upserts(
 
 
 def _groups(report: Report, store: Store, keys: Keys) -> None:
-    """One-row upserts; a hundred of them in one call, as a replica applies what waits, and alone."""
+    """One-row upserts: a hundred in one call, as a replica applies its backlog, and one by one."""
     for size, given, words, target in (
         (100, keys, "groups of 100", 4),
         (1, keys[:2000], "alone", None),
@@ -144,7 +144,7 @@ def _groups(report: Report, store: Store, keys: Keys) -> None:
 
 
 def _background(report: Report, store: Store, what: str) -> None:
-    """What the policy's merges cost after some work, and what they leave."""
+    """Cost of the policy's compactions after some work, and the result."""
     taken = store.merging + store.compact(force=False)
     name = f"{store.kind.name}: merges by the policy after {what}"
     now = store.tablet.figures()
@@ -175,7 +175,7 @@ def _open(report: Report, store: Store) -> None:
 
 
 def _anonymous() -> int:
-    """Return the bytes of this process that are not mapped files."""
+    """Return the bytes of this process outside of mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) * 1024

@@ -1,6 +1,6 @@
 """Reads of the store alone, one thread: scans beside pyarrow reading the same rows from one Parquet file.
 
-Every figure is the median of several runs; both sides of a ratio are taken in turn.
+Every figure is the median of several runs; both sides of a ratio are measured in turn.
 """
 
 import shutil
@@ -24,9 +24,9 @@ from nyala.tablet.files.ops import RowOp
 
 VERSIONS = 100
 GETS_S = 1.5
-"""No more look-ups of a kind are made after so many seconds."""
+"""Seconds after which no more look-ups of a kind are made."""
 _TENTH = 0.1 * 2**24
-"""A tenth of the values of `d2`, which has 24 random bits, are below."""
+"""Value below which a tenth of `d2` lies, which has 24 random bits."""
 
 
 def in_turn(*works: Callable[[], object], runs: int = 3) -> list[float]:
@@ -45,7 +45,7 @@ def _drain(batches: Iterator[pa.RecordBatch]) -> int:
 
 
 def _pair(kind: Kind) -> tuple[list[ColumnId], Predicate]:
-    """Return two columns, and what is true of a tenth of the rows."""
+    """Return two columns, and a predicate that a tenth of the rows satisfies."""
     ids = {c.name: c.id for c in kind.schema.columns}
     return [ids["i1"], ids["d2"]], parse(f"d2 < {_TENTH}", kind.schema)
 
@@ -77,7 +77,7 @@ def _scans(report: Report, label: str, store: Store, at: int, file: Path) -> Non
 def _gets(
     report: Report, label: str, store: Store, keys: int, targets: tuple[float, float]
 ) -> None:
-    """One key, and a thousand."""
+    """Look-ups of one key, and of a thousand keys."""
     view, rng = store.tablet.view(), np.random.default_rng(3)
     fields = pa.schema([store.kind.fields.field(c.name) for c in store.kind.schema.key_columns])
     for count, runs, target in ((1, 1000, targets[0]), (1000, 30, targets[1])):
@@ -99,12 +99,12 @@ def updated_since(
     """Scans now and in the past, a tenth of the rows changed since: as flushed, and compacted.
 
     Args:
-        report: of the store.
-        store: compacted before the past; what changed since is flushed.
-        past: a time.
-        rows: that it has; the keys are below.
-        directory: for Parquet files.
-        label: of the store, for the report.
+        report: report of the store.
+        store: compacted before `past`; later changes are flushed.
+        past: time of the scans in the past.
+        rows: number of its rows; keys are lower.
+        directory: folder of the Parquet files.
+        label: name of the store in the report.
     """
     files = {"now": Path(directory, "now.parquet"), "past": Path(directory, "past.parquet")}
     for state in ("flushed", "compacted"):
@@ -117,7 +117,7 @@ def updated_since(
 
 
 def fresh(report: Report, kind: Kind, rows: int, directory: str) -> None:
-    """Look-ups of rows that are in memory."""
+    """Look-ups of rows in memory."""
     store = Store(kind, f"{directory}/fresh")
     for operation in store.operations(RowOp.INSERT, np.arange(rows, dtype=np.int64), 10_000):
         store.tablet.apply([operation])

@@ -1,8 +1,8 @@
-"""What other stores do with the same upserts in the same run: DuckDB, Delta Lake, RocksDB.
+"""The same upserts in other stores in the same run: DuckDB, Delta Lake, RocksDB.
 
-Each works in a process of its own, `python -m benchmarks.store_rivals NAME ROWS FOLDER`, and is bounded: it
-fills its table for `FILL_S` at most (what it has by then is said in its lines), upserts for `UPSERT_S` a
-batch size, and is ended after `LIMIT_S`. One that is not installed is left out, with a word.
+Each runs in its own process, `python -m benchmarks.store_rivals NAME ROWS FOLDER`, within limits: it
+fills its table for `FILL_S` at most (the reached number of rows is in its lines), upserts for `UPSERT_S` per
+batch size, and is killed after `LIMIT_S`. One that is not installed is reported as such.
 """
 
 import json
@@ -22,25 +22,25 @@ from benchmarks.report import Report
 from benchmarks.store_tables import INT_KEY, Keys
 
 LOAD = 500_000
-"""Rows a time while a table is filled."""
+"""Rows of a batch while a table is filled."""
 FILL_S, UPSERT_S, LIMIT_S = 40, 6, 90
 RIVALS: Mapping[str, tuple[str, dict[int, int], float]] = {
     "duckdb": ("DuckDB, on conflict", {10_000: 5, 1_000: 10, 100: 20}, 20),
     "deltalake": ("Delta, merge", {10_000: 2}, 50),
     "rocksdict": ("RocksDB, write batch", {10_000: 20, 1_000: 50, 100: 100}, 5),
 }
-"""Of each library: what it does, at most so many batches of each size, how many times faster we should be."""
+"""By library: its workload, maximum number of batches by size, and the target ratio of nyala to it."""
 Upsert = Callable[[pa.RecordBatch], None]
 
 
 def measure(report: Report, rows: int, directory: str, ours: Mapping[int, float]) -> None:
-    """Add the rivals' lines.
+    """Add the lines of the other stores.
 
     Args:
-        report: of the store.
-        rows: that each table should have.
-        directory: for files.
-        ours: our rows/s of random upserts by batch size.
+        report: report of the store.
+        rows: number of rows of each table.
+        directory: folder of the files.
+        ours: nyala's rows/s of random upserts by batch size.
     """
     for module, (name, batches, times) in RIVALS.items():
         if find_spec(module) is None:
@@ -70,7 +70,7 @@ def _tell(
 
 
 def main(module: str, rows: int, directory: str) -> None:
-    """Measure one rival in this process; print one JSON object for each size of batch."""
+    """Measure one store in this process; print one JSON object for each size of batch."""
     chance = np.random.default_rng(11)
     fill, upsert = {"duckdb": _duckdb, "deltalake": _delta, "rocksdict": _rocksdb}[module](
         import_module(module), directory
@@ -94,7 +94,7 @@ def main(module: str, rows: int, directory: str) -> None:
 
 
 def _first_of_each(batch: pa.RecordBatch) -> Keys:
-    """Neither ON CONFLICT nor merge takes a key twice in one statement."""
+    """Neither ON CONFLICT nor merge accepts a key twice in one statement."""
     return np.unique(batch.column(0).to_numpy(), return_index=True)[1]
 
 
@@ -143,7 +143,7 @@ def _rocksdb(library: Any, directory: str) -> tuple[Upsert, Upsert]:
 
 
 def _packed(batch: pa.RecordBatch) -> list[tuple[bytes, bytes]]:
-    """Return rows as flat bytes, put together for all rows at once."""
+    """Return rows as bytes, encoded for all rows at once."""
     count = batch.num_rows
     keys = batch.column(0).to_numpy().astype(">i8").view(np.uint8).tobytes()
     fixed = [batch.column(n).to_numpy().view(np.uint8).reshape(count, 8) for n in range(1, 7)]

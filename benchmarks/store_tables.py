@@ -1,7 +1,7 @@
-"""The tables of `./run bench store`: rows as a pure function of (key, salt), and a tablet that takes them.
+"""The tables of `./run bench store`: rows as a pure function of (key, salt), and a tablet that holds them.
 
-The values are those of the reference workload that the measured Kudu was given, so that bytes on disk can
-be compared: mixed bits in 7, 6, 5 and 4 of 8 bytes, a double that grows with the key and one of 24
+The values are those of the reference workload measured with Kudu, so that bytes on disk are
+comparable: mixed bits in 7, 6, 5 and 4 of 8 bytes, a double that grows with the key and one of 24
 random bits, and strings of 16 random hexadecimal digits and four fixed letters.
 """
 
@@ -21,9 +21,9 @@ from nyala.tablet.tablet import Tablet
 
 Keys = np.ndarray
 MADE = 500_000
-"""Rows whose operations are made at a time."""
+"""Rows whose operations are encoded at once."""
 FLUSH_BYTES = 64 << 20
-"""As the servers' option `flush_bytes` has it."""
+"""Bytes of memory before a flush, as the servers' option `flush_bytes`."""
 _VALUES = [
     *(pa.field(f"i{n}", pa.int64()) for n in range(1, 5)),
     *(pa.field(f"d{n}", pa.float64()) for n in (1, 2)),
@@ -67,10 +67,10 @@ class Kind:
     """One of the two tables.
 
     Attributes:
-        name: in the report.
-        fields: Arrow's names and types of all columns.
-        schema: of the tablet.
-        strings: the key is two strings; otherwise one int64.
+        name: name in the report.
+        fields: names and Arrow types of all columns.
+        schema: schema of the tablet.
+        strings: whether the key is two strings; otherwise one int64.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Kind:
     strings: bool
 
     def rows(self, keys: Keys, salt: int = 0) -> pa.RecordBatch:
-        """Return the rows of some keys."""
+        """Return the rows of these keys."""
         unsigned = keys.astype(np.uint64)
         add = np.uint64(salt)
         ints = [
@@ -95,7 +95,7 @@ class Kind:
         return pa.RecordBatch.from_arrays(arrays, schema=self.fields)
 
     def key_arrays(self, keys: Keys) -> list[pa.Array]:
-        """Return the key columns alone; they sort as the numbers do."""
+        """Return the key columns only; they sort as the numbers do."""
         if not self.strings:
             return [pa.array(keys.astype(np.int64))]
         return [_decimal(b"host", keys // 1000, 8), _decimal(b"metric", keys % 1000, 4)]
@@ -119,12 +119,12 @@ STRING_KEYS = _kind(
 
 @dataclass(frozen=True)
 class Taken:
-    """What some work took, in seconds.
+    """Duration of some work in seconds.
 
     Attributes:
-        seconds: of the clock.
-        cpu: of this process.
-        flushing: of `seconds`, those of flushes.
+        seconds: elapsed time.
+        cpu: CPU time of this process.
+        flushing: part of `seconds` spent in flushes.
     """
 
     seconds: float
@@ -132,7 +132,7 @@ class Taken:
     flushing: float
 
     def more(self, began: float, cpu: float, flushing: float) -> "Taken":
-        """Return what it comes to with work that began at these readings of the two clocks."""
+        """Return the sum with work that began at these readings of the two clocks."""
         return Taken(
             self.seconds + time.perf_counter() - began,
             self.cpu + time.process_time() - cpu,
@@ -141,14 +141,14 @@ class Taken:
 
 
 class Store:
-    """A tablet under test; its own work is timed, what makes the operations is not.
+    """A tablet under test; its own work is timed, the encoding of operations is not.
 
     Attributes:
-        tablet: it.
-        files: the real ones.
-        directory: where it is.
-        now: stamp of the last operation.
-        merging: seconds that merges by the policy have taken.
+        tablet: the tablet.
+        files: the real file system.
+        directory: path of the tablet.
+        now: timestamp of the last operation.
+        merging: seconds spent in compactions of the policy.
     """
 
     def __init__(self, kind: Kind, directory: str, **options: str) -> None:
@@ -165,7 +165,7 @@ class Store:
     def operations(
         self, op: ops.RowOp, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
     ) -> Iterator[Operation]:
-        """Yield operations of `batch` rows each, of the first so many columns (None: all)."""
+        """Yield operations of `batch` rows each, of the first `columns` columns (None: all)."""
         whole = self.kind.rows(keys, salt)
         if columns is not None:
             whole = whole.select(range(columns))
@@ -186,7 +186,7 @@ class Store:
         columns: int | None = None,
         flush: bool = True,
     ) -> Taken:
-        """Apply keys in batches, flushing as a server would and (`flush`) at the end; merges are apart."""
+        """Apply keys in batches; flush as a server does, and at the end if `flush`. Compactions are apart."""
         began, cpu, flushing = 0.0, 0.0, 0.0
         taken = Taken(0, 0, 0)
         for begin in range(0, len(keys), MADE):
@@ -199,7 +199,7 @@ class Store:
                 full = self.tablet.unflushed_bytes() >= FLUSH_BYTES
                 flushing = self.flush(operation.stamp) if full else 0.0
                 taken = taken.more(began, cpu, flushing)
-                if full:  # in a server another thread merges; what it takes is told apart
+                if full:  # in a server another thread compacts, so its time is counted separately
                     self.merging += self.compact(force=False)
         if flush:
             began, cpu = time.perf_counter(), time.process_time()
@@ -207,7 +207,7 @@ class Store:
         return taken
 
     def flush(self, stamp: int) -> float:
-        """Write what is in memory; return the seconds."""
+        """Flush the memory; return the seconds."""
         began = time.perf_counter()
         build = self.tablet.prepare_flush(FlushedCut(OpId(1, stamp), stamp))
         if build is not None:
@@ -215,14 +215,14 @@ class Store:
         return time.perf_counter() - began
 
     def compact(self, *, force: bool, horizon: int | None = None) -> float:
-        """Merge while the policy (or force) finds something to merge; return the seconds."""
+        """Compact while the policy (or `force`) finds rowsets to merge; return the seconds."""
         began = time.perf_counter()
         while (build := self.tablet.prepare_compaction(horizon, force=force)) is not None:
             build()()
         return time.perf_counter() - began
 
     def bytes_on_disk(self) -> int:
-        """Return the bytes of its files."""
+        """Return the bytes of the tablet's files."""
         return sum(
             self.files.size(f"{self.directory}/{n}") for n in self.files.list(self.directory)
         )

@@ -16,7 +16,7 @@ ROWS, BATCH, TABLETS = 400_000, 10_000, 8
 
 
 def _load(masters: str, table: str, keys: np.ndarray, op: str, threads: int) -> float:
-    """Write keys with some client threads; return rows per second."""
+    """Write keys with several client threads; return rows per second."""
     parts = np.array_split(keys, threads)
     batches = [[rows(p[i : i + BATCH], i) for i in range(0, len(p), BATCH)] for p in parts]
     clients = [nyala.connect(masters) for _ in parts]
@@ -45,7 +45,7 @@ def _create(masters: str, name: str, replicas: int) -> None:
 
 
 def _raw_flight(batch: pa.RecordBatch, count: int) -> float:
-    """Return rows per second of a C++ Flight server that drops what it gets: what the wire alone can do."""
+    """Return rows per second of a C++ Flight server that drops its input: the limit of the network layer."""
 
     class Sink(fl.FlightServerBase):
         def do_put(self, context, descriptor, reader, writer):
@@ -65,7 +65,7 @@ def _raw_flight(batch: pa.RecordBatch, count: int) -> float:
 
 
 def run() -> Report:
-    """Run it."""
+    """Run the benchmark."""
     about = (
         f"{ROWS:,} wide rows, {TABLETS} tablets, batches of {BATCH:,}, client on the same machine"
     )

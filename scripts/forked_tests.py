@@ -1,6 +1,6 @@
-"""Runs tests in forks of one process that has imported pytest and the third-party packages, but none of ours.
+"""Runs tests in forks of one process that has imported pytest and the third-party packages, but not nyala.
 
-For scripts/mutants.py: each run begins without the seconds of CPU that an interpreter and its imports take.
+For scripts/mutants.py: it saves the seconds of CPU that an interpreter and its imports take.
 Reads requests from its input and writes outcomes to its output, one JSON object a line each.
 """
 
@@ -19,32 +19,32 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-ALREADY = (
+PRELOADED = (
     "asyncio", "csv", "google.protobuf.message_factory", "google_crc32c", "grpc.aio",
     "hypothesis.stateful", "msgspec", "numba.extending", "numpy", "prometheus_client",
     "pyarrow.compute", "pyarrow.flight", "pytest", "typer.testing", "uvloop",
 )  # fmt: skip
-"""Imported before the first fork. Not polars, duckdb and Spark: they start threads, which no fork has."""
-OURS = ("nyala", "tests", "scripts")
+"""Modules imported before any fork. Not polars, duckdb and Spark, whose threads a fork does not have."""
+OWN_PACKAGES = ("nyala", "tests", "scripts")
 PR_SET_CHILD_SUBREAPER = 36
 """Number of the prctl that makes orphaned descendants children of this process."""
 PLUGINS = ["-p", "pytest_timeout", "-p", "_hypothesis_pytestplugin", "-p", "no:cacheprovider"]
 
 
 class Watch:
-    """A pytest plugin: which tests failed and why, and that the code under test is that of the tree."""
+    """A pytest plugin: records failed tests with their errors, and checks whose tree's code was tested."""
 
     def __init__(self, tree: Path) -> None:
         self._tree = tree
         self.seen: dict[str, Any] = {"failed": [], "not collected": [], "passed": []}
 
     def pytest_collectreport(self, report: Any) -> None:
-        """Write down what could not even be imported."""
+        """Record files that cannot be imported."""
         if report.failed:
             self.seen["not collected"].append([report.nodeid, _end(str(report.longrepr))])
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Write down each failure, be it of the test or around it."""
+        """Record each failure of a test, its setup or its teardown."""
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             why = crash.message if crash else str(report.longrepr)
@@ -53,11 +53,11 @@ class Watch:
             self.seen["passed"].append(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Refuse what was not a run of this tree."""
+        """Fail a run that used another tree's code."""
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if (
-                name.partition(".")[0] in OURS
+                name.partition(".")[0] in OWN_PACKAGES
                 and file
                 and not Path(file).is_relative_to(self._tree)
             ):
@@ -70,15 +70,15 @@ def _end(text: str) -> str:
 
 def serve() -> None:
     """Answer requests until the input ends."""
-    for name in ALREADY:
+    for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     out = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
-        if mine := [m for m in sys.modules if m.partition(".")[0] in OURS]:
-            sys.exit(f"imported before a fork: {mine}")
+        if imported := [m for m in sys.modules if m.partition(".")[0] in OWN_PACKAGES]:
+            sys.exit(f"imported before a fork: {imported}")
         print(json.dumps(_run(json.loads(line))), file=out, flush=True)
 
 
@@ -91,7 +91,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
     if pid == 0:
         _child(asked, scratch)
     handle = os.pidfd_open(pid)
-    try:  # input before the answer: the end of the process that asked
+    try:  # input before the answer: the calling process has ended
         in_time = handle in select.select([handle, sys.stdin], [], [], asked["limit_s"])[0]
     finally:
         os.close(handle)
@@ -110,7 +110,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_orphans() -> None:
-    """Kill the processes that a run has left, in whatever session: they are children of this one now."""
+    """Kill the remaining processes of a run, in any session: they are children of this process now."""
     while orphans := _children():
         for pid in orphans:
             os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def _children() -> list[int]:
 
 
 def _child(asked: dict[str, Any], scratch: Path) -> None:
-    """Become the run: a process group and an output of its own; never returns."""
+    """Execute the run in its own process group with its own output; never returns."""
     code = 70
     try:
         os.setsid()

@@ -1,15 +1,15 @@
-"""Runs the mutants: deliberate mistakes, each of which a test must notice.
+"""Runs the mutants: deliberate mistakes, each of which a test must detect.
 
 A mutant of tests/mutants/<suite>.toml is an edit of one product file (`find` -> `replace`; lists of them:
 several edits) and the tests that must fail because of it (`killed_by`, pytest arguments). Without
 `killed_by` the judge has to detect it (tests/judge/run.py), and it must pass the judge's runs without faults.
-The judge has to pass in the unchanged tree before, and the tests that failed right after. A mutant that
-survives, that is too coarse, or whose `find` no longer occurs exactly once, fails the run: a test that cannot
+The judge must pass in the unchanged tree before the run, and the failed tests right after it. A mutant that
+survives, that is too coarse, or whose `find` does not occur exactly once, fails the run: a test that cannot
 fail is a defect.
 
 Each verdict is recorded in tests/mutants/verdicts.json with hashes of the code of the mutated file and of its
 tests, so that an interrupted run continues where it ended, and a later run skips what has not changed.
-Docstrings, comments and formatting are no code.
+Docstrings, comments and formatting do not count as code.
 """
 
 import argparse
@@ -39,20 +39,20 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "mutants"
 VERDICTS = FOLDER / "verdicts.json"
 TIMEOUT_S = 60
-"""Limit of a mutant's tests; where the unchanged tree needs half of it, ten times what that needs."""
+"""Seconds for a mutant's tests; if the unchanged tree needs more than half of it, ten times its time."""
 BATCH = 20
 """Mutants after which the tests that killed them are run in the unchanged tree, all in one."""
 COMPILE_S = 300
-"""What numba may take besides, 20 s on an idle core."""
+"""Seconds for numba's compilation, which takes 20 s on an idle core."""
 JUDGE_TIMEOUT_S = 900
 ROOM_TIMEOUT_S = 1800
 MOST_COPIES = 16
 LATE = re.compile(r"not within [\d.]+ s:|timeout|timed.out|deadline", re.IGNORECASE)
-"""Words in the failure of a test that a loaded machine may have caused."""
+"""Words in test failures that a loaded machine may cause."""
 
 Mutant = dict[str, Any]
 Outcome = dict[str, Any]
-"""What forked_tests.py answers: `exit` (None: over the limit), `failed`, `passed` and what it took."""
+"""Answer of forked_tests.py: `exit` (None: over the limit), `failed`, `passed` and the time used."""
 
 
 def load(suites: list[str]) -> list[tuple[str, Mutant]]:
@@ -69,7 +69,7 @@ def load(suites: list[str]) -> list[tuple[str, Mutant]]:
 
 
 def apply(text: str, mutant: Mutant) -> str:
-    """Return a file's text with the mistake in it. Raises ValueError when its lines have moved."""
+    """Return a file's text with the mistake in it. Raises ValueError if `find` is not found once."""
     changed = text
     for find, replace in _edits(mutant):
         if text.count(find) != 1:
@@ -103,7 +103,7 @@ class Verdicts:
         self._write()
 
     def keep_only(self, mutants: list[tuple[str, Mutant]]) -> None:
-        """Forget the verdicts on mutants that are not in the list of all mutants."""
+        """Remove the verdicts on mutants that do not exist any more."""
         keys = {self._key(suite, mutant) for suite, mutant in mutants}
         self._known = {k: v for k, v in self._known.items() if k in keys}
         self._write()
@@ -166,16 +166,16 @@ def _test_files(root: Path, mutant: Mutant) -> list[Path]:
 class Tree:
     """A copy of the tree in which mutants are tried, kept for the next time, with a process that forks runs.
 
-    A changed file gets a time of change that follows from its text, so that nothing compiled from another
-    text is taken for its own, however fast one mutant follows the other.
+    The modification time of a changed file is derived from its text, so that compiled code of another
+    text is never used, however fast one mutant follows the other.
     """
 
     def __init__(self, folder: Path, root: Path) -> None:
-        """Bring the copy up to date and start its process.
+        """Update the copy and start its process.
 
         Args:
-            folder: where the copy, and what was compiled for it, are kept.
-            root: the tree to copy.
+            folder: folder of the copy and of its compiled code.
+            root: tree to copy.
         """
         self.root = folder / "tree"
         self._scratch = folder
@@ -228,7 +228,7 @@ class Tree:
                 kernels = Path(folder, "kernels")
                 _copy_kernels(self._kernels, kernels, _importers(self.root, path))
                 outcome = self.run(mutant, limit_s, kernels)
-                if outcome["exit"] == 0:  # nothing that was compiled before may have hidden it
+                if outcome["exit"] == 0:  # compiled code of an earlier run may have hidden it
                     shutil.rmtree(kernels)
                     outcome = self.run(mutant, limit_s, kernels)
                 return outcome
@@ -250,7 +250,7 @@ def _importers(root: Path, kernel: Path) -> set[Path]:
 
 
 def _copy_kernels(kept: Path, to: Path, stale: set[Path]) -> None:
-    """Copy numba's cache without some files' kernels: it looks at no file but that of a kernel itself."""
+    """Copy numba's cache without some files' kernels: numba itself only checks the file of a kernel."""
     heads = {(p.parent.name, p.stem) for p in stale}
 
     def is_stale(folder: str, names: list[str]) -> list[str]:
@@ -261,7 +261,7 @@ def _copy_kernels(kept: Path, to: Path, stale: set[Path]) -> None:
 
 
 def _update(root: Path, copy: Path) -> list[Path]:
-    """Make a copy equal to a tree, but for what was compiled in it; return the files that were not."""
+    """Make a copy equal to a tree except for compiled files; return the files that differed."""
     changed = []
     left_out = {".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".hypothesis"}
     wanted = set()
@@ -284,17 +284,17 @@ def _update(root: Path, copy: Path) -> list[Path]:
 
 def _same(new: Path, old: Path) -> bool:
     if not new.exists() or not old.exists():
-        return not new.exists()  # a link that leads nowhere is not copied
+        return not new.exists()  # a dangling link is not copied
     one, other = new.stat(), old.stat()
     return (one.st_mtime_ns, one.st_size) == (other.st_mtime_ns, other.st_size)
 
 
 class Found(NamedTuple):
-    """What the tests of a mutant came to: 'killed ...', or what is wrong, or nothing that can be told now."""
+    """Result of a mutant's tests: 'killed ...', the problem, or empty without a verdict."""
 
     verdict: str
     killer: str = ""
-    """The test that failed, which has to pass in the unchanged tree."""
+    """The failed test, which must pass in the unchanged tree."""
 
 
 class Trial:
@@ -305,7 +305,7 @@ class Trial:
         self.cpu_s = 0.0
 
     def unchanged(self, mutant: Mutant) -> tuple[str, float]:
-        """Run its tests in the unchanged tree; return what is wrong, if anything, and how long they took."""
+        """Run its tests in the unchanged tree; return the problem, if any, and the time they took."""
         outcome = self._counted(self.tree.run(mutant, ROOM_TIMEOUT_S))
         good = outcome["exit"] == 0 and not outcome.get("foreign")
         return "" if good else _told(outcome), outcome["seconds"]
@@ -318,10 +318,10 @@ class Trial:
         return set() if outcome.get("foreign") else set(outcome.get("passed", [])) - failed
 
     def verdict(self, mutant: Mutant) -> Found:
-        """Return what the tests of a mutant come to; what has a killer counts once that passes unchanged.
+        """Return the result of a mutant's tests; its killer must pass in the unchanged tree, too.
 
-        Where a failure was one of time, the unchanged tree has to pass right afterwards, in half of the
-        limit: a loaded machine kills no mutant.
+        After a failure by time-out the unchanged tree has to pass right afterwards, in half of the
+        limit, since a loaded machine must not kill mutants.
         """
         limit_s: float = TIMEOUT_S if "killed_by" in mutant else JUDGE_TIMEOUT_S
         if "njit" in (self.tree.root / mutant["file"]).read_text():
@@ -350,7 +350,7 @@ class Trial:
 
 
 def _read_judge(outcome: Outcome) -> str:
-    """Return the verdict that a run of the judge comes to."""
+    """Return the verdict of a run of the judge."""
     if outcome["exit"] is None:
         return f"FAILED: no verdict in {JUDGE_TIMEOUT_S} s"
     word = {0: "SURVIVED", 2: "TOO COARSE", 3: "killed"}.get(outcome["exit"], "FAILED")
@@ -358,7 +358,7 @@ def _read_judge(outcome: Outcome) -> str:
 
 
 def _read(outcome: Outcome) -> Found:
-    """Return what a run of named tests comes to."""
+    """Return the result of a run of named tests."""
     if outcome.get("foreign"):
         return Found(f"FAILED: {outcome['foreign']}")
     if outcome["exit"] is None:
@@ -393,13 +393,13 @@ def _arguments(mutant: Mutant) -> list[str]:
 
 
 def test_names(mutant: Mutant) -> list[str]:
-    """Return the files, folders and tests of pytest that must kill a mutant; none: the judge has to."""
+    """Return the files, folders and tests of pytest that must kill a mutant; empty if the judge must."""
     return [a for a in _arguments(mutant) if a.startswith("tests/")]
 
 
 @contextmanager
 def _tree(root: Path) -> Iterator[Tree]:
-    """A copy of the tree that no other run uses, from .venv/mutants."""
+    """Yield a copy of the tree in .venv/mutants that no other run uses."""
     kept = Path(sys.prefix, "mutants", _digest(str(root)))
     kept.mkdir(parents=True, exist_ok=True)
     for number in range(MOST_COPIES):
@@ -418,19 +418,19 @@ def _tree(root: Path) -> Iterator[Tree]:
 
 
 class Work:
-    """What a run has to do, shared by its workers, and what it has found."""
+    """The mutants of a run, shared by its workers, and the results."""
 
     def __init__(self, todo: list[tuple[str, Mutant]], verdicts: Verdicts, asked: Any) -> None:
         self._todo = list(todo)
         self._count, self._done = len(todo), 0
         self._verdicts = verdicts
-        self._judge_is_good = bool(asked.only)
+        self._judge_passes = bool(asked.only)
         self._deadline = time.monotonic() + 60 * asked.minutes
         self._lock, self._judging = threading.Lock(), threading.Lock()
         self.unsound = 0
 
     def work(self) -> float:
-        """Try mutants in a copy of the tree until none is left; return the CPU seconds it took."""
+        """Try mutants in a copy of the tree until none is left; return the CPU seconds used."""
         with _tree(ROOT) as tree:
             trial = Trial(tree)
             while some := self._next():
@@ -454,11 +454,11 @@ class Work:
             began, cpu_s = time.monotonic(), trial.cpu_s
             found = trial.verdict(mutant)
             times = f"{time.monotonic() - began:>5.1f} s {trial.cpu_s - cpu_s:>5.1f} s of CPU"
-            told = found.verdict or "no verdict: the unchanged tree is as late; run it again"
+            result = found.verdict or "no verdict: the unchanged tree is as slow; run it again"
             with self._lock:
                 self._done += 1
                 count = f"{self._done:>3}/{self._count}"
-                print(f"{count} {suite:<8} {times}  {_name(mutant)}: {told}", flush=True)
+                print(f"{count} {suite:<8} {times}  {_name(mutant)}: {result}", flush=True)
             if found.killer:
                 killed.append((suite, mutant, found.killer))
             elif found.verdict:
@@ -468,20 +468,20 @@ class Work:
         for suite, mutant, killer in killed:
             wrong = "" if killer in passing else trial.unchanged(mutant)[0]
             if wrong:
-                self._tell_unsound(f"{suite} {killer}: {wrong}")
+                self._report_unsound(f"{suite} {killer}: {wrong}")
             else:
                 self._record(trial, suite, mutant, "killed")
 
     def _judged(self, trial: Trial) -> bool:
-        """Return whether the judge is content with the unchanged tree; it is asked once."""
+        """Return whether the judge passes in the unchanged tree; it is run once."""
         with self._judging:
-            if not self._judge_is_good and (wrong := trial.unchanged({})[0]):
-                self._tell_unsound(f"the judge: {wrong}")
+            if not self._judge_passes and (wrong := trial.unchanged({})[0]):
+                self._report_unsound(f"the judge: {wrong}")
                 return False
-            self._judge_is_good = True
+            self._judge_passes = True
             return True
 
-    def _tell_unsound(self, text: str) -> None:
+    def _report_unsound(self, text: str) -> None:
         with self._lock:
             self.unsound += 1
             print(f"FAILED in the unchanged tree: {text}", flush=True)
@@ -497,22 +497,22 @@ def _name(mutant: Mutant) -> str:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="./run mutants", description=__doc__)
     parser.add_argument(
         "suites", nargs="*", help="names of tests/mutants/<suite>.toml; all without"
     )
     parser.add_argument("--only", default="", help="mutants whose reason contains these words")
     parser.add_argument("--list", action="store_true", help="print the mutants and their verdicts")
-    parser.add_argument("--again", action="store_true", help="run those too that have a verdict")
+    parser.add_argument("--again", action="store_true", help="run mutants with a verdict too")
     parser.add_argument("--workers", type=int, default=1, help="mutants run at one time")
     parser.add_argument("--verdicts", type=Path, default=VERDICTS, help="the file of verdicts")
-    parser.add_argument("--minutes", type=float, default=600, help="begin none after this time")
+    parser.add_argument("--minutes", type=float, default=600, help="start none after this time")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the mutants that have no verdict yet; return 1 if any of those asked for is alive."""
+    """Run the mutants that have no verdict yet; return 1 if any selected one has survived."""
     asked = parse(arguments)
     verdicts = Verdicts(asked.verdicts, ROOT)
     verdicts.keep_only(load([]))

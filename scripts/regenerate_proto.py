@@ -23,7 +23,7 @@ def regenerate(target: Path) -> list[Path]:
     """Generate every module below `target` and return their paths, relative to it.
 
     Raises:
-        RuntimeError: protoc or its type plug-in failed; its own words are on stderr.
+        RuntimeError: protoc or its type plug-in failed; its message is on stderr.
     """
     beside = str(Path(sys.executable).parent)  # the plug-in is installed beside the interpreter
     plugin = shutil.which("protoc-gen-mypy", path=os.pathsep.join([beside, os.environ["PATH"]]))

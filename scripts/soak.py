@@ -1,6 +1,6 @@
-"""The full size of what `./run test` runs reduced: `./run soak NAME [--minutes M] [--seed N]`.
+"""Full-size runs of what `./run test` runs reduced: `./run soak NAME [--minutes M] [--seed N]`.
 
-Ends with one line: name, what was done, commit, seed. That line belongs into docs/internals/soak.md.
+The last line has name, result, commit and seed; it belongs into docs/internals/soak.md.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def sim(minutes: float, seed: int) -> list[str]:
 
 
 def store(minutes: float, seed: int) -> list[str]:
-    """10,000 sequences of the tablet's machine, 300 runs of its fuzz, 100,000 where texts; or what fits."""
+    """10,000 sequences of the tablet's model test, 300 fuzz runs, 100,000 where texts, or as many as fit."""
     size = ["--minutes", f"{minutes}", "--seed", f"{seed}"]
     return [PY, "-m", "tests.properties.store_soak", *size]
 
@@ -58,7 +58,7 @@ def ddl(minutes: float, seed: int) -> list[str]:
 
 
 def ranges(minutes: float, seed: int) -> list[str]:
-    """Ranges that come and go under readers and writers, simulated minutes by the seed, as many as fit."""
+    """Ranges added and dropped under readers and writers, simulated, as many seeds as fit."""
     size = ["--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
     return [PY, "-m", "tests.sim.runs.ranges_run", *size]
 
@@ -70,7 +70,7 @@ def masters(minutes: float, seed: int) -> list[str]:
 
 
 def model(minutes: float, seed: int) -> list[str]:
-    """Every state of the core in small worlds; its bounds are its size."""
+    """Every state of the core within small bounds, which determine its size."""
     return [PY, "-m", "tests.model.run"]
 
 
@@ -81,7 +81,7 @@ def faults(minutes: float, seed: int) -> list[str]:
 
 
 def pins(minutes: float, seed: int) -> list[str]:
-    """One simulated hour with a server dead for good, 50 groups and steady writes; no seed, no choice."""
+    """One simulated hour with a permanently dead server, 50 groups and steady writes; it takes no seed."""
     return [PY, "-m", "tests.unit.replica.anchors_soak", "--seconds", "3600"]
 
 

@@ -1,7 +1,7 @@
-"""Runs the tiers of `./run test` one after the other, prints what each took, and fails if any failed.
+"""Runs the tiers of `./run test` one after the other, prints the time of each, and fails if any failed.
 
 Usage: test.py [TIER ...]; without arguments all of them. A tier's budget is printed beside its time:
-a tier over its budget is a warning to the next developer, not a failure, since machines differ.
+a tier over its budget is reported and does not fail, since machines differ.
 """
 
 import os
@@ -15,7 +15,7 @@ PY = sys.executable
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One stage: its commands run in order, all of them even if one fails."""
+    """One stage; all its commands run in order, even if one fails."""
 
     name: str
     budget_s: int
@@ -27,10 +27,10 @@ def pytest(*args: str, limit_s: int) -> tuple[str, ...]:
     return (PY, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={limit_s}", *args)
 
 
-FILES_APART = ("-n", "2", "--dist", "loadfile")
-"""Two files at a time, each with clusters of its own: servers wait more than they work."""
-STEALING = ("-n", "2", "--dist", "worksteal")
-"""For tests of which some take a minute: who is done takes over what another one has not begun."""
+BY_FILE = ("-n", "2", "--dist", "loadfile")
+"""Two files at a time, each with its own clusters, which are mostly idle."""
+BY_TEST = ("-n", "2", "--dist", "worksteal")
+"""For tests of which some take a minute: an idle worker takes tests that another one has not started."""
 
 TIERS = (
     Tier(
@@ -59,10 +59,10 @@ TIERS = (
             ),
         ),
     ),
-    Tier("sim", 180, (pytest(*STEALING, "tests/sim", "tests/judge", limit_s=300),)),
-    Tier("cluster", 210, (pytest(*FILES_APART, "tests/cluster", limit_s=600),)),
-    Tier("faults", 90, (pytest(*FILES_APART, "tests/faults", limit_s=600),)),
-    Tier("spark", 240, (pytest(*FILES_APART, "tests/spark", limit_s=600),)),
+    Tier("sim", 180, (pytest(*BY_TEST, "tests/sim", "tests/judge", limit_s=300),)),
+    Tier("cluster", 210, (pytest(*BY_FILE, "tests/cluster", limit_s=600),)),
+    Tier("faults", 90, (pytest(*BY_FILE, "tests/faults", limit_s=600),)),
+    Tier("spark", 240, (pytest(*BY_FILE, "tests/spark", limit_s=600),)),
     Tier("docs", 90, (pytest("-n", "2", "tests/docs", limit_s=600),)),
 )
 
