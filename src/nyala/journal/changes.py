@@ -11,8 +11,12 @@ from operator import attrgetter
 
 KEPT = 1 << 16
 """Changes that are kept; twice as many at most."""
-KEPT_IDS = 1 << 18
-"""Invalidated ids in the changes that are kept; twice as many at most, beside those of one change."""
+KEPT_BYTES = 16 << 20
+"""Memory of the changes that are kept, in bytes; twice as much at most, beside that of one change."""
+_CHANGE_BYTES = 96
+"""Memory of a change beside its ids or its key, in bytes."""
+_ID_BYTES = 40
+"""Memory of an id of an invalidated entry, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,15 @@ class RecentChanges:
 
     Args:
         floor: all changes with ids above it are known.
+
+    Attributes:
+        size_bytes: memory of the changes, in bytes.
     """
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
         self._changes: list[RecentChange] = []
-        self._ids = 0
+        self.size_bytes = 0
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -69,19 +76,19 @@ class RecentChanges:
     def add(self, change: RecentChange) -> None:
         """Add the newest change; forget the oldest, if there are too many."""
         self._changes.append(change)
-        self._ids += _ids_of(change)
-        if len(self._changes) >= 2 * KEPT or self._ids > 2 * KEPT_IDS:
+        self.size_bytes += _size_of(change)
+        if len(self._changes) >= 2 * KEPT or self.size_bytes > 2 * KEPT_BYTES:
             self._forget()
 
     def _forget(self) -> None:
         first = max(0, len(self._changes) - KEPT)
-        ids = sum(map(_ids_of, self._changes[first:]))
-        while ids > KEPT_IDS:
-            ids -= _ids_of(self._changes[first])
+        size = sum(map(_size_of, self._changes[first:]))
+        while size > KEPT_BYTES:
+            size -= _size_of(self._changes[first])
             first += 1
         self.floor = self._changes[first - 1].id
         del self._changes[:first]
-        self._ids = ids
+        self.size_bytes = size
 
     def after(self, after: int) -> Iterator[RecentChange]:
         """Yield all changes with ids above one that is not below the floor."""
@@ -90,6 +97,12 @@ class RecentChanges:
             yield self._changes[at]
 
 
-def _ids_of(change: RecentChange) -> int:
-    """Return the number of ids that a change keeps beside its own."""
-    return len(change.ids) if isinstance(change, EntriesInvalidated) else 0
+def _size_of(change: RecentChange) -> int:
+    """Return the memory of a change, in bytes."""
+    match change:
+        case EntriesInvalidated(ids=ids):
+            return _CHANGE_BYTES + _ID_BYTES * len(ids)
+        case KeyChanged(key=key):
+            return _CHANGE_BYTES + len(key)
+        case _:
+            return _CHANGE_BYTES

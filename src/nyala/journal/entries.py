@@ -52,6 +52,7 @@ class Entries:
         self._live = bytearray()
         self._chunks: dict[int, _Chunk] = {}
         self._next_chunk = 0
+        self._stored_bytes = 0  # data of all chunks
         self.count = 0
         self.data_bytes = 0
 
@@ -62,7 +63,7 @@ class Entries:
     def resident_bytes(self) -> int:
         """Memory of the entries, valid and not, with the chunks' unused parts left out."""
         rows = len(self._ids) * (self._ids.itemsize + 3 * self._offsets.itemsize + 1)
-        return rows + sum(len(c.data) for c in self._chunks.values())
+        return rows + self._stored_bytes
 
     def append(self, entry_id: int, data: bytes) -> None:
         """Add an entry with an id above all others."""
@@ -77,6 +78,7 @@ class Entries:
         self._lengths.append(len(data))
         self._live.append(1)
         chunk.data += data
+        self._stored_bytes += len(data)
         chunk.rows += 1
         chunk.live_bytes += len(data)
         self.count += 1
@@ -154,6 +156,7 @@ class Entries:
         number = self._next_chunk
         self._next_chunk += 1
         self._chunks[number] = _Chunk(data, rows)
+        self._stored_bytes += len(data)
         return number, self._chunks[number]
 
     def _rewrite_if_half(self, number: int) -> None:
@@ -169,6 +172,7 @@ class Entries:
             moved = self._data(row)
             self._offsets[row] = len(data)
             data += moved
+        self._stored_bytes -= len(chunk.data) - len(data)
         chunk.data = data
         if not live:
             del self._chunks[number]
@@ -187,6 +191,7 @@ class Entries:
                 chunk.rows = rows[number]
                 self._rewrite_if_half(number)
             else:
+                self._stored_bytes -= len(chunk.data)
                 del self._chunks[number]
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 OVERHEAD_BYTES = 64
 """Overhead of a key in the journal's size, in bytes, beside the key and its value."""
+MEMORY_BYTES = 176
+"""Memory of a key, in bytes, beside the key and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Keys:
 
     def __len__(self) -> int:
         return len(self._order)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the keys."""
+        return self.size_bytes + (MEMORY_BYTES - OVERHEAD_BYTES) * len(self)
 
     def get(self, key: str) -> KeyValue | None:
         """Return a key, or None."""

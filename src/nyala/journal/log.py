@@ -9,6 +9,8 @@ ENTRY_OVERHEAD_BYTES = 32
 """Overhead of an entry in the journal's size, in bytes, beside its data."""
 LOG_OVERHEAD_BYTES = 256
 """Overhead of a log in the journal's size, in bytes, beside its name and its entries."""
+LOG_MEMORY_BYTES = 1_300
+"""Memory of a log, in bytes, beside its name and its entries."""
 
 
 class NamedLog:
@@ -41,6 +43,11 @@ class NamedLog:
         """Size that the journal's limit counts, in bytes."""
         fixed = LOG_OVERHEAD_BYTES + len(self.name.encode())
         return fixed + ENTRY_OVERHEAD_BYTES * len(self.entries) + self.entries.data_bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of the log."""
+        return LOG_MEMORY_BYTES + len(self.name) + self.entries.resident_bytes
 
     def append(self, entry_id: int, data: bytes) -> None:
         """Append an entry."""

@@ -69,6 +69,7 @@ class JournalState:
         self.limit_bytes = limit_bytes
         self.recent = RecentChanges(last)
         self._logs_bytes = sum(log.size_bytes for log in self.logs.values())
+        self._logs_resident = sum(log.resident_bytes for log in self.logs.values())
         self._entries = sum(len(log.entries) for log in self.logs.values())
         self._digest = sum(log.digest for log in self.logs.values())
         self._digest += sum(
@@ -87,8 +88,8 @@ class JournalState:
 
     @property
     def resident_bytes(self) -> int:
-        """Memory of logs and keys."""
-        return self.keys.size_bytes + sum(log.entries.resident_bytes for log in self.logs.values())
+        """Memory of logs, keys and recent changes."""
+        return self.keys.resident_bytes + self._logs_resident + self.recent.size_bytes
 
     @property
     def digest(self) -> int:
@@ -169,12 +170,14 @@ class JournalState:
 
     def _count(self, log: NamedLog) -> None:
         self._logs_bytes += log.size_bytes
+        self._logs_resident += log.resident_bytes
         self._entries += len(log.entries)
         self._digest += log.digest
 
     def _uncount(self, log: NamedLog | None) -> None:
         if log is not None:
             self._logs_bytes -= log.size_bytes
+            self._logs_resident -= log.resident_bytes
             self._entries -= len(log.entries)
             self._digest -= log.digest
 

@@ -1,12 +1,16 @@
 """Bounds of a journal's answers, memory and work, whatever the steps were."""
 
 import cProfile
+import gc
+import random
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
 from nyala.journal import changes, reads, steps
 from nyala.journal import entries as entries_module
-from nyala.journal.changes import Appended, EntriesInvalidated, RecentChanges
+from nyala.journal.changes import EntriesInvalidated, KeyChanged, RecentChanges
 from nyala.journal.entries import CHUNK_BYTES, Entries
 from nyala.journal.keys import KeyValue
 from nyala.journal.reads import tail_of_keys, tail_of_log
@@ -84,16 +88,17 @@ def test_memory_follows_valid_entries_of_newest_chunk():
     assert list(entries.read(0, 9)) == [(5, b"next")]
 
 
-def test_memory_follows_valid_entries_among_many_small_ones():
+@pytest.mark.parametrize("kept_every", [1_000, 20_000])
+def test_memory_follows_valid_entries_among_many_small_ones(kept_every):
     entries = Entries()
     for number in range(1, 30_001):
         entries.append(number, b"0123456789")
     for number in range(1, 30_001):
-        if number % 1_000:
+        if number % kept_every:
             entries.invalidate(number)
-    assert len(entries) == 30
-    assert entries.resident_bytes < 64 * 30 + 4096
-    assert [i for i, _ in entries.read(0, 30_000)] == list(range(1_000, 31_000, 1_000))
+    assert entries.resident_bytes < 64 * len(entries) + 4096
+    kept = list(range(kept_every, 30_001, kept_every))
+    assert [i for i, _ in entries.read(0, 30_000)] == kept
 
 
 @pytest.mark.parametrize("data", [b"", b"x"])
@@ -112,13 +117,81 @@ def test_cost_of_invalidation_does_not_grow_with_entries(monkeypatch, data):
     assert [i for i, _ in entries.read(0, 20_000)] == list(range(51, 10_001))
 
 
-def test_recent_changes_are_forgotten_by_number_of_invalidated_ids(monkeypatch):
-    monkeypatch.setattr(changes, "KEPT_IDS", 100)
+def test_recent_changes_are_forgotten_by_their_memory(monkeypatch):
+    monkeypatch.setattr(changes, "KEPT_BYTES", 10_000)
     recent = RecentChanges()
     for number in range(1, 201):
-        recent.add(Appended(2 * number, 1))
-        recent.add(EntriesInvalidated(2 * number + 1, 1, tuple(range(10))))
+        recent.add(EntriesInvalidated(2 * number, 1, tuple(range(10))))
+        recent.add(KeyChanged(2 * number + 1, 400 * "k"))
         kept = list(recent.after(recent.floor))
-        assert sum(len(c.ids) for c in kept if isinstance(c, EntriesInvalidated)) <= 200
-        assert len(kept) >= min(2 * number, 20)
+        assert recent.size_bytes <= 2 * 10_000
+        assert len(kept) >= min(2 * number, 10_000 // 496 - 1)
         assert [c.id for c in kept] == list(range(max(2, recent.floor + 1), 2 * number + 2))
+
+
+def measured(fill: Callable[[JournalState], None]) -> tuple[int, int]:
+    """Return the memory of what was filled in, as it is and as it is counted."""
+    state = JournalState(NoObserver(), limit_bytes=1 << 40)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        fill(state)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], state.resident_bytes
+    finally:
+        tracemalloc.stop()
+
+
+class NoObserver:
+    """Receives changes, and keeps none."""
+
+    def nothing(self, *_: object) -> None:
+        """Do nothing."""
+
+    appended = invalidated = dropped = key_changed = nothing
+
+
+def logs(state: JournalState) -> None:
+    for number in range(2_000):
+        applied(state, steps.Append(f"log{number}", b""))
+
+
+def keys(state: JournalState) -> None:
+    for number in range(2_000):
+        applied(state, steps.SetKey(f"key{number}", b"v" * 20))
+
+
+def invalidations(state: JournalState) -> None:
+    ids = [applied(state, steps.Append("a", b"x" * 100))[0] for _ in range(4_000)]
+    for at in range(0, 4_000, 50):
+        applied(state, steps.Invalidate("a", tuple(int(str(i)) for i in ids[at : at + 50])))
+
+
+@pytest.mark.parametrize("fill", [logs, keys, invalidations])
+def test_counted_memory_is_about_that_in_use(fill):
+    used, counted = measured(fill)
+    assert 0.6 * used < counted < 1.7 * used
+
+
+def test_counted_memory_is_the_same_after_any_changes(monkeypatch):
+    monkeypatch.setattr(entries_module, "CHUNK_BYTES", 1_000)
+    state = JournalState(NoObserver(), limit_bytes=1 << 40)
+    draw = random.Random(5)
+    ids: dict[str, list[int]] = {"a": [], "b": []}
+    for _ in range(3_000):
+        log = draw.choice("ab")
+        gone = (
+            draw.sample(ids[log], draw.randrange(len(ids[log]) + 1)) if draw.random() < 0.1 else []
+        )
+        if draw.random() < 0.01:
+            applied(state, steps.DeleteLog(log))
+            ids[log] = []
+            continue
+        ids[log] = sorted({*ids[log]} - {*gone})
+        ids[log] += applied(state, steps.Append(log, bytes(draw.randrange(300)), gone))
+    for log in list(state.logs):
+        found = state.logs[log].entries
+        assert found.data_bytes + 21 * len(found) <= found.resident_bytes
+        assert found.resident_bytes <= 2 * found.data_bytes + 106 * len(found) + 4096
+        applied(state, steps.DeleteLog(log))
+    assert state.resident_bytes == state.recent.size_bytes
