@@ -142,8 +142,10 @@ def normalise(member: Member) -> None:
     core = member.node.core
     core.ticks = core.elapsed = 0  # time is an action, not a number
     core.timeout = core.options.election_ticks
-    core.silent = core.options.election_ticks  # whoever is asked has heard nothing for long
-    core.hlc = core.needed = 0  # stamps are the indexes; collection is the log's business
+    core.ticks_since_leader = (
+        core.options.election_ticks
+    )  # whoever is asked has heard nothing for long
+    core.hlc = core.retain_index = 0  # stamps are the indexes; collection is the log's business
     if core.leadership is None:
         core.dirty = False
     else:

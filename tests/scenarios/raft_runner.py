@@ -128,7 +128,7 @@ class Scenario:
     def do_elect(self, uuid: str) -> None:
         cluster = self.cluster
         for other in cluster.alive:  # nobody has heard of a leader lately
-            other.node.core.silent = cluster.options.election_ticks
+            other.node.core.ticks_since_leader = cluster.options.election_ticks
         for _ in range(4):
             if not cluster[uuid].is_leader:
                 self.do_timeout(uuid)

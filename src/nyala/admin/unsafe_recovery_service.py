@@ -84,11 +84,11 @@ class UnsafeRecoveryService:
         """Wait until there is no leader; one without a majority has stepped down by then."""
         step_ms = replica.context.options.election_timeout_ms
         for _ in range(LEADER_WAIT_TIMEOUTS):
-            if not replica.running_member().node.view.hears_leader:
+            if not replica.running_member().node.view.has_live_leader:
                 break
             await self._env.tasks.sleep_ms(step_ms)
         member = replica.running_member()
-        if member.node.view.hears_leader:
+        if member.node.view.has_live_leader:
             raise InvalidArgument(
                 f"the group of {replica.group} has a leader, {member.node.leader}, and needs no "
                 "unsafe recovery; "

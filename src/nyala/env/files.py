@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Sequence
 from typing import Protocol
 
-from nyala.env.behind import NewFile, WriteBehindFile
-from nyala.env.direct import DirectWriter
-from nyala.env.mapped import guard
+from nyala.env.direct_io import DirectWriter
+from nyala.env.mmap_guard import guard
+from nyala.env.write_behind import NewFile, WriteBehindFile
 
 Buffer = bytes | bytearray | memoryview
 
@@ -205,7 +205,7 @@ class SystemFiles:
         return SystemAppendFile(path, offset, direct=direct)
 
     def open_new(self, path: str) -> WriteBehindFile:
-        """Create a write-behind file that bypasses the page cache; see `behind.py`."""
+        """Create a write-behind file that bypasses the page cache; see `write_behind.py`."""
         return WriteBehindFile(SystemAppendFile(path, 0, direct=True))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

@@ -3,8 +3,8 @@
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import Clock, HybridClock
+from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.files import Files
-from nyala.env.steady import SteadyClock
 from nyala.env.tasks import Tasks
 
 
@@ -27,7 +27,7 @@ class ServerClock:
     """
 
     def __init__(self, clock: Clock, files: Files, path: str, max_ahead_ms: int) -> None:
-        self.physical = SteadyClock(clock, max_ahead_ms)
+        self.physical = DisciplinedClock(clock, max_ahead_ms)
         self.limit_us = max_ahead_ms * 1000
         self._hybrid = HybridClock(self.physical, files, path, self._check)
         if self.seen:

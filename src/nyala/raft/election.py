@@ -14,7 +14,7 @@ from nyala.raft.state import RaftCore, RaftState
 def tick(core: RaftCore) -> None:
     """Process a tick of a member that does not lead; a leader's tick is `leader.tick`."""
     core.elapsed += 1
-    core.silent += 1
+    core.ticks_since_leader += 1
     if core.elapsed >= core.timeout:
         core.reset_timer()
         if core.may_campaign:
@@ -82,7 +82,7 @@ def count_own_vote(core: RaftCore) -> None:
 
 def on_request(core: RaftCore, message: RequestVote) -> None:
     """Answer a candidate. The candidate's configuration decides which votes it requests and counts (4.1)."""
-    if core.hears_leader and not message.override and (message.pre or message.term > core.term):
+    if core.has_live_leader and not message.override and (message.pre or message.term > core.term):
         if message.pre:
             _answer(core, message, granted=False)
         return  # a live leader is not disrupted, and the term stays (4.2.3)
@@ -130,7 +130,7 @@ def _answer(core: RaftCore, message: RequestVote, *, granted: bool) -> None:
 
 def offers_suffix(core: RaftCore, last: OpId) -> bool:
     """Return whether this witness offers its entries after `last` to a candidate: its log is longer."""
-    return last < core.log.last and not core.may_campaign and not core.hears_leader
+    return last < core.log.last and not core.may_campaign and not core.has_live_leader
 
 
 def on_reply(core: RaftCore, message: VoteReply) -> None:

@@ -54,7 +54,7 @@ def on_append(core: RaftCore, message: AppendEntries) -> None:
         _answer(core, message, success=False, match=0, hint=hint, last=None)
         return
     _check_committed(log, previous)
-    entries = () if core.full else message.entries
+    entries = () if core.out_of_memory else message.entries
     added = merge(core, entries)
     core.verified = max(core.verified, log.committed, previous.index + len(entries))
     _note_commit(core, message)
@@ -120,7 +120,7 @@ def _note_commit(core: RaftCore, message: AppendEntries) -> None:
     commit = min(message.commit, core.verified)
     if commit > log.committed:
         core.commit(commit)
-    core.needed = message.needed
+    core.retain_index = message.retain_index
     if message.closed > core.closed and core.closed_pending is None:
         core.closed_pending = (message.closed, message.commit)
     advance_closed(core)
@@ -152,8 +152,8 @@ def _answer(
         hint=hint,
         round=core.round_seen,
         quiesce=core.quiesced,
-        lost=message.acknowledged and not success and message.term == core.term,
-        full=core.full,
+        lost_entries=message.acknowledged and not success and message.term == core.term,
+        out_of_memory=core.out_of_memory,
     )
     if last is None:
         core.send(reply)
@@ -180,6 +180,6 @@ def note_leader(core: RaftCore, message: AppendEntries) -> None:
     )
     if core.state is not RaftState.FOLLOWER or core.leader is None:
         core.become_follower(core.term, message.sender)
-    core.silent = 0
+    core.ticks_since_leader = 0
     core.reset_timer()
     core.round_seen = max(core.round_seen, message.round)

@@ -99,7 +99,7 @@ def has_room(core: RaftCore, peer: Progress) -> bool:
     """Return whether a peer lacks entries and its window allows sending more now."""
     if peer.next > core.log.last.index or peer.reading or peer.waiting or peer.needs_copy:
         return False
-    if peer.full:
+    if peer.out_of_memory:
         return False
     return peer.inflight_bytes < core.options.inflight_bytes
 
@@ -157,14 +157,14 @@ def _send(
             commit=core.log.committed,
             round=core.round,
             closed=core.closed,
-            needed=needed(core),
+            retain_index=retain_index(core),
             quiesce=quiesce,
             acknowledged=0 < previous <= peer.match,
         )
     )
 
 
-def needed(core: RaftCore) -> int:
+def retain_index(core: RaftCore) -> int:
     """Return the lowest index that some member may still have to be sent; 0: unknown.
 
     A leader derives it from its peers' match indexes (0 for a peer without a reply, so every entry counts); a
@@ -172,11 +172,11 @@ def needed(core: RaftCore) -> int:
     copy made from here needs count too.
     """
     if core.leadership is None:
-        found = core.needed
+        found = core.retain_index
     else:
         others = [p.match for p in core.leadership.peers.values() if not p.needs_copy]
         found = min([core.log.last.index, *others]) + 1
-    return min(found, core.retained_from) if core.retained_from else found
+    return min(found, core.copy_retain_index) if core.copy_retain_index else found
 
 
 def entries_read(core: RaftCore, uuid: ServerUuid, entries: Sequence[Entry]) -> None:
@@ -243,12 +243,12 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
             peer.last_progress_at = core.ticks
             advance_commit(core, leadership)
     else:
-        if message.lost:
+        if message.lost_entries:
             reset_peer(core, peer)
         find_match(core, peer, message.hint)
-    peer.full = False
-    if message.full:
-        peer.mark_full()
+    peer.out_of_memory = False
+    if message.out_of_memory:
+        peer.mark_out_of_memory()
     reads.confirm(core, leadership)
     core.dirty = True
 
@@ -309,10 +309,10 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
         leadership: state of the peers in this term.
         absent: servers that have been silent for long; see `quiescence.offer`.
     """
-    hand_over = leadership.transfer
-    if hand_over is not None:
-        hand_over.ticks_left -= 1
-        if hand_over.ticks_left <= 0:
+    transfer = leadership.transfer
+    if transfer is not None:
+        transfer.ticks_left -= 1
+        if transfer.ticks_left <= 0:
             leadership.transfer = None
     leadership.heartbeat_elapsed += 1
     if leadership.heartbeat_elapsed < core.options.heartbeat_ticks:
@@ -321,17 +321,17 @@ def tick(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid]) 
             core.dirty = True
         return
     leadership.heartbeat_elapsed = 0
-    if hand_over is not None:
-        hand_over.ordered = False  # the TimeoutNow may have been lost
+    if transfer is not None:
+        transfer.ordered = False  # the TimeoutNow may have been lost
     if not _reaches_majority(core, leadership):
         core.become_follower(core.term, None)
         return
-    sleep = quiescence.offer(core, leadership, absent)
+    offer = quiescence.offer(core, leadership, absent)
     if core.quiesced:
         return
     core.dirty = True
     for uuid, peer in leadership.peers.items():
-        heartbeat_or_probe(core, uuid, peer, quiesce=sleep)
+        heartbeat_or_probe(core, uuid, peer, quiesce=offer)
     leadership.round_unsent = False  # a pending read round is sent with these
 
 

@@ -209,14 +209,14 @@ class LogView:
     def take_applicable(self) -> tuple[Entry, ...]:
         """Return the entries that are committed and durable here; each is returned once."""
         upto = min(self.committed, self.stable)
-        if upto <= self.handed_apply or self.behind:
+        if upto <= self.handed_apply or self.reads_from_disk:
             return ()
         start = self.handed_apply + 1 - self.first_cached
         self.handed_apply = upto
         return tuple(self._entries[start : upto + 1 - self.first_cached])
 
     @property
-    def behind(self) -> bool:
+    def reads_from_disk(self) -> bool:
         """True if the next entries to be applied have to be read from the disk first."""
         return self.handed_apply + 1 < self.first_cached
 
@@ -225,7 +225,7 @@ class LogView:
 
         Entries of the previous read are applied first, so memory holds one read at a time.
         """
-        if not self.behind or self.loading or self.applied < self.handed_apply:
+        if not self.reads_from_disk or self.loading or self.applied < self.handed_apply:
             return 0
         self.loading = True
         return self.handed_apply + 1

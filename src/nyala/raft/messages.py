@@ -60,8 +60,8 @@ class AppendEntries(Message, frozen=True, kw_only=True):
         commit: the leader's commit index.
         round: read-index round that a reply confirms (dissertation 6.4).
         closed: hybrid time at or below which the leader assigns no further timestamps; 0: none.
-        needed: lowest index that some member may still have to be sent, so the next leader must have it; 0:
-            unknown.
+        retain_index: lowest index that some member may still have to be sent, so the next leader must have
+            it; 0: unknown.
         quiesce: offer to quiesce (`quiescence.py`).
         acknowledged: the receiver has acknowledged `previous` in this term, so it must have it.
     """
@@ -71,7 +71,7 @@ class AppendEntries(Message, frozen=True, kw_only=True):
     commit: int = 0
     round: int = 0
     closed: int = 0
-    needed: int = 0
+    retain_index: int = 0
     quiesce: bool = False
     acknowledged: bool = False
 
@@ -86,8 +86,8 @@ class AppendReply(Message, frozen=True, kw_only=True):
             at or below `previous.index` whose term is not above `previous.term`.
         round: highest round received from this leader in this term.
         quiesce: the sender is quiesced now.
-        lost: refused although `previous` was acknowledged: this log has lost it since.
-        full: entries are discarded because there is no memory for them now; heartbeats are answered.
+        lost_entries: refused although `previous` was acknowledged: this log has lost it since.
+        out_of_memory: entries are discarded because there is no memory for them now; heartbeats are answered.
     """
 
     success: bool
@@ -95,8 +95,8 @@ class AppendReply(Message, frozen=True, kw_only=True):
     hint: OpId = NO_OP
     round: int = 0
     quiesce: bool = False
-    lost: bool = False
-    full: bool = False
+    lost_entries: bool = False
+    out_of_memory: bool = False
 
 
 class RequestVote(Message, frozen=True, kw_only=True):
@@ -165,8 +165,9 @@ class PeerBatch(msgspec.Struct, frozen=True):
         messages: group and message.
         wall_us: the sender's wall clock in microseconds, for comparison only; 0: not sent.
         incarnation: grows with each start of the sender; 0: it confirms no quiesced groups.
-        epoch: number of groups that the sender no longer confirms as quiesced in this incarnation.
-        left: the last of these groups, newest last.
+        stopped_count: number of the sender's replicas that have stopped in this incarnation; it no longer
+            confirms them as quiesced.
+        stopped_groups: groups of the last of them, newest last.
         log_ms: latency of a round of the sender's log, in milliseconds; 0: unknown.
         address: the sender's peer address, for receivers whose configuration does not name it yet; empty: not
             sent.
@@ -178,8 +179,8 @@ class PeerBatch(msgspec.Struct, frozen=True):
     messages: tuple[tuple[TabletId, AnyMessage], ...]
     wall_us: int = 0
     incarnation: int = 0
-    epoch: int = 0
-    left: tuple[TabletId, ...] = ()
+    stopped_count: int = 0
+    stopped_groups: tuple[TabletId, ...] = ()
     log_ms: int = 0
     address: str = ""
 

@@ -221,15 +221,15 @@ class RaftNode:
 
     def retain_from(self, index: int) -> None:
         """Retain entries from `index` on, here and, if this member leads, on all members; 0: no longer."""
-        self.core.retained_from = index
+        self.core.copy_retain_index = index
 
-    def set_full(self, full: bool) -> None:
+    def set_out_of_memory(self, out_of_memory: bool) -> None:
         """Set whether there is no memory for entries.
 
         A follower then discards entries, but answers heartbeats and votes. The leader learns this from each
         reply, and sends no entries until a reply says that there is memory.
         """
-        self.core.full = full
+        self.core.out_of_memory = out_of_memory
 
     def shrink(self, limit_bytes: int) -> None:
         """Evict applied entries until at most `limit_bytes` are in memory."""
@@ -263,7 +263,7 @@ class RaftNode:
 
     def wake(self) -> None:
         """Wake this node if it is quiesced, because a server that it relies on may have failed."""
-        quiescence.wake_suspecting(self.core)
+        quiescence.wake_on_failure(self.core)
 
     def peer_exited(self, server: ServerUuid) -> bool:
         """Start an election soon if `server`, whose process has exited, leads; return whether it does.

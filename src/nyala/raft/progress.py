@@ -28,9 +28,24 @@ class Progress:
     """Progress of one peer, as its leader tracks it; `leader.py` has the reasons for the transitions."""
 
     __slots__ = (
-        "flow", "full", "hlc", "inflight", "inflight_bytes", "joined_round", "last_progress_at",
-        "last_received", "last_reply_at", "match", "needs_copy", "next", "probe_match", "reading",
-        "received", "round", "stalled_heartbeats", "waiting",
+        "flow",
+        "hlc",
+        "inflight",
+        "inflight_bytes",
+        "joined_round",
+        "last_progress_at",
+        "last_received",
+        "last_reply_at",
+        "match",
+        "needs_copy",
+        "next",
+        "out_of_memory",
+        "probe_match",
+        "reading",
+        "received",
+        "round",
+        "stalled_heartbeats",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, next_index: int, now: int, joined_round: int = 0) -> None:
@@ -42,7 +57,7 @@ class Progress:
         self.reading = False  # the host is reading entries for it
         self.needs_copy = False
         self.probe_match = False  # it refused an index below `match`: probe `match` next
-        self.full = False  # no memory for entries: none are sent until a reply clears this
+        self.out_of_memory = False  # no memory for entries: none are sent until a reply clears this
         self.inflight: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message
         self.inflight_bytes = 0
         self.last_reply_at = now  # tick of the last reply in this term
@@ -100,9 +115,9 @@ class Progress:
         self.inflight_bytes += size_bytes
         self.next = last_index + 1
 
-    def mark_full(self) -> None:
+    def mark_out_of_memory(self) -> None:
         """Record that it has no memory for entries; those in flight are sent again later."""
-        self.full = True
+        self.out_of_memory = True
         self.reading = False
         if self.flow is Flow.STREAM:
             self.next = self.received + 1

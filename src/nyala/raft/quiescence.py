@@ -136,7 +136,7 @@ def wakes(core: RaftCore, message: AnyMessage) -> bool:
     return True
 
 
-def relies_on(core: RaftCore) -> tuple[ServerUuid, ...]:
+def failure_sources(core: RaftCore) -> tuple[ServerUuid, ...]:
     """Return the servers that a quiesced node relies on: a leader its peers, a follower its leader."""
     if core.leadership is not None:
         return tuple(core.leadership.peers)
@@ -150,11 +150,11 @@ def wake(core: RaftCore) -> None:
         _reset_idle(core.leadership)
         core.leadership.heartbeat_elapsed = core.options.heartbeat_ticks
     else:
-        core.silent = 0
+        core.ticks_since_leader = 0
         core.reset_timer()
 
 
-def wake_suspecting(core: RaftCore) -> None:
+def wake_on_failure(core: RaftCore) -> None:
     """Wake because a server may have failed: one of the peers if this node leads, else the leader.
 
     The follower requests a message from its leader, and starts an election soon.
@@ -181,7 +181,7 @@ def wake_suspecting(core: RaftCore) -> None:
 
 def peer_exited(core: RaftCore, server: ServerUuid) -> bool:
     """React to the exit of a server's process; return whether it leads this group."""
-    known = core.silent >= core.options.election_ticks
+    known = core.ticks_since_leader >= core.options.election_ticks
     if core.quiesced or core.leadership is not None or core.leader != server or known:
         return False
     core.reset_timer()
@@ -195,5 +195,5 @@ def _suspect_leader(core: RaftCore, spread: int) -> None:
     The election timeout is drawn from `spread` ticks plus two, so that groups do not all start elections in
     one tick, nor before the other members have noticed the failure.
     """
-    core.silent = core.options.election_ticks
+    core.ticks_since_leader = core.options.election_ticks
     core.timeout = 2 + core.random(spread)

@@ -99,13 +99,13 @@ class RaftCore:
     ticks: int = 0
     elapsed: int = 0  # since the election timer was reset
     timeout: int = 0
-    silent: int = 0  # since the last message of the leader
+    ticks_since_leader: int = 0  # since the last message of the leader
     # a follower's view of this term's leader
     verified: int = 0  # index up to which the log agrees with the leader's
-    needed: int = 0  # lowest index that some member may still have to be sent; 0: unknown
+    retain_index: int = 0  # lowest index that some member may still have to be sent; 0: unknown
     known_commit: int = 0  # highest commit index received from a leader
     known_term: int = 0  # that leader's term
-    retained_from: int = 0  # lowest index that a copy made from here needs; 0: none
+    copy_retain_index: int = 0  # lowest index that a copy made from here needs; 0: none
     lost_last: OpId = NO_OP  # last entry that this log acknowledged and has lost since
     round_seen: int = 0
     round: int = 0  # highest read round begun here; never decreases, so late replies do not count
@@ -115,7 +115,7 @@ class RaftCore:
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
     quiesced: bool = False  # see `quiescence.py`
-    full: bool = False  # no memory for entries: a follower discards them, and replies so
+    out_of_memory: bool = False  # no memory for entries: a follower discards them, and replies so
     suffix_candidate: ServerUuid | None = None  # see `witness.py`
 
     # ---- identity ------------------------------------------------------------------------------
@@ -149,11 +149,11 @@ class RaftCore:
         return last >= self.lost_last and up_to_date
 
     @property
-    def hears_leader(self) -> bool:
+    def has_live_leader(self) -> bool:
         """True if a leader's message came within the minimum election timeout (dissertation 4.2.3)."""
         if self.state is RaftState.LEADER:
             return True
-        return self.leader is not None and self.silent < self.options.election_ticks
+        return self.leader is not None and self.ticks_since_leader < self.options.election_ticks
 
     def reset_timer(self) -> None:
         """Restart the election timer with a new random timeout; a single voter does not wait.
@@ -274,7 +274,7 @@ class RaftCore:
     def _forget_leader_of_term(self) -> None:
         self.verified = self.log.committed  # what is committed agrees with every later leader
         self.round_seen = 0
-        self.needed = 0
+        self.retain_index = 0
 
 
 def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int) -> None:
@@ -308,7 +308,7 @@ def recover(core: RaftCore, entries: Sequence[Entry], commit: int, applied: int)
     core.role = core.role_now()
     core.commit(commit)
     core.verified = commit
-    core.silent = core.options.election_ticks
+    core.ticks_since_leader = core.options.election_ticks
     log.handed_apply = log.applied = max(applied, log.base.index)
     log.note_applied(log.applied)
     core.reset_timer()

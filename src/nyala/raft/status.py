@@ -47,7 +47,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
         inflight_bytes: entries sent and not acknowledged.
         ticks_silent: ticks since it last answered in this term.
         needs_copy: it lacks entries that the leader's log no longer holds.
-        full: its server has no memory for entries now.
+        out_of_memory: its server has no memory for entries now.
         ticks_stuck: ticks since its match index last grew, while it lacks entries.
     """
 
@@ -57,7 +57,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
     inflight_bytes: int
     ticks_silent: int
     needs_copy: bool
-    full: bool = False
+    out_of_memory: bool = False
     ticks_stuck: int = 0
 
 

@@ -78,6 +78,6 @@ def change_config(core: RaftCore, keep: Sequence[ServerUuid], stamp: int, term: 
     core.set_hard_state(HardState(term, core.uuid))  # as if it had won the election of this term
     op = OpId(term, core.log.last.index + 1)
     core.append(Entry(op, stamp, EntryKind.CONFIG, membership.encode(after)))
-    core.silent = core.options.election_ticks
+    core.ticks_since_leader = core.options.election_ticks
     core.reset_timer()
     return op

@@ -48,7 +48,7 @@ class NodeView:
     @property
     def reads_behind(self) -> bool:
         """True if committed entries have to be read from the log before they are applied."""
-        return self._core.log.behind
+        return self._core.log.reads_from_disk
 
     def holds(self, op: OpId) -> bool:
         """Return whether the log has this entry."""
@@ -61,10 +61,10 @@ class NodeView:
         return lead is not None and lead.heartbeat_elapsed + 1 >= least
 
     @property
-    def needed(self) -> int:
+    def retain_index(self) -> int:
         """Lowest index that some member may still have to be sent; 0: unknown."""
         core = self._core
-        return core.log.base.index + 1 if self.keeps_log else leader.needed(core)
+        return core.log.base.index + 1 if self.keeps_log else leader.retain_index(core)
 
     @property
     def keeps_log(self) -> bool:
@@ -75,9 +75,9 @@ class NodeView:
     # ---- leadership ------------------------------------------------------------------------------
 
     @property
-    def hears_leader(self) -> bool:
+    def has_live_leader(self) -> bool:
         """True if a leader's message came within the minimum election timeout (dissertation 4.2.3)."""
-        return self._core.hears_leader
+        return self._core.has_live_leader
 
     @property
     def closed_pending(self) -> int:
@@ -115,9 +115,9 @@ class NodeView:
             and p.match >= core.log.committed
         }
 
-    def relies_on(self) -> tuple[ServerUuid, ...]:
+    def failure_sources(self) -> tuple[ServerUuid, ...]:
         """Return the servers on which this node relies while it is quiesced."""
-        return quiescence.relies_on(self._core)
+        return quiescence.failure_sources(self._core)
 
     def status(self) -> Status:
         """Return the full status; costs more than the properties."""
@@ -155,6 +155,6 @@ def _peer(core: RaftCore, uuid: ServerUuid, peer: Progress) -> PeerStatus:
         peer.inflight_bytes,
         core.ticks - peer.last_reply_at,
         peer.needs_copy,
-        peer.full,
+        peer.out_of_memory,
         core.ticks - peer.last_progress_at if peer.match < core.log.last.index else 0,
     )

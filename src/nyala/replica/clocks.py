@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
+from nyala.env.disciplined_clock import ClockVerdict
 from nyala.env.server_clock import FarAhead, ServerClock, duration
-from nyala.env.steady import ClockVerdict
 from nyala.raft.messages import PeerBatch
 from nyala.replica.clock_offsets import ClockOffsets
 

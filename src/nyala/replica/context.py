@@ -13,8 +13,8 @@ from nyala.raft.messages import AnyMessage
 from nyala.raft.options import RaftOptions
 from nyala.replica.clock_offsets import ClockOffsets
 from nyala.replica.clocks import Clocks
+from nyala.replica.log_disk import LogDiskMonitor
 from nyala.replica.memory import MemoryTracker
-from nyala.replica.slow_log import SlowLog
 from nyala.replica.superblock import Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
 from nyala.wal.log import Wal
@@ -82,7 +82,7 @@ class ReplicaContext:
         offsets: offsets of other servers' wall clocks from this one's.
         memory: memory use of the process, and its budget.
         clocks: problems of clocks, and the peers that are refused for them.
-        slow_log: latency of this server's log compared with those of its peers.
+        log_disk: latency of this server's log compared with those of its peers.
     """
 
     env: Env
@@ -101,7 +101,7 @@ class ReplicaContext:
     offsets: ClockOffsets
     clocks: Clocks
     memory: MemoryTracker
-    slow_log: SlowLog
+    log_disk: LogDiskMonitor
 
     @property
     def unavailable_reason(self) -> str:

@@ -22,13 +22,13 @@ from nyala.replica.clocks import Clocks
 from nyala.replica.context import Counters, ReplicaContext, raft_options
 from nyala.replica.copy.manager import CopyManager
 from nyala.replica.lifecycle import CreateMachine, OpenMachine
+from nyala.replica.log_disk import LogDiskMonitor
 from nyala.replica.memory import MemoryTracker
 from nyala.replica.multiraft.event_loop import EventLoop
 from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
-from nyala.replica.slow_log import SlowLog
 from nyala.replica.state_machine import Cut, Transport
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
@@ -106,15 +106,15 @@ class ReplicaHost:
         wal, recovered = await _open_wal(env, options, directory, uuid)
         metrics = metrics or Metrics()
         transport = offsets = ClockOffsets(transport, env.clock, options.clock_max_offset_ms)
-        slow_log = SlowLog(env.clock, options, wal.latency)
-        metrics.gauge("wal_round_ms", "Mean of the log's last rounds.", read=slow_log.mean_ms)
-        metrics.gauge("wal_disk_slow", "1: far slower than a peer's.", read=lambda: slow_log.slow)
+        log_disk = LogDiskMonitor(env.clock, options, wal.latency)
+        metrics.gauge("wal_round_ms", "Mean of the log's last rounds.", read=log_disk.mean_ms)
+        metrics.gauge("wal_disk_slow", "1: far slower than a peer's.", read=lambda: log_disk.slow)
         replicas: dict[TabletId, Replica] = {}
         memory = MemoryTracker(options)
         memory.expose(metrics)
         event_loop = EventLoop(
             replicas,
-            outbox := Outbox(uuid, transport, clock, failure_detector, slow_log.mean_ms),
+            outbox := Outbox(uuid, transport, clock, failure_detector, log_disk.mean_ms),
             failure_detector,
         )
         context = ReplicaContext(
@@ -122,7 +122,7 @@ class ReplicaHost:
             ConsensusMetadata(env.files, directory), Superblocks(env.files, directory),
             Counters(metrics, wal, failure_detector),
             outbox.add, event_loop.schedule, on_change or _ignore, event_loop.disk_failed, offsets,
-            Clocks(clock, offsets, outbox.address, metrics), memory, slow_log,
+            Clocks(clock, offsets, outbox.address, metrics), memory, log_disk,
         )  # fmt: skip
         await lifecycle.mark_lost_records(context, recovered)
         await lifecycle.open_all(context, recovered, replicas, open_machine)

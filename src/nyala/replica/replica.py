@@ -370,5 +370,5 @@ def _describe(replica: Replica) -> ReplicaStatus:
         peers=raft.peers,
         quiesced=raft.quiesced,
         error=replica.context.unavailable_reason or replica.context.memory.over_budget_reason,
-        warning=replica.context.slow_log.warning,
+        warning=replica.context.log_disk.warning,
     )

@@ -19,9 +19,9 @@ from nyala.wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, LogPosit
 from nyala.wal.frame import frame
 from nyala.wal.latency import Latency
 from nyala.wal.log_state import LogState
-from nyala.wal.roll import Roller
 from nyala.wal.segment import SegmentWriter
 from nyala.wal.segment_allocator import FULL, SegmentAllocator
+from nyala.wal.segment_roller import SegmentRoller
 from nyala.wal.slots import Callback, Slot, SlotQueue
 from nyala.wal.stats import Counts
 
@@ -52,7 +52,7 @@ class Appender:
         self.latency = Latency(clock)
         self.failed: OSError | None = None
         self.refusal: OSError | None = None
-        self.roller = Roller(files, tasks, allocator, self.wake)
+        self.roller = SegmentRoller(files, tasks, allocator, self.wake)
         self.markers = DurabilityMarkers(tasks, queue, self.wake, sync_interval_ms)
         self._files = files
         self._tasks = tasks

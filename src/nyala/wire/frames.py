@@ -35,8 +35,8 @@ _LARGE_BYTES = 16 << 10
 _COVERED = HEADER.size - 4
 """Header bytes that the CRC covers, which are those before it; it then covers the payload."""
 _BATCH = struct.Struct("<4Q5BI")
-"""hlc, wall clock, incarnation, epoch; lengths of sender, receiver, cluster id, address; number of groups
-left; number of messages.
+"""hlc, wall clock, incarnation, stopped count; lengths of sender, receiver, cluster id, address; number of
+stopped groups; number of messages.
 """
 
 
@@ -87,12 +87,12 @@ def frame_parts(
     cluster, address = cluster_id.encode(), batch.address.encode()
     parts = [
         _BATCH.pack(
-            batch.hlc, batch.wall_us, batch.incarnation, batch.epoch,
-            len(sender), len(to), len(cluster), len(address), len(batch.left), len(batch.messages),
+            batch.hlc, batch.wall_us, batch.incarnation, batch.stopped_count,
+            len(sender), len(to), len(cluster), len(address), len(batch.stopped_groups), len(batch.messages),
         ),
         sender, to, cluster, address,
     ]  # fmt: skip
-    for group in batch.left:
+    for group in batch.stopped_groups:
         name = group.encode()
         parts += (bytes((len(name),)), name)
     for group, message in batch.messages:
@@ -162,20 +162,23 @@ def _batch(raw: bytes | memoryview, log_ms: int) -> tuple[str, PeerBatch, int]:
 
     Any hybrid time is accepted: the receiver's clock bounds it, and its error names the sender.
     """
-    hlc, wall_us, incarnation, epoch, *sizes, gone, count = _BATCH.unpack_from(raw, HEADER.size)
-    at, texts, left, messages = HEADER.size + _BATCH.size, [], [], []
+    hlc, wall_us, incarnation, stopped_count, *sizes, names, count = _BATCH.unpack_from(
+        raw, HEADER.size
+    )
+    at, texts, stopped, messages = HEADER.size + _BATCH.size, [], [], []
     for size in sizes:
         at += size
         texts.append(str(raw[at - size : at], "utf-8"))
     sender, to = ServerUuid(texts[0]), ServerUuid(texts[1])
-    for _ in range(gone):
+    for _ in range(names):
         size = raw[at]
         at += 1 + size
-        left.append(TabletId(str(raw[at - size : at], "utf-8")))
+        stopped.append(TabletId(str(raw[at - size : at], "utf-8")))
     for _ in range(count):
         group, message, at = unpack(raw, at, sender, to)
         messages.append((group, message))
     batch = PeerBatch(
-        sender, to, hlc, tuple(messages), wall_us, incarnation, epoch, tuple(left), log_ms, texts[3]
+        sender, to, hlc, tuple(messages), wall_us, incarnation, stopped_count, tuple(stopped), log_ms,
+        texts[3],
     )  # fmt: skip
     return texts[2], batch, at

@@ -21,7 +21,7 @@ KEPT = 4
 SMALL_BYTES = 64 << 10
 """Size, in bytes, below which a message is copied to its own memory, so that it does not pin a slab."""
 _ALIGNMENT = 4096
-"""Alignment of data in a slab, in bytes: one page, as direct writes need it (env/direct.py)."""
+"""Alignment of data in a slab, in bytes: one page, as direct writes need it (env/direct_io.py)."""
 
 
 @dataclass(frozen=True, slots=True)

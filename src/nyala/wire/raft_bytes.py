@@ -75,15 +75,15 @@ def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:
             flags = (_QUIESCE if message.quiesce else 0) | (
                 _OF_APPEND if message.acknowledged else 0
             )
-            numbers = (message.commit, message.round, message.closed, message.needed)
+            numbers = (message.commit, message.round, message.closed, message.retain_index)
         case AppendReply():
             kind, op = _REPLY, message.hint
             flags = (
                 (_YES if message.success else 0)
                 | (_QUIESCE if message.quiesce else 0)
-                | (_OF_APPEND if message.lost else 0)
+                | (_OF_APPEND if message.lost_entries else 0)
             )
-            numbers = (message.match, message.round, 0, int(message.full))
+            numbers = (message.match, message.round, 0, int(message.out_of_memory))
         case RequestVote():
             kind, op = int(_Kind.REQUEST_VOTE), message.last
             flags = _PRE * message.pre | _OVERRIDE * message.override
@@ -151,14 +151,14 @@ def unpack(
     if kind == _APPEND:
         message = AppendEntries(
             sender=sender, to=to, term=term, hlc=hlc, previous=op, entries=entries, commit=first,
-            round=second, closed=closed, needed=fourth, quiesce=bool(flags & _QUIESCE),
+            round=second, closed=closed, retain_index=fourth, quiesce=bool(flags & _QUIESCE),
             acknowledged=bool(flags & _OF_APPEND),
         )  # fmt: skip
     elif kind == _REPLY:
         message = AppendReply(
             sender=sender, to=to, term=term, hlc=hlc, success=bool(flags & _YES), match=first,
-            hint=op, round=second, quiesce=bool(flags & _QUIESCE), lost=bool(flags & _OF_APPEND),
-            full=bool(fourth),
+            hint=op, round=second, quiesce=bool(flags & _QUIESCE), lost_entries=bool(flags & _OF_APPEND),
+            out_of_memory=bool(fourth),
         )  # fmt: skip
     elif kind == _SUFFIX:
         message = Suffix(

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from nyala.env import behind
-from nyala.env.behind import WriteBehindFile
+from nyala.env import write_behind
 from nyala.env.files import SystemFiles
+from nyala.env.write_behind import WriteBehindFile
 
 
 class Full:
@@ -32,7 +32,7 @@ class Full:
 
 @pytest.mark.parametrize("sizes", [(), (0, 1), (5000, 3), (4096, 4096), (4095, 4098, 1), (20000,)])
 def test_written_data_is_complete_after_sync(tmp_path, monkeypatch, sizes):
-    monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
+    monkeypatch.setattr(write_behind, "BUFFER_BYTES", 4096)
     files, path, whole = SystemFiles(), str(tmp_path / "file"), b""
     file = files.open_new(path)
     for size in sizes:
@@ -49,7 +49,7 @@ def test_written_data_is_complete_after_sync(tmp_path, monkeypatch, sizes):
 
 @pytest.mark.parametrize("room", [0, 1, 2])
 def test_full_disk_is_reported_at_sync_at_the_latest(monkeypatch, room):
-    monkeypatch.setattr(behind, "BUFFER_BYTES", 4096)
+    monkeypatch.setattr(write_behind, "BUFFER_BYTES", 4096)
     full = Full(room)
     file = WriteBehindFile(full)
 

@@ -25,8 +25,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.preflight import check_entries, check_offer, check_reach
 from nyala.replica.copy.protocol import CopyFile, CopyOffer, CopySource, CopyStage
-from nyala.replica.copy.staging import Staging
-from nyala.replica.copy.uncancellable import (
+from nyala.replica.copy.shielded_steps import (
     PAUSE_MS,
     PIECES,
     BackgroundSteps,
@@ -35,6 +34,7 @@ from nyala.replica.copy.uncancellable import (
     run_blocking,
     void_log,
 )
+from nyala.replica.copy.staging import Staging
 from nyala.replica.memory import MemoryPart
 from nyala.replica.superblock import Superblock
 

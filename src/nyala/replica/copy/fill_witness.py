@@ -19,7 +19,7 @@ from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
-from nyala.replica.copy.uncancellable import PAUSE_MS, append_to_log, run_blocking, uncancellable
+from nyala.replica.copy.shielded_steps import PAUSE_MS, append_to_log, run_blocking, shielded
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
@@ -74,7 +74,7 @@ class CopyWitness:
         with suppress(
             asyncio.CancelledError
         ):  # past the commit point: it ends with data, or FAILED
-            await uncancellable(self._switch())
+            await shielded(self._switch())
         return self._replica
 
     async def _until_log_reaches(self, offer: CopyOffer) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nyala.replica.copy.protocol import CopyProgress, CopySource
-from nyala.replica.copy.room import CopyQuota
+from nyala.replica.copy.quota import CopyQuota
 from nyala.replica.copy.throttle import CopyThrottle
 from nyala.replica.lifecycle import OpenMachine
 

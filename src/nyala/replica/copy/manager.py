@@ -17,11 +17,11 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.fill_witness import CopyWitness
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import ENDED, CopyOffer, CopyProgress, CopySource, CopyStage
-from nyala.replica.copy.room import CopyQuota
+from nyala.replica.copy.quota import CopyQuota
+from nyala.replica.copy.shielded_steps import PIECES, ignore_errors
 from nyala.replica.copy.source_sessions import CopySessions
 from nyala.replica.copy.target import CopyTarget
 from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
-from nyala.replica.copy.uncancellable import PIECES, ignore_errors
 from nyala.replica.lifecycle import OpenMachine
 from nyala.replica.memory import MemoryPart
 from nyala.replica.registry import ReplicaRegistry
@@ -235,7 +235,7 @@ def _target(
 
 
 async def _stop(tasks: Sequence[asyncio.Task[object]]) -> None:
-    """Cancel tasks and wait for their clean-up (`uncancellable`)."""
+    """Cancel tasks and wait for their clean-up (`shielded`)."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,8 +11,8 @@ from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
 from nyala.env.tasks import Lane
 from nyala.replica.context import ReplicaContext
-from nyala.replica.copy.room import CopyQuota
-from nyala.replica.copy.uncancellable import uncancellable
+from nyala.replica.copy.quota import CopyQuota
+from nyala.replica.copy.shielded_steps import shielded
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
@@ -141,7 +141,7 @@ class SourceHolds:
             if (
                 checkpoint is not None and session.is_valid
             ):  # else its files are none of ours any more
-                await uncancellable(self._context.env.tasks.run(Lane.APPLY, checkpoint.release))
+                await shielded(self._context.env.tasks.run(Lane.APPLY, checkpoint.release))
         except OSError as err:
             what = f"files of {session.replica.group} that only a copy needed"
             log.warning("%s stay until the tablet is opened again: %s", what, err)

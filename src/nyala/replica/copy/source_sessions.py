@@ -19,10 +19,10 @@ from nyala.env.tasks import Lane
 from nyala.raft.messages import Entry
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.protocol import CopyFile, CopyOffer
+from nyala.replica.copy.shielded_steps import shielded
 from nyala.replica.copy.source_authority import possible_loss
 from nyala.replica.copy.source_holds import SourceHolds, SourceSession
 from nyala.replica.copy.throttle import CopyThrottle, WriteActivity
-from nyala.replica.copy.uncancellable import uncancellable
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
@@ -106,7 +106,7 @@ class CopySessions:
         self._holds.check(session)
         # Before the cut is fixed: it only advances.
         self._holds.keep_from(session, machine.cut.op.index)
-        checkpoint = await uncancellable(self._fix(session))
+        checkpoint = await shielded(self._fix(session))
         self._holds.check(session)
         self.quota.reserve(session.id, sum(f.size_bytes for f in checkpoint.files))
         cut = checkpoint.cut

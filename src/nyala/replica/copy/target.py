@@ -16,7 +16,7 @@ from nyala.replica.copy import staging
 from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
-from nyala.replica.copy.uncancellable import append_to_log, run_blocking, uncancellable, void_log
+from nyala.replica.copy.shielded_steps import append_to_log, run_blocking, shielded, void_log
 from nyala.replica.lifecycle import remove_copy
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.superblock import ReplicaStage, Superblock
@@ -73,7 +73,7 @@ class CopyTarget:
             Exception,
             asyncio.CancelledError,
         ):  # raised again, after the previous state is restored
-            await uncancellable(self._undo())
+            await shielded(self._undo())
             raise
 
     async def _install(self, offer: CopyOffer) -> Opened:

@@ -72,7 +72,7 @@ class Flusher:
         self._log_bytes_at_start = 0  # of the flush or compaction that holds the lock
         self._flushing = False
         self._flush_frees_log = False
-        self._first_needed_by_peers = 1  # first index that another member may need, as last known
+        self._peers_retain_index = 1  # first index that another member may need, as last known
         self._released = 0  # entries before this index are not retained for other members
         self._too_long = False  # the limit was exceeded: a witness' log is collected as others
         self._closed = False
@@ -191,11 +191,11 @@ class Flusher:
         cut = self._applier.machine.cut.op.index
         unflushed = cut + 1
         # Until a leader is known, any member may need the entries of this log.
-        self._first_needed_by_peers = self._node.view.needed or self._first_needed_by_peers
-        needed = min(unflushed, max(self._first_needed_by_peers, self._released))
+        self._peers_retain_index = self._node.view.retain_index or self._peers_retain_index
+        retained = min(unflushed, max(self._peers_retain_index, self._released))
         applied = self._applier.applied.index
-        self._flush_frees_log = needed == unflushed and cut < applied and not self._keeps_all
-        first = needed if needed == unflushed else max(1, needed - 1)
+        self._flush_frees_log = retained == unflushed and cut < applied and not self._keeps_all
+        first = retained if retained == unflushed else max(1, retained - 1)
         own = max(unflushed, applied + 1) if self._keeps_all else unflushed
         movable = not self._flush_frees_log
         self._context.wal.set_anchor(self._group, first, own, movable=movable)
@@ -215,9 +215,10 @@ class Flusher:
             return
         unflushed, before = self._applier.machine.cut.op.index + 1, self._released
         self._node.mark_for_copy(unflushed)
-        needed = self._node.view.needed
-        self._released = min(unflushed, needed) if self._node.is_leader and needed else unflushed
-        if self._released > max(before, self._first_needed_by_peers):
+        retain_index = self._node.view.retain_index
+        known = self._node.is_leader and retain_index > 0
+        self._released = min(unflushed, retain_index) if known else unflushed
+        if self._released > max(before, self._peers_retain_index):
             log.warning(
                 "log limit reached: entries that lagging members of %s need are released; these members "
                 "need a tablet copy",

@@ -75,8 +75,8 @@ class ReplicaMember:
         """
         if isinstance(message, AppendEntries):
             context = self._context
-            behind = self.applier.backlog_bytes > context.options.write_queue_bytes
-            self.node.set_full(behind or context.memory.full)
+            backlogged = self.applier.backlog_bytes > context.options.write_queue_bytes
+            self.node.set_out_of_memory(backlogged or context.memory.full)
         self.node.step(message, hlc)
         if isinstance(message, AppendEntries):
             self.closed_time.received(message)
@@ -86,7 +86,7 @@ class ReplicaMember:
         self.applier.resume()
         self.closed_time.tick()
         self._context.offsets.transfer_leadership(self.node)
-        self._context.slow_log.transfer_leadership(self._group, self.node)
+        self._context.log_disk.transfer_leadership(self._group, self.node)
         self.requests.tick()
         self.node.tick(hlc, absent)
 

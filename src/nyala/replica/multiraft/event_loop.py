@@ -91,7 +91,7 @@ class EventLoop:
         if self._stopped or batch.to != context.uuid:
             context.counters.refused.labels("destination").inc()
             return
-        context.slow_log.note(batch)
+        context.log_disk.note(batch)
         passed = context.clocks.merge(batch)
         if passed:
             self._deliver(batch)

@@ -1,9 +1,9 @@
 """Failure detector for servers, on which quiesced groups rely, and the liveness that this server announces.
 
-Every batch carries its sender's incarnation and epoch. A batch confirms all quiesced replicas of its sender
-but those that stopped: each one that stops increments the epoch and is named for a while, so that a receiver
-that missed a name sees it by the epoch, and wakes all groups that rely on the sender. Time is in ticks. Only
-progress depends on this, never safety (docs/internals/many-groups.md). Pure; on the loop only.
+Every batch carries its sender's incarnation and the number of its replicas that have stopped in it. A batch
+confirms all quiesced replicas of its sender but those. The groups of the latest ones are named for a while; a
+receiver that missed a name notices this by the number, and wakes all groups that rely on the sender. Time is
+in ticks. Only progress depends on this, never safety (docs/internals/many-groups.md). Pure; on the loop only.
 """
 
 from collections import deque
@@ -26,11 +26,11 @@ KEPT_TIMEOUTS = 100
 
 
 class _Peer:
-    __slots__ = ("epoch", "incarnation", "received_at", "silent")
+    __slots__ = ("incarnation", "received_at", "silent", "stopped_count")
 
     def __init__(self) -> None:
         self.incarnation = 0
-        self.epoch = 0
+        self.stopped_count = 0
         self.received_at = 0
         self.silent = True
 
@@ -43,17 +43,17 @@ class FailureDetector:
         pace: options with heartbeat and election ticks.
 
     Attributes:
-        epoch: number of groups that stopped here in this incarnation.
-        left: the latest of them, newest last.
+        stopped_count: number of groups that stopped here in this incarnation.
+        stopped_groups: the latest of them, newest last.
     """
 
     def __init__(self, incarnation: int, pace: RaftOptions) -> None:
         self.incarnation = incarnation
-        self.epoch = 0
-        self.left: tuple[TabletId, ...] = ()
+        self.stopped_count = 0
+        self.stopped_groups: tuple[TabletId, ...] = ()
         self._pace = pace
         self._now = 0
-        self._left: deque[tuple[int, TabletId]] = deque(maxlen=NAMED_GROUPS)  # (until, group)
+        self._stopped: deque[tuple[int, TabletId]] = deque(maxlen=NAMED_GROUPS)  # (until, group)
         self._peers: dict[ServerUuid, _Peer] = {}
         self._keepalive_until: dict[ServerUuid, int] = {}
         self._quiesced: dict[TabletId, tuple[ServerUuid, ...]] = {}
@@ -92,14 +92,14 @@ class FailureDetector:
         """Note that a replica stopped; its group's members get keepalives with its name for a while."""
         self.remove_quiesced(group)
         until = self._naming_end()
-        self.epoch += 1
-        self._left.append((until, group))
+        self.stopped_count += 1
+        self._stopped.append((until, group))
         self._name()
         for server in members:
             self._keepalive_until[server] = until
 
     def _name(self) -> None:
-        self.left = tuple(group for _, group in self._left)
+        self.stopped_groups = tuple(group for _, group in self._stopped)
 
     def _naming_end(self) -> int:
         return self._now + NAMED_TIMEOUTS * self._pace.election_ticks
@@ -112,27 +112,27 @@ class FailureDetector:
         peer = self._peers.get(server)
         if peer is None:
             peer = self._peers[server] = _Peer()
-        announced = (batch.incarnation, batch.epoch)
-        if not batch.incarnation or announced < (peer.incarnation, peer.epoch):
+        announced = (batch.incarnation, batch.stopped_count)
+        if not batch.incarnation or announced < (peer.incarnation, peer.stopped_count):
             return []  # without liveness, or an old batch
         restarted = peer.silent or batch.incarnation != peer.incarnation
-        stopped = batch.epoch - peer.epoch
-        peer.incarnation, peer.epoch = announced
+        stopped = batch.stopped_count - peer.stopped_count
+        peer.incarnation, peer.stopped_count = announced
         peer.received_at, peer.silent = self._now, False
         if restarted:
-            self._keepalive_until[server] = self._naming_end()  # so that it hears of us, too
+            self._keepalive_until[server] = self._naming_end()  # it needs this incarnation, too
         elif not stopped:
             return []
         on = self._relying.get(server, {})
-        if restarted or stopped > len(batch.left):
+        if restarted or stopped > len(batch.stopped_groups):
             return list(on)
-        return [group for group in batch.left[-stopped:] if group in on]
+        return [group for group in batch.stopped_groups[-stopped:] if group in on]
 
     def is_latest(self, batch: PeerBatch) -> bool:
         """Return whether a batch is its sender's latest, so that its offers to quiesce count."""
         peer = self._peers.get(batch.sender)
-        latest = None if peer is None else (peer.incarnation, peer.epoch)
-        return bool(batch.incarnation) and latest == (batch.incarnation, batch.epoch)
+        latest = None if peer is None else (peer.incarnation, peer.stopped_count)
+        return bool(batch.incarnation) and latest == (batch.incarnation, batch.stopped_count)
 
     def end(self, server: ServerUuid) -> list[TabletId]:
         """Note that a server's process has exited; return the groups to be woken by it."""
@@ -147,8 +147,8 @@ class FailureDetector:
     def tick(self) -> list[TabletId]:
         """Process a tick; return the groups to be woken because a server became silent."""
         self._now += 1
-        while self._left and self._left[0][0] <= self._now:
-            self._left.popleft()
+        while self._stopped and self._stopped[0][0] <= self._now:
+            self._stopped.popleft()
             self._name()
         woken: dict[TabletId, None] = {}
         timeout = self._pace.election_ticks

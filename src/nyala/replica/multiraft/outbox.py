@@ -23,7 +23,7 @@ class Outbox:
         uuid: id of this server.
         transport: sends the batches.
         clock: gives the hybrid time of each batch, which is not below any time in its messages.
-        failure_detector: gives incarnation and epoch of this server for each batch.
+        failure_detector: gives the incarnation and the stopped groups of this server for each batch.
         log_ms: returns the latency of this server's log, which is sent in each batch.
     """
 
@@ -112,7 +112,7 @@ class Outbox:
             if address is not None:
                 batch = PeerBatch(
                     self.uuid, to, hlc, tuple(gathered),
-                    incarnation=own.incarnation, epoch=own.epoch, left=own.left,
-                    log_ms=log_ms, address=self._address,
+                    incarnation=own.incarnation, stopped_count=own.stopped_count,
+                    stopped_groups=own.stopped_groups, log_ms=log_ms, address=self._address,
                 )  # fmt: skip
                 self._transport.send(address, batch)

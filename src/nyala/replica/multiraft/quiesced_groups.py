@@ -46,7 +46,7 @@ class QuiescedGroups:
         """Note whether a group quiesced or woke; called after each step that may have done it."""
         if node.quiesced and group in self.active:
             del self.active[group]
-            self._failure_detector.add_quiesced(group, node.view.relies_on())
+            self._failure_detector.add_quiesced(group, node.view.failure_sources())
         elif not node.quiesced and group not in self.active:
             self.active[group] = None
             self._failure_detector.remove_quiesced(group)

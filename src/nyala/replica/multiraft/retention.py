@@ -62,7 +62,9 @@ class Retention:
             replica.member.flusher.release_log()
         else:
             self._releasing[group] = None
-            self._context.env.tasks.spawn(self._release_stopped(replica), f"give up {group}")
+            self._context.env.tasks.spawn(
+                self._release_stopped(replica), f"release the log of {group}"
+            )
 
     async def _release_stopped(self, replica: Replica) -> None:
         try:

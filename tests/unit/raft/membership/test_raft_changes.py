@@ -118,20 +118,20 @@ def test_log_is_kept_for_added_members_and_not_for_removed_ones():
     cluster.crash("3")
     cluster.propose("1", "d")
     cluster.settle()
-    assert cluster["1"].view.needed == 5, "3 lacks 1.5"
+    assert cluster["1"].view.retain_index == 5, "3 lacks 1.5"
     cluster.change("1", Change(REMOVE, member("3")))
     cluster.settle()
-    assert cluster["1"].view.needed == 7
+    assert cluster["1"].view.retain_index == 7
     cluster.servers["4"].alive = False
     cluster.change("1", Change(ADD, member("4", voter=False)))
     cluster.settle()
-    assert cluster["1"].view.needed == 1, "4 may lack everything"
+    assert cluster["1"].view.retain_index == 1, "4 may lack everything"
     cluster.heartbeat("1")
-    assert cluster["2"].view.needed == 1, "whoever leads next keeps it, too"
+    assert cluster["2"].view.retain_index == 1, "whoever leads next keeps it, too"
     cluster.servers["4"].alive = True
     for _ in range(3):
         cluster.heartbeat("1")
-    assert cluster["1"].view.needed == cluster["1"].last.index + 1
+    assert cluster["1"].view.retain_index == cluster["1"].last.index + 1
 
 
 @pytest.mark.row("S1.21")

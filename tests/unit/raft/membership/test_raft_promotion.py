@@ -87,7 +87,7 @@ def test_promotion_keeps_all_attributes_except_promote():
 def test_promotion_waits_for_leader_commit_in_its_term():
     cluster = cluster_with(learner("4"))
     cluster.crash("1")
-    cluster["3"].core.silent = TICKS
+    cluster["3"].core.ticks_since_leader = TICKS
     while not cluster["2"].is_leader:
         cluster.tick("2")
         cluster.settle(lambda m: not isinstance(m, AppendEntries))

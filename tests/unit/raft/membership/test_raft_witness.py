@@ -133,7 +133,7 @@ def test_suffix_request_of_higher_term_changes_no_term():
 
 def test_electable_member_sends_no_suffix():
     n = node(B, 1, 1)
-    n.core.silent = TICKS
+    n.core.ticks_since_leader = TICKS
     n.step(RequestVote(sender=A, to=B, term=2, last=OpId(1, 1), pre=True), 1)
     n.step(FetchSuffix(sender=A, to=B, term=1, last=OpId(1, 1)), 1)
     assert [m.offers_suffix for m in sent(n, VoteReply | Suffix)] == [False]
@@ -153,7 +153,7 @@ def test_suffix_starting_beyond_requester_log_is_not_sent(last):
 
 def test_fetched_configuration_may_end_candidacy():
     n = node(A, 1)
-    n.core.silent = TICKS
+    n.core.ticks_since_leader = TICKS
     for _ in range(TICKS):
         n.tick(1)
     n.ready()
@@ -191,12 +191,12 @@ def test_witness_keeps_complete_log_until_it_has_data():
         cluster.propose("1", text)
     cluster.settle()
     cluster.heartbeat("1")
-    assert cluster["2"].view.needed == 6, "the others have everything"
-    assert cluster["3"].view.needed == 1
+    assert cluster["2"].view.retain_index == 6, "the others have everything"
+    assert cluster["3"].view.retain_index == 1
     cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1")))
     cluster.settle()
     cluster.heartbeat("1")
-    assert cluster["3"].view.needed == cluster["3"].last.index + 1
+    assert cluster["3"].view.retain_index == cluster["3"].last.index + 1
 
 
 def test_permanent_witness_discards_only_entries_that_all_members_have():
@@ -209,10 +209,10 @@ def test_permanent_witness_discards_only_entries_that_all_members_have():
     cluster.tick("1", cluster.options.heartbeat_ticks)
     cluster.settle(lambda m: "2" not in (m.to, m.sender))
     assert cluster["1"].commit_index == 3
-    assert cluster["3"].view.needed == 3, "2 lacks 1.3: the witness alone may have it to lend"
+    assert cluster["3"].view.retain_index == 3, "2 lacks 1.3: the witness alone may have it to lend"
     cluster.settle()
     cluster.heartbeat("1")
-    assert cluster["3"].view.needed == 4
+    assert cluster["3"].view.retain_index == 4
 
 
 @pytest.mark.row("S1.46", "S1.49")

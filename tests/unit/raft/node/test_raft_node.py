@@ -118,7 +118,7 @@ def test_proposal_outcome_is_known_at_its_index():
     cluster.work(cluster.servers["1"])
     cluster.network.clear()
     for other in ("2", "3"):
-        cluster[other].core.silent = 99
+        cluster[other].core.ticks_since_leader = 99
     cluster.servers["1"].alive = False
     cluster.elect("2")
     cluster.servers["1"].alive = True

@@ -154,7 +154,7 @@ def test_server_has_separate_role_in_each_group():
 @pytest.mark.row("S4.39")
 def test_leader_failing_before_replication_is_replaced_by_one_that_replicates():
     cluster = Cluster("123")
-    cluster["2"].core.silent = cluster["3"].core.silent = 99
+    cluster["2"].core.ticks_since_leader = cluster["3"].core.ticks_since_leader = 99
     while not cluster["1"].is_leader:
         cluster.tick("1")
         cluster.settle(lambda m: type(m).__name__ != "AppendEntries")

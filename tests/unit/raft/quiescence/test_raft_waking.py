@@ -60,7 +60,7 @@ def test_woken_follower_queries_leader_and_accepts_its_answer():
     assert group.asleep() == ["3"], "the leader heard of it"
     group.everyone_ticks(4)
     assert not group["2"].quiesced
-    assert group["2"].core.hears_leader
+    assert group["2"].core.has_live_leader
     group.everyone_ticks(40)
     assert group.asleep() == ["1", "2", "3"]
     assert group["1"].term == 1
@@ -71,7 +71,7 @@ def test_woken_followers_of_dead_leader_elect_new_one_within_election_timeout():
     group.crash("1")
     for u in "23":
         group[u].wake()
-        assert not group[u].core.hears_leader
+        assert not group[u].core.has_live_leader
     group.everyone_ticks(OPTIONS.election_ticks + 1)
     assert [u for u in "23" if group[u].is_leader]
 
@@ -100,9 +100,9 @@ def test_waking_active_member_does_nothing():
     group = Group()
     group.elect("1")
     for u in "123":
-        before = (group[u].core.silent, group[u].core.timeout)
+        before = (group[u].core.ticks_since_leader, group[u].core.timeout)
         group[u].wake()
-        assert (group[u].core.silent, group[u].core.timeout) == before
+        assert (group[u].core.ticks_since_leader, group[u].core.timeout) == before
     assert group.network == []
 
 
@@ -112,7 +112,7 @@ def test_followers_notified_of_leader_exit_elect_another_within_election_timeout
     group.crash("1")
     for u in "23":
         assert group[u].peer_exited(ONE)
-        assert not group[u].core.hears_leader
+        assert not group[u].core.has_live_leader
         assert not group[u].peer_exited(ONE), "told again"
     group.everyone_ticks(OPTIONS.election_ticks + 1)
     assert [u for u in "23" if group[u].is_leader]
@@ -125,7 +125,7 @@ def test_wrong_exit_notice_is_cancelled_by_leader_message():
     group.settle()
     group.everyone_ticks(40)
     assert (group["1"].is_leader, group["1"].term) == (True, 1)
-    assert group["2"].core.hears_leader
+    assert group["2"].core.has_live_leader
 
 
 def test_single_follower_that_assumes_leader_exit_is_refused():
@@ -141,8 +141,8 @@ def test_single_follower_that_assumes_leader_exit_is_refused():
 def test_exit_of_non_leader_changes_nothing():
     group = Group()
     group.elect("1")
-    before = [(group[u].core.silent, group[u].core.timeout) for u in "123"]
+    before = [(group[u].core.ticks_since_leader, group[u].core.timeout) for u in "123"]
     assert not any(group[u].peer_exited(THREE) for u in "123")
     assert not group["1"].peer_exited(ONE)
-    assert [(group[u].core.silent, group[u].core.timeout) for u in "123"] == before
+    assert [(group[u].core.ticks_since_leader, group[u].core.timeout) for u in "123"] == before
     assert group.network == []

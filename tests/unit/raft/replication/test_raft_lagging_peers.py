@@ -24,7 +24,7 @@ def write(group: Cluster, leader: str, count: int, *, without: tuple[str, ...] =
 def votes_only(group: Cluster, leader: str) -> None:
     """Elect another leader that has no answers yet."""
     for other in group.alive:
-        other.node.core.silent = group.options.election_ticks
+        other.node.core.ticks_since_leader = group.options.election_ticks
     for _ in range(3):
         if not group[leader].is_leader:
             group.tick(leader, group[leader].core.timeout - group[leader].core.elapsed)
@@ -56,7 +56,7 @@ def test_furthest_lagging_peers_are_abandoned_first():
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FIVE]
-    assert group[ONE].view.needed == match[FOUR] + 1
+    assert group[ONE].view.retain_index == match[FOUR] + 1
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FOUR, FIVE]
     group[ONE].mark_for_copy(end)
@@ -68,7 +68,7 @@ def test_new_leader_abandons_no_peer_before_hearing_from_it():
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [], "both may be level"
-    assert group[ONE].view.needed == 1
+    assert group[ONE].view.retain_index == 1
     grace = SILENT_TIMEOUTS * group.options.election_ticks
     for _ in range(grace - 1):
         group.tick(ONE)

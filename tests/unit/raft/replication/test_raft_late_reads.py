@@ -52,7 +52,7 @@ def test_received_but_not_durable_entries_may_be_resent():
         ),
         99,
     )  # fmt: skip
-    assert leader.view.needed == match + 1 < last.index
+    assert leader.view.retain_index == match + 1 < last.index
     leader.step(
         AppendReply(
             sender=THREE, to=ONE, term=leader.term, hlc=99, success=True, match=last.index, hint=last,
@@ -60,4 +60,4 @@ def test_received_but_not_durable_entries_may_be_resent():
         ),
         99,
     )  # fmt: skip
-    assert leader.view.needed == last.index + 1
+    assert leader.view.retain_index == last.index + 1

@@ -104,7 +104,7 @@ def test_member_with_lost_tail_does_not_campaign():
     write(group, "a", wants=without(THREE))
     group[TWO].core.lost_last = OpId(1, 3)
     group.crash(ONE)
-    group[THREE].core.silent = group.options.election_ticks  # it would vote
+    group[THREE].core.ticks_since_leader = group.options.election_ticks  # it would vote
     for _ in range(100):
         group.tick(TWO)
         group.settle()
@@ -139,7 +139,7 @@ def test_member_with_lost_tail_fetches_it_from_witness():
     lose_tail(group, TWO, 2)
     group[TWO].core.lost_last = OpId(1, 3)
     group.crash(ONE)
-    group[THREE].core.silent = group.options.election_ticks
+    group[THREE].core.ticks_since_leader = group.options.election_ticks
     for _ in range(100):
         group.tick(TWO)
         group.settle()

@@ -145,7 +145,7 @@ def older(message: AnyMessage) -> AnyMessage:
     if isinstance(message, AppendEntries):
         return replace(message, acknowledged=False)
     if isinstance(message, AppendReply):
-        return replace(message, lost=False, full=False)
+        return replace(message, lost_entries=False, out_of_memory=False)
     return message
 
 
@@ -184,7 +184,7 @@ def test_duplicate_or_late_lost_refusal_restarts_replication_once():
     lose_tail(group, TWO, 1)
     group.tick(ONE, group.options.heartbeat_ticks)
     group.settle(lambda m: m.to == TWO)
-    refusals = [m for m in group.network if isinstance(m, AppendReply) and m.lost]
+    refusals = [m for m in group.network if isinstance(m, AppendReply) and m.lost_entries]
     assert refusals
     group.settle()
     rounds, match = group[ONE].core.round, match_of(group, TWO)
@@ -243,6 +243,6 @@ def test_entries_requested_by_leader_of_earlier_term_are_not_lost():
     assert match == group[ONE].last.index
     group.deliver(late)
     answers = [m for m in group.network if isinstance(m, AppendReply)]
-    assert [(a.success, a.lost) for a in answers] == [(False, False)]
+    assert [(a.success, a.lost_entries) for a in answers] == [(False, False)]
     group.settle()
     assert match_of(group, TWO) == match

@@ -18,8 +18,8 @@ def streaming(received: int, *sent: int) -> Progress:
 def test_in_flight_entries_to_full_peer_are_resent_from_its_match():
     peer = streaming(4, 6, 9)
     peer.reading = True
-    peer.mark_full()
-    assert (peer.full, peer.next, peer.inflight_bytes) == (True, 5, 0)
+    peer.mark_out_of_memory()
+    assert (peer.out_of_memory, peer.next, peer.inflight_bytes) == (True, 5, 0)
     assert not peer.reading, "what is being read for it is not sent to it"
 
 

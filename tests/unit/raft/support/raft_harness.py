@@ -258,7 +258,7 @@ class Cluster:
     def elect(self, uuid: str) -> None:
         """Bring `uuid` to lead by its own timeout."""
         for other in self.alive:  # nobody has heard of a leader lately
-            other.node.core.silent = self.options.election_ticks
+            other.node.core.ticks_since_leader = self.options.election_ticks
         for _ in range(3):
             if self[uuid].is_leader:
                 break

@@ -105,7 +105,7 @@ async def test_source_session_expires_when_target_is_gone(fleet):
     fleet.processes[3].kill()
     await fleet.until(lambda: fleet.sessions() == 0, "expired")
     await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
-    assert fleet.replica(leader).node.core.retained_from == 0
+    assert fleet.replica(leader).node.core.copy_retain_index == 0
 
 
 @scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))

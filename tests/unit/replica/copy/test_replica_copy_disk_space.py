@@ -9,7 +9,7 @@ from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.replica.copy.protocol import CopyStage
-from nyala.replica.copy.room import REFUSED_TTL_US, CopyQuota
+from nyala.replica.copy.quota import REFUSED_TTL_US, CopyQuota
 from tests.unit.replica.support.copy_support import scenario
 from tests.unit.replica.support.replica_support import GROUP, uuid_of
 

@@ -11,8 +11,8 @@ from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
 from nyala.raft.messages import PeerBatch, RequestVote
 from nyala.replica import lifecycle
+from nyala.replica.copy import shielded_steps
 from nyala.replica.copy import staging as copy_files
-from nyala.replica.copy import uncancellable
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
@@ -73,7 +73,7 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
             await forget(*args)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(uncancellable, "forget", asked_again)
+            patch.setattr(shielded_steps, "forget", asked_again)
             patch.setattr(copy_files, "install", end)
             await fleet.order(gone, leader)
             await fleet.until(lambda: fleet.stage(gone) is CopyStage.CANCELLED, "cancelled")
@@ -220,7 +220,7 @@ async def test_session_end_failure_does_not_block_other_sessions(fleet):
     assert failed
     assert fleet.sessions() == 0
     assert machine.held == []
-    assert fleet.replica(leader).node.core.retained_from == 0
+    assert fleet.replica(leader).node.core.copy_retain_index == 0
 
 
 @scenario()

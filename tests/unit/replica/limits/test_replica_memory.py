@@ -75,7 +75,7 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
         for p in fleet.replica(leader).status().peers
         if p.uuid == status.config.members[slow].uuid
     ]
-    assert peer.full
+    assert peer.out_of_memory
     sent = [
         m for b in received for _, m in b.messages
         if isinstance(m, AppendEntries) and m.to == peer.uuid and m.entries

@@ -9,7 +9,7 @@ from nyala.common.errors import Throttled
 from nyala.common.ids import TabletId
 from nyala.common.options import KIB, Options
 from nyala.replica.copy.protocol import ENDED
-from nyala.replica.copy.uncancellable import PIECES
+from nyala.replica.copy.shielded_steps import PIECES
 from nyala.replica.memory import MemoryPart
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.replica.support.copy_support import scenario

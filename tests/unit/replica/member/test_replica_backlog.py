@@ -20,7 +20,7 @@ async def test_follower_with_apply_backlog_accepts_no_entries_until_caught_up(
         await fleet.write(b"k 1")
     await fleet.pass_ms(2_000)
     assert member.node.last == last
-    peers = {p.uuid: p.full for p in fleet.replica(leader).status().peers}
+    peers = {p.uuid: p.out_of_memory for p in fleet.replica(leader).status().peers}
     assert sorted(peers.values()) == [False, True]
     member.applier.backlog_bytes -= limit + 1
     await fleet.settled()

@@ -25,7 +25,7 @@ def made(sent: list[str], monkeypatch: pytest.MonkeyPatch) -> Outbox:
     monkeypatch.setattr(outbox, "ADDRESSES", 2)
     transport: Any = SimpleNamespace(send=lambda address, batch: sent.append(address))
     clock: Any = SimpleNamespace(peek=lambda: 1)
-    detector: Any = SimpleNamespace(incarnation=1, epoch=0, left=())
+    detector: Any = SimpleNamespace(incarnation=1, stopped_count=0, stopped_groups=())
     return Outbox(OWN, transport, clock, detector, lambda: 0)
 
 

@@ -40,7 +40,7 @@ def leaders(fleet, groups=MANY):
 
 
 async def latest_batch(fleet, number):
-    """Return the next batch that a server sends: its incarnation and epoch are those of now."""
+    """Return the next batch that a server sends: with its present incarnation and stopped count."""
     received: list[PeerBatch] = []
     record_batches(fleet.processes[number], received)
     await fleet.until(lambda: received, "a keepalive")
@@ -302,7 +302,7 @@ async def test_lost_exit_announcements_are_detected_by_count(fleet):
     rest = [n for n in range(3) if n != old]
     transport = fleet.processes[old].server.transport
     send = transport.send
-    transport.send = lambda address, batch: send(address, replace(batch, left=()))
+    transport.send = lambda address, batch: send(address, replace(batch, stopped_groups=()))
     fleet.replica(old, group).fail(RuntimeError("a broken machine"))
     await fleet.until(
         lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
@@ -338,8 +338,8 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
     heartbeat = AppendEntries(**common, previous=node.last, commit=node.last.index)
     offer = AppendEntries(**common, previous=node.last, commit=node.last.index, quiesce=True)
     late = [
-        {"incarnation": account.incarnation - 1, "epoch": account.epoch},
-        {"incarnation": account.incarnation, "epoch": account.epoch - 1},
+        {"incarnation": account.incarnation - 1, "stopped_count": account.stopped_count},
+        {"incarnation": account.incarnation, "stopped_count": account.stopped_count - 1},
         {},
     ]
     fleet.network.partition(["s0", "s1"], ["s0", "s1", "s2"])
@@ -350,7 +350,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
         fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, offer),), **life))
         await fleet.pass_ms(1)
         assert not node.quiesced, life
-    life = {"incarnation": account.incarnation, "epoch": account.epoch}
+    life = {"incarnation": account.incarnation, "stopped_count": account.stopped_count}
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
@@ -370,7 +370,7 @@ async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
         sender=uuid_of(other), to=uuid_of(leader), term=node.term, hlc=1, success=True,
         match=node.last.index, hint=node.last, quiesce=True,
     )  # fmt: skip
-    life = {"incarnation": account.incarnation - 1, "epoch": account.epoch}
+    life = {"incarnation": account.incarnation - 1, "stopped_count": account.stopped_count}
     batch = PeerBatch(uuid_of(other), uuid_of(leader), 1, ((GROUP, answer),), **life)
     for _ in range(10):
         await fleet.pass_ms(100)

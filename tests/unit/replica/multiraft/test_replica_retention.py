@@ -123,12 +123,12 @@ def test_failed_abandonment_is_retried():
 def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
     anchors: list[tuple[int, int | None]] = []
     cut = SimpleNamespace(op=SimpleNamespace(index=100))
-    view = SimpleNamespace(needed=10, keeps_log=False)
+    view = SimpleNamespace(retain_index=10, keeps_log=False)
     node: Any = SimpleNamespace(view=view, is_leader=True, left=[])
 
     def mark_for_copy(index: int) -> None:
         node.left.append(index)
-        view.needed = 40  # the next one's
+        view.retain_index = 40  # the next one's
 
     node.mark_for_copy = mark_for_copy
     applier: Any = SimpleNamespace(

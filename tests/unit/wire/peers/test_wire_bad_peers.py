@@ -161,7 +161,7 @@ WRONG = MAX_NUMBER + 1
         AppendEntries(**NAMES, term=1, previous=OpId(WRONG, 1)),
         AppendEntries(**NAMES, term=1, previous=OpId(1, WRONG)),
         AppendEntries(**NAMES, term=1, commit=(1 << 64) - 1),
-        AppendEntries(**NAMES, term=1, needed=WRONG),
+        AppendEntries(**NAMES, term=1, retain_index=WRONG),
         AppendEntries(**NAMES, term=1, round=WRONG),
         AppendEntries(**NAMES, term=1, entries=(replace(ENTRY, id=OpId(WRONG, 1)),)),
         AppendEntries(**NAMES, term=1, entries=(replace(ENTRY, id=OpId(1, WRONG)),)),

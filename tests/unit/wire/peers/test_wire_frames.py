@@ -34,7 +34,7 @@ ends = {"sender": st.just(A), "to": st.just(B), "term": big, "hlc": stamp}
 message = st.one_of(
     st.builds(
         AppendEntries, **ends, previous=op, entries=st.lists(entry, max_size=3).map(tuple),
-        commit=big, round=big, closed=stamp, needed=big, quiesce=st.booleans(),
+        commit=big, round=big, closed=stamp, retain_index=big, quiesce=st.booleans(),
     ),
     st.builds(
         AppendReply, **ends, success=st.booleans(), match=big, hint=op, round=big, quiesce=st.booleans()

@@ -25,7 +25,7 @@ SAMPLE_US = 100_000
 """Minimum interval between two samples of the latency, in microseconds."""
 
 
-class SlowLog:
+class LogDiskMonitor:
     """Slowness of the log of one process.
 
     Args:

@@ -53,13 +53,13 @@ class BackgroundSteps:
             OSError: a write or a sync failed. The operating system reports such an error only once.
         """
         self.ending = True
-        results = await uncancellable(asyncio.gather(*self._steps.values(), return_exceptions=True))
+        results = await shielded(asyncio.gather(*self._steps.values(), return_exceptions=True))
         for result in results:
             if isinstance(result, OSError):
                 raise result
 
 
-async def uncancellable(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T]) -> T:
     """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task, stopped = asyncio.ensure_future(work), False
     while not task.done():
@@ -86,7 +86,7 @@ async def run_blocking(
         fn: the call.
         *args: its arguments.
     """
-    return await uncancellable(context.env.tasks.run(where, fn, *args))
+    return await shielded(context.env.tasks.run(where, fn, *args))
 
 
 async def append_to_log(

@@ -26,7 +26,7 @@ def _no_offsets() -> Collection[int]:
     return ()
 
 
-class SteadyClock:
+class DisciplinedClock:
     """A `Clock` whose wall time does not follow a jump of one machine's clock.
 
     A jump is a difference of more than `limit_ms` between the wall clock and the time expected from its last
@@ -60,9 +60,9 @@ class SteadyClock:
         self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
         # Wall clock minus monotonic clock, without jumps.
-        self._steady_us = self._at_us - self._started_us
+        self._offset_us = self._at_us - self._started_us
         self.alone = False
-        self._others_seen = False  # there was contact to another server
+        self._had_contact = False  # there was contact to another server
 
     def compare(self, offsets: Callable[[], Collection[int]]) -> None:
         """Set the source of the other servers' clocks.
@@ -85,8 +85,8 @@ class SteadyClock:
         now_us, wall_us = self._clock.monotonic_us(), self._clock.wall_us()
         elapsed_us = now_us - self._monotonic_us
         at_us = self._at_us + elapsed_us
-        if abs(wall_us - now_us - self._steady_us) <= self._limit_us:
-            self._steady_us = wall_us - now_us
+        if abs(wall_us - now_us - self._offset_us) <= self._limit_us:
+            self._offset_us = wall_us - now_us
         if abs(wall_us - at_us) > self._limit_us:
             wall_us = self._time_after_jump(wall_us, at_us)
         if at_us - wall_us > self._limit_us:
@@ -100,8 +100,8 @@ class SteadyClock:
         running_us = self._clock.monotonic_us() - self._started_us
         if verdict is ClockVerdict.AGREED:
             return wall_us
-        if not self._others_seen and running_us >= ISOLATION_US:
-            without_jumps_us = self._steady_us + self._clock.monotonic_us()
+        if not self._had_contact and running_us >= ISOLATION_US:
+            without_jumps_us = self._offset_us + self._clock.monotonic_us()
             return wall_us if self.alone else min(wall_us, without_jumps_us)
         return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
 
@@ -110,7 +110,7 @@ class SteadyClock:
         offsets = sorted(self._offsets())
         if not offsets:
             return ClockVerdict.UNKNOWN, 0
-        self._others_seen = True
+        self._had_contact = True
         total = len(offsets) + 1
         if 2 * (1 + self._count_near(offsets, 0)) > total:
             return ClockVerdict.AGREED, 0

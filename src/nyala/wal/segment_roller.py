@@ -19,7 +19,7 @@ RETRY_MS = 1000
 log = logging.getLogger(__name__)
 
 
-class Roller:
+class SegmentRoller:
     """Keeps at most one prepared segment. Used on the event loop only.
 
     Args:

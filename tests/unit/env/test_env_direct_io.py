@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from nyala.env.direct import PAGE, DirectWriter
+from nyala.env.direct_io import PAGE, DirectWriter
 from nyala.env.files import SystemFiles
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.disciplined_clock import ISOLATION_US, ClockVerdict, DisciplinedClock
 from nyala.env.files import SystemFiles
 from nyala.env.server_clock import FarAhead, ServerClock, duration
-from nyala.env.steady import ISOLATION_US, ClockVerdict, SteadyClock
 
 START_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -29,7 +29,7 @@ class Machine:
         return [other - self.skew_us for other in self.others_us]
 
     def clock(self):
-        clock = SteadyClock(self, LIMIT_MS)
+        clock = DisciplinedClock(self, LIMIT_MS)
         clock.compare(self.offsets)
         return clock
 
