@@ -45,7 +45,7 @@ async def every_question(masters, name, table_id, staleness):
 def test_single_follower_serves_reads_within_staleness_bound_and_refuses_beyond_it():
     async def work(masters):
         leader, table_id = await started(masters)
-        await masters.loop.delay(20_000_000)  # a quiet time: what it has stays fresh all the same
+        await masters.loop.delay(20_000_000)  # without writes, its catalog stays fresh
         alone, other = others(leader)
         masters.processes[leader].kill()
         masters.network.partition([other], ["me", alone])
@@ -63,8 +63,8 @@ def test_single_follower_serves_reads_within_staleness_bound_and_refuses_beyond_
             ages.append(max(a.as_of.age_ms for a in answers))
             assert all(a.as_of.follower for a in answers)
             await masters.loop.delay(100_000)
-        assert ages == sorted(ages), "it says so as it grows old"
-        assert 4_000 < ages[-1] <= BOUND_MS, "it went on until the bound, and no longer"
+        assert ages == sorted(ages), "the reported age grows"
+        assert 4_000 < ages[-1] <= BOUND_MS, "answers continue until the age reaches the bound"
         with pytest.raises(NotLeader):
             await masters.tables(alone)
 
@@ -96,12 +96,12 @@ def test_follower_read_contains_definitions_up_to_its_time_and_leader_read_the_l
             assert [t.name for t in answer.tables] == ["t", "u"]
             assert answer.as_of.at >= made.at
             break
-        assert refused, "the follower was asked before it could know"
+        assert refused, "the follower could not know the table yet"
         gone = pb.DescribeTableRequest(name="v", staleness=within())
         with pytest.raises(NotLeader) as raised:
             await masters.ask(follower, methods.DESCRIBE_TABLE, gone)
         assert raised.value.details["reason"] == "NOT_HERE", (
-            "only the leader says that there is none"
+            "only the leader reports that a table does not exist"
         )
         with pytest.raises(NotLeader):
             await every_question(masters, follower, table_id, None)
@@ -111,7 +111,7 @@ def test_follower_read_contains_definitions_up_to_its_time_and_leader_read_the_l
 
 @pytest.mark.row("S0.86")
 def test_follower_catalog_shows_only_complete_batches_after_renames():
-    """Tables are made, renamed in a circle and dropped; look-ups meet every moment of it."""
+    """Tables are created, exchange names and are dropped under concurrent look-ups."""
 
     async def work(ddl):
         cluster, seen = ddl.cluster, set()
@@ -130,7 +130,9 @@ def test_follower_catalog_shows_only_complete_batches_after_renames():
                     )
                     names = [t.name for t in answer.tables]
                     assert len(names) == len(set(names))
-                    assert all(t.tablets == 4 for t in answer.tables), "all of its tablets or none"
+                    assert all(t.tablets == 4 for t in answer.tables), (
+                        "a table has all of its tablets or none"
+                    )
                     seen.add(tuple(sorted(names)))
                 await ddl.core.env.tasks.sleep_ms(3)
 
@@ -170,7 +172,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
             assert (await ddl.open("t")).id == table.id
             answered += 1
             await ddl.core.env.tasks.sleep_ms(20)
-        assert answered > 5, "answered while nobody led"
+        assert answered > 5, "answered without a leader"
         strict = ddl.cluster.client(replace(CLIENT_OPTIONS, lookup_max_age_ms=0))
         if not paused:
             for process in ddl.cluster.masters:
@@ -179,7 +181,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
             with pytest.raises(Retryable):
                 await ddl.cluster.run(
                     ddl.cluster.clients[1], strict.locations.open, "t", 500
-                )  # it was told to believe the leader only
+                )  # `max_age_ms` 0: only the leader may answer
             assert (await ddl.open("t")).id == table.id
 
     with_cluster(work)
@@ -187,7 +189,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
 
 @pytest.mark.row("S0.86")
 def test_name_reassigned_between_two_catalog_reads_resolves_to_new_table():
-    """Two tables have exchanged their names since, through a third one."""
+    """Two tables have exchanged their names through a third one."""
     catalog = with_table()
     put(catalog, create_table.operation(ranged_request("u"), around(4)))
     one, two = catalog.require("t").edit(), catalog.require("u").edit()

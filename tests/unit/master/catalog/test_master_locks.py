@@ -52,7 +52,7 @@ def test_cancelled_lock_waiter_leaves_nothing_locked():
 
         async def waiter():
             async with locks.hold(A):
-                raise AssertionError("it gave up")
+                raise AssertionError("the lock was not acquired")
 
         first = loop.create_task(holder())
         second = loop.create_task(waiter())

@@ -60,7 +60,7 @@ def test_catalog_maps_index_servers_tables_and_tablets_with_replicas():
             (u, u, f"{u}:1") for u in "abc"
         }
         assert [s["replicas"] for s in servers.values()] == [{}, {tablet: "RUNNING"}, {}]
-        assert servers["b"]["heard_ms_ago"] >= 700, "since its last heartbeat to this master"
+        assert servers["b"]["heard_ms_ago"] >= 700, "silent since its last heartbeat to this master"
         assert servers["b"]["full_in_term"] == masters.master(leader).leading.current().memory.term
         with pytest.raises(NotLeader):
             await maps(masters, others(leader)[0])
@@ -103,12 +103,12 @@ def test_deleted_tablet_is_listed_with_its_table_until_catalog_reload():
     assert not catalog.tablets_of(table.id)
     again = loaded(rows_of(catalog))
     assert not again.tablets_with_deleted(table.id)
-    assert [again.tablet(t) is None for t in before] == [False, False], "but they are known"
+    assert [again.tablet(t) is None for t in before] == [False, False], "deleted tablets are known"
 
 
 @pytest.mark.row("S0.3")
 def test_every_map_record_has_its_type_and_owner():
-    """As a new leader finds them on disk."""
+    """The tables as a new leader loads them from disk."""
     again = loaded(rows_of(with_table()))
     (table,) = again.tables()
     assert table.id
@@ -178,7 +178,7 @@ def test_former_leader_refuses_catalog_reads_and_frees_its_catalog():
         table_id = await masters.create(old, "t")
         held = masters.master(old).leading.current().memory
         masters.network.partition([old], others(old))
-        assert held.dropped is None, "it does not know that it will be deposed"
+        assert held.dropped is None, "a deposed leader does not know it yet"
         for method, request in (
             (methods.LIST_TABLES, pb.ListTablesRequest()),
             (methods.DESCRIBE_TABLE, pb.DescribeTableRequest(name="t")),
@@ -190,7 +190,9 @@ def test_former_leader_refuses_catalog_reads_and_frees_its_catalog():
         await masters.leader(others(old))
         await masters.loop.delay(100_000)
         assert held.dropped is not None
-        assert masters.master(old).leading.term is None, "nobody had to ask it"
+        assert masters.master(old).leading.term is None, (
+            "the old leader steps down without a request"
+        )
 
     with_masters(work)
 
@@ -229,10 +231,10 @@ def test_reader_keeps_committed_version_of_catalog():
     plan = wanted.plan(catalog)
     draft = catalog.draft(plan)
     assert queries.describe(catalog, _none(), catalog.require("t")).ready
-    assert catalog.require("t") is table, "a draft shows nothing"
+    assert catalog.require("t") is table, "a draft is not visible"
     catalog.publish(draft)
     assert catalog.named("t") is None
-    assert table.record.SerializeToString() == kept[0], "what was read before has not changed"
+    assert table.record.SerializeToString() == kept[0], "an earlier read is unchanged"
     assert [t.record.SerializeToString() for t in kept[1]] == bytes_of
     assert catalog.table(TableId(table.id)) is not table
     assert catalog.tablet(TabletId(kept[1][0].id)) is not kept[1][0]
@@ -274,6 +276,6 @@ def test_map_pages_are_bounded_and_report_remaining_count():
         }
         assert {row[1] for row in page.rows} == set("vwxyz")
         bare = await masters.ask(leader, methods.INSPECT_MASTER, pb.InspectMasterRequest())
-        assert bare.maps == "", "nobody asked for them"
+        assert bare.maps == "", "maps are returned on request only"
 
     with_masters(work)

@@ -1,4 +1,4 @@
-"""A leader whose memory was dropped in mid-term: its reload has all writes that are still in flight."""
+"""A leader whose memory was dropped in mid-term: its reload includes all writes in flight."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ def create(name):
 
 
 def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
-    """It may wait for a transfer that fails: its batch would be on disk, and not in memory."""
+    """A proposal may wait for a transfer that fails; its batch is then on disk, and not in memory."""
 
     async def main(loop):
         async def carry_out(name):
@@ -77,7 +77,7 @@ def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
         await lost
         assert term.memory.dropped
         await scenario.env.tasks.sleep_ms(500)
-        assert leading.current() is None, "nobody is answered from half of the truth"
+        assert leading.current() is None, "not ready while a write is in flight"
         release.set()
         await held
         await scenario.env.tasks.sleep_ms(200)

@@ -148,7 +148,7 @@ def test_repair_scan_covers_every_replica_including_unreported_ones():
     catalog, servers = running(1000)
     known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
     gone = of(catalog, SERVERS[0])[-1].edit()
-    gone.state = DELETED  # deleted; the orders of the operation that did it were lost
+    gone.state = DELETED  # deleted; the operation's orders were lost
     catalog.publish(catalog.draft(CatalogPlan((gone,))))
     rounds = 2 * -(-len(servers.get("a").replicas) // MAX_REPLICAS_CHECKED)
     found = [a for _ in range(rounds) for a in reconcile.needed(catalog, known, turns.next)]

@@ -107,7 +107,7 @@ def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
     found = catalog.successor(late.id)
     assert found is not None
     assert (found.id, found.config_id) == (new.id, NO_OP)
-    assert not operation.plan(catalog).writes, "the same again"
+    assert not operation.plan(catalog).writes, "a repetition has no effect"
 
 
 @pytest.mark.row("S0.71")
@@ -145,11 +145,11 @@ def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
             waiting.record_attempt(tablet.id, ServerUuid(server))
     assert late(6 * PATIENCE_US - 1) == []
     shown(catalog, two, "a")
-    assert late(6 * PATIENCE_US) == [one.id], "c is not there to be told"
+    assert late(6 * PATIENCE_US) == [one.id], "an order to c was never attempted"
     assert late(7 * PATIENCE_US - 1) == [one.id]
     assert late(7 * PATIENCE_US) == [one.id, two.id]
     shown(catalog, one, "a", leader="a", term=1)
-    assert late(8 * PATIENCE_US) == [two.id], "the other one runs"
+    assert late(8 * PATIENCE_US) == [two.id], "the other tablet is RUNNING"
 
 
 def test_creation_timeout_doubles_with_each_attempt():
@@ -174,7 +174,7 @@ def test_tablet_with_working_replica_is_replaced_only_with_force():
     plan = unsafe_plan(catalog, asked, around(4), ["a", "b"])
     assert [t.attempt for t in plan.tablets] == [0, 0]
     take(catalog, plan)
-    assert not unsafe_plan(catalog, asked, around(5), ["a"]).writes, "the same again"
+    assert not unsafe_plan(catalog, asked, around(5), ["a"]).writes, "a repetition has no effect"
     with pytest.raises(
         InvalidArgument, match="3 replicas need 3 live tablet servers, and 2 are live"
     ):

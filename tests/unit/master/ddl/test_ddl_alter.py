@@ -68,7 +68,9 @@ def test_renamed_table_keeps_its_rows_and_frees_its_name():
     async def work(ddl):
         old = await ddl.create()
         await ddl.put(old, 1)
-        assert (await ddl.alter(old, ("rename", "t"))).schema.version == 0, "onto itself: nothing"
+        assert (await ddl.alter(old, ("rename", "t"))).schema.version == 0, (
+            "a rename to the same name has no effect"
+        )
         new = await ddl.alter(old, ("rename", "u"))
         assert (new.id, new.name, await ddl.keys(await ddl.open("u"))) == (old.id, "u", [1])
         with pytest.raises(NotFound):
@@ -77,14 +79,14 @@ def test_renamed_table_keeps_its_rows_and_frees_its_name():
         with pytest.raises(AlreadyPresent, match=f"id {other.id}"):
             await ddl.alter(new, ("rename", "t"))
         await ddl.put(old, 2)
-        assert await ddl.keys(new) == [1, 2], "whoever had it open goes on"
+        assert await ddl.keys(new) == [1, 2], "a client with the old schema continues"
 
     with_cluster(work)
 
 
 @pytest.mark.row("S0.33", "S0.38")
 def test_next_leader_completes_alteration_whose_orders_were_not_sent():
-    """KUDU-1353 and 1374: no tablet server receives orders, the table is altered, the leader crashes."""
+    """KUDU-1353, 1374: orders reach no tablet server, the table is altered, the leader crashes."""
 
     async def work(ddl):
         cluster = ddl.cluster

@@ -14,7 +14,7 @@ from tests.unit.master.support.master_helpers import create_request
 
 KILLS = 100
 HARDEST_US = 5_000
-"""Within this time of its first message a definition is carried out."""
+"""Longest time from the first message of a definition to its execution."""
 
 
 class Definer:
@@ -69,7 +69,7 @@ async def speak(masters):
 
 
 async def killed_in_between(masters, definer, rng):
-    """Kill the leader during a definition; return whether it was in time."""
+    """Kill the leader during a definition; return whether the definition was still in progress."""
     leader = await masters.leader()
     work = asyncio.ensure_future(definer.next())
     await masters.loop.delay(rng.randrange(HARDEST_US))
@@ -91,7 +91,7 @@ def test_definitions_survive_a_hundred_leader_crashes():
         for _ in range(KILLS):
             under_way += await killed_in_between(masters, definer, rng)
         speaking.cancel()
-        assert under_way > KILLS // 2, f"only {under_way} were under way"
+        assert under_way > KILLS // 2, f"only {under_way} definitions were in progress"
         leader = await masters.leader()
         answer = await masters.ask(leader, methods.LIST_TABLES, pb.ListTablesRequest())
         assert {t.id: t.name for t in answer.tables} == definer.tables

@@ -1,4 +1,4 @@
-"""Definitions go on while a majority of masters is up, wait while it is not, and resume when it is back."""
+"""Definitions succeed while a majority of masters is up, wait while it is not, and resume when it is back."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_definitions_require_a_majority_of_masters(masters, down):
         last.start()
         await ddl.ask(ddl.core.ddl.drop_table, "first")
         tables = {t.name for t in await ddl.ask(ddl.core.tables)}
-        assert tables <= {"third"}, "the drop without an answer may have come through since"
+        assert tables <= {"third"}, "the unanswered drop may have taken effect since"
         assert first.id not in [t.id for t in await ddl.ask(ddl.core.tables)]
         await ddl.create("first")
 

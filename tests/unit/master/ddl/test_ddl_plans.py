@@ -1,7 +1,7 @@
 """Four tests for each operation of the catalog, generated from its plan.
 
-It succeeds; each of its steps may happen twice; a crash at each step leaves all of it or nothing, and the
-same operation again completes it; recovery from that may be interrupted at each of its own steps.
+Success; each step executed twice; a crash at each step, which leaves all of it or nothing and after which a
+repetition completes it; a second crash at each step of that recovery.
 """
 
 import pytest
@@ -33,8 +33,8 @@ from tests.unit.master.support.master_helpers import server_info
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 STEPS = ("refused", "lost", "unknown", "crashed", "published")
-"""The step at which the master fails: before it proposes; before or after its batch is durable; before or
-after it is published."""
+"""Step at which the master fails: before it proposes; before or after its batch is durable; before or
+after it publishes."""
 
 
 def start(case):
@@ -66,7 +66,7 @@ def test_ddl_plan_writes_one_batch_and_memory_equals_disk(case):
         wanted = partitions(schema, convert.partition_schema_from_proto(table.spec.partition))
         tablets = master.memory.catalog.current_of(table.id)
         found = [convert.partition_from_proto(t.record.partition) for t in tablets]
-        assert sorted(found, key=repr) == sorted(wanted, key=repr), "a tablet for each, once"
+        assert sorted(found, key=repr) == sorted(wanted, key=repr), "one tablet for each range"
     again = loaded(disk.rows)
     assert [t.name for t in again.tables()] == names
     assert [t.id for t in again.altering()] == [t.id for t in master.memory.catalog.altering()]
@@ -81,14 +81,14 @@ def test_each_ddl_step_is_idempotent(case):
     plan = master.carry_out(operation)
     kept = dict(disk.rows)
     again = master.carry_out(operation)
-    assert not again.writes, "the same operation again has no effect"
+    assert not again.writes, "a repetition has no effect"
     assert again.answer in (plan.answer, None)
     draft = master.memory.catalog.draft(plan)
     master.memory.catalog.publish(draft)
     master.memory.catalog.publish(draft)
     assert rows_of(master.memory.catalog) == disk.rows == kept
     elsewhere = Master(disk).carry_out(operation)
-    assert not elsewhere.writes, "nor at the next leader"
+    assert not elsewhere.writes, "a repetition at the next leader has no effect"
     assert elsewhere.answer in (plan.answer, None)
 
 
@@ -105,9 +105,9 @@ def test_crash_at_each_ddl_step_is_atomic_and_retry_completes(case, step):
     assert disk.rows == (untouched if step in ("refused", "lost") else whole)
     if step == "refused":
         assert not master.dropped
-        assert rows_of(master.memory.catalog) == untouched, "dropped, and nobody saw it"
+        assert rows_of(master.memory.catalog) == untouched, "dropped without a visible change"
     elif step != "published":
-        assert master.dropped, "memory may differ from the disk"
+        assert master.dropped, "memory is dropped, since it may differ from the disk"
     assert not master.sent
     plan = Master(disk).carry_out(case.operation(before))
     assert disk.rows == whole
@@ -117,7 +117,7 @@ def test_crash_at_each_ddl_step_is_atomic_and_retry_completes(case, step):
 @every
 @pytest.mark.row("S0.37", "S0.53", "S0.62")
 def test_ddl_recovery_interrupted_at_each_step_sends_every_order(case):
-    """The leader crashes before an order is sent, and so does the next one: the third derives them all."""
+    """Two leaders crash before an order is sent; the third derives all orders."""
     before, disk = start(case)
     operation = case.operation(before)
     with pytest.raises(Died):

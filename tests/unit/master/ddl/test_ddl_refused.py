@@ -85,7 +85,7 @@ def test_invalid_definition_is_refused_before_replication():
             request = ranged_request(name)
             await running(masters, leader, request)
         before = disk(masters, leader)
-        assert len(before[0]) == 10, "the cluster, three servers, two tables, four tablets"
+        assert len(before[0]) == 10, "rows: the cluster, three servers, two tables, four tablets"
         seen = 0
         for what, method, request, text in asked():
             await masters.heartbeat("a", "b", "c")

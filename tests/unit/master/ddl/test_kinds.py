@@ -1,4 +1,4 @@
-"""Journals in the catalog: what the masters make of them, and where they are not taken for tables."""
+"""Journals in the catalog: their definitions, and requests for tables that refuse them."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -41,7 +41,7 @@ OPERATION = pb.OperationId(client=CLIENT, sequence=9)
 
 
 def with_journal(**more: Any) -> Any:
-    """A catalog with the table `t` and the journal `ops`, which run."""
+    """A catalog with the table `t` and the journal `ops`, both RUNNING."""
     catalog = with_table()
     put(catalog, create_table.operation(journal_request(**more), around(8)))
     for server in "abc":
@@ -57,7 +57,7 @@ def tablet(catalog: Any) -> Any:
 
 
 def altered(catalog: Any, *steps: Any) -> Any:
-    """Alter the journal; return it as it is then."""
+    """Alter the journal; return its new state."""
     request = pb.AlterTableRequest(name="ops", kind=1, steps=steps)
     return catalog.table(put(catalog, alter_table.operation(request, around(3))))
 
@@ -143,7 +143,7 @@ def test_request_for_another_kind_is_refused():
         put(catalog, drop_table.operation(pb.DropTableRequest(name="ops"), 5))
     drop = pb.DropTableRequest(name="ops", kind=1, reserve_seconds=60, operation=OPERATION)
     dropped = put(catalog, drop_table.operation(drop, 5))
-    assert put(catalog, drop_table.operation(drop, 6)) == dropped, "the same again"
+    assert put(catalog, drop_table.operation(drop, 6)) == dropped, "a repetition has no effect"
     with pytest.raises(InvalidArgument, match=means_a_table):
         put(catalog, recall_table.operation(pb.RecallTableRequest(id=dropped)))
     with pytest.raises(InvalidArgument, match=means_a_table):
@@ -195,7 +195,7 @@ def test_lost_journal_is_replaced_by_force_only_and_keeps_its_id_sequence():
     row = next(t for t in catalog.tablets() if t.table_id == catalog.require("t").id)
     asked = pb.ReplaceTabletRequest(tablet_id=row.id)
     assert unsafe_plan(catalog, asked, around(4), [], 77).tablets[1].floor == 0, (
-        "a table's: any time"
+        "a tablet of a table has no lower bound"
     )
 
 

@@ -94,7 +94,7 @@ def test_dropped_table_name_is_reusable_with_new_id():
     second = made(catalog, create_request("t"), seed=2)
     assert second.answer != first.answer
     assert first.answer is not None
-    assert catalog.table(first.answer) is not None, "kept for ever"
+    assert catalog.table(first.answer) is not None, "the table's record is kept"
     assert not catalog.tablets_of(first.answer)
 
 
@@ -120,7 +120,9 @@ def test_repeated_operation_has_no_effect_and_the_same_answer():
     assert drop(catalog, "t", 2).writes
     assert drop(catalog, "t", 2).answer == first.answer
     assert not drop(catalog, "t", 2).writes
-    assert made(catalog, request).answer == first.answer, "even after the drop"
+    assert made(catalog, request).answer == first.answer, (
+        "a repetition after the drop has the same answer"
+    )
     with pytest.raises(NotFound, match="no table 't'; the cluster has no tables yet"):
         drop(catalog, "t", 3)
 

@@ -86,9 +86,7 @@ def test_operation_commits_one_batch_then_publishes_then_sends_orders():
     made, dropped = memory()
     assert simulate(lambda loop: run(operation(), made)) is PLAN
     assert made.rows.batches == [[("table", "t-id"), ("tablet", "t1.0")]]
-    assert made.rows.seen == [(0, 0), (0, 0)], (
-        "readers and servers see nothing before the commit point"
-    )
+    assert made.rows.seen == [(0, 0), (0, 0)], "no effect is visible before the commit point"
     assert [t.name for t in made.catalog.tables()] == ["t"]
     assert [t.id for t in made.catalog.tablets_of(TableId("t-id"))] == ["t1.0"]
     assert made.orders.sent == [ACTION]
@@ -142,7 +140,7 @@ def test_refused_plan_writes_nothing():
 
 
 def test_plan_is_checked_again_under_locks():
-    """Two creations of one name at once: the second waits, then sees the first."""
+    """Two concurrent creations of one name: the second waits for the lock, then fails."""
     made, _ = memory()
     seen = []
 
@@ -177,7 +175,7 @@ def test_locks_are_reacquired_when_scope_grows_while_waiting():
         )
 
     simulate(main)
-    assert held == [2], "the name and the table that appeared meanwhile"
+    assert held == [2], "the scope includes the table created meanwhile"
 
 
 def test_operation_waiting_during_catalog_reset_has_no_effect():

@@ -55,7 +55,7 @@ def test_small_table_is_placed_on_empty_server_and_large_table_is_spread():
 
 
 SPREAD = 8
-"""Replicas by which the fullest and the emptiest server may differ: of two choices each."""
+"""Largest difference of replicas between two servers, as expected of the choice between two servers."""
 
 
 @settings(max_examples=60)

@@ -1,6 +1,6 @@
 """Every refusal of a definition states the problem, the reason and the remedy.
 
-The table below has a line for each; the last test finds each `raise` that no line reaches.
+The table below has a line for each refusal; the last test finds each `raise` that no line reaches.
 """
 
 import ast
@@ -78,7 +78,7 @@ def altered(*steps: Any) -> Callable[[], object]:
 
 
 def follows(**changed: Any) -> Callable[[], object]:
-    """A schema that no step makes."""
+    """A schema that no alteration produces."""
     parts = {"columns": MADE.columns, "key_ids": MADE.key_ids, "version": 1, "next_column_id": 2}
     return lambda: alteration.check_successor(MADE, Schema(**{**parts, **changed}))
 
@@ -147,12 +147,12 @@ def sent(request: pb.CreateTableRequest) -> pb.CreateTableRequest:
 
 
 ANY: Any = nyala
-"""The public names, called as types would not allow."""
+"""The public functions, called with arguments of wrong types."""
 K = MADE.columns[0]
 V = MADE.columns[1]
 READ = {"read_default": pa.scalar(None, pa.string())}
 USERS: list[tuple[Callable[[], object], str, str]] = [
-    # what is done, what the refusal says of it, and why
+    # call, text of the refusal, reason in the refusal
     (lambda: checks.check_replicas("3"), "replicas='3'", "an odd number"),
     (lambda: checks.check_int("batch_rows", 0, 1), "batch_rows=0", "whole number from 1 on"),
     (lambda: checks.check_timeout("1 s"), "timeout_ms='1 s'", "number of milliseconds"),
@@ -239,7 +239,7 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (about(drop_table, pb.DropTableRequest(name="t", kind=1), 7), "'t' is a table", "client.drop_table('t')"),
 ]  # fmt: skip
 HOSTILE: list[tuple[Callable[[], object], str]] = [
-    # what no client of ours sends, and what the refusal says of it
+    # request that nyala's client never sends, and text of the refusal
     (follows(columns=(K, K)), "twice"),
     (follows(key_ids=(1,)), "not the first"),
     (follows(key_ids=(0, 1)), "is nullable or has a default"),

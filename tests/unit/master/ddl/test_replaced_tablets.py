@@ -21,7 +21,7 @@ def states(ddl):
 
 
 def members(ddl, tablet):
-    """The machines that a tablet is on, by the catalog."""
+    """The servers of a tablet according to the catalog."""
     return [ddl.cluster.server(m.address.partition(":")[0]) for m in tablet.consensus.members]
 
 
@@ -45,7 +45,7 @@ def test_tablet_whose_servers_die_at_creation_is_replaced_without_losing_writes(
         leader = ddl.kill_leader() if master_dies else None
         early = await ddl.open()
         assert early.tablets[0].id == old.id
-        assert early.tablets[0].addresses() == [], "nothing is written to what may be replaced"
+        assert early.tablets[0].addresses() == [], "a tablet that may be replaced accepts no writes"
         write = spawn(ddl.put(early, 1, 2, 3))
         table = await creation
         assert table.tablets[0].id != old.id
@@ -76,7 +76,7 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         (dead,) = members(ddl, lost)
         gone = {t.id for t in ddl.leading().tablets() if lost.members[0] in t.members}
         kept = [t.id for t in table.tablets if t.id not in gone]
-        assert kept, "some tablets are elsewhere"
+        assert kept, "some tablets have no lost replica"
 
         async def replace(tablet, **more):
             request = pb.ReplaceTabletRequest(tablet_id=tablet, **more)
@@ -94,18 +94,18 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         seen = await replace(lost.id, dry_run=True)
         assert (seen.tablet_id, seen.state, list(seen.shown_by)) == (lost.id, "RUNNING", [])
         assert ddl.leading() is before
-        assert states(ddl) == ["RUNNING"] * 6, "nothing happened so far"
+        assert states(ddl) == ["RUNNING"] * 6, "no tablet was replaced yet"
         made = {old: (await replace(old)).tablet_id for old in sorted(gone)}
-        assert (await replace(lost.id)).tablet_id == made[lost.id], "the same again"
+        assert (await replace(lost.id)).tablet_id == made[lost.id], "a repetition has no effect"
         rows = await ddl.keys(other)
-        assert 0 < len(rows) < 60, "the neighbours have theirs"
+        assert 0 < len(rows) < 60, "the other tablets have their rows"
         found = await ddl.ask(ddl.core.reader.collect_all, planned)
         assert sorted(r["k"] for some in found for b in some for r in b.to_pylist()) == rows
         missing = [k for k in range(60) if k not in rows]
         assert await ddl.get(other, missing[0], rows[0]) == [
             None, {"k": rows[0], "v": rows[0] * 10},
         ]  # fmt: skip
-        assert await ddl.put(table, *missing) == [], "with locations of before"
+        assert await ddl.put(table, *missing) == [], "a client with old locations"
         assert await ddl.keys(other) == list(range(60))
         assert {t.id for t in table.tablets} == {*kept, *made.values()}
         dead.start()

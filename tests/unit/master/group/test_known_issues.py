@@ -22,7 +22,7 @@ def elected(master):
 
 
 def orders(lines, kind):
-    """Which servers got an order, answered or not."""
+    """Names of servers that received an order, answered or not."""
     found = [line.split() for line in lines if line.startswith(f"orders {kind} ")]
     return sorted({words[words.index("to") + 1].rstrip(":,") for words in found})
 
@@ -48,12 +48,14 @@ def test_kudu_1358_create_table_during_election_uses_every_server():
     (made,) = (line for line in transcript if line.startswith("writes table t "))
     placed = [tablet.rpartition(" on ")[2] for tablet in made.split("; ")[1:]]
     assert sorted(set(placed)) == list("abcdef")
-    assert all(3 <= placed.count(server) <= 8 for server in "abcdef"), "spread, not piled"
+    assert all(3 <= placed.count(server) <= 8 for server in "abcdef"), (
+        "replicas are spread over all servers"
+    )
 
 
 @pytest.mark.row("S0.33", "S0.34", "S0.35")
 def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
-    """Every report to it has been empty since it led before."""
+    """All reports since its earlier term were empty."""
     again = [*TABLE, "lead m2", "pass 100", *FULL, "lead m1", "pass 100"]
     transcript = play(
         [
@@ -69,7 +71,9 @@ def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
         ]
     )
     assert "m1 answers a: leader, wants a full report" in after(transcript, "report a")
-    assert after(transcript, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "before any report"
+    assert after(transcript, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], (
+        "located before any report"
+    )
     altered = transcript[transcript.index("> add t n") : transcript.index("> describe t")]
     assert orders(altered, "AlterTablet") == ["a"]
     assert after(transcript, "describe t") == ["-> RUNNING, ready, 1 of 1 run"]
@@ -86,7 +90,7 @@ def test_kudu_1353_a_former_leader_that_leads_again_alters_locates_and_drops():
     ],
 )
 def test_kudu_1374_next_leader_sends_orders_that_failed_leader_did_not(asked, kind, to, news):
-    """The leader has answered, and crashes before any order has arrived."""
+    """The leader answers, and crashes before any order arrives."""
     begun = [
         *TABLE,
         "servers d",

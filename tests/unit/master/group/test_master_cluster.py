@@ -70,7 +70,9 @@ def test_next_leader_has_all_tables_and_old_leader_refuses_queries():
         after = await masters.leader(others(leader))
         assert await masters.tables(after) == ["t"]
         await masters.heartbeat("a", "b", "c", among=(after,))
-        assert await masters.create(after, "t", 1) == made, "the same operation, another master"
+        assert await masters.create(after, "t", 1) == made, (
+            "a repetition at another master returns the same table"
+        )
         assert await masters.create(after, "u", 2) != made
         masters.network.heal()
         masters.network.partition([leader], others(leader))
@@ -102,7 +104,7 @@ def test_new_leader_answers_retry_until_catalog_is_loaded():
             await masters.loop.delay(1_000)
         return seen
 
-    assert with_masters(work) == ["t"], "never an empty answer"
+    assert with_masters(work) == ["t"], "no answer before the catalog is loaded"
 
 
 @pytest.mark.row("S0.2")

@@ -1,4 +1,4 @@
-"""Ownership of a data directory: formatting, locking, refusing."""
+"""Data directory of a master: format, lock, refusals."""
 
 import random
 

@@ -41,6 +41,6 @@ def test_master_with_new_directory_at_old_address_is_refused_until_added():
         _, voters = await scenario.do("add", made.address, known=stays)
         assert voters == sorted([*stays, made.address])
         await scenario.until(lambda: leading(made), "it follows the role")
-        assert made.server.failure is None, "it is well"
+        assert made.server.failure is None, "the replaced master reports no problem"
 
     with_scenario(work, masters=3)

@@ -43,14 +43,14 @@ def test_alter_orders_repeat_until_leader_reports_new_version():
     assert alterations(catalog, reported_versions()) == want
     assert alterations(catalog, reported_versions(a={one: 1, two: 0})) == want[1:]
     assert alterations(catalog, reported_versions(b={one: 1, two: 1})) == want, (
-        "a follower's word is not the leader's"
+        "a follower's report does not count"
     )
     request = reconcile.alter_request(catalog, want[0], FENCE)
     assert request is not None
     assert [c.name for c in request.schema.columns] == ["k", "v", "n"]
     assert (request.table_name, request.schema.version) == ("t", 1)
     put(catalog, drop_table.operation(pb.DropTableRequest(name="t"), 5))
-    assert reconcile.alter_request(catalog, want[0], FENCE) is None, "superseded"
+    assert reconcile.alter_request(catalog, want[0], FENCE) is None, "superseded by the drop"
 
 
 @pytest.mark.row("S0.75", "S0.83")
@@ -68,12 +68,14 @@ def test_table_is_altering_until_all_tablets_report_the_version():
     described = queries.describe(catalog, servers, catalog.require("t"))
     assert (described.state, described.tablets_altered) == ("ALTERING", 2)
     put(catalog, altered(catalog, "t", ("set_default", "n", 3), sequence=10))
-    assert not operation.plan(catalog).writes, "altered again meanwhile"
+    assert not operation.plan(catalog).writes, "the table was altered again meanwhile"
     assert catalog.require("t").record.fully_applied_schema.version == 0
     (operation,) = background.due(catalog, reported_versions(a={one: 2, two: 2}), 0, 0, 86_400)
     put(catalog, operation)
     assert catalog.require("t").state is TableState.RUNNING
-    assert not catalog.require("t").record.HasField("fully_applied_schema"), "it is the present one"
+    assert not catalog.require("t").record.HasField("fully_applied_schema"), (
+        "the present version needs no record"
+    )
     assert not catalog.altering()
 
 
@@ -105,7 +107,9 @@ def test_replica_created_late_takes_schema_from_its_log():
     assert (late.schema.version, late.table_name) == (0, "t")
     three = ids(catalog)[2]
     order = CreateTabletAction(ServerUuid("c"), TabletId(three))
-    assert reconcile.create_request(catalog, order, FENCE) is None, "not before the others follow"
+    assert reconcile.create_request(catalog, order, FENCE) is None, (
+        "not before the other tablets have the version"
+    )
     put(catalog, alter_table.open_ranges(catalog.require("u"), lambda _: 2, lambda: 77))
     new = reconcile.create_request(catalog, order, FENCE)
     assert new is not None
@@ -116,7 +120,7 @@ def test_replica_created_late_takes_schema_from_its_log():
     catalog.publish(catalog.draft(plan))
     put(catalog, altered(catalog, "u", ("rename", "w"), sequence=11))
     kept = [e.schema.version for e in catalog.require("w").record.earlier]
-    assert kept == [2], "nobody needs the first one any more"
+    assert kept == [2], "the first version is not needed any more"
 
 
 @pytest.mark.row("S0.43", "S0.78")
@@ -141,7 +145,7 @@ def test_recallable_table_keeps_replicas_and_others_are_deleted():
     )
     (purge,) = background.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
-    assert not purge.plan(catalog).writes, "recalled before it came to that"
+    assert not purge.plan(catalog).writes, "the table was recalled before the purge"
     put(
         catalog,
         drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
@@ -179,7 +183,7 @@ def test_dropped_column_ids_are_not_reused():
 
 @pytest.mark.row("S0.87")
 def test_unknown_fields_survive_record_edits():
-    """A master of this release edits records of a later release, during an upgrade of a cluster."""
+    """A master of this release edits records of a later release, during a rolling upgrade."""
     unknown = b"\xba\x3e\x05later"  # field 999, a string
     catalog = with_table()
     table, tablet = catalog.require("t"), next(iter(catalog.tablets()))
@@ -194,7 +198,7 @@ def test_unknown_fields_survive_record_edits():
         now, of_tablet = catalog.table(table.id), catalog.tablet(tablet.id)
         assert now is not None
         assert of_tablet is not None
-        now.record.ClearField("fully_applied_schema")  # which are copies
+        now.record.ClearField("fully_applied_schema")  # the records are copies
         bodies = table_row(now.record).body, tablet_row(of_tablet.record).body
         return [body.count(unknown) for body in bodies]
 

@@ -1,4 +1,4 @@
-"""Orders that fail: each error is logged once, a bounded number is remembered, and no order stops others."""
+"""Orders that fail: each error is logged once, a bounded number is kept, and no order stops others."""
 
 import asyncio
 from types import SimpleNamespace
@@ -36,12 +36,12 @@ class Refusing:
         raise Unavailable("no answer")
 
     async def order_together(self, *actions: Action) -> None:
-        """Give orders at once; each is sent before another one ends."""
+        """Send orders concurrently."""
         self.dispatcher.enqueue(actions)
         await asyncio.gather(*self._tasks)
 
     async def order(self, *actions: DeleteTabletAction) -> None:
-        """Give orders one by one, each until it failed."""
+        """Send orders one after the other; each fails before the next."""
         for action in actions:
             self.dispatcher.enqueue([action])
             await asyncio.gather(*self._tasks)
@@ -58,7 +58,7 @@ def test_evicted_order_error_is_logged_again(
     asyncio.run(refusing.order(THIRD, SECOND, THIRD))
     assert len(caplog.records) == 3
     asyncio.run(refusing.order(FIRST))
-    assert len(caplog.records) == 4, "the oldest was forgotten"
+    assert len(caplog.records) == 4, "the oldest error was dropped, so it is logged again"
     assert refusing.dispatcher.pending() == 0
 
 

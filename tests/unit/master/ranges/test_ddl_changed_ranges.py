@@ -33,10 +33,12 @@ def test_client_with_older_partitioning_reads_added_range():
         assert changes(await ddl.feed(early[2], begin)) == [("insert", 25)]
         assert [r["v"] for r in await ddl.get(early[3], 25)] == [250]
         where = parse("k = 25", SCHEMA)
-        assert [r["k"] for r in await ddl.scan(early[4], where=where)] == [25], "of a range unknown"
+        assert [r["k"] for r in await ddl.scan(early[4], where=where)] == [25], (
+            "the client does not know the range"
+        )
         assert [r["k"] for r in await ddl.scan(early[5], latest=True)] == [5, 25]
         assert len(opened.tablets) == 2
-        assert all(len(t.tablets) == 3 for t in early), "each found it by itself"
+        assert all(len(t.tablets) == 3 for t in early), "each client looked the ranges up by itself"
 
     with_cluster(work)
 
@@ -52,7 +54,7 @@ def test_scan_token_of_older_partitioning_is_valid_for_earlier_time_only():
         found = await ddl.ask(ddl.core.reader.collect_all, tokens)
         assert [b.column("k").to_pylist() for part in found for b in part] == [[5]]
         late = await ddl.ask(ddl.core.reader.tokens, replace(opened), ReadSpec(), 10_000)
-        assert len(late) == 2, "planned by who does not know"
+        assert len(late) == 2, "planned by a client that does not know the range"
         with pytest.raises(RangesChanged, match="plan it again"):
             await ddl.ask(ddl.core.reader.collect_all, late)
         assert len(await ddl.ask(ddl.core.plan(replace(opened), ReadSpec()).verified)) == 3
@@ -80,7 +82,7 @@ def test_dropped_range_is_readable_at_earlier_times():
         for table in (replace(early), await ddl.open()):
             found = await ddl.feed(table, before)
             assert changes(found) == [("delete", 5), ("delete", 6)]
-            assert len({at for _, _, at in found}) == 1, "they ended together"
+            assert len({at for _, _, at in found}) == 1, "all rows of the range have one end time"
             assert all(before < at <= after for _, _, at in found)
             every = await ddl.feed(table, before, net=False)
             assert changes(every) == [("insert", 7), ("delete", 5), ("delete", 6), ("delete", 7)]
@@ -102,7 +104,7 @@ def test_ranges_are_repartitioned_in_one_alteration_with_history_readable():
         steps = (("drop_range", 0, 10), ("drop_range", 10, 20), ("add_range", 0, 20))
         other = await ddl.alter(await ddl.open(), *steps)
         assert await ddl.keys(other) == []
-        assert await ddl.put(early[0], 5, 16, 99) != [], "one has no range"
+        assert await ddl.put(early[0], 5, 16, 99) != [], "a row without a range fails"
         second = await ddl.now(opened)
         again = await ddl.alter(
             other, ("drop_range", 0, 20), ("add_range", 0, 8), ("add_range", 8, 20)
@@ -135,7 +137,9 @@ def test_read_of_dropped_range_fails_after_history_expires():
         held = await ddl.ask(ddl.core.hold, opened, before, 30_000)
         last = await ddl.alter(await ddl.open(), ("drop_range", 0, 10))
         await ddl.cluster.loop.delay(20_000_000)
-        assert [r["k"] for r in await ddl.scan(replace(last), at=before)] == [5, 15], "it is held"
+        assert [r["k"] for r in await ddl.scan(replace(last), at=before)] == [5, 15], (
+            "a read at a held time"
+        )
         await ddl.ask(held.release)
         await ddl.cluster.until(lambda: first not in ddl.groups(), "it is deleted", 90)
         for table in (replace(opened), replace(last), await ddl.open()):
@@ -177,7 +181,7 @@ def test_lost_dropped_range_can_be_abandoned_with_its_history():
         masters = ddl.core.masters
         await ddl.ask(masters.call, methods.REPLACE_TABLET, request, timeout_ms=10_000)
         await ddl.cluster.until(lambda: lost not in ddl.groups(), "it is deleted")
-        assert len((await ddl.open()).tablets) == 1, "nothing takes its place"
+        assert len((await ddl.open()).tablets) == 1, "the deleted tablet is not replaced"
         for table in (last, await ddl.open()):
             with pytest.raises(HistoryGone, match="were dropped"):
                 await ddl.scan(table, at=before)

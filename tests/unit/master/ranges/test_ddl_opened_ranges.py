@@ -47,8 +47,8 @@ def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     ]
     assert opening(catalog, a={one: 1}) == []
     assert opening(catalog, a={one: 1, two: 0}) == []
-    assert Creations(1).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
-    assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "it is not late"
+    assert Creations(1).late(catalog, [ServerUuid("a")], 10**12) == [], "no creation time-out yet"
+    assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "no creation time-out yet"
     shown = {"a": {one: 1, two: 1}}
     (operation,) = [
         o
@@ -60,7 +60,7 @@ def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     assert all(isinstance(a, CreateTabletAction) for a in plan.actions)
     put(catalog, operation)
     assert not tablet_of(catalog, three).held
-    assert opening(catalog, **shown) == [], "once"
+    assert opening(catalog, **shown) == [], "the range is opened once"
 
 
 def test_overlapping_range_is_refused_until_dropped_range_has_ended():
@@ -92,7 +92,7 @@ def test_second_added_range_waits_for_first():
     shown = {"a": {one: 2, two: 2}}
     assert [t.id for t in opening(catalog, **shown)] == [three]
     put(catalog, alter_table.open_ranges(catalog.require("t"), lambda _: 2, lambda: 9))
-    assert opening(catalog, a={one: 2, two: 2, three: 2}) == [], "it has no leader yet"
+    assert opening(catalog, a={one: 2, two: 2, three: 2}) == [], "the new tablet has no leader yet"
     record = tablet_of(catalog, three).edit()
     record.state = TabletState.RUNNING.value
     catalog.publish(catalog.draft(CatalogPlan((record,))))
@@ -129,9 +129,9 @@ def test_writes_to_added_range_have_timestamps_above_version_switch():
         new, stamp = await cluster.run(cluster.clients[-1], add_and_write)
         (added,) = [t for t in new.tablets if t.id != opened.tablets[0].id]
         assert not old & {address for _, address in added.replicas}, (
-            "on servers whose clocks are right"
+            "its replicas are on servers with correct clocks"
         )
-        assert stamp > before, "or a scan at that time would have it now, and had it not before"
+        assert stamp > before, "otherwise a scan at that time would not be repeatable"
 
     with_cluster(work, tservers=6)
 

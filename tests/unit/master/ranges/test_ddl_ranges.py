@@ -17,11 +17,13 @@ def test_ranges_are_added_and_dropped_online_with_active_clients():
         assert len(new.tablets) == 3
         assert await ddl.put(new, 25) == []
         assert len(other.tablets) == 2
-        assert await ddl.put(other, 26, 6) == [], "who does not know the range finds it"
+        assert await ddl.put(other, 26, 6) == [], (
+            "a client that does not know the range looks it up"
+        )
         assert len(other.tablets) == 3
         assert await ddl.keys(other) == [5, 6, 15, 25, 26]
         assert [r["v"] for r in await ddl.get(old, 5, 25, 15)] == [50, 250, 150], (
-            "nor does a look-up miss it"
+            "a look-up finds the row too"
         )
         with pytest.raises(InvalidArgument, match="10 <= k < 20, which the table has"):
             await ddl.alter(new, ("add_range", 19, 40))
@@ -53,7 +55,7 @@ def test_dropped_table_is_recallable_until_retention_expires():
         leader.start()
         (found,) = await ddl.ask(ddl.core.tables, dropped=True)
         assert (found.id, found.name) == (old.id, "t")
-        assert ddl.groups() == replicas, "nothing is deleted"
+        assert ddl.groups() == replicas, "no replica is deleted"
         other = await ddl.create("t")
         with pytest.raises(AlreadyPresent, match=f"id {other.id}"):
             await ddl.ask(ddl.core.ddl.recall_table, old.id)

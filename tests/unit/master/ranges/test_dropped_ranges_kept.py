@@ -67,7 +67,9 @@ def test_dropped_range_tablet_that_lost_a_server_is_reported_by_ksck_and_repaire
         victim = ddl.cluster.server(holders(ddl, dropped)[0])
         victim.kill()
         kept = f"table t, tablet {dropped} (of a dropped range, kept for its history): "
-        assert any(p.startswith(kept) for p in await problems(ddl)), "before it is repaired"
+        assert any(p.startswith(kept) for p in await problems(ddl)), (
+            "a replica is missing before the repair"
+        )
         await ddl.cluster.until(
             lambda: settled(ddl, dropped, without=victim), "it is repaired", 120
         )
@@ -93,7 +95,7 @@ def test_decommissioned_server_is_drained_of_dropped_range_tablets():
 
 @pytest.mark.parametrize("late", [False, True])
 def test_checksum_of_dropped_range_covers_its_last_rows(late):
-    """Also those of a replica that was copied after the drop."""
+    """Reads of earlier times, also at a replica that was copied after the drop."""
 
     async def work(ddl, dropped, before):
         if late:

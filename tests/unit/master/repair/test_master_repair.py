@@ -75,7 +75,7 @@ class Group:
         elif isinstance(step, Modify):
             member = next(s for s in members if s.uuid == step.server)
             assert step.electable or not member.full, "a voter with data becomes a witness"
-            assert not (step.voter and step.electable) or not member.log_only, "who leads has data"
+            assert not (step.voter and step.electable) or not member.log_only, "a leader has data"
             made = replace(member, voter=step.voter, promote=step.promote, replace=step.replace,
                            electable=step.electable)  # fmt: skip
             members = [made if s is member else s for s in members]
@@ -93,7 +93,7 @@ class Group:
         assert not self.spare, "another server can get the replica"
         others = [s for s in self.answering if s is not member]
         assert 2 * len(others) > len(self.voters), "the others are no majority of all voters"
-        assert [s for s in others if s.electable], "it is the only one with data"
+        assert [s for s in others if s.electable], "the only member with data stays"
 
     @property
     def data(self):
@@ -105,7 +105,7 @@ class Group:
             others = [s for s in self.data if s.uuid != server]
             assert others, "a leader without a successor is removed"
             self.situation = replace(self.situation, leader=others[0].uuid)
-            return  # it has handed over; the removal is derived again
+            return  # leadership was transferred; the removal is derived again
         self.put(s for s in self.situation.members if s.uuid != server)
 
     def promote(self):
@@ -128,7 +128,9 @@ class Group:
             before = len(self.data)
             self.step(step)
             assert 2 * len(self.answering) > len(self.voters), self.situation
-            assert len(self.data) >= min(before, self.situation.replicas), "a good replica went"
+            assert len(self.data) >= min(before, self.situation.replicas), (
+                "a healthy replica was removed"
+            )
         if not found:
             self.promote()
         return found
@@ -186,13 +188,13 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
                       for s in group.situation.members)  # fmt: skip
             group.look()
     assert group.situation.fully_replicated, group.situation
-    assert group.look() == [], "and then there is peace"
+    assert group.look() == [], "no further step in a healthy group"
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from([1, 3, 5, 7]), st.lists(HEALTHS, min_size=6, max_size=6), st.data())
 def test_group_without_other_servers_regains_all_replicas_on_the_same_servers(size, drawn, data):
-    """As many servers as replicas: each member ends healthy if those that fail cannot recover."""
+    """With as many servers as replicas, each member becomes healthy if failed ones are unrecoverable."""
     healths = [HEALTHY, *(UNRECOVERABLE if h is FAILED else h for h in drawn)][:size]
     members = [ReplicaState(f"s{n}", health=h) for n, h in enumerate(healths)]
     situation = GroupState("s0", size, tuple(members), witness_first=data.draw(st.booleans()))
@@ -220,7 +222,7 @@ def test_group_without_other_servers_regains_all_replicas_on_the_same_servers(si
 
 
 def in_place(*members, **more):
-    """Steps if each member's own server can get a replica and no other one."""
+    """Steps if only a member's own server can take a replica."""
     servers = TargetServers(lambda _: None, in_place=lambda _: True)
     return next_steps(tablet(*members, **more), servers)
 
@@ -228,13 +230,15 @@ def in_place(*members, **more):
 def test_unrecoverable_voter_is_replaced_in_place_only_without_other_server():
     ok, lost = [healthy("a"), healthy("b")], healthy("c", health=UNRECOVERABLE)
     assert steps(*ok, lost) == [Add("x")]
-    assert steps(*ok, lost, spare=None) == [], "its own server cannot get one either"
+    assert steps(*ok, lost, spare=None) == [], "its own server cannot take a replica either"
     assert in_place(*ok, lost) == [Remove("c", IN_PLACE, in_place=True)]
-    assert in_place(*ok, replace(lost, health=FAILED)) == [], "it may return"
-    assert in_place(*ok, replace(lost, replace=True)) == [], "it is to leave its server"
+    assert in_place(*ok, replace(lost, health=FAILED)) == [], "the member may return"
+    assert in_place(*ok, replace(lost, replace=True)) == [], (
+        "the member is to be moved to another server"
+    )
     assert in_place(healthy("a"), healthy("b", health=SILENT), lost) == [], "no majority"
     assert steps(*ok, lost, healthy("x")) == [Remove("c", "it has failed")]
-    assert steps(*ok) == [Add("x")], "removed, it is added again"
+    assert steps(*ok) == [Add("x")], "a removed member is added again"
 
 
 def test_two_unrecoverable_voters_of_five_are_replaced_in_place_one_after_the_other():
@@ -325,7 +329,7 @@ def test_replication_factor_change_adds_or_removes_voters_with_leader_removed_la
     why = "there are 5 replicas where 3 are wanted"
     assert steps(*more) == [Remove("c", why)]
     crowded = [replace(s, location="r1" if s.uuid in "de" else s.uuid) for s in more]
-    assert steps(*crowded) == [Remove("e", why)], "first who stands beside another one"
+    assert steps(*crowded) == [Remove("e", why)], "a member in a shared location is removed first"
     assert steps(*three, replicas=1)[0].server == "c"
     assert steps(healthy("a"), healthy("b"), replicas=1)[0].server == "b"
 
@@ -400,10 +404,10 @@ def test_witness_is_removed_before_replicas_with_data():
         Remove("w", "a witness is needed no more")
     ]
     assert steps(healthy("a"), healthy("b"), witness)[0].server == "w", (
-        "filled: two replicas are too few"
+        "a witness gets data: two replicas are too few"
     )
     alone = steps(healthy("a"), witness, ReplicaState("v", electable=False, log_only=True))
-    assert [s.promote for s in alone] == [True], "the only one with data stays"
+    assert [s.promote for s in alone] == [True], "the only member with data stays"
     assert steps(healthy("a"), healthy("b", health=FAILED), witness, replicas=1) == [
         Remove("b", "it has failed")
     ]

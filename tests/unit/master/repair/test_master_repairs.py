@@ -85,9 +85,9 @@ def test_readded_replica_gets_a_full_copy_timeout():
     around.server("d")
     around.needed()
     around.now_us += FAILED_US + 1
-    assert around.added() == ["d"], "removed: nobody else is there"
+    assert around.added() == ["d"], "removed: no other server exists"
     around.group("1.3:a,b,c", failed="c", others="b")
-    assert around.added() == ["d"], "added again"
+    assert around.added() == ["d"], "added again on the same server"
     around.group("1.4:a,b,c,+d", failed="c,d", others="b")
     assert around.needed() == [CopyAction("d", "t0", "a")]
 
@@ -114,7 +114,7 @@ def test_silent_replica_that_reported_failure_is_replaced_at_once():
     around.server("c", "t0=none/1@1.1:a,b,c~FAILED")
     assert around.added() == ["d"]
     around.server("c", "t0=none/1@1.1:a,b,c~BOOTSTRAPPING")
-    assert around.added() == [], "it is being opened: that may take long"
+    assert around.added() == [], "its server opens the replica, which may take long"
     around.server("c")
     assert around.added() == ["d"], "its server has no replica of it"
 
@@ -193,7 +193,7 @@ def test_standby_plan_is_kept_while_its_servers_are_eligible_and_followed():
     assert around.needed() == []
     plan = around.repairs.standby.of("c")
     assert len(plan) == 6
-    assert len(set(plan.values())) > 1, "spread"
+    assert len(set(plan.values())) > 1, "the standby servers are spread"
     around.needed()
     assert around.repairs.standby.of("c") == plan
     around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
@@ -223,7 +223,7 @@ def test_new_server_gets_its_share_of_standby_plans():
     assert sum(counts.values()) == 40
     assert min(counts.values()) >= 4, counts
     moved = [t for t in after if after[t] != before[t]]
-    assert len(moved) <= 40 - 2 * 6, "who has its share keeps it"
+    assert len(moved) <= 40 - 2 * 6, "a server with its share keeps it"
     around.needed()
     assert around.repairs.standby.of("c") == after
 
@@ -244,7 +244,7 @@ def test_decommissioned_server_is_drained_one_replica_at_a_time_and_gets_none():
     around.server("b")
     assert around.needed() == []
     around.group("1.3:a,c,d", failed="d", others="c")
-    assert around.added() == [], "the only one left is to have none"
+    assert around.added() == [], "the only other server is decommissioned"
 
 
 @pytest.mark.parametrize("on", ["on", "off"])
@@ -267,7 +267,7 @@ def test_witness_is_placed_on_server_that_never_had_the_tablet():
     seen = around.catalog.tablet("t0").edit()
     seen.reported_by.append("d")
     around.publish(CatalogPlan((seen,)))
-    assert [a.step for a in around.needed()] == [Add("d")], "it may have a tombstone"
+    assert [a.step for a in around.needed()] == [Add("d")], "the server may have a tombstone"
     around.server("e")
     (change,) = around.needed()
     assert change.step == Add("e", witness=True)

@@ -1,4 +1,4 @@
-"""Replicas of a lost server are spread by table first, as when a table is made."""
+"""Replicas of a lost server are spread by table first, as at the creation of a table."""
 
 from collections import Counter
 from typing import Any
@@ -75,7 +75,7 @@ def test_location_of_failed_member_is_free_for_its_successor():
     around.server("e", location="r2")
     around.repairs.standby.standby_of = lambda _lost, _tablet: None
     given = [a.step.server for a in around.needed() if getattr(a, "tablet", "") == "t0"]
-    assert given == ["d"], "e has fewer replicas, but is where b is"
+    assert given == ["d"], "e has fewer replicas, but shares b's location"
 
 
 def test_server_that_opens_its_replicas_gets_no_new_one():

@@ -20,7 +20,7 @@ EVICTED = [Remove("c", IN_PLACE, in_place=True)]
 
 
 def lost(around, config="1.1:a,b,c", word="^c"):
-    """The leader says something of c in every tablet; b and c report theirs too."""
+    """The leader reports a state of c in every tablet; b and c report their replicas too."""
     words = [f"{n}=a/1@{config}" for n in around.names]
     around.server("a", *(w + word for w in words), catalog=True)
     for name in "bc":
@@ -74,9 +74,9 @@ def test_another_server_gets_the_replica_even_if_not_yet():
     moving = around.catalog.tablet("t1").edit()
     moving.consensus.members.add(uuid="d", promote=True, electable=True)
     around.publish(CatalogPlan((moving,)))
-    assert changes(around) == [], "it gets another replica now"
+    assert changes(around) == [], "d is busy with the copy of t1"
     around.servers.get("d").full_in_term = 0
-    assert changes(around) == [], "it has not reported yet"
+    assert changes(around) == [], "d has not reported yet"
     around.server("d", "t0=a/1@1.0:a,b,d")
     assert changes(around) == [], "its old replica is to be deleted first"
     around.listed(*"abcd")
@@ -172,4 +172,6 @@ def test_health_of_older_and_newer_servers_is_read():
     around.servers.record_report(server, request, 5)
     health = server.leader_reports["t0"].health
     assert health == {"b": "FAILED", "c": "FAILED_UNRECOVERABLE"}
-    assert [h.state for h in report.health] == ["FAILED", "FAILED"], "as older masters read it"
+    assert [h.state for h in report.health] == ["FAILED", "FAILED"], (
+        "the form that older masters read"
+    )

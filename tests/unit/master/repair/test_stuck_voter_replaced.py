@@ -10,7 +10,7 @@ from tests.unit.master.support.ddl_cluster import with_cluster
 
 
 def deafen(process, tablet):
-    """Let a replica answer everything but the entries that it is sent, as behind a disk that hangs."""
+    """Let a replica answer all messages except entries, as with a disk that hangs."""
     member: Any = hosts_of(process)[0].get(tablet).member
     step = member.step
 
@@ -36,7 +36,7 @@ def test_voter_that_accepts_no_entries_is_replaced():
         (peer,) = [p for p in status(leader, tablet).peers if p.ticks_stuck]
         assert peer.uuid == victim.server.uuid
         assert peer.ticks_silent * REPAIRING.raft_tick_ms < REPAIRING.election_timeout_ms
-        assert victim.server.uuid in members(leader, tablet), "it has some time"
+        assert victim.server.uuid in members(leader, tablet), "not before the limit"
 
         def replaced():
             now = cluster.leader_of(tablet)

@@ -1,8 +1,8 @@
 """Commands of scenarios that alter, drop and recall tables, and the tablet servers' answers.
 
-journal J [replicas=N] [columns=N]   create a journal; columns: as only a table has them
+journal J [replicas=N] [columns=N]   create a journal; columns: refused, only tables have them
 journals | everything        ListTables of journals; of all kinds
-kind=journal                 a last word of the commands below, and of describe: J is meant to be a journal
+kind=journal                 option of the commands below, and of describe: J must be a journal
 add T COLUMN [op=N]          add a column
 rename T NEW [op=N]          rename the table
 replicas T N [op=N]          change how many replicas its tablets have

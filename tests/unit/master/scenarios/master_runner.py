@@ -11,13 +11,13 @@ NYALA_REWRITE=1 writes the transcripts into the files; read the diff.
     reborn m1                 it restarts without tablet servers
     fail refused|lost|unknown the next write is refused; lost with leadership; committed, outcome unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
-    add, rename, drop, recall, and all that is about journals: see ddl_commands.py
+    add, rename, drop, recall, and the commands about journals: see ddl_commands.py
     report a [full] [T.N=LEADER/TERM ...]       a heartbeat to every master: report_notation.py
     unanswered a ...          orders to these servers get no answer
-    ask m2 tables             the same request to another master
+    ask m2 tables             a request to another master
     rows                      rows of the sys catalog            forget T   removes its row: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
-    maintenance a on|off      planned absence of a server         wills [a ...]    who inherits
+    maintenance a on|off      planned absence of a server         wills [a ...]    standby plan
     decommission a on|off     drain the server                      ops              long operations
     later MS COMMAND          the command runs then, while the scenario continues
 """

@@ -45,7 +45,7 @@ class SharedRows:
 
     async def replicate(self, rows: Sequence[CatalogRow]) -> None:
         scenario = self.scenario
-        if all(row.kind == KIND_SERVER for row in rows):  # they come by themselves, at any time
+        if all(row.kind == KIND_SERVER for row in rows):  # background writes, at any time
             if scenario.leader != self.master:
                 raise NotLeader("not the leader")
             scenario.rows.update({(r.kind, r.id): r for r in rows})

@@ -126,7 +126,7 @@ def test_report_with_lost_answer_is_sent_again():
 
     lost, later = reports_of(work)
     assert lost["m1"] == [(False, [TWO])] * len(lost["m1"])
-    assert lost["m3"] == [(False, [TWO])], "who does not lead hears it at its next heartbeat"
+    assert lost["m3"] == [(False, [TWO])], "a follower gets the change with its next heartbeat"
     assert later["m1"][0] == (False, [TWO])
     assert later["m1"][1:] == [NOTHING] * (len(later["m1"]) - 1)
 
@@ -149,7 +149,7 @@ def test_report_that_leader_failed_to_replicate_is_sent_again():
 @pytest.mark.row("S0.36")
 def test_removed_and_readded_master_accepts_reports():
     async def work(scenario, server):
-        await server.pass_ms(5100)  # it leads for some reports, and remembers their numbers
+        await server.pass_ms(5100)  # it leads for some reports, and records their numbers
         server.masters = ["m2:1", "m3:1"]
         scenario.elect("m2")
         await server.pass_ms(1100)

@@ -37,9 +37,7 @@ def test_created_and_dropped_table_leaves_servers_registered():
         await cluster.loop.delay(8_000_000)
         assert states(cluster) == [["TOMBSTONED"] * 4] * 3
         servers = (await asked(cluster, core.servers)).servers
-        assert [s.alive for s in servers] == [True] * 6, (
-            "tombstones are reported like anything else"
-        )
+        assert [s.alive for s in servers] == [True] * 6, "tombstones are reported too"
         with pytest.raises(NotFound):
             await asked(cluster, core.open_table, "t")
         second = await cluster.create_table(core, "t", tablets=2)
@@ -69,7 +67,7 @@ def test_drop_order_reaches_returning_server_under_new_leader():
 
 
 def test_member_absent_at_creation_gets_its_replica_later():
-    """Placed while it still counted as alive; its order is derived again when it is back."""
+    """The server is down but still counts as live; its order is derived again when it is back."""
 
     async def work(cluster, core):
         cluster.tservers[2].kill()

@@ -25,16 +25,18 @@ def test_follower_masters_record_liveness_only():
     assert f"m2 answers a: {FOLLOWER}" in lines
     assert after(lines, "locate t") == ["-> t.0 RUNNING: a:1* b:1 c:1"], "addresses known at once"
     alive = [line for line in after(lines, "list") if line.startswith("-> tserver")]
-    assert alive == [f"-> tserver {s} {s}:1 alive, 1 replicas" for s in "abc"], "so is who lives"
+    assert alive == [f"-> tserver {s} {s}:1 alive, 1 replicas" for s in "abc"], (
+        "liveness is known at once"
+    )
     again = play([*READY, "lead m2", "pass 100", "report a full t.0=a/1"])
     assert again[-4:] == [
         f"m1 answers a: {FOLLOWER}",
         "writes tablet t.0 RUNNING on a b c, led by a in term 1, seen on a",
         f"m2 answers a: {TAKEN}",
         f"m3 answers a: {FOLLOWER}",
-    ], "m1 no longer leads: the content is m2's alone"
+    ], "m1 no longer leads: only m2 has the content"
     at_once = play([*READY, "lead m2", "report a full t.0=a/1"])
-    assert f"m1 answers a: {FOLLOWER}" in at_once, "from the moment in which it leads no more"
+    assert f"m1 answers a: {FOLLOWER}" in at_once, "m1 answers as a follower at once"
 
 
 @pytest.mark.row("S0.24", "S0.25")
@@ -52,7 +54,7 @@ def test_leader_requests_full_report_until_received_in_its_term():
 
 @pytest.mark.row("S0.24")
 def test_leader_elected_again_requests_full_reports_again():
-    """Reports taken in during an earlier term may be old: KUDU-1353."""
+    """Reports received in an earlier term may be outdated: KUDU-1353."""
     between = ["lead m2", "pass 100", "lead m1", "pass 100", "report a", "report a full t.0=b/3"]
     lines = play([*READY, "report a full t.0=a/1", *between, "locate t"])
     assert "m1 answers a: leader, wants a full report" in after(lines, "report a")

@@ -48,16 +48,18 @@ def test_each_change_of_a_server_is_one_entry_with_the_next_version():
     catalog = some()
     assert states(catalog) == {"a": (1, True), "b": (2, True), "c": (3, True)}
     assert due(catalog, seen("abc")) == [], "nothing changed"
-    assert due(catalog, seen("ab", patient=False)) == [], "it has not listened for long enough"
+    assert due(catalog, seen("ab", patient=False)) == [], (
+        "the leader has not received heartbeats for long enough"
+    )
     (died,) = due(catalog, seen("ab"))
     plan = died.plan(catalog)
     (row,) = catalog.draft(plan).rows
     listed = pb.ListedServer.FromString(row.body)
     assert (row.kind, row.id, listed.alive, listed.version) == ("server", "c", False, 4), (
-        "in one row"
+        "a single row is written"
     )
     put(catalog, died)
-    assert died.plan(catalog).writes is False, "the same again changes nothing"
+    assert died.plan(catalog).writes is False, "a repetition changes nothing"
     put(catalog, *due(catalog, seen("abc")), mark("b", maintenance=True))
     assert states(catalog) == {"a": (1, True), "b": (6, True), "c": (5, True)}
     assert not mark("b", maintenance=True).plan(catalog).writes
@@ -74,19 +76,21 @@ def test_server_list_copy_applies_only_consecutive_versions():
     assert lacks(catalog, copy) is None
     put(catalog, mark("a", maintenance=True))
     second = lacks(catalog, copy)
-    assert [s.uuid for s in second.servers] == ["a"], "what changed, and no more"
+    assert [s.uuid for s in second.servers] == ["a"], "only the changes are sent"
     put(catalog, mark("b", decommission=True))
     third = catalog.servers.update(INCARNATION, pb.ListVersion(incarnation=INCARNATION, version=4))
-    assert not copy.take(third), "a gap"
+    assert not copy.take(third), "a list after a gap is refused"
     assert copy.version == 3
     assert copy.take(second)
     assert copy.take(third)
-    assert not copy.take(second), "late"
-    assert not copy.take(first), "older than what is here"
+    assert not copy.take(second), "a late list is ignored"
+    assert not copy.take(first), "an older list is ignored"
     assert copy.all() == catalog.servers.all()
     behind = ServerList()
     behind.take(first)
-    assert [s.uuid for s in lacks(catalog, behind).servers] == ["a", "b"], "all that it missed"
+    assert [s.uuid for s in lacks(catalog, behind).servers] == ["a", "b"], (
+        "all missed changes are sent"
+    )
 
 
 @pytest.mark.row("S3.8")

@@ -10,7 +10,7 @@ from tests.unit.master.support.ddl_operations import loaded
 
 
 class Died(Exception):
-    """The master is no more."""
+    """The master has crashed."""
 
 
 class Disk:
@@ -59,4 +59,4 @@ class Master:
             work.close()
             assert not self.memory.in_flight
             assert not self.memory.locks.held()
-        raise AssertionError("it waited")
+        raise AssertionError("the operation waited")

@@ -5,7 +5,7 @@ from tests.unit.master.support.master_create import broken, key, piece
 
 
 def too_wide():
-    """A table of 10,000 columns, which no client of ours would send."""
+    """A table of 10,000 columns, which nyala's client never sends."""
     request = broken()
     last = request.table.schema.columns[-1]
     for number in range(len(request.table.schema.columns), 10_000):

@@ -66,7 +66,7 @@ class Around:
         self.servers.record_report(server, request, TERM)
 
     def group(self, config="1.1:a,b,c", failed="", others="bc"):
-        """Every tablet is led by a, in one configuration; those in `others` report theirs too."""
+        """Report every tablet as led by a in one configuration; servers in `others` report theirs too."""
         words = [f"{n}=a/1@{config}" for n in self.names]
         self.server("a", *(w + (f"!{failed}" if failed else "") for w in words), catalog=True)
         for name in others:
