@@ -126,9 +126,11 @@ class JournalMachine:
         self._broken = False
         return results
 
-    def _apply(self, operation: steps.Step | steps.Definition, stamp: int) -> bytes:
+    def _apply(self, operation: steps.Step | steps.Batch | steps.Definition, stamp: int) -> bytes:
         if isinstance(operation, steps.Step):
             return steps.encode_result(self.state.apply(operation, stamp))
+        if isinstance(operation, steps.Batch):
+            return steps.encode_results([self.state.apply(s, stamp) for s in operation.steps])
         if operation.version > self._info.version:
             self._info = replace(
                 self._info,

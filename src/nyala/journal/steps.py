@@ -24,7 +24,10 @@ MAX_STEP_BYTES = 4 << 20
 MAX_INVALIDATED = 10_000
 """Ids that one step may invalidate."""
 
-_STEP, _DEFINITION = b"\x01", b"\x02"
+MAX_BATCH_STEPS = 64
+"""Steps of one batch."""
+
+_STEP, _DEFINITION, _BATCH = b"\x01", b"\x02", b"\x03"
 
 
 class LogLast(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -93,6 +96,12 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     changes: Sequence[Change] = ()
 
 
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """Steps of one client in one entry of the group; each takes effect by itself, in their order."""
+
+    steps: Sequence[Step]
+
+
 class Definition(msgspec.Struct, frozen=True, array_like=True):
     """Definition of a journal by the masters; a newer version replaces an older one.
 
@@ -145,8 +154,10 @@ Result = Done | Failed | Full
 
 _encoder = msgspec.msgpack.Encoder()
 _steps = msgspec.msgpack.Decoder(Step)
+_batches = msgspec.msgpack.Decoder(Batch)
 _definitions = msgspec.msgpack.Decoder(Definition)
 _results: msgspec.msgpack.Decoder[Result] = msgspec.msgpack.Decoder(Result)
+_batch_results: msgspec.msgpack.Decoder[list[Result]] = msgspec.msgpack.Decoder(list[Result])
 
 
 def encode_step(step: Step) -> bytes:
@@ -154,12 +165,17 @@ def encode_step(step: Step) -> bytes:
     return _STEP + _encoder.encode(step)
 
 
+def encode_batch(batch: Batch) -> bytes:
+    """Return the payload of a batch."""
+    return _BATCH + _encoder.encode(batch)
+
+
 def encode_definition(definition: Definition) -> bytes:
     """Return the payload of a definition."""
     return _DEFINITION + _encoder.encode(definition)
 
 
-def decode(payload: bytes) -> Step | Definition:
+def decode(payload: bytes) -> Step | Batch | Definition:
     """Return the operation of a payload.
 
     Raises:
@@ -169,6 +185,8 @@ def decode(payload: bytes) -> Step | Definition:
     try:
         if kind == _STEP:
             return _steps.decode(body)
+        if kind == _BATCH:
+            return _batches.decode(body)
         if kind == _DEFINITION:
             return _definitions.decode(body)
     except (msgspec.MsgspecError, ValueError) as err:
@@ -191,6 +209,23 @@ def decode_result(data: bytes) -> Result:
         return _results.decode(data)
     except msgspec.MsgspecError as err:
         raise Corrupt(f"a result of a journal does not decode: {err}") from err
+
+
+def encode_results(results: Sequence[Result]) -> bytes:
+    """Return the bytes of the results of a batch, as sessions keep them."""
+    return _encoder.encode(results)
+
+
+def decode_results(data: bytes) -> list[Result]:
+    """Return the results of a batch from their bytes.
+
+    Raises:
+        Corrupt: not those of a batch.
+    """
+    try:
+        return _batch_results.decode(data)
+    except msgspec.MsgspecError as err:
+        raise Corrupt(f"the results of a batch of steps do not decode: {err}") from err
 
 
 def check(step: Step) -> None:

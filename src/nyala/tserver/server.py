@@ -53,7 +53,7 @@ SERVED = (
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.UNSAFE_CHANGE_CONFIG,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM, methods.SPLIT_KEY_RANGE,
-    methods.JOURNAL_STEP, methods.JOURNAL_READ, methods.JOURNAL_TAIL,
+    methods.JOURNAL_STEP, methods.JOURNAL_STEPS, methods.JOURNAL_READ, methods.JOURNAL_TAIL,
 )  # fmt: skip
 
 

@@ -114,6 +114,7 @@ SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
 
 _journal = journal_pb2.DESCRIPTOR.services_by_name["JournalService"]
 JOURNAL_STEP = _method(_journal, "Step")
+JOURNAL_STEPS = _method(_journal, "Steps")
 JOURNAL_READ = _method(_journal, "Read")
 JOURNAL_TAIL = _method(_journal, "Tail", Shape.REQUEST_STREAM)
 

@@ -31,6 +31,7 @@ STEP = steps.Step(
     ],
 )
 DEFINITION = steps.Definition(4, "göld 2", 1 << 40)
+BATCH = steps.Batch([STEP, steps.Step([], [steps.Append("a", b"2", [])])])
 RESULTS: tuple[steps.Result, ...] = (
     steps.Done([7, 0, BIG]),
     steps.Failed(1, BIG),
@@ -64,6 +65,24 @@ MESSAGES: dict[str, Any] = {
             pb.JournalChange(delete_log="b"),
         ],
         client_id=CLIENT, sequence=9, first_outstanding=8, since=100, propagated_time=200, timeout_ms=5000,
+    ),
+    "steps-request": pb.JournalStepsRequest(
+        tablet_id=INFO.tablet_id,
+        steps=[
+            pb.JournalStep(
+                conditions=[pb.JournalCondition(log_last=pb.LogId(log="a", id=7))],
+                changes=[pb.JournalChange(delete_log="b")],
+            ),
+            pb.JournalStep(changes=[pb.JournalChange(delete_key="old")]),
+        ],
+        client_id=CLIENT, sequence=9, first_outstanding=8, since=100, propagated_time=200, timeout_ms=5000,
+    ),
+    "steps-response": pb.JournalStepsResponse(
+        results=[
+            pb.JournalStepResponse(done=pb.StepDone(ids=[7])),
+            pb.JournalStepResponse(failed=pb.StepFailed(actual=7)),
+        ],
+        timestamp=300, duplicate=True,
     ),
     "step-done": pb.JournalStepResponse(
         done=pb.StepDone(ids=[7, 0, BIG]), timestamp=300, duplicate=True
@@ -134,6 +153,8 @@ def make(directory: Path) -> None:
     """Write all golden files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "step-v1.bin").write_bytes(steps.encode_step(STEP))
+    (directory / "batch-v1.bin").write_bytes(steps.encode_batch(BATCH))
+    (directory / "results-v1.bin").write_bytes(steps.encode_results(RESULTS))
     (directory / "definition-v1.bin").write_bytes(steps.encode_definition(DEFINITION))
     for result in RESULTS:
         name = f"result-{type(result).__name__.lower()}-v1.bin"

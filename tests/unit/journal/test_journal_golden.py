@@ -12,6 +12,7 @@ from nyala.journal.journal import JournalMachine
 from nyala.replica.member.client_sessions import ClientSessions
 from nyala.tserver.journals.messages import step_from_proto
 from tests.golden.journal.make_journal_golden import (
+    BATCH,
     DEFINITION,
     INFO,
     MESSAGES,
@@ -59,6 +60,8 @@ def test_golden_journal_reads_the_same(tmp_path):
 
 def test_golden_operations_and_results_decode_the_same():
     assert steps.decode((GOLDEN / "step-v1.bin").read_bytes()) == STEP
+    assert steps.decode((GOLDEN / "batch-v1.bin").read_bytes()) == BATCH
+    assert steps.decode_results((GOLDEN / "results-v1.bin").read_bytes()) == list(RESULTS)
     assert steps.decode((GOLDEN / "definition-v1.bin").read_bytes()) == DEFINITION
     for result in RESULTS:
         name = f"result-{type(result).__name__.lower()}-v1.bin"

@@ -42,15 +42,27 @@ class Driver:
     def step(self) -> None:
         group = []
         for _ in range(self.draw.choice((1, 1, 4))):
-            step = draw_step(self.draw, self.model)
             self.stamp += self.draw.choice((1, 1, 2, 4096))
-            operation = Operation(OpId(1, len(self.log) + 1), self.stamp, steps.encode_step(step))
+            payload, result = self.batch() if self.draw.random() < 0.3 else self.one()
+            operation = Operation(OpId(1, len(self.log) + 1), self.stamp, payload)
             self.log.append(operation)
             group.append(operation)
-            self.results[operation.id.index] = steps.encode_result(
-                self.model.apply(step, self.stamp)
-            )
+            self.results[operation.id.index] = result
         assert self.journal.apply(group) == [self.results[o.id.index] for o in group]
+
+    def one(self) -> tuple[bytes, bytes]:
+        """Return a step and its result."""
+        step = draw_step(self.draw, self.model)
+        result = self.model.apply(step, self.stamp)
+        return steps.encode_step(step), steps.encode_result(result)
+
+    def batch(self) -> tuple[bytes, bytes]:
+        """Return a batch of steps and its results."""
+        batch, results = [], []
+        for _ in range(self.draw.choice((1, 2, 5))):
+            batch.append(draw_step(self.draw, self.model))
+            results.append(self.model.apply(batch[-1], self.stamp))
+        return steps.encode_batch(steps.Batch(batch)), steps.encode_results(results)
 
     def work(self, prepared, *, fails: bool) -> None:
         if prepared is None:

@@ -1,4 +1,4 @@
-"""Delivery of one step to the leader of a journal, with the same bytes at each try, until it is answered.
+"""Delivery of steps to the leader of a journal, with the same bytes at each try, until they are answered.
 
 A tablet executes each sequence number of a client once (`client/write/sequencer.py`), so a step that is sent
 again takes effect once, and a retry gets the first result.
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from nyala.client.deadline import Attempts
+from nyala.client.journal.combining import StepCombiner
 from nyala.client.journal.locations import JournalLocations, OpenJournal
 from nyala.client.write.delivery import TRY_TIMEOUT_MS, TabletReplaced, restart_later
 from nyala.client.write.sequencer import Sequences
@@ -30,6 +31,9 @@ from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import methods
 from nyala.wire.proto import journal_pb2 as pb
+
+Request = pb.JournalStepRequest | pb.JournalStepsRequest
+Response = pb.JournalStepResponse | pb.JournalStepsResponse
 
 THROTTLED_PAUSE_MS = 50
 """Pause after Throttled that names none, in milliseconds."""
@@ -70,6 +74,7 @@ class StepDelivery:
         since: int | None,
     ) -> None:
         self._env = env
+        self._combiner = StepCombiner(env, self._deliver)
         self._locations = locations
         self._clock = clock
         self._sequences = sequences
@@ -83,7 +88,7 @@ class StepDelivery:
         changes: Sequence[pb.JournalChange],
         timeout_ms: int,
     ) -> StepOutcome:
-        """Execute one step under its own sequence number.
+        """Execute one step; with those of other callers it may share an operation, and its sequence number.
 
         If the journal's tablet is replaced meanwhile, which only `replace_tablet` does, the step is sent to
         its successor under a new number.
@@ -100,30 +105,40 @@ class StepDelivery:
             SessionExpired: as OutcomeUnknown.
             TimedOut: no leader took it in time; it had no effect.
         """
+        step = pb.JournalStep(conditions=conditions, changes=changes)
+        if self._since is None:
+            response = await self._combiner.execute(journal, step, timeout_ms)
+        else:  # other processes send the same steps under the same numbers
+            (response,) = await self._deliver(journal, [step], timeout_ms)
+        return self._outcome(journal, step, response)
+
+    async def _deliver(
+        self, journal: OpenJournal, batch: Sequence[pb.JournalStep], timeout_ms: int
+    ) -> list[pb.JournalStepResponse]:
+        """Execute some steps as one operation, under its own sequence number; return their results.
+
+        Args:
+            journal: journal of the steps.
+            batch: the steps.
+            timeout_ms: for all tries.
+        """
         attempts = Attempts(self._env, timeout_ms)
         while True:
             to = journal.tablet.id
             sequence, first = self._sequences.begin(to)
-            request = pb.JournalStepRequest(
-                tablet_id=to,
-                conditions=conditions,
-                changes=changes,
-                client_id=self._client_id,
-                sequence=sequence,
-                first_outstanding=first,
-                since=max(1, self._clock.seen) if self._since is None else self._since,
-            )
+            request = _request(batch)
+            request.tablet_id, request.client_id = to, self._client_id
+            request.sequence, request.first_outstanding = sequence, first
+            request.since = max(1, self._clock.seen) if self._since is None else self._since
             try:
                 response = await self._send(journal, request, attempts)
             except TabletReplaced:
                 continue
             finally:
                 self._sequences.end(to, sequence)
-            return self._outcome(journal, request, response)
+            return self._results(response, len(batch))
 
-    async def _send(
-        self, journal: OpenJournal, request: pb.JournalStepRequest, attempts: Attempts
-    ) -> pb.JournalStepResponse:
+    async def _send(self, journal: OpenJournal, request: Request, attempts: Attempts) -> Response:
         tablet, unknown, last = journal.tablet, False, "no replica of it is known"
         while True:
             wait_ms = 0
@@ -162,12 +177,12 @@ class StepDelivery:
             if tablet.id != request.tablet_id:
                 raise TabletReplaced
 
-    async def _try(
-        self, address: str, request: pb.JournalStepRequest, timeout_ms: int
-    ) -> pb.JournalStepResponse:
+    async def _try(self, address: str, request: Request, timeout_ms: int) -> Response:
         request.propagated_time, request.timeout_ms = self._clock.seen, timeout_ms
-        response: pb.JournalStepResponse = await self._env.rpc.call(
-            address, methods.JOURNAL_STEP, request, timeout_ms=timeout_ms
+        alone = isinstance(request, pb.JournalStepRequest)
+        method = methods.JOURNAL_STEP if alone else methods.JOURNAL_STEPS
+        response: Response = await self._env.rpc.call(
+            address, method, request, timeout_ms=timeout_ms
         )
         return response
 
@@ -182,17 +197,30 @@ class StepDelivery:
         except NotFound as err:
             _reject(err, unknown=unknown)
 
-    def _outcome(
-        self, journal: OpenJournal, request: pb.JournalStepRequest, response: pb.JournalStepResponse
-    ) -> StepOutcome:
+    def _results(self, response: Response, count: int) -> list[pb.JournalStepResponse]:
+        """Return the result of each step of an operation."""
         self._clock.merge(response.timestamp)
+        if isinstance(response, pb.JournalStepResponse):
+            return [response]
+        results = list(response.results)
+        if len(results) != count:
+            raise OutcomeUnknown(
+                f"a server answered {len(results)} of {count} steps; they may have taken effect"
+            )
+        for result in results:
+            result.timestamp = response.timestamp
+        return results
+
+    def _outcome(
+        self, journal: OpenJournal, step: pb.JournalStep, response: pb.JournalStepResponse
+    ) -> StepOutcome:
         match response.WhichOneof("result"):
             case "done":
                 ids = tuple(response.done.ids)
                 journal.saw(max(ids, default=0))
                 return StepOutcome(ids, response.timestamp)
             case "failed":
-                raise _condition_failed(request.conditions, response.failed)
+                raise _condition_failed(step.conditions, response.failed)
             case "full":
                 full = response.full
                 raise JournalFull(
@@ -205,6 +233,13 @@ class StepDelivery:
                 raise OutcomeUnknown(
                     "the server's answer to a step has no result that this client knows; upgrade the client"
                 )
+
+
+def _request(batch: Sequence[pb.JournalStep]) -> Request:
+    """Return the request of some steps, without its header."""
+    if len(batch) == 1:
+        return pb.JournalStepRequest(conditions=batch[0].conditions, changes=batch[0].changes)
+    return pb.JournalStepsRequest(steps=batch)
 
 
 def _condition_failed(

@@ -26,7 +26,7 @@ from nyala.common.errors import (
 from nyala.env.clock import HybridClock
 from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
-from nyala.wire.proto.journal_pb2 import JournalStepRequest
+from nyala.wire.proto.journal_pb2 import JournalStepRequest, JournalStepsRequest
 
 TRY_TIMEOUT_MS = 4_000
 """Timeout of one try, in milliseconds; the caller's deadline covers all tries."""
@@ -143,7 +143,9 @@ class Delivery:
         return update_location(tablet, table)
 
 
-def restart_later(header: pb.WriteHeader | JournalStepRequest, err: SessionExpired) -> bool:
+def restart_later(
+    header: pb.WriteHeader | JournalStepRequest | JournalStepsRequest, err: SessionExpired
+) -> bool:
     """Advance an operation's `since`; return whether it may be sent again.
 
     A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that

@@ -8,8 +8,8 @@ from nyala.journal.reads import Event, InvalidatedEntries, KeyPage, LogPage, Tai
 from nyala.wire.proto import journal_pb2 as pb
 
 
-def step_from_proto(request: pb.JournalStepRequest) -> steps.Step:
-    """Return the step of a request.
+def step_from_proto(request: pb.JournalStepRequest | pb.JournalStep) -> steps.Step:
+    """Return the step of a message.
 
     Raises:
         InvalidArgument: a condition or change that says nothing, or that this build does not know.

@@ -6,7 +6,7 @@ docs/internals/journal.md has the rules.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nyala.common.errors import (
     InvalidArgument,
@@ -23,6 +23,7 @@ from nyala.env.tasks import Lane
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 from nyala.replica.memory import MemoryPart, MemoryTracker
+from nyala.replica.status import WriteOutcome
 from nyala.tserver.journals import answers, messages
 from nyala.tserver.journals.resident import JournalMemory
 from nyala.tserver.tablets import Tablets
@@ -68,6 +69,7 @@ class JournalService:
         """Return what this service answers."""
         return {
             methods.JOURNAL_STEP: self.step,
+            methods.JOURNAL_STEPS: self.batch,
             methods.JOURNAL_READ: self.read,
             methods.JOURNAL_TAIL: self.tail,
         }
@@ -82,22 +84,62 @@ class JournalService:
         """
         step = messages.step_from_proto(request)
         steps.check(step)
+        outcome = await self._replicate(request, steps.encode_step(step), [step])
+        response = messages.result_to_proto(steps.decode_result(outcome.result))
+        response.timestamp, response.duplicate = outcome.stamp, outcome.duplicate
+        return response
+
+    async def batch(self, request: pb.JournalStepsRequest) -> pb.JournalStepsResponse:
+        """Replicate some steps as one operation; answered as `step`.
+
+        Raises:
+            InvalidArgument, TooLarge: one of them, or their number, is refused; nothing was proposed.
+            NyalaError: as `step`.
+        """
+        if not 0 < len(request.steps) <= steps.MAX_BATCH_STEPS:
+            raise InvalidArgument(
+                f"the request has {len(request.steps)} steps and may have 1 to {steps.MAX_BATCH_STEPS}; "
+                "send several requests"
+            )
+        batch = [messages.step_from_proto(one) for one in request.steps]
+        for step in batch:
+            steps.check(step)
+        outcome = await self._replicate(request, steps.encode_batch(steps.Batch(batch)), batch)
+        results = steps.decode_results(outcome.result)
+        return pb.JournalStepsResponse(
+            results=[messages.result_to_proto(one) for one in results],
+            timestamp=outcome.stamp,
+            duplicate=outcome.duplicate,
+        )
+
+    async def _replicate(
+        self,
+        request: pb.JournalStepRequest | pb.JournalStepsRequest,
+        payload: bytes,
+        batch: Sequence[steps.Step],
+    ) -> WriteOutcome:
+        """Replicate an operation under the client's sequence number.
+
+        Args:
+            request: names the journal and the client.
+            payload: the operation.
+            batch: steps of the operation.
+        """
         _check_client(request)
         hosted = self._tablets.journal(request.tablet_id)
-        payload = steps.encode_step(step)
         limit = self._options.write_max_bytes
         if len(payload) > limit:
             raise TooLarge(
-                f"a step of {len(payload)} bytes is over write_max_bytes ({limit}); make several steps",
+                f"steps of {len(payload)} bytes are over write_max_bytes ({limit}); make several steps",
                 {"limit": str(limit), "size": str(len(payload))},
             )
         if hosted.replica.is_leader:  # any other says who leads
             self._memory.check(len(payload))
-            if any(isinstance(c, steps.Append | steps.SetKey) for c in step.changes):
+            if any(isinstance(c, steps.Append | steps.SetKey) for s in batch for c in s.changes):
                 self._resident.add(len(payload))
         with self._memory.hold(MemoryPart.WRITES, len(payload)):
             try:
-                outcome = await hosted.replica.write(
+                return await hosted.replica.write(
                     payload,
                     client_id=request.client_id,
                     sequence=request.sequence,
@@ -110,9 +152,6 @@ class JournalService:
                 AssertionError
             ) as err:  # a broken invariant fails the replica; the server lives on
                 raise OutcomeUnknown(f"journal {request.tablet_id} failed: {err}") from err
-        response = messages.result_to_proto(steps.decode_result(outcome.result))
-        response.timestamp, response.duplicate = outcome.stamp, outcome.duplicate
-        return response
 
     async def read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
         """Read one state of a journal.
@@ -212,7 +251,7 @@ def _tail(
     return answers.tail(journal.state, request, after)
 
 
-def _check_client(request: pb.JournalStepRequest) -> None:
+def _check_client(request: pb.JournalStepRequest | pb.JournalStepsRequest) -> None:
     if len(request.client_id) != CLIENT_ID_BYTES or request.sequence < 1:
         raise InvalidArgument("a step needs a client_id of 16 bytes and a sequence from 1 on")
     if not 0 <= request.first_outstanding <= request.sequence:

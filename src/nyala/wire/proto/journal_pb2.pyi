@@ -289,6 +289,101 @@ class JournalStepResponse(_message.Message):
 Global___JournalStepResponse: _TypeAlias = JournalStepResponse  # noqa: Y015
 
 @_typing.final
+class JournalStepsRequest(_message.Message):
+    """Steps of a client that share one operation of the group: each takes effect by itself, in their order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    FIRST_OUTSTANDING_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    PROPAGATED_TIME_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    tablet_id: _builtins.str
+    client_id: _builtins.bytes
+    sequence: _builtins.int
+    first_outstanding: _builtins.int
+    since: _builtins.int
+    propagated_time: _builtins.int
+    timeout_ms: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalStep]: ...
+    def __init__(
+        self,
+        *,
+        tablet_id: _builtins.str = ...,
+        steps: _abc.Iterable[Global___JournalStep] | None = ...,
+        client_id: _builtins.bytes = ...,
+        sequence: _builtins.int = ...,
+        first_outstanding: _builtins.int = ...,
+        since: _builtins.int = ...,
+        propagated_time: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "first_outstanding", b"first_outstanding", "propagated_time", b"propagated_time", "sequence", b"sequence", "since", b"since", "steps", b"steps", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JournalStepsRequest: _TypeAlias = JournalStepsRequest  # noqa: Y015
+
+@_typing.final
+class JournalStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalCondition]: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalChange]: ...
+    def __init__(
+        self,
+        *,
+        conditions: _abc.Iterable[Global___JournalCondition] | None = ...,
+        changes: _abc.Iterable[Global___JournalChange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "conditions", b"conditions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JournalStep: _TypeAlias = JournalStep  # noqa: Y015
+
+@_typing.final
+class JournalStepsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    timestamp: _builtins.int
+    duplicate: _builtins.bool
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalStepResponse]:
+        """of the steps, in order, without timestamp"""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___JournalStepResponse] | None = ...,
+        timestamp: _builtins.int = ...,
+        duplicate: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "results", b"results", "timestamp", b"timestamp"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JournalStepsResponse: _TypeAlias = JournalStepsResponse  # noqa: Y015
+
+@_typing.final
 class StepDone(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from nyala.common.errors import (
     NotLeader,
     NyalaError,
     Throttled,
+    TimedOut,
     Unavailable,
 )
 from nyala.env.env import Env
@@ -52,7 +53,8 @@ class Member:
         applied: number of steps of the group that it has applied.
         frozen: it applies nothing more.
         down: it cannot be reached.
-        silent: it does not answer.
+        silent: it does not answer requests of tails.
+        hung: it does not answer calls.
     """
 
     limit_bytes: int
@@ -61,6 +63,7 @@ class Member:
     frozen: bool = False
     down: bool = False
     silent: bool = False
+    hung: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -89,7 +92,7 @@ class JournalServers:
     Attributes:
         group: steps that were executed, in order.
         asked: address and request of each call that named the journal's tablet.
-        step_faults: of the next calls of Step.
+        step_faults: of the next calls of Step and Steps.
         read_faults: of the next calls of Read.
         tail_faults: of the next requests of Tail; each ends the stream.
         tail_answers: errors that the next requests of Tail get as their answers.
@@ -104,7 +107,7 @@ class JournalServers:
         self.tablet = TABLET
         self.dropped = False
         self.group: list[steps.Step] = []
-        self.results: dict[tuple[bytes, int], steps.Result] = {}
+        self.results: dict[tuple[bytes, int], list[steps.Result]] = {}
         self.asked: list[tuple[str, Any]] = []
         self.step_faults: list[Fault | None] = []
         self.read_faults: list[Fault | None] = []
@@ -149,16 +152,21 @@ class JournalServers:
         await self._loop.delay(1_000)
         if address == MASTER:
             return self._master(method, request)
-        if method not in (methods.JOURNAL_STEP, methods.JOURNAL_READ):
+        if method not in (methods.JOURNAL_STEP, methods.JOURNAL_STEPS, methods.JOURNAL_READ):
             raise Unavailable("not here", NOT_SENT)
         self.asked.append((address, type(request).FromString(request.SerializeToString())))
-        faults = self.step_faults if method is methods.JOURNAL_STEP else self.read_faults
+        if self.members[address].hung:
+            await self._loop.delay(timeout_ms * 1000)
+            raise TimedOut("no answer in time")
+        faults = self.read_faults if method is methods.JOURNAL_READ else self.step_faults
         fault = faults.pop(0) if faults else None
         if fault is not None and not fault.after:
             raise fault.error
         self._check_up(address, request.tablet_id)
         if method is methods.JOURNAL_STEP:
             answer: Any = self._step(address, request)
+        elif method is methods.JOURNAL_STEPS:
+            answer = self._batch(address, request)
         else:
             answer = self._read(address, request)
         if fault is not None:
@@ -200,16 +208,31 @@ class JournalServers:
             raise answered(NotLeader("not the leader", {"address": self.leader}))
 
     def _step(self, address: str, request: journal_pb2.JournalStepRequest) -> Any:
-        self._check_leader(address)
-        step = messages.step_from_proto(request)
-        steps.check(step)
-        number = request.client_id, request.sequence
-        duplicate = number in self.results
-        if not duplicate:
-            self.results[number] = self.execute(step)
-        response = messages.result_to_proto(self.results[number])
+        (result,), duplicate = self._once(address, request, [request])
+        response = messages.result_to_proto(result)
         response.timestamp, response.duplicate = FIRST_STAMP, duplicate
         return response
+
+    def _batch(self, address: str, request: journal_pb2.JournalStepsRequest) -> Any:
+        results, duplicate = self._once(address, request, request.steps)
+        return journal_pb2.JournalStepsResponse(
+            results=[messages.result_to_proto(r) for r in results],
+            timestamp=FIRST_STAMP, duplicate=duplicate,
+        )  # fmt: skip
+
+    def _once(
+        self, address: str, header: Any, sent: Iterable[Any]
+    ) -> tuple[list[steps.Result], bool]:
+        """Execute the steps of one sequence number once."""
+        self._check_leader(address)
+        batch = [messages.step_from_proto(one) for one in sent]
+        for step in batch:
+            steps.check(step)
+        number = header.client_id, header.sequence
+        duplicate = number in self.results
+        if not duplicate:
+            self.results[number] = [self.execute(step) for step in batch]
+        return self.results[number], duplicate
 
     def _read(
         self, address: str, request: journal_pb2.JournalReadRequest

@@ -1,8 +1,11 @@
 """Steps of a journal through real tablet servers: conditions that many rely on, logs and keys together."""
 
+from typing import Any
+
 import pytest
 
 from nyala.common.errors import InvalidArgument, TooLarge
+from nyala.wire import methods
 from nyala.wire.proto import journal_pb2 as jb
 from tests.unit.tserver.support.journal_group import (
     entry,
@@ -57,6 +60,47 @@ def test_step_changes_log_and_key_together_or_neither():
         assert await group.value("k") == (newer, b"2")
         absent = await group.step(set_key("n", "1"), conditions=(version_is("n", 0),))
         assert absent.done.ids
+
+    with_journal(work)
+
+
+def batch_of(group, *texts: str, sequence: int, **more: Any) -> jb.JournalStepsRequest:
+    return jb.JournalStepsRequest(
+        tablet_id=group.tablet, client_id=b"b" * 16, sequence=sequence, first_outstanding=sequence,
+        steps=[jb.JournalStep(changes=[entry(t)], **more) for t in texts],
+    )  # fmt: skip
+
+
+def test_batch_of_steps_is_one_operation_and_has_a_result_for_each_step():
+    async def work(group):
+        request = batch_of(group, "a", "b", sequence=1, conditions=[last_is(0)])
+        told = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
+        first, second = told.results
+        assert (first.done.ids[0], told.duplicate) == (second.failed.actual, False)
+        again = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
+        assert (list(again.results), again.duplicate) == (list(told.results), True)
+        assert again.timestamp == told.timestamp
+        assert await group.read() == [b"a"]
+        request = batch_of(group, *"bcd", sequence=2)
+        told = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
+        ids = [r.done.ids[0] for r in told.results]
+        assert ids == list(range(ids[0], ids[0] + 3)), "of one operation"
+        assert await group.read() == [b"a", b"b", b"c", b"d"]
+
+    with_journal(work)
+
+
+def test_invalid_batch_is_refused_without_effect():
+    async def work(group):
+        for texts, what in (((), "has 0 steps"), (("x",) * 65, "has 65 steps")):
+            request = batch_of(group, *texts, sequence=1)
+            refusal = await refused(group.ask(group.leader, methods.JOURNAL_STEPS, request))
+            assert isinstance(refusal, InvalidArgument)
+            assert what in refusal.message
+        request = batch_of(group, "a", "x" * (2 << 20), sequence=1)
+        refusal = await refused(group.ask(group.leader, methods.JOURNAL_STEPS, request))
+        assert isinstance(refusal, TooLarge)
+        assert await group.read() == []
 
     with_journal(work)
 
