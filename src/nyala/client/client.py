@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -106,8 +105,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @cached_property
-    def _journals(self) -> JournalCore:
+    @property
+    def _journals(self) -> JournalCore:  # it has no state of its own
         return JournalCore(self._connection.core)
 
     def __repr__(self) -> str:

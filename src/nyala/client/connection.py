@@ -4,6 +4,7 @@
 """
 
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -199,11 +200,14 @@ async def _make(addresses: list[str], options: ClientOptions) -> tuple[GrpcRpc, 
 
 
 _shared: dict[tuple[int, str], Connection] = {}
+_connecting: dict[tuple[int, str], threading.Lock] = {}
+"""One lock per process, since a forked child may inherit one that stays held, and per cluster."""
 
 
 def shared(masters: str) -> Connection:
-    """Return this process' shared connection to a cluster, which is never closed."""
+    """Return this process' shared connection to a cluster, which is never closed. Any thread."""
     key = (os.getpid(), masters)
-    if key not in _shared:
-        _shared[key] = Connection(masters, ClientOptions())
-    return _shared[key]
+    with _connecting.setdefault(key, threading.Lock()):
+        if key not in _shared:
+            _shared[key] = Connection(masters, ClientOptions())
+        return _shared[key]

@@ -1,7 +1,6 @@
 """Scan: a read that is described first, and run when its rows are requested."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +8,7 @@ import pyarrow as pa
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
-from nyala.client.read.plan import ReadPlan
+from nyala.client.read.plan import PlannedTokens
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
@@ -27,13 +26,14 @@ _FEED = (
 class Scan:
     """A read that was described. Each method that returns rows runs it again at the same snapshot.
 
-    Made by `Table.scan` and `Table.changes`.
+    Made by `Table.scan` and `Table.changes`. Any thread may call, also for the first time.
     """
 
     def __init__(self, connection: Connection, table: OpenTable, spec: ReadSpec) -> None:
         self._connection = connection
         self._table = table
         self._spec = spec
+        self._plan = connection.core.plan(table, spec)
         self._ages: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -42,10 +42,6 @@ class Scan:
             f"<nyala.Scan of {self._table.name!r}: {names}; nothing is read before to_arrow(), "
             "to_pandas(), to_polars(), to_batches() or count()>"
         )
-
-    @cached_property
-    def _plan(self) -> ReadPlan:
-        return self._connection.core.plan(self._table, self._spec)
 
     @property
     def schema(self) -> pa.Schema:
@@ -103,7 +99,7 @@ class Scan:
                 `to_arrow` repeats such a tablet, and an ordered scan resumes.
         """
         left = self._spec.limit or None
-        for batch in self._merged() if self._spec.ordered else self._one_by_one():
+        for batch in self._batches():
             piece = batch if left is None else batch.slice(0, left)
             if piece.num_rows:
                 yield piece
@@ -112,38 +108,42 @@ class Scan:
                 if left <= 0:
                     return
 
-    def _merged(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches in key order; each tablet has sent its first before any goes out."""
-        run, plan = self._connection.run, self._plan
-        attempts = plan.attempts()
-        while True:
-            streams = [self._stream(t) for t in run(plan.make_tokens())]
-            try:
-                for batch in merge(self._table.schema, streams) if streams else ():
-                    plan.fix()
-                    yield batch
-                return
-            except RangesChanged:
-                run(plan.changed(attempts))
-
-    def _one_by_one(self) -> Iterator[pa.RecordBatch]:
-        """Yield batches tablet by tablet; a new plan continues with the tablets that were not read."""
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield batches of one snapshot; a new plan continues with the tablets that were not read."""
         run, plan = self._connection.run, self._plan
         attempts = plan.attempts()
         read: dict[str, None] = {}
+        at = 0
         while True:
+            planned = run(plan.make_tokens())
+            if planned.at != at or not plan.is_fixed:
+                read.clear()  # empty so far, and read at another time
+                at = planned.at
+            ordered = self._spec.ordered
             try:
-                for token in run(plan.make_tokens()):
-                    if token.tablet_id not in read:
-                        for batch in self._stream(token):
-                            plan.fix()
-                            yield batch
-                        read[token.tablet_id] = None
-                return
+                for batch in self._merged(planned) if ordered else self._one_by_one(planned, read):
+                    if not plan.fix(at):
+                        break  # another thread has rows of another time
+                    yield batch
+                if plan.fix(at):
+                    return
             except RangesChanged:
                 run(plan.changed(attempts))
-                if not plan.is_fixed:
-                    read.clear()  # empty so far, and read at another time
+
+    def _merged(self, planned: PlannedTokens) -> Iterator[pa.RecordBatch]:
+        """Yield batches in key order; each tablet has sent its first before any goes out."""
+        streams = [self._stream(t) for t in planned.tokens]
+        if streams:
+            yield from merge(self._table.schema, streams)
+
+    def _one_by_one(
+        self, planned: PlannedTokens, read: dict[str, None]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches tablet by tablet, of those not in `read`; add each tablet that is read to its end."""
+        for token in planned.tokens:
+            if token.tablet_id not in read:
+                yield from self._stream(token)
+                read[token.tablet_id] = None
 
     def _stream(self, token: pb.ScanToken) -> Iterator[pa.RecordBatch]:
         return self._connection.iterate(

@@ -5,9 +5,15 @@ read refuses its token (RANGES_CHANGED), and an added range takes no writes befo
 have the new version. So tokens that servers accept are complete, even if this client's ranges were old: see
 "Ranges and reads" in docs/internals/master.md. A plan without tokens, or with tokens
 that run in another process, is checked by a probe of one tablet first.
+
+Several runs may be under way at once, of several threads. They read one snapshot: the time of the first run
+that delivers rows or its time to its caller. A run at another time has delivered nothing, and is repeated.
 """
 
+import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
@@ -24,8 +30,21 @@ from nyala.wire.proto import nyala_pb2 as pb
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTokens:
+    """Tokens of a read at one time.
+
+    Attributes:
+        at: hybrid time of the read; 0: each leader's own.
+        tokens: one for each tablet that is read.
+    """
+
+    at: int
+    tokens: list[pb.ScanToken]
+
+
 class ReadPlan:
-    """The plan of one read, whose runs all read the same snapshot. Runs on the client's loop.
+    """The plan of one read, whose runs all read the same snapshot. Runs on the client's loop, but for `fix`.
 
     Args:
         env: clock and pauses.
@@ -38,7 +57,7 @@ class ReadPlan:
     Attributes:
         at: hybrid time of the read; 0: not chosen yet, or each leader's own.
         is_fixed: the time does not change any more, since the caller has it or rows read at it.
-        tokens: one for each tablet that is read; None: not made yet.
+        planned: the tokens of the newest ranges known; None: not made yet.
     """
 
     def __init__(
@@ -53,28 +72,42 @@ class ReadPlan:
         self._timeout_ms = timeout_ms
         self.is_fixed = bool(spec.at)
         self.at = spec.at
-        self.tokens: list[pb.ScanToken] | None = None
+        self.planned: PlannedTokens | None = None
+        self._making = asyncio.Lock()  # one time is chosen, also for concurrent first runs
+        self._fixing = threading.Lock()
 
-    def fix(self) -> None:
-        """Fix the time of the read: the caller has it, or rows read at it."""
-        self.is_fixed = True
+    def fix(self, at: int) -> bool:
+        """Fix the time of the read, unless it is fixed. Any thread.
 
-    async def make_tokens(self) -> list[pb.ScanToken]:
-        """Return the tokens, making them if needed; empty if no range of the table matches."""
-        return await self._while_ranges_change(self._make)
+        Args:
+            at: time of the run whose rows, or time, the caller is about to get.
+
+        Returns:
+            True if it is the time of the read; otherwise the run has to be repeated at the time of the read.
+        """
+        with self._fixing:
+            if not self.is_fixed:
+                self.at, self.is_fixed = at, True
+            return self.at == at
+
+    async def make_tokens(self) -> PlannedTokens:
+        """Return the tokens, making them if needed; none if no range of the table matches."""
+        attempts = self.attempts()
+        while True:
+            try:
+                return await self._make()
+            except RangesChanged:
+                await self.changed(attempts)
 
     async def verified(self) -> list[pb.ScanToken]:
         """Return tokens that other processes may run, and fix the time of the read."""
 
-        async def made() -> list[pb.ScanToken]:
-            tokens = await self._make()
-            if tokens:  # otherwise it was asked already
-                await self._probe()
-            return tokens
+        async def probe(planned: PlannedTokens) -> list[pb.ScanToken]:
+            if planned.tokens:  # otherwise it was asked already
+                await self._probe(planned.at)
+            return planned.tokens
 
-        tokens = await self._while_ranges_change(made)
-        self.fix()
-        return tokens
+        return await self._run(probe)
 
     async def collect(
         self, on_header: OnHeader | None = None, *, counting: bool = False
@@ -89,15 +122,13 @@ class ReadPlan:
             The batches of each token.
         """
 
-        async def run() -> list[list[pa.RecordBatch]]:
-            tokens = await self._make()
+        async def read(planned: PlannedTokens) -> list[list[pa.RecordBatch]]:
+            tokens = planned.tokens
             if counting:
                 tokens = [_counting(t) for t in tokens]
             return await self._reader.collect_all(tokens, on_header)
 
-        found = await self._while_ranges_change(run)
-        self.fix()
-        return found
+        return await self._run(read)
 
     def attempts(self) -> Attempts:
         """Return the deadline of one run, for `changed`."""
@@ -117,36 +148,47 @@ class ReadPlan:
             )
         left_ms = max(1, attempts.left_ms())
         await self._locations.refresh(self._table, left_ms, by_leader=True)
-        self.tokens = None
-        if not self.is_fixed:
-            self.at = 0
+        self.planned = None
+        self._choose(0)
 
-    async def _make(self) -> list[pb.ScanToken]:
-        if self.tokens is None:
-            reader, table, spec, timeout_ms = (
-                self._reader, self._table, self._spec, self._timeout_ms,
-            )  # fmt: skip
-            if not self.at:
-                self.at = await reader.time_for(table, spec, timeout_ms)
-            tokens = reader.tokens_at(table, spec, self.at, timeout_ms)
-            if not tokens:
-                await self._probe()
-            self.tokens = tokens
-        return self.tokens
+    def _choose(self, at: int) -> None:
+        with self._fixing:
+            if not self.is_fixed:
+                self.at = at
 
-    async def _probe(self) -> None:
+    async def _make(self) -> PlannedTokens:
+        async with self._making:
+            planned = self.planned
+            if planned is None or planned.at != self.at:
+                reader, table, spec, timeout_ms = (
+                    self._reader, self._table, self._spec, self._timeout_ms,
+                )  # fmt: skip
+                at = self.at or await reader.time_for(table, spec, timeout_ms)
+                tokens = reader.tokens_at(table, spec, at, timeout_ms)
+                if not tokens:
+                    await self._probe(at)
+                planned = self.planned = PlannedTokens(at, tokens)
+                self._choose(at)
+            return planned
+
+    async def _probe(self, at: int) -> None:
         try:
-            await self._reader.probe(self._table, self.at, self._timeout_ms)
+            await self._reader.probe(self._table, at, self._timeout_ms)
         except HistoryGone:
             return  # the tokens' servers raise it, if there are tokens
 
-    async def _while_ranges_change(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[PlannedTokens], Awaitable[T]]) -> T:
+        """Return what `work` makes of the tokens, and fix the time; repeat it if ranges or time changed."""
         attempts = self.attempts()
         while True:
             try:
-                return await work()
+                planned = await self._make()
+                found = await work(planned)
             except RangesChanged:
                 await self.changed(attempts)
+                continue
+            if self.fix(planned.at):
+                return found
 
 
 def _counting(token: pb.ScanToken) -> pb.ScanToken:

@@ -84,7 +84,7 @@ def test_requested_snapshot_time_is_kept(way):
 def test_snapshot_time_already_used_by_reads_is_kept():
     async def twice(plan: ReadPlan) -> None:
         await plan.collect()
-        plan.tokens = None  # the ranges were looked up again for another run
+        plan.planned = None  # the ranges were looked up again for another run
         await plan.collect()
 
     assert times(twice, 1) == [101, 102, 102]

@@ -35,7 +35,14 @@ def test_table_repr_shows_columns_and_key():
 
 
 def test_scan_repr_states_that_nothing_was_read():
-    shown = repr(Scan(NOBODY, OPENED, ReadSpec(columns=("k", "c0"))))
+    class Connection:
+        class core:
+            @staticmethod
+            def plan(table: OpenTable, spec: ReadSpec) -> None:
+                """Return no plan: nothing is read."""
+
+    connection: Any = Connection()
+    shown = repr(Scan(connection, OPENED, ReadSpec(columns=("k", "c0"))))
     assert shown.startswith("<nyala.Scan of 't': k, c0; nothing is read before to_arrow()")
 
 
