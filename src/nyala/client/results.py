@@ -76,8 +76,8 @@ class WriteResult:
 
     Attributes:
         rows: rows without an error.
-        errors: one line per row that failed: row (position in the data given), code, message. With
-            `all_or_nothing` it has voided the others of its request, which are not listed.
+        errors: one line per row without effect: row (position in the data given), code, message. With
+            `all_or_nothing` the other rows of the request of a failing row have the code `voided`.
         timestamp: hybrid time of the write; a scan at or above it sees it.
     """
 

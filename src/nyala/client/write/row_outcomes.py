@@ -14,8 +14,11 @@ from nyala.client.write.pending_call import Written
 from nyala.common.errors import NyalaError, has_no_effect
 from nyala.wire.proto import nyala_pb2 as pb
 
-NOT_SENT, UNKNOWN, ACKNOWLEDGED, VOID = 0, 1, 2, 3
-"""States of a row. VOID: without effect, because another row of its request, or window, failed."""
+NOT_SENT, UNKNOWN, ACKNOWLEDGED = 0, 1, 2
+"""States of a row. ACKNOWLEDGED: it took effect, or it has a row error."""
+
+VOIDED = "voided"
+"""Code of a row without effect because another row of its request failed, with `all_or_nothing`."""
 
 Rows = npt.NDArray[np.int64]
 """Positions of rows in the write."""
@@ -65,13 +68,12 @@ class Outcomes:
         """
         made = Window(self.rows, rows)
         self.rows += rows
-        if void:
-            made.state[:] = VOID
-        self.refused(made, errors)
+        every = np.arange(made.first, self.rows, dtype=np.int64)
+        self.refused(made, with_voided(every, errors) if void else errors)
         return made
 
     def refused(self, window: Window, errors: RowErrors) -> None:
-        """Note rows of a window that have no tablet."""
+        """Note row errors of rows of a window that are not sent."""
         self.written.errors += errors
         for row, _, _ in errors:
             window.state[row - window.first] = ACKNOWLEDGED
@@ -103,13 +105,12 @@ class Outcomes:
             result: answer of the tablet.
             whole: a row error has voided the others.
         """
-        failed = [e.row for e in result.row_errors]
-        window.state[rows - window.first] = VOID if whole and failed else ACKNOWLEDGED
-        window.state[rows[failed] - window.first] = ACKNOWLEDGED
+        window.state[rows - window.first] = ACKNOWLEDGED
+        errors = [(int(rows[e.row]), e.code, e.message) for e in result.row_errors]
         total = self.written
         total.rows += result.rows
         total.timestamp = max(total.timestamp, result.timestamp)
-        total.errors += [(int(rows[e.row]), e.code, e.message) for e in result.row_errors]
+        total.errors += with_voided(rows, errors) if whole and errors else errors
 
     def close_window(self, window: Window) -> None:
         """Note that a window has ended: no more of its rows are sent."""
@@ -129,7 +130,7 @@ class Outcomes:
             if w.state.any()
         ]
         next_row = max([self._reached, *sent])
-        not_sent = self._rows_in(NOT_SENT, VOID)
+        not_sent = self._rows_in(NOT_SENT)
         not_written = not_sent[not_sent < next_row]
         done.errors.sort()
         why = cause.message if isinstance(cause, NyalaError) else f"{type(cause).__name__}: {cause}"
@@ -150,3 +151,16 @@ class Outcomes:
     def _rows_in(self, *states: int) -> Rows:
         found = [w.rows_in(*states) for w in sorted(self._incomplete, key=lambda w: w.first)]
         return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def with_voided(rows: Rows, errors: RowErrors) -> RowErrors:
+    """Return the errors of a request whose failing rows void the others, one for each row.
+
+    Args:
+        rows: those of the request.
+        errors: of the failing rows.
+    """
+    first, code, why = min(errors)
+    told = f"no effect, because row {first} of the same request failed ({code}: {why}); with all_or_nothing"
+    failing = {row for row, _, _ in errors}
+    return errors + [(int(row), VOIDED, told) for row in rows if row not in failing]

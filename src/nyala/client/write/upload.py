@@ -20,7 +20,7 @@ from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
-from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window
+from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window, with_voided
 from nyala.client.write.sequencer import Sequencer
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
@@ -314,9 +314,13 @@ class Upload:
                 f"the ranges of table {call.table.name!r} changed at every try; the rows of the last request "
                 "had no effect; write them again"
             )
-        parts, errors = await self._groups.regroup(call, part.batch, 0)
-        self._outcomes.refused(window, [(int(part.rows[r]), code, why) for r, code, why in errors])
+        parts, placed = await self._groups.regroup(call, part.batch, 0)
+        errors = [(int(part.rows[r]), code, why) for r, code, why in placed]
         line.failed = False
+        if errors and call.all_or_nothing:
+            self._outcomes.refused(window, with_voided(part.rows, errors))
+            return
+        self._outcomes.refused(window, errors)
         for other in parts:
             moved = TabletRows(other.tablet, part.rows[other.rows], other.batch)
             await self._send_batches(window, moved, line)

@@ -9,7 +9,7 @@ import pytest
 
 from nyala.client.results import PartlyWritten
 from nyala.client.write.batcher import Batcher, BatchLimits
-from nyala.common.errors import Throttled, Unavailable
+from nyala.common.errors import RangesChanged, Throttled, Unavailable
 from nyala.common.ids import TabletId
 from nyala.common.partition import KeyRange, PartitionSchema
 from nyala.env.clock import HybridClock
@@ -123,8 +123,37 @@ def test_all_or_nothing_write_with_unroutable_row_sends_nothing():
         [pa.array([*range(999), None]), pa.array(range(1_000))], names=["k", "v"]
     )
     written = write(sink, batch, whole=True)
-    assert (written.rows, len(written.errors)) == (0, 1)
+    assert written.rows == 0
+    assert [row for row, _, _ in written.errors] == list(range(1_000))
+    assert Counter(code for _, code, _ in written.errors) == {"null_key": 1, "voided": 999}
+    assert "row 999 of the same request failed (null_key" in written.errors[0][2]
     assert not sink.got
+
+
+class Altered(Sink):
+    """Drops the range of keys from 0 on as the first batch arrives; the tablet is another one then."""
+
+    async def deliver(self, table, tablet, op, piece, whole, attempts):
+        if not table.partition_schema.ranges:
+            negative = KeyRange(b"", b"\x80" + bytes(7))
+            cut = PartitionSchema(range_column_ids=SCHEMA.key_ids, ranges=(negative,))
+            table.update_ranges(opened(cut))
+            raise RangesChanged("newer ranges")
+        return await super().deliver(table, tablet, op, piece, whole, attempts)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_row_whose_range_was_dropped_meanwhile_voids_the_rows_sent_with_it(whole):
+    sink = Altered()
+    written = write(sink, numbered([-5, 4, -7]), opened(PartitionSchema()), whole=whole)
+    errors = [(row, code) for row, code, _ in written.errors]
+    if whole:
+        assert errors == [(0, "voided"), (1, "no_partition"), (2, "voided")]
+        assert "row 1 of the same request failed (no_partition" in written.errors[0][2]
+    else:
+        assert errors == [(1, "no_partition")]
+    assert written.rows == len([v for pieces in sink.got.values() for p in pieces for v in p])
+    assert written.rows == (0 if whole else 2)
 
 
 def test_failed_tablet_gets_no_more_batches_and_no_window_starts():
