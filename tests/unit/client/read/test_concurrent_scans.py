@@ -26,6 +26,13 @@ def rows_at(tablet: str, at: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"k": [TABLETS.index(tablet)], "v": [at]}, schema=ROWS)
 
 
+async def one_turn() -> None:
+    """Let the loop run everything else that is ready."""
+    turn = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(turn.set_result, None)
+    await turn
+
+
 class Reader:
     """A reader whose clock advances with each time that is asked for; a row's value is the time of its read.
 
@@ -45,7 +52,7 @@ class Reader:
         self._clock += 1
         found = self._clock
         for _ in range(10):
-            await asyncio.sleep(0)  # the loop runs other calls meanwhile
+            await one_turn()
         return found
 
     def tokens_at(self, table: Any, spec: ReadSpec, at: int, timeout_ms: int) -> list[pb.ScanToken]:
@@ -66,7 +73,7 @@ class Reader:
 
 
 class Core:
-    """What a scan uses of the client's core; threads that make a plan wait for each other."""
+    """Part of the client's core that a scan uses; threads that make a plan wait for each other."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
