@@ -104,10 +104,10 @@ def _looks(report: Report, many: Large) -> None:
     known = servers.known_in(TERM, servers.alive(0))
     turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
     repairs = Repairer(many.catalog, servers, TERM, Options(), lambda: 0)
-    repairs.needed()
+    repairs.due_orders()
     for what, work in (
-        ("orders are due", lambda: reconcile.needed(many.catalog, known, turns.next)),
-        ("repairs are due", repairs.needed),
+        ("orders are due", lambda: reconcile.orders_for(many.catalog, known, turns.next)),
+        ("repairs are due", repairs.due_orders),
     ):
         ms = 1000 * min(_cpu_s(work) for _ in range(ROUNDS))
         report.add(f"one look at which {what}, {many.catalog.size:,} tablets: CPU", ms, "ms")

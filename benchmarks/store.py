@@ -19,7 +19,7 @@ from benchmarks import kudu_disk, store_reads, store_rivals
 from benchmarks.report import Report
 from benchmarks.store_tables import INT_KEY, STRING_KEYS, Keys, Kind, Store, Taken
 from nyala.cli.serve import GC_THRESHOLD
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 
 FULL, QUICK = 5_000_000, 500_000

@@ -20,7 +20,7 @@ from benchmarks.store_tables import Kind, Store
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import Predicate
 from nyala.common.where import parse
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 
 VERSIONS = 100
 GETS_S = 1.5

@@ -15,8 +15,9 @@ import pyarrow as pa
 from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import FlushedCut, TabletInfo
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
 Keys = np.ndarray
@@ -163,7 +164,13 @@ class Store:
         self.merging = 0.0
 
     def operations(
-        self, op: ops.RowOp, keys: Keys, batch: int, *, salt: int = 0, columns: int | None = None
+        self,
+        op: RowOp,
+        keys: Keys,
+        batch: int,
+        *,
+        salt: int = 0,
+        columns: int | None = None,
     ) -> Iterator[Operation]:
         """Yield operations of `batch` rows each, of the first `columns` columns (None: all)."""
         whole = self.kind.rows(keys, salt)
@@ -173,12 +180,14 @@ class Store:
         for at in range(0, len(keys), batch):
             message = whole.slice(at, batch).serialize().to_pybytes()
             self.now += 1
-            payload = ops.encode(ops.WriteOp(op, self.kind.schema.version, ids, False, message))
+            payload = replicated_ops.encode(
+                WriteOp(op, self.kind.schema.version, ids, False, message)
+            )
             yield Operation(OpId(1, self.now), self.now, payload)
 
     def write(
         self,
-        op: ops.RowOp,
+        op: RowOp,
         keys: Keys,
         batch: int,
         *,

@@ -77,7 +77,7 @@ def test_links_resolve(page):
 
 
 def test_each_row_names_existing_tests():
-    page = ROOT / "docs" / "internals" / "rows.md"
+    page = ROOT / "docs" / "internals" / "guarantees.md"
     claimed = [m.groups() for line in page.read_text().splitlines() if (m := ROW_LINE.match(line))]
     assert len(claimed) > 20, "the table of rows is missing"
     for row, file, test in claimed:
@@ -87,7 +87,7 @@ def test_each_row_names_existing_tests():
 
 
 def test_each_scenario_of_a_row_names_it():
-    page = (ROOT / "docs" / "internals" / "rows.md").read_text()
+    page = (ROOT / "docs" / "internals" / "guarantees.md").read_text()
     named = re.findall(r"^\| (S\d\.\d+) \|.*`(tests/scenarios/[\w/.]+\.txt)`", page, re.M)
     assert len(named) > 10, "the scenarios are missing"
     for row, file in named:

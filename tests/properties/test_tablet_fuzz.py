@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.schema import from_arrow
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from tests.properties import tablet_fuzz as fuzz
 from tests.properties.support import tablet_steps as steps
 from tests.properties.support.tablet_model import WRITES

@@ -10,7 +10,7 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.read import split_points
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nyala.env.tasks import Lane, LoopTasks
-from nyala.tablet.files.ops import RowOp, decode_result
+from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.read.view import View
 from tests.properties.support.predicate_reference import naive
 from tests.properties.support.tablet_model import Model, exact

@@ -23,7 +23,7 @@ def test_no_marker_for_unfinished_work(marker):
 
 
 def test_no_references_to_missing_documents():
-    """Rows (S0.1 ...) are in docs/internals/rows.md; other references are to pages."""
+    """Rows (S0.1 ...) are in docs/internals/guarantees.md; other references are to pages."""
     elsewhere = re.compile(r"design section|style rule|trap T\d|\b[Ss]eed 00\d")
     files = [*tracked("src/*.py"), *tracked("docs/*.md"), *tracked("*.proto")]
     assert not [str(p.relative_to(ROOT)) for p in files if elsewhere.search(p.read_text())]

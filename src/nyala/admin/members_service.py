@@ -175,17 +175,18 @@ def _answered(replica: Replica, after: Configuration, number: int) -> bool:
     Raises:
         Unavailable: too few have replied within an election timeout.
     """
-    options, needed = replica.context.options, majority(len(after.voters))
+    options, required = replica.context.options, majority(len(after.voters))
     answered = replica.running_member().node.view.answered_since(number)
-    if sum(u in after.voters for u in answered) >= needed:
+    if sum(u in after.voters for u in answered) >= required:
         return True
     silent = options.election_timeout_ms // options.raft_tick_ms
     peers = replica.status().peers
     responsive = {p.uuid for p in peers if p.ticks_silent <= silent} | {replica.context.uuid}
     answering = [u for u in after.voters if u in responsive]
-    if len(answering) < needed:
+    if len(answering) < required:
         raise Unavailable(
-            f"only {len(answering)} of the {len(after.voters)} voters after the change respond, and {needed} "
-            "are needed, so neither the change nor a write could be committed; restart or replace the others"
+            f"only {len(answering)} of the {len(after.voters)} voters after the change respond, and "
+            f"{required} are needed, so neither the change nor a write could be committed; restart or "
+            "replace the others"
         )
     return False

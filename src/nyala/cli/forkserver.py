@@ -61,8 +61,8 @@ def _detach(job: Job) -> None:
     os.chdir(job.dir)
     log = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for ours, standard in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(ours, standard)
+    for opened, standard in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(opened, standard)
     os.close(nothing)
     os.close(log)
     setproctitle.setproctitle(" ".join(["nyala", *job.words]))

@@ -76,9 +76,9 @@ def rows_of(group: "GroupView") -> list[tuple[object, ...]]:
             )
             continue
         last = f"{status.last_term}.{status.last_index}"
-        behind = max(0, commit - status.last_index)
+        lag = max(0, commit - status.last_index)
         rows.append(
-            (server.uuid, server.address, kind, replica.state, status.report.role, last, behind)
+            (server.uuid, server.address, kind, replica.state, status.report.role, last, lag)
         )
     return rows
 

@@ -36,10 +36,12 @@ def survivors(
 
     async def inspect(env: "Env") -> "dict[str, list[Survivor]]":
         found = await of_tablets(env, await _endpoints(env, masters), wanted)
-        return {t: there for t, there in found.items() if wanted or not has_majority(there)}
+        return {t: alive for t, alive in found.items() if wanted or not has_majority(alive)}
 
     found = run_alone(inspect)
-    rows = [_row(t, one, has_majority(there)) for t, there in found.items() for one in there]
+    rows = [
+        _row(t, survivor, has_majority(alive)) for t, alive in found.items() for survivor in alive
+    ]
     show(("tablet", "table", "uuid", "address", "state", "role", "last", "committed", "known_commit",
           "config", "pending", "majority"), rows, format)  # fmt: skip
     missing = [t for t in wanted if t not in found]
@@ -50,12 +52,13 @@ def survivors(
         )
 
 
-def _row(tablet: str, one: "Survivor", majority: bool) -> tuple[object, ...]:
-    pending = one.active if one.active.id != one.committed.id else None
-    state = f"{one.state} {one.error}".strip()
+def _row(tablet: str, survivor: "Survivor", majority: bool) -> tuple[object, ...]:
+    pending = survivor.active if survivor.active.id != survivor.committed.id else None
+    state = f"{survivor.state} {survivor.error}".strip()
     return (
-        tablet, one.table, one.place.uuid, one.place.address, state, one.role, str(one.last), one.commit,
-        one.known_commit, _config(one.committed), "" if pending is None else _config(pending), majority,
+        tablet, survivor.table, survivor.place.uuid, survivor.place.address, state, survivor.role,
+        str(survivor.last), survivor.commit, survivor.known_commit, _config(survivor.committed),
+        "" if pending is None else _config(pending), majority,
     )  # fmt: skip
 
 
@@ -127,14 +130,16 @@ async def _endpoint(env: "Env", server: str, masters: str) -> "ServerEndpoint":
 
 
 def _print_plan(todo: "UnsafeConfigPlan") -> None:
-    mine = todo.target
-    say(f"tablet {todo.tablet} ({mine.table}): committed configuration {_config(mine.committed)}")
-    if mine.active.id != mine.committed.id:
-        say(f"  a pending change, which will be discarded: {_config(mine.active)}")
+    target = todo.target
+    say(
+        f"tablet {todo.tablet} ({target.table}): committed configuration {_config(target.committed)}"
+    )
+    if target.active.id != target.committed.id:
+        say(f"  a pending change, which will be discarded: {_config(target.active)}")
     say(f"  keep     {' '.join(todo.keep)}")
     say(f"  remove   {' '.join(todo.removed) or 'none'}; their messages will be ignored")
-    say(f"  {mine.place.uuid} at {mine.place.address} has entries up to {mine.last}, and knows "
-        f"entries up to {mine.commit} as committed; the later ones will be")  # fmt: skip
+    say(f"  {target.place.uuid} at {target.place.address} has entries up to {target.last}, and knows "
+        f"entries up to {target.commit} as committed; the later ones will be")  # fmt: skip
     say("  entries that only removed members had, acknowledged or not, are lost")
     for risk in todo.risks:
         say(f"  BUT {risk}")

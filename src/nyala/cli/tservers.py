@@ -23,7 +23,7 @@ def register(group: typer.Typer) -> None:
     group.add_typer(state, name="state")
 
 
-def _ask(masters: str, *calls: Any) -> list[Any]:
+def _call_leader(masters: str, *calls: Any) -> list[Any]:
     """Call the leader master with pairs of method and request (or a function of the earlier responses)."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
@@ -35,12 +35,12 @@ def _ask(masters: str, *calls: Any) -> list[Any]:
         for method, request in calls:
             made = request(answers) if callable(request) else request
             masters_ = connection.core.masters
-            ask = (
+            call = (
                 masters_.call
                 if method in (methods.LIST_SERVERS, methods.STANDBY_PLANS)
                 else masters_.change
             )
-            answers.append(connection.run(ask(method, made, timeout_ms=TIMEOUT_MS)))
+            answers.append(connection.run(call(method, made, timeout_ms=TIMEOUT_MS)))
     finally:
         connection.close()
     return answers
@@ -80,7 +80,7 @@ def tserver_list(masters: MastersOption = "", format: FormatOption = Format.TABL
     Each change has a version of the list: `changed_in` is that of a server's last change, `knows` the version
     that the server has.
     """
-    (answer,) = _ask(masters, _servers())
+    (answer,) = _call_leader(masters, _servers())
     rows = [
         (s.uuid, s.address, s.location, s.version, s.replicas, _state(s), s.list_version, s.known_version)
         for s in _tservers(answer)
@@ -110,7 +110,7 @@ def will(
     def wanted(answers: list[Any]) -> pb.StandbyPlansRequest:
         return pb.StandbyPlansRequest(uuids=[_found(answers[0], server)] if server else [])
 
-    servers, answer = _ask(masters, _servers(), (methods.STANDBY_PLANS, wanted))
+    servers, answer = _call_leader(masters, _servers(), (methods.STANDBY_PLANS, wanted))
     addresses = {s.uuid: s.address for s in servers.servers}
     rows = [
         (w.uuid, b.tablet_id, b.table_name, b.standby or None, addresses.get(b.standby))
@@ -139,7 +139,7 @@ def decommission(
     def wanted(answers: list[Any]) -> pb.SetDecommissionRequest:
         return pb.SetDecommissionRequest(uuid=_found(answers[0], server), on=not cancel)
 
-    _, answer = _ask(masters, _servers(), (methods.SET_DECOMMISSION, wanted))
+    _, answer = _call_leader(masters, _servers(), (methods.SET_DECOMMISSION, wanted))
     outcome = (
         "may have replicas again"
         if cancel
@@ -155,7 +155,7 @@ def _set(masters: str, server: str, *, on: bool) -> None:
     def wanted(answers: list[Any]) -> pb.SetMaintenanceRequest:
         return pb.SetMaintenanceRequest(uuid=_found(answers[0], server), on=on)
 
-    _ask(masters, _servers(), (methods.SET_MAINTENANCE, wanted))
+    _call_leader(masters, _servers(), (methods.SET_MAINTENANCE, wanted))
     say(f"tablet server {server} is {'in' if on else 'no longer in'} maintenance")
 
 

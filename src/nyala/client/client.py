@@ -58,7 +58,7 @@ def connect(
         client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
             the same order has each take effect once (a retried Spark task).
         since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
-            forgotten clients refuses, as SessionExpired, what may have been executed for one of them.
+            dropped client sessions refuses, as SessionExpired, what may have been executed for one of them.
         lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader
             master does not answer; 0: only the leader's are used.
 

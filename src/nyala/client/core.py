@@ -165,7 +165,7 @@ class ClientCore:
             if not await attempts.pause():
                 why = f"{', '.join(servers)} do not answer" if servers else "no live tablet servers"
                 raise Unavailable(
-                    f"no time that all writes lie below: {why}; nyala cluster ksck tells more"
+                    f"no time above all acknowledged writes is known: {why}; check: nyala cluster ksck"
                 )
 
     async def _voters(self, timeout_ms: int) -> list[list[str]]:

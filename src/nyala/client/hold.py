@@ -76,7 +76,7 @@ class Holding:
         attempts = Attempts(self._env, timeout_ms)
         while True:
             try:
-                await self._ask(self.left_ms())
+                await self._acquire(self.left_ms())
                 break
             except Retryable:
                 if not await attempts.pause():
@@ -100,11 +100,11 @@ class Holding:
         while self.left_ms() > RENEW_MS:
             await self._env.tasks.sleep_ms(RENEW_MS)
             try:
-                await self._ask(self.left_ms())
+                await self._acquire(self.left_ms())
             except NyalaError:
                 continue  # servers that have it keep it until it expires
 
-    async def _ask(self, ttl_ms: int) -> None:
+    async def _acquire(self, ttl_ms: int) -> None:
         """Request the hold from all replicas; a majority of each tablet's voters has to keep it."""
         await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
         kept, errors = await self._send(max(1, ttl_ms))
@@ -112,9 +112,9 @@ class Holding:
             voters = tablet.majority_of()
             if 2 * len(kept.get(tablet.id, set()).intersection(voters)) > len(voters):
                 continue
-            gone = [e for e in errors.get(tablet.id, ()) if isinstance(e, HistoryGone)]
-            if gone:
-                raise gone[0]
+            history_errors = [e for e in errors.get(tablet.id, ()) if isinstance(e, HistoryGone)]
+            if history_errors:
+                raise history_errors[0]
             raise Unavailable(
                 f"no majority of the voters of tablet {tablet.id} keeps the time {self.at}: "
                 + "; ".join(e.message for e in errors.get(tablet.id, ()))

@@ -1,4 +1,4 @@
-"""The valid entries of one log in memory: arrays of ids and places, and data in chunks; no object an entry.
+"""The valid entries of one log in memory: arrays of ids and places, and data in chunks; no object per entry.
 
 An entry costs 21 bytes beside its data. Invalid entries leave their rows and bytes behind until half of the
 rows, or half of a chunk, are invalid; then what is valid is moved together, so that memory follows the valid

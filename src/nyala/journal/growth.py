@@ -18,7 +18,7 @@ class Growth:
 
     Attributes:
         added: bytes of new entries, logs and values.
-        freed: bytes of valid entries, logs and values that go.
+        freed: bytes of the valid entries, logs and values that the step removes.
     """
 
     def __init__(self, logs: Mapping[str, NamedLog], keys: Keys) -> None:
@@ -26,7 +26,7 @@ class Growth:
         self._logs = logs
         self._keys = keys
         self._values: dict[str, int] = {}
-        self._gone: set[tuple[str, int]] = set()
+        self._invalidated: set[tuple[str, int]] = set()
         self._dropped: set[str] = set()
         self._created: set[str] = set()
 
@@ -54,14 +54,16 @@ class Growth:
 
     def _invalidate(self, name: str, ids: Iterable[int]) -> None:
         if self._exists(name):
-            fresh = {(name, entry_id) for entry_id in ids} - self._gone
-            self._gone |= fresh
-            self.freed += sum(self._entry_size(*one) for one in fresh)
+            fresh = {(name, entry_id) for entry_id in ids} - self._invalidated
+            self._invalidated |= fresh
+            self.freed += sum(self._entry_size(*entry) for entry in fresh)
 
     def _drop(self, name: str) -> None:
         if self._exists(name):
-            gone = sum(self._entry_size(*one) for one in self._gone if one[0] == name)
-            self.freed += self._logs[name].size_bytes - gone
+            freed_before = sum(
+                self._entry_size(*entry) for entry in self._invalidated if entry[0] == name
+            )
+            self.freed += self._logs[name].size_bytes - freed_before
             self._dropped.add(name)
 
     def _replace_key(self, key: str, size_bytes: int) -> None:

@@ -133,15 +133,15 @@ def load(files: Files, directory: str) -> JournalManifest:
         Corrupt: it is not there, or damaged, or a file is missing.
     """
     path = f"{directory}/{NAME}"
-    there = set(files.list(directory))
-    if NAME not in there:
+    existing = set(files.list(directory))
+    if NAME not in existing:
         raise Corrupt(
             f"{directory} has no {NAME}: it is no journal, or was damaged; "
             "replace this replica from a healthy one",
             {"path": path},
         )
     found = decode(files.read(path), path)
-    missing = [name for name in found.file_names() if name not in there]
+    missing = [name for name in found.file_names() if name not in existing]
     if missing:
         raise Corrupt(
             f"{directory} lacks {', '.join(missing)}, which its {NAME} names; "
@@ -192,7 +192,7 @@ def remove_unreferenced(
         manifest: the durable manifest.
         held: names of the files that checkpoints hold.
     """
-    wanted = {*manifest.file_names(), *held}
+    referenced = {*manifest.file_names(), *held}
     for name in files.list(directory):
-        if name not in wanted:
+        if name not in referenced:
             files.remove(f"{directory}/{name}")

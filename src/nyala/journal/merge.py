@@ -56,8 +56,8 @@ def merge(files: Files, paths: Sequence[str], target: str, *, base: bool) -> int
         size = _write(inputs, writer, base=base)
     finally:
         writer.close()
-    for one in inputs:
-        one.check()
+    for data_file in inputs:
+        data_file.check()
     return size
 
 
@@ -66,17 +66,17 @@ def _write(inputs: Sequence[DataFile], writer: DataFileWriter, *, base: bool) ->
     dropped: set[int] = set()
     invalid: set[tuple[int, int]] = set()
     keys: dict[str, KeyValue | DeletedKey] = {}
-    for one in inputs:
-        dropped.update(one.dropped)
-        logs |= {log.created: log for log in one.logs}
-        invalid.update(one.invalid)
-        keys |= {key.key: key for key in one.all_keys()}
+    for data_file in inputs:
+        dropped.update(data_file.dropped)
+        logs |= {log.created: log for log in data_file.logs}
+        invalid.update(data_file.invalid)
+        keys |= {key.key: key for key in data_file.all_keys()}
     for created in dropped:
         logs.pop(created, None)
     found: set[tuple[int, int]] = set()
     parts: dict[int, list[Part]] = {}
-    for one in inputs:
-        for part in one.parts():
+    for data_file in inputs:
+        for part in data_file.parts():
             if part.log in logs:
                 parts.setdefault(part.log, []).append(part)
     for created in sorted(parts):
@@ -86,9 +86,9 @@ def _write(inputs: Sequence[DataFile], writer: DataFileWriter, *, base: bool) ->
         key = keys[name]
         if isinstance(key, KeyValue) or not base:
             writer.add_key(key)
-    left = [] if base else sorted(p for p in invalid - found if p[0] not in dropped)
-    gone = [] if base else sorted(dropped)
-    return writer.finish([logs[created] for created in sorted(logs)], gone, left)
+    invalid_left = [] if base else sorted(p for p in invalid - found if p[0] not in dropped)
+    dropped_logs = [] if base else sorted(dropped)
+    return writer.finish([logs[created] for created in sorted(logs)], dropped_logs, invalid_left)
 
 
 def _valid(

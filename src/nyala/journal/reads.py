@@ -27,7 +27,7 @@ class LogPage:
         created: id of the change that created the log; 0: there is no such log.
         last: id of the log's last change.
         entries: id and data of each.
-        more: there are others behind them.
+        more: more follow after them.
     """
 
     created: int = 0
@@ -42,7 +42,7 @@ class KeyPage:
 
     Attributes:
         keys: with their values.
-        more: there are others behind them.
+        more: more follow after them.
     """
 
     keys: list[KeyValue] = field(default_factory=list)
@@ -88,7 +88,7 @@ class TailPage:
 
 
 def check_least(state: JournalState, least: int) -> None:
-    """Refuse a read that asks for more than has been applied here.
+    """Refuse a read of more than has been applied here.
 
     Raises:
         Unavailable: this replica is behind.
@@ -96,7 +96,7 @@ def check_least(state: JournalState, least: int) -> None:
     if state.last < least:
         raise Unavailable(
             f"this replica has applied changes up to {state.last}, and the read asks for {least}; "
-            "ask again, or another replica"
+            "retry, or read from another replica"
         )
 
 

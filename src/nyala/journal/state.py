@@ -105,7 +105,7 @@ class JournalState:
         """
         for number, condition in enumerate(step.conditions):
             actual = self._actual(condition)
-            if actual != _wanted(condition):
+            if actual != _expected(condition):
                 return steps.Failed(number, actual)
         growth = Growth(self.logs, self.keys)
         growth.count(step.changes)
@@ -199,9 +199,9 @@ class JournalState:
             yield self.logs[name]
 
 
-def _wanted(condition: steps.Condition) -> int:
+def _expected(condition: steps.Condition) -> int:
     match condition:
-        case steps.KeyVersion(version=wanted):
-            return wanted
-        case steps.LogLast(id=wanted) | steps.LogCreated(id=wanted):
-            return wanted
+        case steps.KeyVersion(version=expected):
+            return expected
+        case steps.LogLast(id=expected) | steps.LogCreated(id=expected):
+            return expected

@@ -60,7 +60,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Invalidate(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Change: entries of a log become invalid; those that are no valid entries of it count for nothing."""
+    """Change: entries of a log become invalid; those that are no valid entries of it are ignored."""
 
     log: str
     ids: Sequence[int]
@@ -74,13 +74,13 @@ class SetKey(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class DeleteKey(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Change: a key goes."""
+    """Change: a key is deleted."""
 
     key: str
 
 
 class DeleteLog(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Change: a log goes with all of its entries."""
+    """Change: a log is deleted with all of its entries."""
 
     log: str
 

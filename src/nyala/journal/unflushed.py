@@ -94,9 +94,9 @@ class Unflushed:
         self._logs[log.created] = LogRecord(log.created, log.name, log.last)
 
     def _invalidate(self, created: int, ids: tuple[int, ...]) -> None:
-        mine = self._entries.get(created, {})
+        entries = self._entries.get(created, {})
         for entry_id in ids:
-            data = mine.pop(entry_id, None)
+            data = entries.pop(entry_id, None)
             if data is not None:
                 self.size_bytes -= _CHANGE_BYTES + len(data)
             else:

@@ -11,7 +11,7 @@ from nyala.replica.state_machine import StateMachine
 from nyala.tablet.files import manifest
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.files.ops import SchemaOp, decode_result, encode_schema
+from nyala.tablet.files.replicated_ops import SchemaOp, decode_result, encode_schema
 from nyala.tablet.read.checksum import checksum
 from nyala.tablet.read.view import View
 from nyala.tablet.tablet import Tablet

@@ -109,7 +109,7 @@ class MasterLeadership:
         self._env.tasks.spawn(self._follow(), "follow the role of the sys catalog")
 
     def stop(self) -> None:
-        """Drop the leader's state for good."""
+        """Drop the leader's state; it is not rebuilt."""
         self._stopped = True
         self._drop("the master is stopping")
 
@@ -237,10 +237,10 @@ def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
     if status.state is State.FAILED:
         return Unavailable(f"this master's sys catalog has failed: {status.error}")
     if status.role is Role.LEADER:
-        return Unavailable("this master was just elected and is reading the catalog; ask again")
+        return Unavailable("this master was just elected and is reading the catalog; retry")
     leader = None if status.leader is None else status.config.get(status.leader)
     if leader is None:
-        return NotLeader("this master does not lead, and it knows of no leader yet; ask again")
+        return NotLeader("this master does not lead, and it knows of no leader yet; retry")
     return NotLeader(
         f"this master does not lead; the leader is {leader.uuid} at {leader.address}",
         {"leader": leader.uuid, "address": leader.address},
@@ -267,7 +267,7 @@ async def build(
     found = await rows.rows()
     await env.tasks.run(Lane.COMPUTE, catalog.load, found)
     background = BackgroundOperations(env, servers, options)
-    dispatcher = Dispatcher(env, catalog, servers, number, options, background.wake)
+    dispatcher = Dispatcher(env, catalog, servers, number, options, background.trigger)
 
     def stop() -> None:
         dispatcher.stop()

@@ -129,7 +129,7 @@ class Master:
 
     def _open_host(self) -> ReplicaHost:
         if self._host is None:
-            raise Unavailable("this master is starting; ask again")
+            raise Unavailable("this master is starting; retry")
         return self._host
 
     async def close(self) -> None:

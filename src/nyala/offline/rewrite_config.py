@@ -46,7 +46,7 @@ def rewritten(
         )
     if group == SYS_CATALOG and len(peers) % 2 == 0:
         raise InvalidArgument(
-            f"{len(peers)} masters: take an odd number; 2N + 1 of them bear the loss of N"
+            f"{len(peers)} masters: choose an odd number; 2N + 1 masters tolerate the loss of N"
         )
     for what in ("address", "peer_address"):
         named = [getattr(m, what) for m in peers]
@@ -59,8 +59,8 @@ def rewritten(
             "it for committed"
         )
     before = {m.uuid for c in (known.config, *known.later) for m in c.members}
-    gone = {*(known.later or (known.config,))[-1].lost, *before}
-    after = membership.initial(peers, gone)
+    lost = {*(known.later or (known.config,))[-1].lost, *before}
+    after = membership.initial(peers, lost)
     return replace(after, id=known.decided)
 
 
@@ -104,8 +104,8 @@ def set_term(
         return ""
     if not known.hard_state.term < term < MOST_TERM:
         raise InvalidArgument(
-            f"the term of {group} is {known.hard_state.term} here and can only grow, and stays below "
-            f"{MOST_TERM}; {term} will not do"
+            f"the term of {group} is {known.hard_state.term} here, and {term} is not above it and below "
+            f"{MOST_TERM}; choose a term between them"
         )
     return put(files, directory, group, HardState(term), known.config)
 

@@ -78,7 +78,7 @@ async def check(core: ClientCore) -> ClusterHealth:
     return health
 
 
-async def _ask(core: ClientCore, address: str, method: Any, request: Any) -> Any:
+async def _call(core: ClientCore, address: str, method: Any, request: Any) -> Any:
     try:
         return await core.env.rpc.call(address, method, request, timeout_ms=ASK_MS)
     except NyalaError as err:
@@ -96,7 +96,7 @@ async def check_masters(
         health: takes the findings.
     """
     answers = await asyncio.gather(
-        *(_ask(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
+        *(_call(core, m.address, methods.MASTER_STATUS, pb.MasterStatusRequest()) for m in masters)
     )
     leaders = 0
     for master, answer in zip(masters, answers, strict=True):
@@ -109,7 +109,7 @@ async def check_masters(
                 health.problems.append(f"master {master.address} is FAILED {answer.error}")
         health.masters.append((master.uuid, master.address, state))
     listings = await asyncio.gather(
-        *(_ask(core, m.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for m in masters)
+        *(_call(core, m.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for m in masters)
     )
     for master, answer in zip(masters, listings, strict=True):
         if not isinstance(answer, NyalaError):
@@ -140,10 +140,10 @@ async def check_tservers(
         The replicas of each reachable server, by tablet.
     """
     answers = await asyncio.gather(
-        *(_ask(core, t.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for t in tservers)
+        *(_call(core, t.address, methods.LIST_TABLETS, pb.ListTabletsRequest()) for t in tservers)
     )
     copies = await asyncio.gather(
-        *(_ask(core, t.address, methods.COPY_STATUS, pb.CopyStatusRequest()) for t in tservers)
+        *(_call(core, t.address, methods.COPY_STATUS, pb.CopyStatusRequest()) for t in tservers)
     )
     found: dict[str, dict[str, pb.TabletStatus]] = {}
     for server, answer, copying in zip(tservers, answers, copies, strict=True):
@@ -254,8 +254,8 @@ def _reported(
     return [(r, status) for r, status in listings if status is not None]
 
 
-def _leader(there: list[tuple[pb.ReplicaLocation, pb.TabletStatus]]) -> pb.TabletStatus | None:
-    leaders = [s for _, s in there if s.report.role == "LEADER"]
+def _leader(reported: list[tuple[pb.ReplicaLocation, pb.TabletStatus]]) -> pb.TabletStatus | None:
+    leaders = [s for _, s in reported if s.report.role == "LEADER"]
     return max(leaders, key=lambda s: s.report.consensus.term, default=None)
 
 
@@ -263,12 +263,12 @@ def _index_problems(
     tablet: pb.TabletLocation, replicas: dict[str, dict[str, pb.TabletStatus]]
 ) -> list[str]:
     """Compare logs and configurations with those of the leader, if there is one."""
-    there = _reported(tablet, replicas)
-    leader = _leader(there)
+    reported = _reported(tablet, replicas)
+    leader = _leader(reported)
     if leader is None:
         return []
     found = []
-    addresses = {r.uuid: r.address or r.uuid for r, _ in there}
+    addresses = {r.uuid: r.address or r.uuid for r, _ in reported}
     for peer in leader.peers:
         if peer.needs_copy:
             where = addresses.get(peer.uuid, peer.uuid)
@@ -282,10 +282,10 @@ def _index_problems(
                 f"knows that its log has entries up to {peer.match} of {leader.last_index}; check the log "
                 "and the disk of its server, and replace the replica if this does not change"
             )
-    for replica, status in there:
-        behind = leader.commit_index - status.applied_index
-        if behind >= BEHIND:
-            found.append(f"the replica on {replica.address} is {behind} entries behind its leader")
+    for replica, status in reported:
+        lag = leader.commit_index - status.applied_index
+        if lag >= BEHIND:
+            found.append(f"the replica on {replica.address} is {lag} entries behind its leader")
         if status.commit_index > leader.last_index:
             found.append(
                 f"the replica on {replica.address} has {status.commit_index} entries committed, its leader "
@@ -306,8 +306,8 @@ def replica_rows(
         replicas: by server and tablet, as the servers report them.
         table: summary of the tablet's table.
     """
-    there = _reported(tablet, replicas)
-    leader = _leader(there)
+    reported = _reported(tablet, replicas)
+    leader = _leader(reported)
     commit = 0 if leader is None else leader.commit_index
     return [
         (
@@ -315,5 +315,5 @@ def replica_rows(
             status.report.consensus.term, status.applied_index,
             max(0, commit - status.applied_index),
         )
-        for replica, status in there
+        for replica, status in reported
     ]  # fmt: skip

@@ -93,7 +93,7 @@ class _Comparison:
 
     async def run(self) -> tuple[list[Sum], list[str]]:
         for _ in range(SCHEMA_TRIES):
-            answers = await self._ask_all()
+            answers = await self._checksums()
             usable = [a for a in answers if not isinstance(a, NyalaError) and not a.witness]
             if len({a.schema_version for a in usable}) <= 1:
                 break
@@ -102,23 +102,23 @@ class _Comparison:
         items = registry.kind_of(self._table.kind).items_name
         return sums, [f"{where}: {problem}" for problem in _problems(sums, usable, items)]
 
-    async def _ask_all(self) -> list[Answer]:
+    async def _checksums(self) -> list[Answer]:
         """Return the checksums in the replicas' order; the leader chooses the time.
 
         The time of a dropped range is known: its rows ended at `dropped_at`.
         """
         refused: list[Answer] = []
         for number, replica in enumerate(self._replicas):
-            first = await self._ask(replica, max(0, self._tablet.dropped_at - 1))
+            first = await self._checksum(replica, max(0, self._tablet.dropped_at - 1))
             if isinstance(first, NyalaError) or first.witness:
                 refused.append(first)
                 continue
             others = self._replicas[:number] + self._replicas[number + 1 :]
-            rest = await asyncio.gather(*(self._ask(r, first.at) for r in others))
+            rest = await asyncio.gather(*(self._checksum(r, first.at) for r in others))
             return [*rest[:number], first, *rest[number:]]
         return refused
 
-    async def _ask(self, replica: pb.ReplicaLocation, at: int) -> Answer:
+    async def _checksum(self, replica: pb.ReplicaLocation, at: int) -> Answer:
         left_ms = (self._end_us - self._core.env.clock.monotonic_us()) // 1000
         if left_ms <= 0:
             return TimedOut("there was no time left")
@@ -149,7 +149,7 @@ def _problems(sums: list[Sum], usable: list[Any], items: str) -> list[str]:
         if not s.at and not s.note.startswith("skipped: ")
     ]
     if len({a.schema_version for a in usable}) > 1:
-        return [*found, "its replicas have different versions of the definition; ask again"]
+        return [*found, "its replicas have different versions of the definition; retry"]
     if len({(s.rows, s.checksum) for s in sums if s.at}) > 1:
         each = ", ".join(f"{s.address} has {s.rows} {items}, {s.checksum}" for s in sums if s.at)
         found.append(f"its replicas differ at {max(s.at for s in sums)}: {each}")

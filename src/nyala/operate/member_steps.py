@@ -36,7 +36,7 @@ class MemberStep:
     act: Callable[[], Awaitable[object]] | None = None
 
 
-_FRESH = {
+_NEW_MEMBER = {
     MemberKind.VOTER: "a non-voter to be promoted",
     MemberKind.NON_VOTER: "a non-voter",
     MemberKind.WITNESS: "a witness that does not vote yet",
@@ -106,7 +106,7 @@ class MemberSteps:
                     server, group
                 )  # it may have entries that the group has replaced
             return self._change(
-                group, f"add {server} as {_FRESH[kind]}", ("add", _fresh(server, kind))
+                group, f"add {server} as {_NEW_MEMBER[kind]}", ("add", _fresh(server, kind))
             )
         if kind is MemberKind.WITNESS:
             return self._witnessing(server, member, group)
@@ -119,7 +119,7 @@ class MemberSteps:
         if kind is MemberKind.VOTER and member.replace:
             stays = replace(wanted, replace=False)
             return self._change(
-                group, f"let {server} stay: no other takes its place", ("modify", stays)
+                group, f"keep {server}: no other member replaces it", ("modify", stays)
             )
         if member != wanted:
             return self._change(group, f"make {server} {_words(wanted)}", ("modify", wanted))
@@ -150,7 +150,7 @@ class MemberSteps:
         if leaving is not None and not leaving.replace:
             if coming is not None and coming.voter and coming.electable:
                 raise InvalidArgument(
-                    f"{old} and {new} are voters both: there is nothing to move. remove_replica takes one out"
+                    f"{old} and {new} are voters both: there is nothing to move. remove_replica removes one"
                 )
             edits = [("modify", replace(leaving, replace=True))]
             if coming is None:
@@ -176,7 +176,7 @@ class MemberSteps:
         """Return the step that transfers leadership."""
         to = str(successor) if successor else "the most up-to-date voter"
         order = partial(self._orders.step_down, leader, successor)
-        return MemberStep(f"hand leadership from {leader} to {to}", order)
+        return MemberStep(f"transfer leadership from {leader} to {to}", order)
 
     def deleting(self, server: ClusterServer, group: GroupView) -> MemberStep:
         """Return the step that leaves a tombstone of a replica."""

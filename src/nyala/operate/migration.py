@@ -22,8 +22,8 @@ async def migrate(masters: MasterGroup, addresses: Sequence[str]) -> GroupView:
     wanted = list(dict.fromkeys([*present, *addresses]))
     if len(wanted) % 2 == 0:
         raise InvalidArgument(
-            f"{len(wanted)} masters, {', '.join(wanted)}: take an odd number; "
-            "2N + 1 of them bear the loss of N"
+            f"{len(wanted)} masters, {', '.join(wanted)}: choose an odd number; "
+            "2N + 1 masters tolerate the loss of N"
         )
     for address in addresses:
         await masters.directory.identify(address)

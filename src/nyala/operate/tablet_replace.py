@@ -40,12 +40,12 @@ class TabletReplacement:
         """Lines to show before the replacement."""
         lines = [f"tablet {self.tablet} of table {self.table}: {self.state}; its members are"]
         for uuid, address in self.members:
-            there = "it has a replica" if uuid in self.shown else "it shows no replica that works"
-            lines.append(f"  {uuid} at {address}; {there}")
+            replica = "it has a replica" if uuid in self.shown else "it shows no replica that works"
+            lines.append(f"  {uuid} at {address}; {replica}")
         if self.done:
             return lines
         lines.append("  an empty tablet takes its key range; all rows that it had are lost")
-        lines.append("  replicas of it that turn up later are deleted")
+        lines.append("  replicas of it that are reported later are deleted")
         if self.shown:
             lines.append(
                 f"  BUT {', '.join(self.shown)} can recover the tablet from its survivors: "
@@ -68,7 +68,7 @@ def inspect(masters: str, tablet: str) -> TabletReplacement:
     Raises:
         NotFound: no table has such a tablet.
     """
-    return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, dry_run=True))
+    return _request(masters, pb.ReplaceTabletRequest(tablet_id=tablet, dry_run=True))
 
 
 def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
@@ -83,10 +83,10 @@ def replace(masters: str, tablet: str, *, force: bool) -> TabletReplacement:
         NotFound: no table has such a tablet.
         InvalidArgument: it has working replicas and `force` is not given, or too few servers are live.
     """
-    return _ask(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
+    return _request(masters, pb.ReplaceTabletRequest(tablet_id=tablet, force=force))
 
 
-def _ask(masters: str, request: pb.ReplaceTabletRequest) -> TabletReplacement:
+def _request(masters: str, request: pb.ReplaceTabletRequest) -> TabletReplacement:
     answer: pb.ReplaceTabletResponse = connected(
         masters,
         lambda core: core.masters.change(methods.REPLACE_TABLET, request, timeout_ms=TIMEOUT_MS),

@@ -76,51 +76,51 @@ async def plan(
     )
     if info.role != "tserver":
         raise InvalidArgument(f"{target.address} is a {info.role}; name a tablet server")
-    here = await replicas(env, ServerEndpoint(info.uuid, target.address), [tablet])
-    if here is None:
+    on_target = await replicas(env, ServerEndpoint(info.uuid, target.address), [tablet])
+    if on_target is None:
         raise Unavailable(f"{target.address} does not answer; name a server that has survived")
-    if tablet not in here:
+    if tablet not in on_target:
         raise NotFound(
             f"the server {info.uuid} at {target.address} has no replica of {tablet}; choose another: nyala "
             f"tablet survivors {tablet}"
         )
-    mine = here[tablet]
-    if not mine.healthy:
+    survivor = on_target[tablet]
+    if not survivor.healthy:
         raise InvalidArgument(
-            f"the replica at {target.address} is {mine.state} {mine.error}; choose another survivor: "
+            f"the replica at {target.address} is {survivor.state} {survivor.error}; choose another survivor: "
             f"nyala tablet survivors {tablet}"
         )
-    members = {m.uuid: m for m in (*mine.committed.members, *mine.active.members)}
+    members = {m.uuid: m for m in (*survivor.committed.members, *survivor.active.members)}
     places = [ServerEndpoint(m.uuid, m.address) for m in members.values() if m.uuid != info.uuid]
     others = (await of_tablets(env, places, [tablet])).get(tablet, [])
-    healthy = [mine, *(o for o in others if o.healthy)]
+    healthy = [survivor, *(o for o in others if o.healthy)]
     return UnsafeConfigPlan(
         tablet=tablet,
-        target=mine,
+        target=survivor,
         keep=tuple(keep),
         removed=tuple(sorted({*members} - {*keep})),
         cluster=info.cluster_id,
         term=max(s.term for s in healthy) + TERM_GAP,
         known=max(max(s.known_commit, s.last.index) for s in healthy),
-        risks=tuple(_risks(mine, healthy, keep)),
+        risks=tuple(_risks(survivor, healthy, keep)),
     )
 
 
-def _risks(mine: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
+def _risks(survivor: Survivor, healthy: Sequence[Survivor], keep: Sequence[str]) -> list[str]:
     found = []
     if has_majority(healthy):
         found.append(
-            "a majority of its voters answers: the group needs no rescue, and works or will by itself; "
+            "a majority of its voters answers: the group needs no recovery; "
             "change its members with nyala tablet change_config"
         )
     best = max(healthy, key=lambda s: s.last)
-    if best.last > mine.last:
+    if best.last > survivor.last:
         found.append(
             f"{best.place.uuid} at {best.place.address} has a longer log, up to {best.last}; this "
-            f"one's ends at {mine.last}: choose that server, or the entries between are lost"
+            f"one's ends at {survivor.last}: choose that server, or the entries between are lost"
         )
     silent = sorted({*keep} - {s.place.uuid for s in healthy})
-    voters = [u for u in mine.committed.voters if u in keep]
+    voters = [u for u in survivor.committed.voters if u in keep]
     if voters and len([u for u in voters if u not in silent]) < majority(len(voters)):
         found.append(
             f"{', '.join(silent)} should be kept and do not answer: without them the group would have no "

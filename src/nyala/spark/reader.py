@@ -94,7 +94,7 @@ class TableRead:
             _check_types(options, scan.schema)
             tokens = scan.tokens(options.split_bytes or None)
             if not options.at and tokens:
-                tell(options.table, tokens[0].at)
+                print_snapshot(options.table, tokens[0].at)
             if tokens and options.hold_s:
                 table.hold(tokens[0].at, options.hold_s)
             return [TokenPartition(bytes(t)) for t in tokens] or [TokenPartition(b"")]
@@ -122,7 +122,7 @@ def _check_types(options: ReadOptions, stored: pa.Schema) -> None:
             )
 
 
-def tell(table: str, at: int) -> None:
+def print_snapshot(table: str, at: int) -> None:
     """Print that a DataFrame keeps its snapshot."""
     seconds = to_micros(at) / 1_000_000
     moment = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -22,7 +22,7 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 from nyala.client.client import ENVIRONMENT, connect
 from nyala.client.hold import MAX_S
 from nyala.common.errors import InvalidArgument
-from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions, tell
+from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions, print_snapshot
 from nyala.spark.writer import TableWriter, WriteOptions
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -52,7 +52,7 @@ class NyalaSource(DataSource):
             scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
             if not self._asked_at():
                 self._at = scan.at
-                tell(name, self._at)
+                print_snapshot(name, self._at)
                 if hold_s:
                     table.hold(self._at, hold_s)
             return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
@@ -130,7 +130,7 @@ def where(options: Mapping[str, str]) -> tuple[str, str]:
     if not table:
         raise InvalidArgument(
             'name the table: .option("table", "metrics"), or in SQL create temporary view v using nyala '
-            "options (table 'metrics'); of create table Spark hands no options to a Python source"
+            "options (table 'metrics'); of create table Spark passes no options to a Python source"
         )
     masters = options.get("masters", "") or os.environ.get(ENVIRONMENT, "")
     if not masters:

@@ -3,7 +3,7 @@
 Options: `op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
 `kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
 written with that op, and only that kind's columns (the key is always there). Rows of one key are written in
-order. Spark hands the names of options over in lower case: a value is looked up whatever its case.
+order. Spark passes option names in lower case, so values are looked up without regard to case.
 """
 
 import os
@@ -188,7 +188,7 @@ class TableWriter(DataSourceArrowWriter):
                 raise InvalidArgument(f"a row has kind {value!r}; there is no option kind.{value}")
             if (other := spelled.setdefault(value.lower(), value)) != value:
                 raise InvalidArgument(
-                    f"rows have the kinds {other!r} and {value!r}, and Spark hands option names over in "
+                    f"rows have the kinds {other!r} and {value!r}, and Spark passes option names in "
                     "lower case only; give them other names"
                 )
         for value, piece in pieces:

@@ -113,8 +113,8 @@ class Checkpoint:
 
     def release(self) -> None:
         """Release the files, and remove those without a reference; idempotent."""
-        needed = set(self._now().file_names())
+        referenced = set(self._now().file_names())
         held, self._held = self._held, ()
         for name in self._holds.drop(held):
-            if name not in needed:
+            if name not in referenced:
                 self._files.remove(f"{self._directory}/{name}")

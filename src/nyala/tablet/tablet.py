@@ -13,7 +13,7 @@ from nyala.common.ids import Operation
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.cut import FlushedCut, LogCut
-from nyala.tablet.files import diskrowset, manifest, ops
+from nyala.tablet.files import diskrowset, manifest, replicated_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import Manifest, TabletInfo
 from nyala.tablet.maintain import rewrite
@@ -25,8 +25,8 @@ from nyala.tablet.write.apply_schema import apply_schema
 from nyala.tablet.write.op_runs import runs
 from nyala.tablet.write.store import Store
 
-_RANGE_DROPPED = ops.encode_result(
-    0, [ops.RowError(0, ops.RANGE_DROPPED, "the tablet's range was dropped")]
+_RANGE_DROPPED = replicated_ops.encode_result(
+    0, [replicated_ops.RowError(0, replicated_ops.RANGE_DROPPED, "the tablet's range was dropped")]
 )
 _INDEX_SEED = 0x6E79616C61696478  # "nyalaidx": no partition level uses it
 
@@ -132,7 +132,7 @@ class Tablet:
         return self._view
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
-        """Apply committed operations in order; return an encoded result (`ops.decode_result`) each.
+        """Apply committed operations in order; return the encoded result of each (`replicated_ops`).
 
         Raises:
             Corrupt: a payload does not decode, or a file is damaged; the tablet cannot be used any more.
@@ -212,7 +212,7 @@ def _in_order(operations: Sequence[Operation], last_stamp: int) -> int:
 
 
 def _apply(store: Store, run: Sequence[Operation]) -> list[bytes]:
-    if ops.is_schema(run[0].payload):
+    if replicated_ops.is_schema(run[0].payload):
         return [apply_schema(store, o.payload, o.stamp) for o in run]
     if store.info.retired_at:
         return [_RANGE_DROPPED] * len(run)

@@ -55,7 +55,7 @@ class ForkServer:
     """Parent process of servers, created at the first start; it ends with this process.
 
     Args:
-        bound: its servers end with it, also if this process is killed; by default they outlive both.
+        bound: its servers end with it, also if this process is killed; by default they continue after that.
     """
 
     def __init__(self, *, bound: bool = False) -> None:

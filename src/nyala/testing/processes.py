@@ -76,7 +76,7 @@ def send(server: ServerSpec, what: signal.Signals) -> bool:
     return True
 
 
-def wait_gone(server: ServerSpec, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+def wait_exited(server: ServerSpec, timeout_s: float = STOP_TIMEOUT_S) -> bool:
     """Wait until a server has exited; return False after the time-out."""
     deadline = time.monotonic() + timeout_s
     while running_pid(server) is not None:
@@ -95,7 +95,7 @@ def end(server: ServerSpec, how: signal.Signals) -> None:
     """
     if not send(server, how):
         raise Unavailable(f"{server.name} does not run")
-    if not wait_gone(server, END_TIMEOUT_S):
+    if not wait_exited(server, END_TIMEOUT_S):
         raise TimedOut(f"{server.name} still runs {END_TIMEOUT_S} s after {how.name}; see its log")
 
 
@@ -107,9 +107,9 @@ def stop(layout: Layout) -> list[str]:
         for server in asked:
             send(server, signal.SIGCONT)  # a paused process handles no SIGTERM
         for server in asked:
-            if not wait_gone(server):
+            if not wait_exited(server):
                 send(server, signal.SIGKILL)
-                wait_gone(server)
+                wait_exited(server)
             stopped.append(server.name)
     return stopped
 

@@ -3,7 +3,7 @@
 A member is SILENT if it has not replied for an election timeout, and FAILED if that lasts for
 `member_failed_after_ms`, or if it lacks entries and has acknowledged no new ones for that time although it
 replies. It is UNRECOVERABLE if for that time it has replied and lacked entries that the leader's log no
-longer has: only a copy can help it. Raft counts ticks, and a quiesced group has none, so the time is measured
+longer has: only a copy restores it. Raft counts ticks, and a quiesced group has none, so the time is measured
 here.
 """
 
@@ -26,12 +26,13 @@ UNRECOVERABLE = "FAILED_UNRECOVERABLE"
 
 
 @dataclass(frozen=True, slots=True)
-class _Doubt:
-    """Doubt about a member: since when, in monotonic microseconds.
+class _Suspicion:
+    """Suspicion that a member has failed; times in monotonic microseconds.
 
     Attributes:
-        since_us: since when it has been silent or stuck.
-        lacking_us: since when it has replied and lacked entries that the log no longer has; None: no.
+        since_us: beginning of the time in which it was silent or stuck.
+        lacking_us: beginning of the time in which it replied and lacked entries that the leader's log no
+            longer has; None: it lacks none.
     """
 
     since_us: int
@@ -67,7 +68,7 @@ class PeerHealth:
         self._host = host
         self._options = options
         self._changed = changed
-        self._doubts: dict[TabletId, dict[ServerUuid, _Doubt]] = {}
+        self._suspicions: dict[TabletId, dict[ServerUuid, _Suspicion]] = {}
         self._reported: dict[TabletId, tuple[tuple[ServerUuid, str], ...]] = {}
 
     def start(self) -> asyncio.Task[object]:
@@ -81,13 +82,13 @@ class PeerHealth:
     def check(self) -> None:
         """Report every group whose members' health has changed.
 
-        A quiesced group with healthy members has no changes: if a member falls silent, the group wakes.
+        A quiesced group with healthy members has no changes: if a member becomes silent, quiescence ends.
         """
-        up = {r.group: r for r in self._host.active_replicas()}
-        doubtful = {g: self._host.find(g) for g in self._doubts if g not in up}
-        for group, replica in [*up.items(), *doubtful.items()]:
+        active = {r.group: r for r in self._host.active_replicas()}
+        suspected = {g: self._host.find(g) for g in self._suspicions if g not in active}
+        for group, replica in [*active.items(), *suspected.items()]:
             if replica is None or not replica.is_leader:
-                self._doubts.pop(group, None)
+                self._suspicions.pop(group, None)
                 self._reported.pop(group, None)
                 continue
             states = self._states(replica)
@@ -104,24 +105,24 @@ class PeerHealth:
         node = replica.node
         if node is None or not node.is_leader:
             return ()
-        doubts = self._doubted(replica.group, node)
+        suspicions = self._suspicions_of(replica.group, node)
         failed_us = self._env.clock.monotonic_us() - self._options.member_failed_after_ms * 1000
         return tuple(
-            (m.uuid, _state(doubts.get(m.uuid), failed_us))
+            (m.uuid, _state(suspicions.get(m.uuid), failed_us))
             for m in node.config.members
             if m.uuid != node.uuid
         )
 
-    def _doubted(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, _Doubt]:
-        """Return, for each silent or stuck member, since when."""
+    def _suspicions_of(self, group: TabletId, node: RaftNode) -> dict[ServerUuid, _Suspicion]:
+        """Return the suspicion of each silent or stuck member."""
         tick_us = self._options.raft_tick_ms * 1000
         longest = max(1, self._options.election_timeout_ms * 1000 // tick_us)
-        now_us, before = self._env.clock.monotonic_us(), self._doubts.get(group, {})
+        now_us, before = self._env.clock.monotonic_us(), self._suspicions.get(group, {})
         failed_ticks = self._options.member_failed_after_ms * 1000 // tick_us
-        doubts: dict[ServerUuid, _Doubt] = {}
+        suspicions: dict[ServerUuid, _Suspicion] = {}
         for peer in node.status().peers:
             heard_us = now_us - peer.ticks_silent * tick_us
-            known = before.get(peer.uuid, _Doubt(heard_us, None))
+            known = before.get(peer.uuid, _Suspicion(heard_us, None))
             silent = peer.ticks_silent > longest
             if peer.ticks_stuck > failed_ticks:
                 since_us = now_us - peer.ticks_stuck * tick_us
@@ -132,19 +133,19 @@ class PeerHealth:
             lacking_us = None
             if peer.needs_copy and not silent:
                 lacking_us = now_us if known.lacking_us is None else known.lacking_us
-            doubts[peer.uuid] = _Doubt(since_us, lacking_us)
-        self._doubts.pop(group, None)
-        if doubts:
-            self._doubts[group] = doubts
-        return doubts
+            suspicions[peer.uuid] = _Suspicion(since_us, lacking_us)
+        self._suspicions.pop(group, None)
+        if suspicions:
+            self._suspicions[group] = suspicions
+        return suspicions
 
 
-def _state(doubt: _Doubt | None, failed_us: int) -> str:
-    if doubt is None:
+def _state(suspicion: _Suspicion | None, failed_us: int) -> str:
+    if suspicion is None:
         return HEALTHY
-    if doubt.lacking_us is not None and doubt.lacking_us <= failed_us:
+    if suspicion.lacking_us is not None and suspicion.lacking_us <= failed_us:
         return UNRECOVERABLE
-    return FAILED if doubt.since_us <= failed_us else SILENT
+    return FAILED if suspicion.since_us <= failed_us else SILENT
 
 
 def _message(uuid: ServerUuid, state: str) -> pb.MemberHealth:

@@ -63,61 +63,59 @@ class Heartbeater:
         self._changes = ChangeLog()
         self._leader: str | None = None  # the master that last reported that it leads
         self._views: dict[str, MasterView] = {}
-        self._wake: dict[str, asyncio.Event] = {}
+        self._triggers: dict[str, asyncio.Event] = {}
 
     def start(self) -> None:
         """Start reporting to each master; if started already, report all replicas again."""
         for address, view in self._views.items():
             view.request_full()
-            self._wake[address].set()
+            self._triggers[address].set()
         self._update_masters()
 
     def _update_masters(self) -> None:
         """Update the set of masters to report to."""
         masters = self._masters()
-        for gone in [a for a in self._views if a not in masters]:
-            del self._views[gone]
-            self._wake.pop(gone).set()
+        for removed in [a for a in self._views if a not in masters]:
+            del self._views[removed]
+            self._triggers.pop(removed).set()
         for address in masters:
             if address not in self._views:
-                self._views[address], self._wake[address] = MasterView(), asyncio.Event()
+                self._views[address], self._triggers[address] = MasterView(), asyncio.Event()
                 self._env.tasks.spawn(self._report_to(address), f"heartbeat {address}")
 
     def changed(self, tablet: TabletId) -> None:
         """Schedule a report of a replica whose configuration, leader or state changed."""
         self._changes.note(tablet)
-        for address in self._wake if self._leader not in self._wake else (self._leader,):
-            self._wake[address].set()
+        for address in self._triggers if self._leader not in self._triggers else (self._leader,):
+            self._triggers[address].set()
 
     def views(self) -> dict[str, MasterView]:
         """Return the acknowledged state of each master."""
         return dict(self._views)
 
     async def _report_to(self, address: str) -> None:
-        view, wake = self._views[address], self._wake[address]
+        view, trigger = self._views[address], self._triggers[address]
         changed_reports = 0
         while self._views.get(address) is view:
-            wake.clear()
+            trigger.clear()
             try:
                 await self._once(address, view)
             except NyalaError as err:
                 if isinstance(err, Rejected):
                     self._reporter.on_refused(address, err)
                 log.debug("heartbeat to master %s: %s", address, err)
-            except (
-                Exception
-            ) as err:  # the task's top: a full disk or a bug must not stop the heartbeats
+            except Exception as err:  # a full disk or a bug must not stop the heartbeats
                 log.error("heartbeat to master %s failed", address, exc_info=err)
             else:
                 self._update_masters()
                 changed_reports = (
-                    changed_reports + 1 if await self._pause(wake, changed_reports) else 0
+                    changed_reports + 1 if await self._pause(trigger, changed_reports) else 0
                 )
                 continue
             self._update_masters()
             await self._env.tasks.sleep_ms(self._interval_ms)
 
-    async def _pause(self, wake: asyncio.Event, changed_reports: int) -> bool:
+    async def _pause(self, trigger: asyncio.Event, changed_reports: int) -> bool:
         """Wait for a change or the interval; return whether there was a change.
 
         A short delay between reports batches changes, and a longer one while changes continue: each report
@@ -125,9 +123,9 @@ class Heartbeater:
         """
         loop = asyncio.get_running_loop()
         began = self._changes.version
-        timer = loop.call_later(self._interval_ms / 1000, wake.set)
+        timer = loop.call_later(self._interval_ms / 1000, trigger.set)
         try:
-            await wake.wait()
+            await trigger.wait()
         finally:
             timer.cancel()
         gathered_ms = min(GATHER_MS * (1 + changed_reports), GATHER_MOST_MS, self._interval_ms)

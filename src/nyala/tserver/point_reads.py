@@ -105,23 +105,23 @@ class _PendingGet:
 
     Args:
         request: what to look up.
-        due: called once all parts may be read.
+        on_ready: called once all parts may be read.
     """
 
-    __slots__ = ("_due", "_request", "_waiting", "keys", "parts")
+    __slots__ = ("_on_ready", "_request", "_waiting", "keys", "parts")
 
-    def __init__(self, request: pb.GetRequest, due: "Callable[[_PendingGet], None]") -> None:
+    def __init__(self, request: pb.GetRequest, on_ready: "Callable[[_PendingGet], None]") -> None:
         self._request = request
-        self._due = due
+        self._on_ready = on_ready
         self.parts: list[_GetPart] = []
         self.keys = self._waiting = 0
 
     def begin(self, tablets: Tablets, timeout_ms: int) -> None:
         """Start the read round of each part."""
-        for wanted in self._request.parts:
-            part = _GetPart(wanted)
+        for requested in self._request.parts:
+            part = _GetPart(requested)
             self.parts.append(part)
-            self.keys += len(wanted.keys)
+            self.keys += len(requested.keys)
             try:
                 hosted = part.check(tablets)
                 point = hosted.replica.start_read(None, timeout_ms)
@@ -133,13 +133,13 @@ class _PendingGet:
                 self._waiting += 1
                 point.add_done_callback(partial(self._ready, part))
         if not self._waiting:
-            self._due(self)
+            self._on_ready(self)
 
     def _ready(self, part: "_GetPart", point: "asyncio.Future[int]") -> None:
         part.ready(point)
         self._waiting -= 1
         if not self._waiting:
-            self._due(self)
+            self._on_ready(self)
 
     def read(self) -> pb.GetResponse:
         """Return the response. On the loop or in lane COMPUTE."""
@@ -157,34 +157,34 @@ class _PendingGet:
 class _GetPart:
     """The part of a request for one tablet."""
 
-    __slots__ = ("_at", "_view", "_wanted", "damage", "error", "hosted")
+    __slots__ = ("_at", "_request", "_view", "damage", "error", "hosted")
 
-    def __init__(self, wanted: pb.GetPart) -> None:
-        self._wanted = wanted
+    def __init__(self, request: pb.GetPart) -> None:
+        self._request = request
         self._at = 0
         self.error: NyalaError | None = None
         self.damage: Corrupt | None = None
 
     def check(self, tablets: Tablets) -> HostedTablet:
         """Return the tablet, if it is here and the keys are valid for it."""
-        wanted = self._wanted
-        self.hosted = tablets.get(wanted.tablet_id)
+        request = self._request
+        self.hosted = tablets.get(request.tablet_id)
         schema = self.hosted.tablet.info.schema
-        if wanted.schema_version > schema.version:
+        if request.schema_version > schema.version:
             raise SchemaMismatch(
-                f"the request is for schema version {wanted.schema_version}, and this replica of tablet "
-                f"{wanted.tablet_id} has version {schema.version}; retry once it has applied the alteration"
+                f"the request is for schema version {request.schema_version}, and this replica of tablet "
+                f"{request.tablet_id} has version {schema.version}; retry once it has applied the alteration"
             )
-        if len(wanted.keys) > MAX_KEYS:
+        if len(request.keys) > MAX_KEYS:
             raise InvalidArgument(
-                f"{len(wanted.keys)} keys of tablet {wanted.tablet_id}, over the limit of {MAX_KEYS} in one "
-                "request; send several requests, or scan"
+                f"{len(request.keys)} keys of tablet {request.tablet_id}, over the limit of {MAX_KEYS} in "
+                "one request; send several requests, or scan"
             )
-        _check_widths(schema, wanted)
+        _check_widths(schema, request)
         return self.hosted
 
     def ready(self, point: "asyncio.Future[int]") -> None:
-        """Take the result of the read round and a view, which has all rows acknowledged before."""
+        """Store the result of the read round and a view, which has all rows acknowledged before."""
         error = point.exception()
         if error is None:
             try:
@@ -199,8 +199,8 @@ class _GetPart:
         """Return the rows, or an error."""
         if self.error is None:
             try:
-                columns = [ColumnId(i) for i in self._wanted.column_ids]
-                rows = encode_rows(self._view.few(self._at, self._wanted.keys, columns))
+                columns = [ColumnId(i) for i in self._request.column_ids]
+                rows = encode_rows(self._view.few(self._at, self._request.keys, columns))
                 if len(rows) <= MAX_ANSWER_BYTES:
                     return pb.GetAnswer(at=self._at, rows=rows)
                 self.error = TooLarge(
@@ -210,7 +210,7 @@ class _GetPart:
             except Corrupt as err:
                 self.damage = err
                 self.error = Unavailable(
-                    f"the replica of tablet {self._wanted.tablet_id} here is FAILED: {err.message}; try "
+                    f"the replica of tablet {self._request.tablet_id} here is FAILED: {err.message}; try "
                     "another one"
                 )
             except NyalaError as err:
@@ -220,10 +220,10 @@ class _GetPart:
         return pb.GetAnswer(error=status.to_proto(self.error))
 
 
-def _check_widths(schema: Schema, wanted: pb.GetPart) -> None:
+def _check_widths(schema: Schema, request: pb.GetPart) -> None:
     """Reject keys of the wrong width; other invalid keys match no row."""
     width = fixed_width([c.type for c in schema.key_columns])
-    for key in wanted.keys:
+    for key in request.keys:
         if width is not None and len(key) != width:
             raise InvalidArgument(
                 f"a key is {len(key)} bytes, and the encoded keys of this table are {width} bytes"

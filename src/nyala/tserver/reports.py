@@ -39,7 +39,7 @@ class ChangeLog:
         if len(self._changed) > CHANGES:
             self.forgotten = self._changed.pop(next(iter(self._changed)))
 
-    def since(self, version: int) -> list[TabletId]:
+    def changed_since(self, version: int) -> list[TabletId]:
         """Return the tablets that changed after a version, in a stable order."""
         newest = reversed(self._changed.items())
         return sorted(t for t, _ in takewhile(lambda change: change[1] > version, newest))
@@ -74,7 +74,7 @@ class MasterView:
         self.sequence = changes.reports
         self._sent_version = changes.version
         self._sent_full = self.needs_full
-        return self.needs_full, [] if self.needs_full else changes.since(self.acknowledged)
+        return self.needs_full, [] if self.needs_full else changes.changed_since(self.acknowledged)
 
     def request_full(self) -> None:
         """Make the next report a full one, whatever report is in flight."""

@@ -22,17 +22,17 @@ from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import StateMachine, Transport
 from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
+from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.flight_service import FlightService
+from nyala.tserver.flush_scheduler import FlushScheduler
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.heartbeater import Heartbeater, Reporter
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.journals.resident import JournalMemory
 from nyala.tserver.journals.service import JournalService
-from nyala.tserver.maintenance import Compactor
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
-from nyala.tserver.memory import MemoryBudget
 from nyala.tserver.point_reads import PointReads
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
@@ -174,16 +174,16 @@ class TabletServer:
         scans = ScanMemory(host.memory, options)
         resident = JournalMemory(self._env, tablets, host.memory)
         resident.expose(self.metrics)
-        memory = MemoryBudget(self._env, tablets, options, (scans.update_held, resident.refresh))
-        memory.start()
+        flushes = FlushScheduler(self._env, tablets, options, (scans.update_held, resident.refresh))
+        flushes.start()
         orders = OrderFence(self._env, self._identity, self.fence)
-        compactor = Compactor(self._env, tablets, holds, options)
-        self._running = _Running(host, tablets, TabletMetrics(tablets, memory, compactor))
+        compactions = CompactionScheduler(self._env, tablets, holds, options)
+        self._running = _Running(host, tablets, TabletMetrics(tablets, flushes, compactions))
         self._running.shown.expose(self.metrics)
         data = _data_plane(self._env, tablets, scans, resident, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
         self._gate.open({**control, **data})
-        compactor.start()
+        compactions.start()
         health.start()
         self.heartbeater.start()
 

@@ -8,8 +8,8 @@ from nyala.common.ids import TabletId
 from nyala.common.metrics import Family, Metrics
 from nyala.machines import registry
 from nyala.replica.status import MaintenanceStats
-from nyala.tserver.maintenance import Compactor
-from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.compaction_scheduler import CompactionScheduler
+from nyala.tserver.flush_scheduler import FlushScheduler
 from nyala.tserver.tablets import Tablets
 from nyala.web.pages import Listing
 
@@ -25,7 +25,7 @@ class TabletSample:
         tablet: its id.
         files: measurements of its files and memory, by metric (`MachineKind.figures`).
         work: statistics of its maintenance.
-        flush_score: see `MemoryBudget.score`.
+        flush_score: see `FlushScheduler.score`.
         compaction_score: see `compaction.score`; 0: no compaction is worth it.
     """
 
@@ -98,14 +98,16 @@ class TabletMetrics:
 
     Args:
         tablets: tablets of this server.
-        memory: scores flushes.
-        compactor: has the scores of compactions, as of its last check.
+        flushes: scores flushes.
+        compactions: has the scores of compactions, as of its last check.
     """
 
-    def __init__(self, tablets: Tablets, memory: MemoryBudget, compactor: Compactor) -> None:
+    def __init__(
+        self, tablets: Tablets, flushes: FlushScheduler, compactions: CompactionScheduler
+    ) -> None:
         self._tablets = tablets
-        self._memory = memory
-        self._compactor = compactor
+        self._flushes = flushes
+        self._compactions = compactions
 
     def expose(self, metrics: Metrics) -> None:
         """Expose the metrics in `/metrics`."""
@@ -126,7 +128,7 @@ class TabletMetrics:
             yield Family(column.metric, column.description, LABELS, samples)
 
     def _figures(self) -> Iterator[TabletSample]:
-        scores = self._compactor.scores
+        scores = self._compactions.scores
         for replica in self._tablets.host.all():
             try:
                 machine, work = replica.machine, replica.maintenance_stats()
@@ -136,7 +138,7 @@ class TabletMetrics:
             if info is None:
                 continue  # a witness
             files = registry.kind_of(info.kind).figures(machine)
-            flush = self._memory.score(machine.unflushed_bytes(), work.log_bytes)
+            flush = self._flushes.score(machine.unflushed_bytes(), work.log_bytes)
             merge = scores.get(replica.group, 0.0)
             yield TabletSample(info.name, replica.group, files, work, flush, merge)
 

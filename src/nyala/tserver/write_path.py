@@ -26,8 +26,9 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import WriteOutcome
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
@@ -56,8 +57,8 @@ class WritePath:
             outcome = await self._replicate(hosted, header, stream_schema, data)
         except NyalaError as err:
             return pb.WriteResult(request=header.request, error=status.to_proto(err))
-        rows, errors = ops.decode_result(outcome.result)
-        if errors and errors[0].code == ops.RANGE_DROPPED:
+        rows, errors = replicated_ops.decode_result(outcome.result)
+        if errors and errors[0].code == replicated_ops.RANGE_DROPPED:
             dropped = RangesChanged(
                 f"the range of tablet {header.tablet_id} was dropped; nothing was written; read the "
                 "table's ranges again"
@@ -108,8 +109,8 @@ class WritePath:
         else:
             await self._env.tasks.run(Lane.COMPUTE, decode_and_check, info, op, expected, data)
         message = flight.join_message(data.header, data.body)
-        payload = ops.encode(
-            ops.WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
+        payload = replicated_ops.encode(
+            WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
         )
         try:
             return await hosted.replica.write(
@@ -139,7 +140,7 @@ def _header(data: FlightData) -> pb.WriteHeader:
     return header
 
 
-def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tuple[ColumnId, ...]]:
+def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[RowOp, tuple[ColumnId, ...]]:
     """Return the operation and the column ids of a header, checked against a schema.
 
     A batch for an older schema version is valid if all its columns still exist: columns are named by id, and
@@ -156,7 +157,7 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tup
             f"{schema.version} and has not applied the alteration yet; retry"
         )
     try:
-        op = ops.RowOp(header.op)
+        op = RowOp(header.op)
     except ValueError:
         raise InvalidArgument(f"unknown write operation {header.op}; use one of RowOp") from None
     if len(header.client_id) != CLIENT_ID_BYTES or header.sequence < 1:
@@ -181,7 +182,7 @@ def check_header(header: pb.WriteHeader, schema: Schema) -> tuple[ops.RowOp, tup
     return op, columns
 
 
-def batch_schema(schema: Schema, op: ops.RowOp, columns: tuple[ColumnId, ...]) -> pa.Schema:
+def batch_schema(schema: Schema, op: RowOp, columns: tuple[ColumnId, ...]) -> pa.Schema:
     """Return the Arrow schema that a batch of these columns must have.
 
     Args:
@@ -190,8 +191,8 @@ def batch_schema(schema: Schema, op: ops.RowOp, columns: tuple[ColumnId, ...]) -
         columns: ids of the columns, in the order of the batch.
     """
     fields = [pa.field(f.name, f.type) for f in arrow_schema(schema.by_id[i] for i in columns)]
-    if op is ops.RowOp.MIXED:
-        fields.append(pa.field(ops.OP_COLUMN, pa.uint8()))
+    if op is RowOp.MIXED:
+        fields.append(pa.field(replicated_ops.OP_COLUMN, pa.uint8()))
     return pa.schema(fields)
 
 
@@ -209,7 +210,7 @@ def check_types(given: pa.Schema, expected: pa.Schema) -> None:
 
 
 def decode_and_check(
-    info: TabletInfo, op: ops.RowOp, expected: pa.Schema, data: FlightData
+    info: TabletInfo, op: RowOp, expected: pa.Schema, data: FlightData
 ) -> pa.RecordBatch:
     """Decode and validate a batch, and check that its rows belong to this tablet.
 
@@ -223,10 +224,11 @@ def decode_and_check(
         InvalidArgument: damaged bytes, an unknown operation code, a row of another tablet.
     """
     batch = flight.read_batch(expected, data.header, data.body)
-    if op is ops.RowOp.MIXED and batch.num_rows:
+    if op is RowOp.MIXED and batch.num_rows:
         codes = batch.column(batch.num_columns - 1)
         known = np.isin(
-            codes.fill_null(0).to_numpy(), [o for o in ops.RowOp if o is not ops.RowOp.MIXED]
+            codes.fill_null(0).to_numpy(),
+            [o for o in RowOp if o is not RowOp.MIXED],
         )
         if not known.all():
             row = int(np.flatnonzero(~known)[0])

@@ -21,7 +21,7 @@ from nyala.datadir import instance
 from nyala.env.files import SystemFiles
 from nyala.offline.copy import StoppedServer, copy_to_directory
 from nyala.operate.membership import Membership
-from nyala.tablet.files.ops import RowOp, WriteOp, encode
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp, encode
 from nyala.tablet.tablet import Tablet
 from nyala.testing import MiniCluster
 from nyala.wire import methods

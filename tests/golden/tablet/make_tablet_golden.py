@@ -14,9 +14,9 @@ from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefaul
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.files.ops import RowError, RowOp, SchemaOp
+from nyala.tablet.files.replicated_ops import RowError, RowOp, SchemaOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.support.tablet_support import Driver, info, payload
 
@@ -68,8 +68,8 @@ def make(directory: Path) -> None:
     """Write all golden files."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "write-v1.bin").write_bytes(write_payload())
-    (directory / "schema-v1.bin").write_bytes(ops.encode_schema(ALTERED))
-    (directory / "result-v1.bin").write_bytes(ops.encode_result(*RESULT))
+    (directory / "schema-v1.bin").write_bytes(replicated_ops.encode_schema(ALTERED))
+    (directory / "result-v1.bin").write_bytes(replicated_ops.encode_result(*RESULT))
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
     base = info(SCHEMA, compression="lz4", comment="golden")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.ids import ColumnId
 from nyala.common.schema import Column, Schema
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 
 Row = dict[str, Any]

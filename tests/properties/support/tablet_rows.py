@@ -29,7 +29,7 @@ from nyala.common.predicate import (
 )
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Column, Schema, from_arrow
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES
 from tests.properties.support.tablet_model import WRITES, Key, Row
 

@@ -14,7 +14,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.maintain.maintenance import Build
 from nyala.tablet.tablet import Tablet
 from tests.properties.support.tablet_model import WRITES

@@ -17,7 +17,7 @@ from nyala.common.keys import encode_keys
 from nyala.common.plain_rows import RowReader, encode_rows
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files import columns
-from nyala.tablet.files.ops import RowOp, decode_result
+from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.maintain import flush
 from nyala.tablet.read import changes, ordered
 from nyala.tablet.read.selection import EVERY_KEY
@@ -41,7 +41,7 @@ STARTS = [0, 7_250_000_000_000_000_001]
 SMALL = (
     (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
     (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
-    (memrowset, "CHUNK_ROWS", 6), (flush, "MAX_MARK_FILES", 2),
+    (memrowset, "CHUNK_ROWS", 6), (flush, "MAX_DEL_FILES", 2),
 )  # fmt: skip
 """Sizes at which a few rows already fill windows, blocks and arrays."""
 HashKeys = Callable[..., Any]

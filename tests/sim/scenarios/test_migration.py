@@ -31,7 +31,7 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
         with pytest.raises(NyalaError, match="no master answers at master-2"):
             await begin()
         new[1].start()
-        with pytest.raises(InvalidArgument, match=r"2 masters, .* take an odd number"):
+        with pytest.raises(InvalidArgument, match=r"2 masters, .* choose an odd number"):
             await cluster.run(
                 cluster.clients[-1], migrate, operator(cluster, first.address), named[:1]
             )

@@ -13,7 +13,7 @@ from nyala.journal import steps
 from nyala.machines import registry
 from nyala.machines.journals import DEFAULT_LIMIT_BYTES
 from nyala.storage.cut import FlushedCut
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.tablet.support.tablet_support import INT_KEY, numbered, payload

@@ -20,7 +20,7 @@ MaxAge = Annotated[
 
 
 def text_of(data: bytes) -> str:
-    """Return data as text, for people; bytes that are not UTF-8 as Python's escapes."""
+    """Return data as readable text; bytes that are not UTF-8 as Python's escapes."""
     return data.decode("utf-8", "backslashreplace")
 
 

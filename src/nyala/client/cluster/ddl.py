@@ -145,7 +145,7 @@ class Definitions:
         Raises:
             NotReady: some tablet did not follow in time; the change stays in effect.
         """
-        seen = "no master has told how far it is"
+        seen = "no master has reported its progress"
         while True:
             left_ms = max(1, attempts.left_ms())
             try:

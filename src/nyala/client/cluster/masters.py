@@ -132,9 +132,9 @@ class Masters:
             if status.leader_address in self.addresses:
                 self._leader = status.leader_address
             return {}
-        return {} if await self._ask_tservers(attempts) else errors
+        return {} if await self._fetch_from_tservers(attempts) else errors
 
-    async def _ask_tservers(self, attempts: Attempts) -> bool:
+    async def _fetch_from_tservers(self, attempts: Attempts) -> bool:
         """Get masters' addresses from tablet servers; return whether a new one was found."""
         for address in dict.fromkeys(self.addresses.tservers()):
             try:
@@ -310,7 +310,7 @@ class Masters:
 def _timed_out(
     method: Method, timeout_ms: int, errors: dict[str, str], *, unknown: bool
 ) -> TimedOut | OutcomeUnknown:
-    failures = "; ".join(f"{a}: {s}" for a, s in errors.items()) or "none was asked"
+    failures = "; ".join(f"{a}: {s}" for a, s in errors.items()) or "no request was sent"
     what = method.path.rpartition("/")[2]
     text = (
         f"no leader master answered {what} within {timeout_ms} ms ({failures}). "
@@ -318,7 +318,7 @@ def _timed_out(
     )
     if unknown:
         return OutcomeUnknown(
-            f"{text}. A master may have begun to carry it out, or may yet: look whether it was done, "
-            "before you call again"
+            f"{text}. A master may have executed it, or may still execute it: check whether it took effect "
+            "before you retry"
         )
     return TimedOut(text)

@@ -118,7 +118,7 @@ class StepBuilder:
         Args:
             log: the log.
             data: bytes.
-            invalidates: ids of entries; those that are not valid count for nothing.
+            invalidates: ids of entries; those that are not valid are ignored.
         """
         made = pb.JournalChange()
         made.append.log = self._log_of(log)

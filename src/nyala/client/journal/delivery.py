@@ -251,7 +251,7 @@ def _condition_failed(
     if number < len(conditions):
         said = _describe(conditions[number], actual)
     return ConditionFailed(
-        f"{said}; nothing took effect. Read what is new, and decide again", details
+        f"{said}; nothing took effect. Read the new changes, and make a new step from them", details
     )
 
 

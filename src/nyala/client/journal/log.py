@@ -61,7 +61,7 @@ class Log:
         """Make entries invalid; return the id of the change, which is the log's last id then.
 
         Args:
-            ids: ids of entries; those that are not valid count for nothing.
+            ids: ids of entries; those that are not valid are ignored.
             expected: as for `append`.
 
         Returns:

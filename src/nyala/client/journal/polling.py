@@ -85,8 +85,8 @@ class TailStream:
 class Poller:
     """Requests of one tail or watch, to the leader first; any replica that has the changes may answer.
 
-    A replica that is cut off from its group answers that nothing changed. So after each such answer another
-    replica is asked too, without waiting.
+    A replica that is partitioned from its group answers that nothing changed. So after each
+    such answer another replica is queried too, without waiting.
 
     Args:
         env: RPCs, time.
@@ -124,7 +124,7 @@ class Poller:
                 if not attempts.left_ms():
                     break
                 try:
-                    found = await self._ask(address, request, WAIT_MS)
+                    found = await self._poll_replica(address, request, WAIT_MS)
                 except NotLeader as err:
                     last = f"{address} does not lead any more"
                     self._locations.learn(
@@ -154,15 +154,15 @@ class Poller:
             return None
         self._turn += 1
         try:
-            found = await self._ask(others[self._turn % len(others)], request, 0)
+            found = await self._poll_replica(others[self._turn % len(others)], request, 0)
         except (Retryable, OutcomeUnknown):
             return None
         if not _has_changes(found):
             return None
-        await self._refresh()  # the quiet one may lead no more
+        await self._refresh()  # that replica may not lead any more
         return found
 
-    async def _ask(
+    async def _poll_replica(
         self, address: str, request: pb.JournalTailRequest, wait_ms: int
     ) -> pb.JournalTailResponse:
         request.tablet_id, request.wait_ms = self._journal.tablet.id, wait_ms

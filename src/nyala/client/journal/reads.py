@@ -70,7 +70,9 @@ class JournalReads:
             Retryable, LogGone: as the server.
         """
         request.max_age_ms = max_age_ms
-        return await self._ask(journal, request, address, min(self._timeout_ms, TRY_TIMEOUT_MS))
+        return await self._read_replica(
+            journal, request, address, min(self._timeout_ms, TRY_TIMEOUT_MS)
+        )
 
     async def _read_stale(
         self,
@@ -88,7 +90,7 @@ class JournalReads:
                 len(addresses) - number + 1
             )  # the leader gets a share too
             try:
-                return await self._ask(
+                return await self._read_replica(
                     journal, request, address, max(1, min(left_ms, TRY_TIMEOUT_MS))
                 )
             except (Retryable, OutcomeUnknown):
@@ -106,7 +108,9 @@ class JournalReads:
                 if left_ms <= 0:
                     break
                 try:
-                    found = await self._ask(journal, request, address, min(left_ms, TRY_TIMEOUT_MS))
+                    found = await self._read_replica(
+                        journal, request, address, min(left_ms, TRY_TIMEOUT_MS)
+                    )
                 except NotLeader as err:
                     last = f"{address} does not lead"
                     self._locations.learn(journal, address, leader=err.leader, address=err.address)
@@ -130,7 +134,7 @@ class JournalReads:
                 except Retryable as err:
                     last = f"{last}; {err.message}"
 
-    async def _ask(
+    async def _read_replica(
         self, journal: OpenJournal, request: pb.JournalReadRequest, address: str, timeout_ms: int
     ) -> pb.JournalReadResponse:
         request.tablet_id, request.timeout_ms = journal.tablet.id, timeout_ms

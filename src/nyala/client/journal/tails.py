@@ -64,7 +64,7 @@ def _log_event(sent: pb.TailEvent) -> Entry | Invalidated | None:
 async def watch(
     reads: JournalReads, poller: Poller, journal: OpenJournal, prefix: str, after: int
 ) -> AsyncGenerator[list[KeyEvent], None]:
-    """Yield what changes in the keys with a prefix, without end; of several changes of a key, the last.
+    """Yield what changes in the keys with a prefix, without end; of several changes of a key, only the last.
 
     No list is empty.
 

@@ -96,7 +96,7 @@ class _Replica:
         Raises:
             _Changed: it changed meanwhile. NyalaError: as the server.
         """
-        first = await self._ask(pb.JournalReadRequest(logs=pb.ListLogs()))
+        first = await self._read(pb.JournalReadRequest(logs=pb.ListLogs()))
         self.found.last = first.last
         response = first
         while True:
@@ -107,11 +107,11 @@ class _Replica:
             if not response.logs.more:
                 break
             after = response.logs.logs[-1].name
-            response = await self._ask(pb.JournalReadRequest(logs=pb.ListLogs(after=after)))
+            response = await self._read(pb.JournalReadRequest(logs=pb.ListLogs(after=after)))
         await self._read_keys()
         self.found.digest = self._digest.hexdigest()
 
-    async def _ask(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
+    async def _read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
         request.least = self._journal.seen
         found = await self._core.reads.read_at(
             self._journal, request, self.found.address, MAX_AGE_MS
@@ -124,7 +124,7 @@ class _Replica:
         after, entries = 0, 0
         while True:
             wanted = pb.ReadLog(log=log.name, created=log.created, after=after)
-            page = (await self._ask(pb.JournalReadRequest(log=wanted))).log
+            page = (await self._read(pb.JournalReadRequest(log=wanted))).log
             for entry in page.entries:
                 self._check(
                     after < entry.id <= log.last, f"the id of entry {entry.id} of log {log.name!r}"
@@ -141,7 +141,7 @@ class _Replica:
         after = ""
         while True:
             wanted = pb.ListKeys(after=after)
-            page = (await self._ask(pb.JournalReadRequest(keys=wanted))).keys
+            page = (await self._read(pb.JournalReadRequest(keys=wanted))).keys
             for key in page.keys:
                 self._check(after < key.key, f"the order of key {key.key!r}")
                 self._check(0 < key.version <= self.found.last, f"the version of key {key.key!r}")

@@ -165,7 +165,7 @@ def names_of(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] |
             raise InvalidArgument(f"columns: a column name is a str, not {name!r}")
         schema.column(name)
         if names.count(name) > 1:
-            raise InvalidArgument(f"column {name!r} is asked for twice")
+            raise InvalidArgument(f"column {name!r} is named twice")
     return tuple(names)
 
 

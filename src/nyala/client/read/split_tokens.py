@@ -89,7 +89,7 @@ async def _split_keys(
             return list(answer.split_keys)
         if not await attempts.pause():
             raise TimedOut(
-                f"no replica of tablet {token.tablet_id} said in time how to split it; at last: {last}. "
+                f"no replica of tablet {token.tablet_id} returned split keys in time; at last: {last}. "
                 "Check: nyala cluster ksck"
             )
         await reader.relocate(token, location, attempts)

@@ -150,7 +150,7 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
                 raise source.failure from None
         if not isinstance(err, duckdb.Error):
             raise
-        raise InvalidArgument(f"SQL: {err}; mend the query") from err
+        raise InvalidArgument(f"SQL: {err}; correct the query") from err
     finally:
         engine.close()
 
@@ -182,7 +182,7 @@ def _read(engine: Any, query: str) -> _Named:
         text = str(parsed.get("error_message", "the text cannot be read"))
         if "Only SELECT" in text:
             raise InvalidArgument(PIVOT_NEEDS_VALUES if _pivots(engine, query) else READS_ONLY)
-        raise InvalidArgument(f"SQL: {text}; mend the query")
+        raise InvalidArgument(f"SQL: {text}; correct the query")
     if len(parsed["statements"]) != 1:
         raise InvalidArgument(READS_ONLY)
     found = _Named()

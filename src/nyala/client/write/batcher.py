@@ -183,13 +183,15 @@ def _by_tablet(
     order = np.argsort(numbers, kind="stable")
     cuts = np.flatnonzero(np.diff(numbers[order])) + 1
     parts: list[TabletRows] = []
-    for mine in np.split(order, cuts):
-        number = int(numbers[mine[0]])
+    for of_tablet in np.split(order, cuts):
+        number = int(numbers[of_tablet[0]])
         if number >= 0:
-            parts.append(TabletRows(table.tablets[number], rows[mine], batch.take(pa.array(mine))))
+            parts.append(
+                TabletRows(table.tablets[number], rows[of_tablet], batch.take(pa.array(of_tablet)))
+            )
         else:
             text = f"no range partition of table {table.name!r} covers this key"
-            errors += [(int(r), NO_PARTITION, text) for r in rows[mine]]
+            errors += [(int(r), NO_PARTITION, text) for r in rows[of_tablet]]
     return parts, errors
 
 

@@ -39,18 +39,18 @@ class Coalescer:
     Args:
         env: clock and tasks.
         send: see `Send`.
-        alone: writes one call by itself; for rows without a single tablet.
+        write_call: writes one call by itself; for rows without a single tablet.
         max_rows: largest number of rows of a request.
         max_bytes: largest size of a request, one call at least.
     """
 
     def __init__(
-        self, env: Env, send: Send, alone: Callable[[Call], Coroutine[Any, Any, Written]], *,
+        self, env: Env, send: Send, write_call: Callable[[Call], Coroutine[Any, Any, Written]], *,
         max_rows: int, max_bytes: int,
     ) -> None:  # fmt: skip
         self._env = env
         self._send = send
-        self._alone = alone
+        self._write_call = write_call
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._queues: dict[Key, CallQueue] = {}
@@ -97,10 +97,10 @@ class Coalescer:
         numbers = locate(table.schema, table.partition_schema, keys).tolist()
         at = 0
         for call in calls:
-            mine = numbers[at : at + call.batch.num_rows]
+            tablets = numbers[at : at + call.batch.num_rows]
             at += call.batch.num_rows
-            if mine[0] >= 0 and mine.count(mine[0]) == len(mine):
-                self._enqueue(call, kind, table.tablets[mine[0]])
+            if tablets[0] >= 0 and tablets.count(tablets[0]) == len(tablets):
+                self._enqueue(call, kind, table.tablets[tablets[0]])
             else:
                 self._write_alone(call)
 
@@ -167,7 +167,7 @@ class Coalescer:
 
     async def _run_alone(self, call: Call) -> None:
         try:
-            call.done(await self._alone(call))
+            call.done(await self._write_call(call))
         except Exception as err:  # any error ends the call
             call.failed(err)
         finally:
@@ -180,12 +180,12 @@ def _share(result: pb.WriteResult, calls: list[Call]) -> None:
     first = at = 0
     for call in calls:
         end = first + call.batch.num_rows
-        mine = []
+        call_errors = []
         while at < len(errors) and errors[at][0] < end:
             row, code, message = errors[at]
-            mine.append((row - first, code, message))
+            call_errors.append((row - first, code, message))
             at += 1
-        call.done(Written(call.batch.num_rows - len(mine), mine, result.timestamp))
+        call.done(Written(call.batch.num_rows - len(call_errors), call_errors, result.timestamp))
         first = end
 
 

@@ -148,8 +148,8 @@ def restart_later(
 ) -> bool:
     """Advance an operation's `since`; return whether it may be sent again.
 
-    A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that
-    was never sent before is no retry.
+    A tablet that has dropped client sessions refuses operations that may be retries. An operation that was
+    never sent before is no retry.
     """
     until = int(err.details.get("forgotten_until", 0))
     if until < header.since:

@@ -78,8 +78,8 @@ def _first(waiting: deque[Call], max_rows: int, max_bytes: int, now_us: int) -> 
         rows, size = rows + call.batch.num_rows, size + call.size_bytes
         earliest = min(earliest or call.deadline_us, call.deadline_us)
         latest = max(latest, call.deadline_us)
-        apart = latest - earliest > (latest - now_us) // DEADLINE_SHARE
-        if calls and (rows > max_rows or size > max_bytes or apart):
+        deadlines_differ = latest - earliest > (latest - now_us) // DEADLINE_SHARE
+        if calls and (rows > max_rows or size > max_bytes or deadlines_differ):
             break
         calls.append(waiting.popleft())
     return calls

@@ -217,7 +217,7 @@ class Upload:
         return int(sum(b.num_rows for b in self._waiting)) >= step
 
     def _changed(self) -> None:
-        """Wake the tasks that wait for a change."""
+        """Notify the tasks that wait for a change."""
         self._change.set()
         self._change = asyncio.Event()
 

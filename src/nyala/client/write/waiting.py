@@ -55,12 +55,12 @@ class CallDeadlines:
         past_us = self._clock.monotonic_us() - GRACE_US
         for call in [c for c in self._calls if c.deadline_us <= past_us]:
             del self._calls[call]
-            call.failed(_late(call))
+            call.failed(_deadline_error(call))
         if self._calls:
             self._set_alarm(min(c.deadline_us for c in self._calls))
 
 
-def _late(call: Call) -> OutcomeUnknown | TimedOut:
+def _deadline_error(call: Call) -> OutcomeUnknown | TimedOut:
     name = call.table.name
     if call.sent:
         return OutcomeUnknown(

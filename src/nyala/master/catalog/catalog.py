@@ -255,7 +255,9 @@ class Catalog:
 
     def _put_tablet(self, tablet: CatalogTablet) -> None:
         before = self._tablets.get(tablet.id)
-        assert before is None or before.live or not tablet.live, f"{tablet.id} rises from the dead"
+        assert before is None or before.live or not tablet.live, (
+            f"{tablet.id} was deleted, and is published again"
+        )
         self._tablets[tablet.id] = tablet
         _keep(self._creating, tablet.id, tablet.state is TabletState.CREATING)
         _keep(self._kept, tablet.id, tablet.dropped)

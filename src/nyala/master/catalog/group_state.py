@@ -56,7 +56,7 @@ class ReplicaState:
     location: str = ""
 
     @property
-    def full(self) -> bool:
+    def is_data_voter(self) -> bool:
         """True for a voter with data."""
         return self.voter and self.electable
 
@@ -91,7 +91,7 @@ class GroupState:
     def fully_replicated(self) -> bool:
         """True when the members are the wanted number of voters with data, all healthy."""
         return len(self.members) == self.replicas and all(
-            s.full and s.healthy and not s.replace for s in self.members
+            s.is_data_voter and s.healthy and not s.replace for s in self.members
         )
 
     @property

@@ -55,7 +55,7 @@ class CatalogMaintenance:
                 await self.run_once(replica)
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: tried again
                 log.warning("the catalog was not flushed or merged: %s", err)
-            except Exception as bug:  # the task's top: retried in the next round
+            except Exception as bug:  # retried in the next round
                 log.error("the catalog was not flushed or merged", exc_info=bug)
 
     async def run_once(self, replica: Replica) -> None:

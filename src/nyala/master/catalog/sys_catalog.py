@@ -17,8 +17,9 @@ from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog.records import CatalogRow
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.read.view import View
 from nyala.tablet.tablet import Tablet
 from nyala.wire import flight
@@ -101,7 +102,7 @@ def encode(rows: Sequence[CatalogRow]) -> bytes:
     message = flight.batch_message(batch)
     if len(message) > COMPRESS_BYTES:
         message = _compressed(batch)
-    return ops.encode(ops.WriteOp(ops.RowOp.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
+    return replicated_ops.encode(WriteOp(RowOp.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
 
 
 def _compressed(batch: pa.RecordBatch) -> bytes:
@@ -152,7 +153,7 @@ def not_found_is_unavailable() -> Iterator[None]:
         yield
     except NotFound as err:
         raise Unavailable(
-            f"this master was removed from the masters; ask another ({err.message})"
+            f"this master was removed from the masters; use another one ({err.message})"
         ) from err
 
 
@@ -199,7 +200,7 @@ class SysCatalog:
         if len(payload) > self._max_batch_bytes:
             raise TooLarge(
                 f"the catalog batch of {len(rows)} rows is {len(payload)} bytes, over the limit of "
-                f"{self._max_batch_bytes}; ask for fewer tablets or columns at a time",
+                f"{self._max_batch_bytes}; use fewer tablets or columns at a time",
                 {"limit": str(self._max_batch_bytes), "size": str(len(payload))},
             )
         self._sequence += 1
@@ -216,7 +217,7 @@ class SysCatalog:
                 )
         finally:
             del self._outstanding[sequence]
-        _, errors = ops.decode_result(outcome.result)
+        _, errors = replicated_ops.decode_result(outcome.result)
         if errors:
             first = errors[0]
             raise TooLarge(f"the catalog refused row {first.row}: {first.message} ({first.code})")

@@ -69,7 +69,7 @@ def take(before: pb.TableSpec, steps: Sequence[pb.AlterStep], rules: Rules) -> A
     """
     if not 1 <= len(steps) <= MAX_STEPS:
         raise InvalidArgument(
-            f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}; alter in several goes, if at all"
+            f"{len(steps)} steps; an alteration has 1 to {MAX_STEPS}; make several alterations"
         )
     kind = kinds.rules_of(before.kind)
     spec = pb.TableSpec()
@@ -142,7 +142,7 @@ def _columns(step: pb.AlterStep) -> list[alteration.Step]:
             return [alteration.SetComment(text.name, text.text)]
         case None:
             raise InvalidArgument(
-                f"a step that says nothing, or that this build does not know; {alteration.NOT_OURS}"
+                f"an empty step, or one that this build does not know; {alteration.NOT_OURS}"
             )
     return []
 
@@ -233,10 +233,10 @@ def _with_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> Partiti
 def _without_range(schema: Schema, ps: PartitionSchema, piece: KeyRange) -> PartitionSchema:
     _check_range(schema, ps, piece)
     if piece not in ps.ranges:
-        there = ", ".join(_words(schema, ps, r) for r in ps.ranges[:10]) or "one, without bounds"
+        existing = ", ".join(_words(schema, ps, r) for r in ps.ranges[:10]) or "one, without bounds"
         raise NotFound(
             f"no range {_words(schema, ps, piece)}; a range is dropped whole, by its own bounds; "
-            f"choose one of: {there}"
+            f"choose one of: {existing}"
         )
     return replace(ps, ranges=tuple(r for r in ps.ranges if r != piece))
 

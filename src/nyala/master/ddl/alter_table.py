@@ -95,10 +95,10 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) ->
     if altered.spec == table.spec and not altered.added and not altered.dropped:
         return CatalogPlan(answer=table.id)
     record = changed(catalog, table, altered.spec, request.operation)
-    gone, orders = _dropped(catalog, table, altered)
+    dropped_tablets, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, around)
     actions = (*orders, *follow(catalog, record))
-    return CatalogPlan((*gone, *new), (record,), actions=actions, answer=table.id)
+    return CatalogPlan((*dropped_tablets, *new), (record,), actions=actions, answer=table.id)
 
 
 def follow(catalog: Catalog, record: cat.TableRecord) -> list[AlterTabletAction]:
@@ -156,8 +156,8 @@ def changed(
         record.fully_applied_schema.CopyFrom(table.spec.schema)
     record.state = TableState.ALTERING.value
     made_later = (t for t in catalog.tablets_of(table.id) if t.awaited or t.held)
-    needed = {t.record.first_schema_version for t in made_later}
-    kept = [e for e in (*table.record.earlier, table.spec) if e.schema.version in needed]
+    used_versions = {t.record.first_schema_version for t in made_later}
+    kept = [e for e in (*table.record.earlier, table.spec) if e.schema.version in used_versions]
     del record.earlier[:]
     for definition in kept:
         old = record.earlier.add()
@@ -177,20 +177,20 @@ def remember(record: cat.TableRecord, operation_id: pb.OperationId) -> None:
 def _dropped(
     catalog: Catalog, table: CatalogTable, altered: Altered
 ) -> tuple[list[cat.TabletRecord], list[Action]]:
-    gone: list[cat.TabletRecord] = []
+    dropped_tablets: list[cat.TabletRecord] = []
     orders: list[Action] = []
     if not altered.dropped:
-        return gone, orders
+        return dropped_tablets, orders
     for tablet in catalog.current_of(table.id):
         if convert.partition_from_proto(tablet.record.partition).range in altered.dropped:
             record = tablet.edit()
-            gone.append(record)
+            dropped_tablets.append(record)
             if tablet.runs:
                 record.state = TabletState.DROPPED.value
                 continue
             record.state = TabletState.DELETED.value
             orders += [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
-    return gone, orders
+    return dropped_tablets, orders
 
 
 def _added(

@@ -70,8 +70,8 @@ class BackgroundOperations:
         self._env = env
         self._servers = servers
         self._options = options
-        self._since_us = env.clock.monotonic_us()
-        self._wake = asyncio.Event()
+        self._started_us = env.clock.monotonic_us()
+        self._trigger = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
 
     def start(self, memory: LeaderMemory, creations: Creations) -> None:
@@ -89,38 +89,38 @@ class BackgroundOperations:
         if self._task is not None:
             self._task.cancel()
 
-    def wake(self) -> None:
-        """Wake the background task: something was reported."""
-        self._wake.set()
+    def trigger(self) -> None:
+        """Make the background task check now: something was reported."""
+        self._trigger.set()
 
     async def _follow(self, memory: LeaderMemory, creations: Creations) -> None:
         loop = asyncio.get_running_loop()
         while memory.dropped is None:
-            self._wake.clear()
+            self._trigger.clear()
             clock = self._env.clock
             now = clock.wall_us(), clock.monotonic_us()
             known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
             listed = server_states.due(memory.catalog, self._server_liveness())
             for operation in (*listed, *known, *self._replacements(memory, creations)):
                 await self._carry_out(operation, memory)
-            timer = loop.call_later(self._options.order_interval_ms / 1000, self._wake.set)
+            timer = loop.call_later(self._options.order_interval_ms / 1000, self._trigger.set)
             try:
-                await self._wake.wait()
+                await self._trigger.wait()
             finally:
                 timer.cancel()
 
     def _server_liveness(self) -> server_states.ServerLiveness:
         now_us = self._env.clock.monotonic_us()
-        return server_states.server_liveness(self._servers, now_us, self._since_us)
+        return server_states.server_liveness(self._servers, now_us, self._started_us)
 
     def _replacements(self, memory: LeaderMemory, creations: Creations) -> list[CatalogOperation]:
         now_us = self._env.clock.monotonic_us()
         reporting = self._servers.known_in(memory.term, self._servers.alive(now_us))
-        late = creations.late(memory.catalog, [s.uuid for s in reporting], now_us)
-        if not late:
+        timed_out = creations.timed_out(memory.catalog, [s.uuid for s in reporting], now_us)
+        if not timed_out:
             return []
         around = create_table.plan_inputs(self._env, memory.catalog, self._servers)
-        return creation_timeouts.replacements(memory.catalog, late, around)
+        return creation_timeouts.replacements(memory.catalog, timed_out, around)
 
     async def _carry_out(self, operation: CatalogOperation, memory: LeaderMemory) -> None:
         """Run an operation to its end even if this task is cancelled: its batch cannot be undone."""

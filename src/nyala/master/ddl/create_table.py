@@ -53,11 +53,11 @@ def plan_inputs(env: Env, catalog: Catalog, servers: TServers) -> PlanInputs:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
     """
-    away = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
+    excluded = [s.uuid for s in catalog.servers.all() if s.maintenance or s.decommission]
     live = servers.alive(env.clock.monotonic_us())
-    here = [s for s in live if s.uuid not in away]
-    ready = [s.registration for s in here if not s.opening]
-    opening = len(here) - len(ready)
+    usable = [s for s in live if s.uuid not in excluded]
+    ready = [s.registration for s in usable if not s.opening]
+    opening = len(usable) - len(ready)
     return PlanInputs(ready, env.random, env.clock.wall_us(), opening=opening)
 
 

@@ -32,7 +32,7 @@ class Creations:
     """Tablets that one leader creates in one term. On the loop only.
 
     Args:
-        timeout_us: time without progress after which a tablet is late.
+        timeout_us: time without progress after which a tablet's creation has timed out.
     """
 
     def __init__(self, timeout_us: int) -> None:
@@ -44,7 +44,7 @@ class Creations:
         """Note that a server was sent the order to make its replica, whatever it answered."""
         self._tried.setdefault(tablet, {})[server] = None
 
-    def late(
+    def timed_out(
         self, catalog: Catalog, reporting: Collection[ServerUuid], now_us: int
     ) -> list[CatalogTablet]:
         """Return the tablets without progress for the timeout.
@@ -57,12 +57,12 @@ class Creations:
         creating = catalog.creating()
         for known in (self._waiting, self._tried):
             if len(known) > len(creating):
-                here = {t.id for t in creating}
-                for gone in [t for t in known if t not in here]:
-                    del known[gone]
-        return [t for t in creating if self._is_late(t, reporting, now_us)]
+                creating_ids = {t.id for t in creating}
+                for other in [t for t in known if t not in creating_ids]:
+                    del known[other]
+        return [t for t in creating if self._has_timed_out(t, reporting, now_us)]
 
-    def _is_late(
+    def _has_timed_out(
         self, tablet: CatalogTablet, reporting: Collection[ServerUuid], now_us: int
     ) -> bool:
         tried = self._tried.get(tablet.id, {})
@@ -77,17 +77,17 @@ class Creations:
 
 
 def replacements(
-    catalog: Catalog, late: Sequence[CatalogTablet], around: PlanInputs
+    catalog: Catalog, timed_out: Sequence[CatalogTablet], around: PlanInputs
 ) -> list[CatalogOperation]:
     """Return the operations that replace tablets; none for a table that has too few live servers now.
 
     Args:
         catalog: the leader's catalog.
-        late: tablets without a leader after the creation timeout.
+        timed_out: tablets without a leader after the creation timeout.
         around: live servers, limits and randomness.
     """
     by_table: dict[TableId, list[TabletId]] = {}
-    for tablet in late:
+    for tablet in timed_out:
         table = catalog.table(tablet.table_id)
         if table is not None and table.spec.replicas <= len(around.live):
             by_table.setdefault(table.id, []).append(tablet.id)

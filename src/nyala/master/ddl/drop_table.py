@@ -47,7 +47,7 @@ def purge(table: CatalogTable, now_us: int) -> CatalogOperation:
 
 def scope(catalog: Catalog, request: pb.DropTableRequest) -> Scope:
     """Return the table's name, the table, and all of its tablets."""
-    table = _wanted(catalog, request)
+    table = _named_table(catalog, request)
     return Scope(names=(request.name,)) if table is None else _scope_of(catalog, table)
 
 
@@ -85,12 +85,12 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
             f"reserve_seconds={request.reserve_seconds}; at most {MAX_RESERVE_S} can be waited for; "
             "give a smaller number"
         )
-    table = _wanted(catalog, request)
+    table = _named_table(catalog, request)
     if table is None:
         table = catalog.require(request.name, kind) if request.name else None
     if table is None or not (table.live or table.recallable):
         raise NotFound(
-            f"no {kind.name} has the id {request.id[:80]!r}, or it was dropped for good; "
+            f"no {kind.name} has the id {request.id[:80]!r}, or it was deleted permanently; "
             f"see: nyala {kind.name} list, nyala {kind.name} list --dropped"
         )
     kinds.check_kind(table, request.kind, drop=True)
@@ -104,13 +104,13 @@ def plan(catalog: Catalog, request: pb.DropTableRequest, now_us: int) -> Catalog
     if table.recallable:
         raise InvalidArgument(
             f"the {kind.name} {table.name!r} (id {table.id}) was dropped already; recall it, or drop it with "
-            "reserve_seconds=0 to be rid of it now"
+            "reserve_seconds=0 to delete it now"
         )
     removed.purge_after_us = now_us + request.reserve_seconds * 1_000_000
     return CatalogPlan(tables=(removed,), answer=table.id)
 
 
-def _wanted(catalog: Catalog, request: pb.DropTableRequest) -> CatalogTable | None:
+def _named_table(catalog: Catalog, request: pb.DropTableRequest) -> CatalogTable | None:
     return catalog.named(request.name) if request.name else catalog.table(TableId(request.id))
 
 

@@ -71,9 +71,9 @@ def deletion_plan(catalog: Catalog, tablet: CatalogTablet, until: int) -> Catalo
     """
     table = catalog.table(tablet.table_id)
     assert table is not None, f"tablet {tablet.id} has no table {tablet.table_id}"
-    gone: cat.TabletRecord = tablet.edit()
-    gone.state = TabletState.DELETED.value
+    deleted: cat.TabletRecord = tablet.edit()
+    deleted.state = TabletState.DELETED.value
     record = table.edit()
     record.history_from = max(record.history_from, until)
     orders: list[Action] = [DeleteTabletAction(server, tablet.id) for server in tablet.holders]
-    return CatalogPlan((gone,), (record,), actions=tuple(orders), answer=table.id)
+    return CatalogPlan((deleted,), (record,), actions=tuple(orders), answer=table.id)

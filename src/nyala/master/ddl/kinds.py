@@ -168,7 +168,7 @@ class JournalRules:
         if not request.force:
             raise InvalidArgument(
                 f"tablet {request.tablet_id} is the whole journal {table.name!r}: an empty one in its place "
-                "loses every entry and key; give them up with --force, or restore a replica"
+                "loses every entry and key; discard them with --force, or restore a replica"
             )
 
     def floor(self, time: int) -> int:

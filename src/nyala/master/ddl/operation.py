@@ -128,7 +128,7 @@ class LeaderMemory:
     def check(self) -> None:
         """Raise Unavailable when this memory was dropped."""
         if self.dropped is not None:
-            raise Unavailable(f"this master stopped leading ({self.dropped}); ask again")
+            raise Unavailable(f"this master stopped leading ({self.dropped}); retry")
 
 
 REFUSED = (NotLeader, Throttled, Unavailable, Rejected)

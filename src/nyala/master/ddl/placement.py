@@ -78,11 +78,11 @@ def require_servers(replicas: int, ready: int, opening: int) -> None:
     if replicas <= ready + opening:
         raise Unavailable(
             f"{need}; {ready} {_are(ready)} ready, and {opening} {_are(opening)} starting: "
-            "opening the replicas that are there already. Ask again"
+            "they are opening their replicas; retry"
         )
     live = ready + opening
     raise InvalidArgument(
-        f"{need}, and {live} {_are(live)} live; start more, or ask for fewer replicas"
+        f"{need}, and {live} {_are(live)} live; start more, or choose fewer replicas"
     )
 
 
@@ -100,8 +100,10 @@ def place_one(free: Sequence[Candidate], taken: Collection[str], rng: Random) ->
     """
     if not free:
         return None
-    apart = [c for c in free if c.location not in taken or not c.location]
-    return _less_loaded(apart or free, {c.uuid: (c.of_table, c.replicas) for c in free}, rng)
+    in_new_location = [c for c in free if c.location not in taken or not c.location]
+    return _less_loaded(
+        in_new_location or free, {c.uuid: (c.of_table, c.replicas) for c in free}, rng
+    )
 
 
 def _servers(
@@ -111,8 +113,8 @@ def _servers(
     for _ in range(replicas):
         free = [c for c in ordered if c not in chosen]
         used = [c.location for c in chosen if c.location]
-        apart = [c for c in free if c.location not in used]
-        pick = _less_loaded(apart or free, load, rng)
+        in_new_location = [c for c in free if c.location not in used]
+        pick = _less_loaded(in_new_location or free, load, rng)
         of_table, of_all = load[pick.uuid]
         load[pick.uuid] = of_table + 1, of_all + 1
         chosen.append(pick)

@@ -66,5 +66,5 @@ def _refusal(request: pb.RecallTableRequest, table: CatalogTable | None) -> str:
     elif table.live:
         reason = f"the {table.kind.name} {table.name!r} (id {table.id}) is there"
     else:
-        reason = f"the {table.kind.name} {table.name!r} (id {table.id}) was dropped for good"
+        reason = f"the {table.kind.name} {table.name!r} (id {table.id}) was deleted permanently"
     return f"{reason}: there is nothing to recall; see: nyala {kind.name} list --dropped"

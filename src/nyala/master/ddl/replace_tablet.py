@@ -108,8 +108,8 @@ def unsafe_plan(
         return CatalogPlan(answer=table.id)
     if shown and not request.force:
         raise InvalidArgument(
-            f"replicas of tablet {tablet.id} are on {', '.join(shown)}: let it go on with them (nyala "
-            f"tablet survivors {tablet.id}), or give up what they have with --force"
+            f"replicas of tablet {tablet.id} are on {', '.join(shown)}: recover it from them (nyala "
+            f"tablet survivors {tablet.id}), or discard their rows with --force"
         )
     kinds.rules_of(table.spec.kind).check_loss(table, request)
     if tablet.dropped:
@@ -141,7 +141,7 @@ def _replaced(
 ) -> CatalogPlan:
     """Replace tablets; `lost_by`: a hybrid time above those of what is given up, None: nothing is."""
     placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
-    gone: list[cat.TabletRecord] = []
+    replaced: list[cat.TabletRecord] = []
     new: list[cat.TabletRecord] = []
     for tablet, servers in zip(old, placed, strict=True):
         part = convert.partition_from_proto(tablet.record.partition)
@@ -153,8 +153,8 @@ def _replaced(
             made.added_by, made.floor = tablet.record.added_by, tablet.record.floor
         record = tablet.edit()
         record.state, record.replaced_by = TabletState.REPLACED.value, made.id
-        gone.append(record)
+        replaced.append(record)
         new.append(made)
     orders: list[Action] = [DeleteTabletAction(server, t.id) for t in old for server in t.holders]
     orders += create_table.create_orders(new)
-    return CatalogPlan((*gone, *new), actions=tuple(orders), answer=table.id)
+    return CatalogPlan((*replaced, *new), actions=tuple(orders), answer=table.id)

@@ -97,14 +97,14 @@ def _check_remaining(catalog: Catalog, uuid: ServerUuid) -> None:
     """
     held = [t for t in catalog.tablets() if t.live and uuid in t.members]
     tables = [catalog.table(t.table_id) for t in held]
-    needed = max((t.spec.replicas for t in tables if t is not None), default=0)
-    left = [
+    required = max((t.spec.replicas for t in tables if t is not None), default=0)
+    remaining = [
         s for s in catalog.servers.all() if s.alive and not takes_no_replicas(s) and s.uuid != uuid
     ]
-    if len(left) < needed:
+    if len(remaining) < required:
         raise InvalidArgument(
-            f"{len(left)} live servers would be left, and tables with replicas on {uuid} have {needed} "
-            "replicas; start more servers, or lower their number of replicas"
+            f"{len(remaining)} live servers would be left, and tables with replicas on {uuid} have "
+            f"{required} replicas; start more servers, or lower their number of replicas"
         )
 
 

@@ -82,7 +82,7 @@ def check_replicas(replicas: int, what: str) -> None:
     if replicas > MAX_REPLICAS or replicas % 2 == 0:
         raise InvalidArgument(
             f"{replicas} replicas; a {what} has an odd number of them from 1 to {MAX_REPLICAS}, "
-            "so that a majority is clear; choose one of these"
+            "since an even number tolerates no more failures; choose one of these"
         )
 
 

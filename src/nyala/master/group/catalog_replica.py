@@ -62,7 +62,7 @@ class ReplicaPresence(Enum):
 
     NOTHING = "nothing"
     REMOVED = "a tombstone: it was removed from the masters"
-    HALF = "half a copy, which a crash left"
+    HALF = "an incomplete copy, which a crash left"
     REPLICA = "a replica, FAILED too"
 
 
@@ -89,8 +89,8 @@ class MasterReplica:
             self._replica = await self._host.create_replica(SYS_CATALOG, first, self._create)
         if self._replica is None:
             raise Corrupt(
-                "this master's sys catalog is gone from its data directory, and a new one would have "
-                "forgotten its votes; restore the directory, or replace this master"
+                "this master's sys catalog is gone from its data directory, and a new one would lack "
+                "its votes; restore the directory, or replace this master"
             )
 
     async def presence(self) -> ReplicaPresence:

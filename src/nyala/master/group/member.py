@@ -78,7 +78,7 @@ class GroupMember:
                 of masters was never that of its group.
         """
         opened = self._identity.instance
-        if opened.replaces and not opened.initialised:  # it would vote without its earlier promises
+        if opened.replaces and not opened.initialised:  # it would vote without its earlier votes
             raise InvalidArgument(
                 f"this master was given the uuid of a dead one, {opened.uuid}, and has no catalog: copy it "
                 "from the leader with nyala local_replica copy_from_remote catalog ADDRESS, then start it"
@@ -89,7 +89,7 @@ class GroupMember:
         self._state.group = group
         self._peers.start()
         if self._state.presence is ReplicaPresence.NOTHING and opened.initialised:
-            await group.open_sys_catalog(None)  # it is gone
+            await group.open_sys_catalog(None)  # it is missing: raises Corrupt
         if self._state.presence is ReplicaPresence.REPLICA:
             await self._follow(group, None)
         self._env.tasks.spawn(self._run(group), "be a master")
@@ -106,7 +106,7 @@ class GroupMember:
             try:
                 await self._update(group)
             except NyalaError as err:
-                log.warning("this master's place among the masters: %s; trying again", err)
+                log.warning("the membership of this master cannot be updated: %s; retrying", err)
             except OSError as err:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
             await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
@@ -122,8 +122,8 @@ class GroupMember:
             if self._state.leading is None:
                 await self._follow(group, None)
             await self._follow_members(group)
-            if not isinstance(self._state.failure, InvalidArgument):  # for good
-                self._state.failure = None  # it was given a place, or its disk can be written again
+            if not isinstance(self._state.failure, InvalidArgument):  # permanent
+                self._state.failure = None  # it is a member, or its disk can be written again
             return
         self._stop_leading()
         learned = self._peers.group()
@@ -156,7 +156,7 @@ class GroupMember:
         """On the first start, form the group once all masters have answered, or wait to be added to one."""
         try:
             if learned is not None and learned.get(self._identity.uuid) is None:
-                peers.check_stranger(self._peers.own, learned)
+                peers.check_address(self._peers.own, learned)
             elif learned is not None and learned.id != NO_OP:
                 return  # it was added to an existing group, and waits for its copy
             elif not self._peers.missing():

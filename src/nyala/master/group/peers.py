@@ -69,8 +69,8 @@ class MasterPeers:
     def follow(self, addresses: Iterable[str]) -> None:
         """Poll the masters at these addresses from now on, and no others."""
         wanted = [a for a in dict.fromkeys(addresses) if a and a != self._own().address]
-        for gone in [a for a in self._peers if a not in wanted]:
-            del self._peers[gone]
+        for removed in [a for a in self._peers if a not in wanted]:
+            del self._peers[removed]
         for address in wanted:
             if address not in self._peers:
                 self._peers[address] = Peer(address)
@@ -136,11 +136,11 @@ class MasterPeers:
             assert peer.status is not None, peer
             if peer.info.role != "master":
                 raise InvalidArgument(f"{peer.address} is a {peer.info.role}, not a master")
-            theirs = sorted(m.address for m in peer.status.consensus.members)
-            if theirs != sorted(self._masters):
+            their_masters = sorted(m.address for m in peer.status.consensus.members)
+            if their_masters != sorted(self._masters):
                 raise InvalidArgument(
                     f"this master was started with the masters {', '.join(sorted(self._masters))}, "
-                    f"and {peer.address} with {', '.join(theirs)}; start all with the same list"
+                    f"and {peer.address} with {', '.join(their_masters)}; start all with the same list"
                 )
             members.append(_member(peer.info))
         return membership.initial(members)
@@ -191,7 +191,7 @@ def _committed(status: pb.MasterStatusResponse) -> Configuration | None:
     return convert.configuration_from_proto(status.consensus)
 
 
-def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
+def check_address(own: pb.ServerInfoResponse, group: Configuration) -> None:
     """Check that the group of masters has no other member at this address.
 
     Raises:
@@ -199,9 +199,9 @@ def check_stranger(own: pb.ServerInfoResponse, group: Configuration) -> None:
     """
     if any(m.address == own.address for m in group.members):
         raise Forbidden(
-            f"the masters have a catalog already, in which this one ({own.uuid}) has no part: its data "
-            f"directory is new, and {own.address} belongs to another master's data. Start it with those, "
-            "or take that one out first: nyala master remove"
+            f"the masters have a catalog already, and this one ({own.uuid}) is not a member: its data "
+            f"directory is new, and {own.address} is the address of another master. Start it with that "
+            "master's data directory, or remove that master first: nyala master remove"
         )
 
 

@@ -29,7 +29,7 @@ def check(
         return
     raise InvalidArgument(
         f"the other masters have {own.uuid}, the uuid of this master, at {other.address}, and this one is at "
-        f"{own.address}: it was replaced, and what it holds is old; it takes part no more. Remove its data "
-        f"directory. (Is it the only one of this uuid, and was moved? Then tell the others first: nyala "
-        f"local_replica cmeta rewrite_raft_config catalog, with its new address.)"
+        f"{own.address}: it was replaced, and its data are out of date. Remove its data directory. "
+        "If no other server has this uuid and this one has only moved, change its address at the other "
+        "masters first: nyala local_replica cmeta rewrite_raft_config catalog"
     )

@@ -83,9 +83,9 @@ class MemberStatus:
         if self._state.failure is not None:
             return f"this master cannot join the others: {self._state.failure}"
         if not self._identity.known or self._state.group is None:
-            return "this master is starting; ask again"
+            return "this master is starting; retry"
         if self._state.presence is ReplicaPresence.HALF:
-            return "a copy of the catalog to this master was not completed; nyala master add goes on with it"
+            return "a copy of the catalog to this master was not completed; nyala master add continues it"
         learned = self._peers.group()
         if self._state.presence is ReplicaPresence.REMOVED or (
             learned and not learned.get(self._identity.uuid)
@@ -100,7 +100,7 @@ class MemberStatus:
             return f"this master {was} the masters, which are {masters}; nyala master add {own} adds it"
         missing = self._peers.missing()
         if not missing:
-            return "this master is starting; ask again"
+            return "this master is starting; retry"
         return f"this master is new and waits for the masters {', '.join(missing)} to answer"
 
     def status(self) -> pb.MasterStatusResponse:

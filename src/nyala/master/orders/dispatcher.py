@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 MAX_REPLICAS_CHECKED = 200
 """Number of replicas per server that are checked for deletion in one interval."""
-COMPLAINTS = 1024
+MAX_LAST_ERRORS = 1024
 """Maximum number of orders whose last error is remembered, so that it is logged only once."""
 
 
@@ -110,7 +110,7 @@ class Dispatcher:
         if servers is None:
             servers = self._servers.alive(self._env.clock.monotonic_us())
         known = self._servers.known_in(self._term, servers)
-        self.enqueue(reconcile.needed(self._catalog, known))
+        self.enqueue(reconcile.orders_for(self._catalog, known))
 
     def reported(self, server: TServer, tablets: Sequence[TabletId], *, full: bool) -> None:
         """Enqueue the orders that a report calls for, and check its tablets first in the next repair.
@@ -136,12 +136,12 @@ class Dispatcher:
             await self._env.tasks.sleep_ms(self._options.order_interval_ms)
             alive = self._servers.alive(self._env.clock.monotonic_us())
             known = self._servers.known_in(self._term, alive)
-            self.enqueue(reconcile.needed(self._catalog, known, self._turns.next))
+            self.enqueue(reconcile.orders_for(self._catalog, known, self._turns.next))
 
     async def _repair(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._options.repair_interval_ms)
-            self.enqueue(self.repairs.needed())
+            self.enqueue(self.repairs.due_orders())
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = self._env.tasks.spawn(work, name)
@@ -170,10 +170,10 @@ class Dispatcher:
             if self._last_errors.get(action) != err.code:
                 log.warning("order failed: %s: %s", action, err)
                 self._last_errors[action] = err.code
-            if len(self._last_errors) > COMPLAINTS:
+            if len(self._last_errors) > MAX_LAST_ERRORS:
                 del self._last_errors[next(iter(self._last_errors))]
         finally:
-            # Gone, if another order to this server for this tablet was the last one and ended before.
+            # Absent if another order to this server for this tablet was the last one and ended before.
             self._sending.get(action.server, {}).pop((action.server, action.tablet), None)
         self._send_more(action.server)
 

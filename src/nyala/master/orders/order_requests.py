@@ -125,8 +125,8 @@ def witness_request(
     """
     for status in leader.tablets:
         consensus = status.report.consensus
-        here = [m for m in consensus.members if m.uuid == action.server and not m.electable]
-        if here and status.applied_index >= consensus.config_index:
+        witnesses = [m for m in consensus.members if m.uuid == action.server and not m.electable]
+        if witnesses and status.applied_index >= consensus.config_index:
             return pb.CreateWitnessRequest(
                 destination_uuid=action.server,
                 fence=fence,

@@ -24,10 +24,10 @@ def every_replica(server: TServer) -> Iterable[TabletId]:
     return server.replicas
 
 
-def needed(
+def orders_for(
     catalog: Catalog,
     servers: Sequence[TServer],
-    looked_at: Callable[[TServer], Iterable[TabletId]] = every_replica,
+    replicas_to_check: Callable[[TServer], Iterable[TabletId]] = every_replica,
 ) -> list[Action]:
     """Return the orders for some tablet servers.
 
@@ -39,7 +39,7 @@ def needed(
     Args:
         catalog: catalog of the leader.
         servers: live servers whose replicas are known from a full report in this term.
-        looked_at: returns the replicas of a server to check for deletion and for lost alterations.
+        replicas_to_check: returns the replicas of a server to check for deletion and for lost alterations.
     """
     actions: list[Action] = []
     by_uuid = {s.uuid: s for s in servers}
@@ -52,7 +52,7 @@ def needed(
     for table in catalog.altering():
         actions += _alterations(catalog, table, by_uuid)
     for server in servers:
-        actions += _of_replicas(catalog, server, looked_at(server))
+        actions += _of_replicas(catalog, server, replicas_to_check(server))
     return actions
 
 
@@ -200,7 +200,7 @@ def delete_request(
         destination_uuid=action.server,
         fence=fence,
         tablet_id=tablet.id,
-        reason=f"it belongs to table {name} no more",
+        reason=f"it does not belong to table {name} any more",
     )
     if tablet.live:
         request.reason = f"the configuration of {tablet.config_id} does not name this server"

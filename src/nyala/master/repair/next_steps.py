@@ -38,25 +38,25 @@ def next_steps(tablet: GroupState, servers: TargetServers) -> list[RepairStep]:
     if 2 * sum(v.healthy for v in voters) <= len(voters):
         return []  # nothing can be committed: operators have to decide
     change = _change(tablet, servers)
-    gone = change.server if isinstance(change, Remove) else None
+    removed = change.server if isinstance(change, Remove) else None
     copies = [Copy(s.uuid) for s in tablet.joining if not s.holds]
     wanted = [*copies, *witness_steps.needs(tablet)]
-    return [*([] if change is None else [change]), *(s for s in wanted if s.server != gone)]
+    return [*([] if change is None else [change]), *(s for s in wanted if s.server != removed)]
 
 
 def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
-    full = [s for s in tablet.members if s.full]
-    leaving = [v for v in full if v.failed or v.replace]
-    staying = [v for v in full if v not in leaving]
+    data_voters = [s for s in tablet.members if s.is_data_voter]
+    leaving = [v for v in data_voters if v.failed or v.replace]
+    staying = [v for v in data_voters if v not in leaving]
     missing, joining = tablet.replicas - len(staying), tablet.joining
     for member in tablet.members:
         failed = member.failed and (member.promote or not member.electable)
-        if failed and not member.full and tablet.majority_without(member):
+        if failed and not member.is_data_voter and tablet.majority_without(member):
             what = "a witness" if member.voter else "to become a replica"
             return Remove(member.uuid, f"it was {what}, and has failed")
     if len(joining) > max(0, missing):
         last = min(joining, key=lambda s: (s.holds, s.uuid))
-        return Remove(last.uuid, "it is needed no more")
+        return Remove(last.uuid, "it is not needed any more")
     leaver = _removable(tablet, leaving, staying)
     if leaver is not None:
         return leaver

@@ -77,17 +77,17 @@ class RepairView:
         return uuid not in tablet.members and uuid not in (*self.maintained, *self.leaving)
 
     def choose(
-        self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
+        self, tablet: CatalogTablet, lost: ServerUuid, assigned: StandbyLoad
     ) -> ServerUuid | None:
         """Return the best server for a replica instead of that on `lost`.
 
         Args:
             tablet: that loses a replica.
             lost: the server whose replica is replaced.
-            left: replicas already assigned to each server.
+            assigned: replicas already assigned to each server.
         """
         free = [u for u in self.known if self.is_eligible(tablet, u)]
-        return self.place(tablet, free, [m for m in tablet.members if m != lost], left)
+        return self.place(tablet, free, [m for m in tablet.members if m != lost], assigned)
 
     def place(
         self,

@@ -75,7 +75,7 @@ class Repairer:
         self._turns = ReplicaRoundRobin(MAX_CHECKED)
         self.standby = StandbyPlan()
 
-    def needed(self) -> list[Action]:
+    def due_orders(self) -> list[Action]:
         """Return the orders that are due now."""
         view = self._make_view()
         if self._tablet_rounds.at_start():

@@ -35,14 +35,14 @@ class StandbyChoice(Protocol):
         ...
 
     def choose(
-        self, tablet: CatalogTablet, lost: ServerUuid, left: StandbyLoad
+        self, tablet: CatalogTablet, lost: ServerUuid, assigned: StandbyLoad
     ) -> ServerUuid | None:
         """Return the best standby server for a replica.
 
         Args:
             tablet: that loses a replica.
             lost: the server whose replica is replaced.
-            left: replicas already assigned to each server.
+            assigned: replicas already assigned to each server.
         """
         ...
 
@@ -52,33 +52,36 @@ class StandbyPlan:
 
     def __init__(self) -> None:
         self._standbys: dict[TabletId, dict[ServerUuid, ServerUuid]] = {}
-        self._left: dict[ServerUuid, dict[ServerUuid, int]] = {}
-        self._left_of: dict[tuple[ServerUuid, TableId], Counter[ServerUuid]] = {}
+        self._assigned: dict[ServerUuid, dict[ServerUuid, int]] = {}
+        self._assigned_of_table: dict[tuple[ServerUuid, TableId], Counter[ServerUuid]] = {}
         self._tables: dict[TabletId, TableId] = {}
-        self._among = 0
+        self._servers = 0
         self._to_share: dict[TabletId, None] = {}
         self._shares: dict[ServerUuid, int] = {}
 
-    def update(self, tablets: Sequence[CatalogTablet], choice: StandbyChoice, among: int) -> None:
+    def update(self, tablets: Sequence[CatalogTablet], choice: StandbyChoice, servers: int) -> None:
         """Bring the plan of some tablets up to date.
 
         Args:
             tablets: live tablets; of a large cluster a part at a time.
             choice: chooses standby servers.
-            among: number of servers.
+            servers: number of servers.
         """
-        if among > self._among:
+        if servers > self._servers:
             self._to_share = dict.fromkeys(self._standbys)
-            self._shares = {u: _share(left, among - self._among) for u, left in self._left.items()}
-        self._among = among
+            self._shares = {
+                u: _share(assigned, servers - self._servers)
+                for u, assigned in self._assigned.items()
+            }
+        self._servers = servers
         for tablet in tablets:
             self._plan_tablet(tablet, choice, share=tablet.id in self._to_share)
             self._to_share.pop(tablet.id, None)
 
     def retain(self, lives: Callable[[TabletId], bool]) -> None:
         """Remove deleted tablets."""
-        for gone in [t for t in self._standbys if not lives(t)]:
-            self._forget(gone)
+        for deleted in [t for t in self._standbys if not lives(t)]:
+            self._forget(deleted)
 
     def standby_of(self, lost: ServerUuid, tablet: TabletId) -> ServerUuid | None:
         """Return the standby server of a lost member; None: there is none."""
@@ -95,35 +98,37 @@ class StandbyPlan:
             standby = before.get(lost)
             if standby is None or not choice.is_eligible(tablet, standby):
                 continue
-            if not share or self._left[lost][standby] <= self._shares[lost]:
+            if not share or self._assigned[lost][standby] <= self._shares[lost]:
                 stay[lost] = standby
         if len(stay) == len(before) == len(tablet.members):
             return
         self._forget(tablet.id)
         for lost in tablet.members:
-            left = self._left.setdefault(lost, {})
-            left_of = self._left_of.get((lost, tablet.table_id), Counter())
-            standby = stay.get(lost) or choice.choose(tablet, lost, StandbyLoad(left, left_of))
+            assigned = self._assigned.setdefault(lost, {})
+            assigned_of_table = self._assigned_of_table.get((lost, tablet.table_id), Counter())
+            standby = stay.get(lost) or choice.choose(
+                tablet, lost, StandbyLoad(assigned, assigned_of_table)
+            )
             if standby is not None:
                 self._standbys.setdefault(tablet.id, {})[lost] = standby
                 self._tables[tablet.id] = tablet.table_id
-                left[standby] = left.get(standby, 0) + 1
-                left_of[standby] += 1
-                self._left_of[lost, tablet.table_id] = left_of
+                assigned[standby] = assigned.get(standby, 0) + 1
+                assigned_of_table[standby] += 1
+                self._assigned_of_table[lost, tablet.table_id] = assigned_of_table
 
     def _forget(self, tablet: TabletId) -> None:
         table = self._tables.pop(tablet, TableId(""))
         for lost, standby in self._standbys.pop(tablet, {}).items():
-            self._left[lost][standby] -= 1
-            left_of = self._left_of[lost, table]
-            left_of[standby] -= 1
-            if not left_of[standby]:
-                del left_of[standby]
-            if not left_of:
-                del self._left_of[lost, table]
+            self._assigned[lost][standby] -= 1
+            assigned_of_table = self._assigned_of_table[lost, table]
+            assigned_of_table[standby] -= 1
+            if not assigned_of_table[standby]:
+                del assigned_of_table[standby]
+            if not assigned_of_table:
+                del self._assigned_of_table[lost, table]
 
 
-def _share(left: Mapping[ServerUuid, int], newcomers: int) -> int:
+def _share(assigned: Mapping[ServerUuid, int], added_servers: int) -> int:
     """Return the maximum share of a standby server after other servers have joined."""
-    standbys = sum(n > 0 for n in left.values()) + newcomers
-    return -(-sum(left.values()) // standbys)
+    standbys = sum(n > 0 for n in assigned.values()) + added_servers
+    return -(-sum(assigned.values()) // standbys)

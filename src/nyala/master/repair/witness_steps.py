@@ -60,7 +60,7 @@ def _remove_unneeded(tablet: GroupState, demoted: Sequence[ReplicaState]) -> Con
         return Remove(member.uuid, "another one has its place")
     for member in tablet.witnesses:
         if not member.voter or tablet.majority_without(member):
-            return Remove(member.uuid, "a witness is needed no more")
+            return Remove(member.uuid, "a witness is not needed any more")
     return None
 
 

@@ -57,7 +57,7 @@ class FlightInfoService:
         tablets = [queries.location(t, servers) for t in wanted]
         for tablet in tablets:
             if not tablet.replicas[0].leader:
-                raise Unavailable(f"tablet {tablet.id} of {name!r} has no leader yet; ask again")
+                raise Unavailable(f"tablet {tablet.id} of {name!r} has no leader yet; retry")
         at = await self._now_at([t.replicas[0].address for t in tablets])
         info = _info(table)
         for tablet in tablets:
@@ -94,7 +94,7 @@ class FlightInfoService:
                 )
             )
         except NyalaError as err:
-            raise Unavailable(f"a tablet's leader does not answer ({err}); ask again") from err
+            raise Unavailable(f"a tablet's leader does not answer ({err}); retry") from err
         return max(info.hybrid_time for info in infos)
 
     def _endpoint(

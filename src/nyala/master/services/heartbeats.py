@@ -52,7 +52,7 @@ class HeartbeatService:
         self._batch = options.report_batch_tablets
         self._orphans = (metrics or Metrics()).counter(
             "master_orphans_reported",
-            "Replicas reported of which the catalog has no record; they are left alone.",
+            "Replicas reported of which the catalog has no record; they are not changed.",
         )
 
     def handlers(self) -> Handlers:
@@ -98,7 +98,7 @@ class HeartbeatService:
                 await leading.run(wanted, term)
         except NyalaError as err:
             # Not acknowledged, so the server sends it again, to this master or to the next leader.
-            log.info("the report of %s was not taken in: %s", server.uuid, err)
+            log.info("the report of %s was not recorded: %s", server.uuid, err)
             return
         finally:
             server.busy = False
@@ -108,7 +108,7 @@ class HeartbeatService:
             if request.full or request.tablets:
                 tablets = [TabletId(t.tablet_id) for t in request.tablets]
                 term.dispatcher.reported(server, tablets, full=request.full)
-                term.background.wake()
+                term.background.trigger()
 
     def _note_orphans(self, term: Term, server: TServer, request: pb.HeartbeatRequest) -> None:
         """Log and count replicas without a catalog record; they are never deleted (S0.46)."""
@@ -117,8 +117,9 @@ class HeartbeatService:
             if not known:
                 self._orphans.inc()
                 log.warning(
-                    "tablet server %s has a replica of %s, of which the catalog has no record: it is left "
-                    "alone. Is this server of another cluster?", server.uuid, report.tablet_id,
+                    "tablet server %s has a replica of %s, of which the catalog has no record: it is "
+                    "not changed; check whether this server belongs to another cluster",
+                    server.uuid, report.tablet_id,
                 )  # fmt: skip
 
     def _check(self, server: pb.ServerInfoResponse) -> None:

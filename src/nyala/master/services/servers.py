@@ -56,7 +56,7 @@ class ServersService:
         Raises:
             NotFound: no tablet server with this id is in the list.
             InvalidArgument: too few servers would be left for its replicas.
-            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: ask again.
+            NotLeader, Unavailable, Throttled, TimedOut, OutcomeUnknown: retry.
         """
         term = await self._context.confirmed()
         wanted = server_states.mark(request.uuid, decommission=request.on)

@@ -66,8 +66,8 @@ class TabletsService:
         ]
         if waiting:
             raise Unavailable(
-                f"{', '.join(waiting)} may have replicas, and has not told the leader master, which was just "
-                "elected, of any; ask again when it has, or is known to be dead"
+                f"{', '.join(waiting)} may have replicas, and has not reported to the leader master, which "
+                "was just elected; retry when it has reported, or is listed as dead"
             )
 
     def _shown(self, tablet: TabletId) -> list[ServerUuid]:

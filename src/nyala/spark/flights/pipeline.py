@@ -87,20 +87,20 @@ def run_pipeline(
     """
     if slices < 1:
         raise InvalidArgument(f"slices={slices}: the year is loaded in at least one")
-    tell = on_slice or _print_mark
+    report_slice = on_slice or _print_slice
     spark = spark_session("nyala flights")
     try:
         with connect(masters) as client:
             _create_tables(client, tablets, replicas)
             began = time.monotonic()
             rows = _load_dimensions(spark, client, folder)
-            tell(Slice(0, "", rows, client.now(), time.monotonic() - began))
-            return _load_flights(spark, client, slices, folder, tell)
+            report_slice(Slice(0, "", rows, client.now(), time.monotonic() - began))
+            return _load_flights(spark, client, slices, folder, report_slice)
     finally:
         spark.stop()
 
 
-def _print_mark(done: Slice) -> None:
+def _print_slice(done: Slice) -> None:
     print(json.dumps(asdict(done)), flush=True)
 
 
@@ -130,7 +130,7 @@ def _load_dimensions(spark: SparkSession, client: Client, folder: Path | None) -
 
 def _load_flights(
     spark: SparkSession, client: Client, slices: int, folder: Path | None,
-    tell: Callable[[Slice], None],
+    report_slice: Callable[[Slice], None],
 ) -> int:  # fmt: skip
     flights = spark.createDataFrame(dataset.read("flights", folder))
     events = by_key(change_stream(flights), TASKS).persist()
@@ -144,7 +144,9 @@ def _load_flights(
         rows = ordered.drop("rank", "turn", "happened", "delivered", "slice")
         _write(rows, "flights", client.masters, {"kind_column": "kind", **kinds})
         took_s = time.monotonic() - began
-        tell(Slice(number, end.isoformat(), operations.get(number, 0), client.now(), took_s))
+        report_slice(
+            Slice(number, end.isoformat(), operations.get(number, 0), client.now(), took_s)
+        )
     total = sum(operations.values())
     print(f"{total:,} operations written", file=sys.stderr)
     return total

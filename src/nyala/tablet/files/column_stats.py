@@ -11,14 +11,14 @@ _MAX_BYTES = 1024
 
 
 class RunningStats:
-    """Of one column of a file.
+    """Running statistics of one column of a file.
 
     Args:
         column: it.
 
     Attributes:
         column: as given.
-        known: least and greatest values mean something.
+        known: the least and greatest values are valid.
         has_nulls: some value is null.
     """
 

@@ -19,7 +19,7 @@ from nyala.env.files import Files
 from nyala.storage.sections import Sections, SectionWriter
 from nyala.tablet.files.column_stats import RunningStats, is_varying
 from nyala.tablet.files.file_kind import FileKind
-from nyala.tablet.files.ops import read_batch
+from nyala.tablet.files.replicated_ops import read_batch
 from nyala.tablet.rows.rowset import ColumnStats, Int64s, older_than
 
 BLOCK_ROWS = 131_072

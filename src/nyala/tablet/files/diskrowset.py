@@ -1,6 +1,6 @@
 """Immutable versions on disk: columns sorted by (key, ins) and a mapped key index, written once.
 
-A rowset is two files, index and data, and any number of `del` files (marks.py); a manifest names them.
+A rowset is two files, index and data, and any number of `del` files (end_stamps.py); a manifest names them.
 The older version of a row is the row before it. docs/internals/formats-tablet.md shows the bytes.
 """
 
@@ -16,12 +16,12 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.env.files import Files
 from nyala.storage.sections import Sections, SectionWriter
-from nyala.tablet.files import marks
+from nyala.tablet.files import end_stamps
 from nyala.tablet.files.columns import ColumnReader, ColumnWriter, block_ends, cell_sizes
+from nyala.tablet.files.end_stamps import EndStamps
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.key_order import order_of, take_many
-from nyala.tablet.files.manifest import Manifest, RowSetEntry, data_name, index_name, marks_name
-from nyala.tablet.files.marks import Marks
+from nyala.tablet.files.manifest import Manifest, RowSetEntry, data_name, del_name, index_name
 from nyala.tablet.kernels import key_index, sort_rows
 from nyala.tablet.rows.gathering import gather
 from nyala.tablet.rows.lifetimes import Lifetimes
@@ -41,7 +41,7 @@ class DiskRowSet:
 
     Attributes:
         entry: its entry in the manifest.
-        marks: end timestamps of its versions.
+        end_stamps: end timestamps of its versions.
         file_bytes: size in bytes of all its files.
         key_range: least and greatest encoded key.
         place: addresses of its arrays for `live_versions`.
@@ -79,10 +79,10 @@ class DiskRowSet:
         if meta.max_ins > manifest.cut.stamp:
             raise Corrupt(f"{path} holds versions above the manifest's cut")
         ends = np.zeros(meta.rows, np.uint64)
-        for number in entry.marks:
-            at = f"{directory}/{marks_name(number)}"
-            self.file_bytes += marks.read(files, at, ends, manifest.cut.stamp)
-        self.marks = Marks(ends)
+        for number in entry.del_files:
+            at = f"{directory}/{del_name(number)}"
+            self.file_bytes += end_stamps.read(files, at, ends, manifest.cut.stamp)
+        self.end_stamps = EndStamps(ends)
         self.key_range = (self._keys.key_at(0), self._keys.key_at(meta.rows - 1))
         self._view = RowSetView(
             rows=meta.rows,
@@ -94,7 +94,9 @@ class DiskRowSet:
             chunks=self._columns,
             is_sorted=True,
             stats=self._columns.stats,
-            lifetimes=Lifetimes(meta.rows, int(self._ins.min()), meta.max_ins, self.marks.ended),
+            lifetimes=Lifetimes(
+                meta.rows, int(self._ins.min()), meta.max_ins, self.end_stamps.ended
+            ),
             key_range=self.key_range,
         )
         arrays = self._slots, self._keys.layout, self._keys.data, ends
@@ -109,7 +111,7 @@ class DiskRowSet:
     @property
     def live(self) -> int:
         """Number of versions that have not ended."""
-        return self._view.rows - self.marks.ended.rows
+        return self._view.rows - self.end_stamps.ended.rows
 
     def check(self, files: Files) -> None:
         """Check that all data read so far were in the files. Raises Corrupt."""
@@ -117,8 +119,8 @@ class DiskRowSet:
         self._columns.check(files)
 
     def view(self) -> RowSetView:
-        """Return it for readers. Lane APPLY; reading it is for any lane."""
-        ended = self.marks.ended
+        """Return a view for readers. Lane APPLY; it may be read in any lane."""
+        ended = self.end_stamps.ended
         if self._view.lifetimes.ended is not ended:
             was = self._view
             spans = was.lifetimes
@@ -166,7 +168,7 @@ def write(
     compression: str,
     seed: int,
     hash_keys: HashKeys,
-    direct: bool,
+    direct_io: bool,
 ) -> list[Int64s]:
     """Write the index and data files of a new rowset, synced (their names are not). Lane COMPUTE.
 
@@ -180,7 +182,7 @@ def write(
         compression: compression of the columns.
         seed: seed of the index hash.
         hash_keys: the index hash.
-        direct: columns are written past the page cache.
+        direct_io: writes of columns bypass the page cache.
 
     Returns:
         For each source, the new position of each of its rows, or -1.
@@ -199,12 +201,12 @@ def write(
     _write_index(files, f"{directory}/{index_name(number)}", keys, ins, hashes, seed)
     _write_data(
         files, f"{directory}/{data_name(number)}", sources, which, taken, schema, compression,
-        direct=direct,
+        direct_io=direct_io,
     )  # fmt: skip
     moved = [np.full(s.rows, -1, np.int64) for s in sources]
     for place, to in enumerate(moved):
-        mine = np.flatnonzero(which == place)
-        to[taken[mine]] = mine
+        positions = np.flatnonzero(which == place)
+        to[taken[positions]] = positions
     return moved
 
 
@@ -240,14 +242,14 @@ def _write_data(
     schema: Schema,
     compression: str,
     *,
-    direct: bool,
+    direct_io: bool,
 ) -> None:
     chunks = [s.chunks for s in sources]
     sizes = []
     for column in schema.columns:
         if column.type in (pa.string(), pa.binary()):
             sizes.append(_sizes(sources, which, rows, column))
-    file = files.open_new(path) if direct else files.open_append(path)
+    file = files.open_new(path) if direct_io else files.open_append(path)
     try:
         writer = ColumnWriter(
             SectionWriter(FileKind.DATA, file.append), schema.columns, compression
@@ -266,12 +268,12 @@ def _sizes(sources: Sequence[RowSetView], which: Int64s, rows: Int64s, column: C
     """Return the bytes of one column in each of the rows to be written."""
     out = np.empty(len(rows), np.int64)
     for number, source in enumerate(sources):
-        mine = which == number if len(sources) > 1 else slice(None)
+        of_source = which == number if len(sources) > 1 else slice(None)
         lengths = np.empty(source.rows, np.int64)
         starts = source.chunks.starts
         for chunk in range(len(starts) - 1):
             sizes = cell_sizes(source.chunks.column(chunk, column))
             assert sizes is not None, f"column {column.id} has cells of one size"
             lengths[starts[chunk] : starts[chunk + 1]] = sizes
-        out[mine] = lengths[rows[mine]]
+        out[of_source] = lengths[rows[of_source]]
     return out

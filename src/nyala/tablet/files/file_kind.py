@@ -6,5 +6,5 @@ class FileKind:
 
     INDEX = b"NYtabIDX"
     DATA = b"NYtabDAT"
-    MARKS = b"NYtabDEL"
+    END_STAMPS = b"NYtabDEL"
     MANIFEST = b"NYtabMAN"

@@ -30,12 +30,12 @@ _BODY, _EXTRA, _RANGES = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class TabletInfo:
-    """Identity and schema of a tablet. Only `ops.SchemaOp` changes name, schema and options.
+    """Identity and schema of a tablet. Only `replicated_ops.SchemaOp` changes name, schema and options.
 
     Attributes:
         tablet_id: also the Raft group's id.
         table_id: id of the table.
-        table_name: for people.
+        table_name: name of the table, for messages and pages.
         schema: the table's columns.
         partition_schema: how the table is partitioned.
         partition: this tablet's part of it.
@@ -62,20 +62,19 @@ class TabletInfo:
             known: the version of the ranges from which the read was planned.
             at: hybrid time of the read.
         """
-        return max((v for v, since in self.ranges if v > known and since <= at), default=0)
+        return max((v for v, stamp in self.ranges if v > known and stamp <= at), default=0)
 
 
-@dataclass(frozen=True, slots=True)
-class RowSetEntry:
+class RowSetEntry(msgspec.Struct, frozen=True):
     """One disk rowset.
 
     Attributes:
         number: names its two files.
-        marks: numbers of its `del` files, oldest first.
+        del_files: numbers of its `del` files, oldest first; the key `marks` of the stored form.
     """
 
     number: int
-    marks: tuple[int, ...] = ()
+    del_files: tuple[int, ...] = msgspec.field(default=(), name="marks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Of the manifest's file."""
+        """Name of the manifest's file."""
         return NAME
 
     def encode(self) -> bytes:
@@ -114,7 +113,7 @@ class Manifest:
         names = [NAME]
         for entry in self.rowsets:
             names += [index_name(entry.number), data_name(entry.number)]
-            names += [marks_name(number) for number in entry.marks]
+            names += [del_name(number) for number in entry.del_files]
         return names
 
 
@@ -128,7 +127,7 @@ def data_name(number: int) -> str:
     return f"{number:08d}.dat"
 
 
-def marks_name(number: int) -> str:
+def del_name(number: int) -> str:
     """Return the name of a `del` file."""
     return f"{number:08d}.del"
 
@@ -260,8 +259,8 @@ def check_files(files: Files, directory: str, manifest: Manifest) -> None:
     Raises:
         Corrupt: one is missing.
     """
-    there = set(files.list(directory))
-    missing = [name for name in manifest.file_names() if name not in there]
+    existing = set(files.list(directory))
+    missing = [name for name in manifest.file_names() if name not in existing]
     if missing:
         raise Corrupt(
             f"{directory} lacks {', '.join(missing)}, which its {NAME} names; "
@@ -301,7 +300,7 @@ def remove_unreferenced(
         manifest: the tablet's.
         held: names of files kept for checkpoints.
     """
-    wanted = {*manifest.file_names(), *held}
+    referenced = {*manifest.file_names(), *held}
     for name in files.list(directory):
-        if name not in wanted:
+        if name not in referenced:
             files.remove(f"{directory}/{name}")

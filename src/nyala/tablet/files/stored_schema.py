@@ -51,7 +51,7 @@ def load(stored: StoredSchema) -> Schema:
     """Return the schema that was stored; the inverse of `store`.
 
     Raises:
-        Corrupt: it is none.
+        Corrupt: it is not a valid schema.
     """
     try:
         columns = tuple(_column(c) for c in stored.columns)
@@ -59,7 +59,7 @@ def load(stored: StoredSchema) -> Schema:
         schema = Schema(columns, keys, stored.version, stored.next_column_id)
         check_schema(schema)
     except (pa.ArrowException, InvalidArgument, OSError, ValueError, IndexError) as err:
-        raise Corrupt(f"a stored schema of version {stored.version} does not hold: {err}") from err
+        raise Corrupt(f"a stored schema of version {stored.version} is not valid: {err}") from err
     return schema
 
 

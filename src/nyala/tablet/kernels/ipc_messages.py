@@ -195,16 +195,16 @@ def join_bits(
         given = column < 0 or nulls[m, column] > 0
         if given and sizes[m, buffer] < (rows[m] + 7) >> 3:
             return -1
-        mine = types.int64(0)
+        message_zeros = types.int64(0)
         for i in range(rows[m]):
             if not given or (data[begin + (i >> 3)] >> (i & 7)) & 1:
                 out[at >> 3] |= types.uint8(1 << (at & 7))
             else:
-                mine += 1
+                message_zeros += 1
             at += 1
-        if column >= 0 and mine != nulls[m, column]:
+        if column >= 0 and message_zeros != nulls[m, column]:
             return -1
-        zeros += mine
+        zeros += message_zeros
     return zeros
 
 

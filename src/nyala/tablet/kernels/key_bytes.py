@@ -104,7 +104,7 @@ def following(at: Any, size: Any) -> Any:
     cache=True,
     inline="always",
 )
-def ask_for_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
+def prefetch_key(slot: Any, width: Any, layout: Any, data: Any, rows: Any, h: Any) -> None:
     """Prefetch the key of a slot, if its hash matches.
 
     Args:

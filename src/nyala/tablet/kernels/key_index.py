@@ -1,6 +1,6 @@
-"""Numba kernels of the tablet: grouping keys, the key index, visibility.
+"""Numba kernels of the tablet: grouping of keys, the key index, visibility.
 
-Rules, for every module of kernels in this room (no other one imports numba): each has one explicit
+Rules, for every module of kernels in this package (no other one imports numba): each has one explicit
 signature, compiled (or read from numba's cache) when its module is imported; it takes read-only arrays and
 releases the GIL.
 
@@ -18,11 +18,11 @@ from numba import njit, types
 from nyala.tablet.kernels.key_bytes import (
     FAR,
     NEAR,
-    ask_for_key,
     following,
     home,
     newest_row,
     prefetch,
+    prefetch_key,
     same,
 )
 
@@ -115,7 +115,7 @@ def find(
             prefetch(slots_at + 8 * types.int64(home(hashes[wanted[i + FAR]], size)))
         if i + NEAR < count:
             near = hashes[wanted[i + NEAR]]
-            ask_for_key(slots[home(near, size)], width, layout, bytes_at, rows, near)
+            prefetch_key(slots[home(near, size)], width, layout, bytes_at, rows, near)
         key = wanted[i]
         out[i] = newest_row(
             slots_at,
@@ -267,8 +267,8 @@ def enter(
 
 
 @_kernel(types.int64(_OUT_U64, _I64, _U64))
-def mark(ends: Any, rows: Any, stamps: Any) -> Any:
-    """Write the stamps at which rows end; return a row that had ended already, or -1.
+def set_ends(ends: Any, rows: Any, stamps: Any) -> Any:
+    """Write the timestamps at which rows end; return a row that had ended already, or -1.
 
     Args:
         ends: hybrid time at which each version ends; written to.
@@ -284,7 +284,7 @@ def mark(ends: Any, rows: Any, stamps: Any) -> Any:
 
 @_kernel(types.int64(_U64, _U64, types.uint64, _OUT_U8))
 def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
-    """Mark the versions that are visible at a time; return how many.
+    """Flag the versions that are visible at a time; return how many.
 
     Args:
         ins: hybrid time at which each version begins.

@@ -16,10 +16,10 @@ from nyala.tablet.kernels.gather_values import before
 from nyala.tablet.kernels.key_bytes import (
     FAR,
     NEAR,
-    ask_for_key,
     home,
     newest_row,
     prefetch,
+    prefetch_key,
     u64_at,
 )
 
@@ -79,7 +79,7 @@ def find_live(
                 prefetch(slots + 8 * types.int64(home(hashes[wanted[i + FAR]], size)))
             if i + NEAR < count and which[i + NEAR] < 0:
                 near = hashes[wanted[i + NEAR]]
-                ask_for_key(u64_at(slots)[home(near, size)], width, layout, data, rows, near)
+                prefetch_key(u64_at(slots)[home(near, size)], width, layout, data, rows, near)
             if which[i] >= 0:
                 continue
             key = wanted[i]

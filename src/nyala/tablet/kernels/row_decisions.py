@@ -77,7 +77,7 @@ _CREATE, _MODIFY, _REMOVE = -1, -2, -3
     cache=True,
     inline="always",
 )
-def _verdict(kind: Any, ignore: Any, alive: Any, clash: Any, no_create: Any) -> Any:
+def _effect_of(kind: Any, ignore: Any, alive: Any, clash: Any, no_create: Any) -> Any:
     """Return what one row does: `_CREATE`, `_MODIFY` or `_REMOVE`; or nothing, with an error or 0."""
     if alive:
         if kind == 0:
@@ -134,19 +134,19 @@ def decide(
         clash = types.int64(-1)
         if alive[g] != 0 and (kind == 1 or kind == 2):
             clash = _first_difference(codes, i, values[g])
-        verdict = _verdict(kind, ops[i] % 2 == 0, alive[g] != 0, clash, no_create)
-        if verdict >= 0:
-            errors[i] = verdict
+        effect = _effect_of(kind, ops[i] % 2 == 0, alive[g] != 0, clash, no_create)
+        if effect >= 0:
+            errors[i] = effect
             columns[i] = clash
             continue
         now = last[g]
-        if verdict == _CREATE:
+        if effect == _CREATE:
             alive[g] = 1
             kept[g] = 0
             values[g] = i
         else:
             fresh = now >= 0 and made[BEGAN, now] == write  # begun by this same write
-            if verdict == _REMOVE:
+            if effect == _REMOVE:
                 alive[g] = 0
                 if fresh:
                     made[SOURCE, now] = -1
@@ -159,7 +159,7 @@ def decide(
                 made[ENDED, now] = write
             else:
                 ended[g] = write
-            if verdict == _REMOVE:
+            if effect == _REMOVE:
                 continue
         made[KEY, count], made[SOURCE, count], made[BEGAN, count] = g, i, write
         made[ENDED, count], made[OLDER, count], made[KEPT, count] = -1, now, kept[g]

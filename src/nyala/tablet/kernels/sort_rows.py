@@ -225,14 +225,14 @@ def _sort_by_all(
     while gap > 0:
         for i in range(begin + gap, end):
             row = order[i]
-            mine, size = at + offsets[row] + depth, offsets[row + 1] - offsets[row] - depth
+            suffix, size = at + offsets[row] + depth, offsets[row + 1] - offsets[row] - depth
             j = i
             while j >= begin + gap:
                 other = order[j - gap]
                 said = _compare(
                     at + offsets[other] + depth,
                     offsets[other + 1] - offsets[other] - depth,
-                    mine,
+                    suffix,
                     size,
                 )
                 if said < 0 or (said == 0 and ins[other] <= ins[row]):

@@ -20,7 +20,7 @@ MIN_ROWSETS = 4
 SIMILAR = 2
 """A rowset joins a merge if it has at most this many times the rows of all smaller ones together."""
 SMALL_ROWS = 65_536
-"""Rowsets below this count as having every key, so that small ones do not pile up side by side."""
+"""Rowsets below this count as having every key, so that small ones do not accumulate."""
 GARBAGE = 0.25
 """A rowset is rewritten alone once this part of it is history below the horizon."""
 ENDED = 0.5
@@ -60,13 +60,16 @@ class Rowset:
             horizon: history below this hybrid time may be dropped; None: none may.
             cut_stamp: time of the cut.
         """
-        all_ended, below, marks = disk.marks.ended, min(horizon or 0, cut_stamp), disk.marks
+        below, end_stamps = min(horizon or 0, cut_stamp), disk.end_stamps
+        all_ended = end_stamps.ended
         ended = all_ended.rows
         if all_ended.last > cut_stamp:
-            ended -= sum(len(rows) for rows, _ in marks.pending)
+            ended -= sum(len(rows) for rows, _ in end_stamps.pending)
         garbage = ended if all_ended.rows and all_ended.last <= below else 0
         if not garbage and all_ended.first <= below and ended > GARBAGE * disk.rows:
-            garbage = int(np.count_nonzero((marks.ends != 0) & (marks.ends <= np.uint64(below))))
+            garbage = int(
+                np.count_nonzero((end_stamps.ends != 0) & (end_stamps.ends <= np.uint64(below)))
+            )
         entry = disk.entry
         return Rowset(entry.number, disk.rows, ended, garbage, *disk.key_range, disk.file_bytes)
 
@@ -97,12 +100,12 @@ def choose(rowsets: Sequence[Rowset], *, force: bool) -> set[int]:
         mixed = any(r.garbage for r in rowsets) or any(r.ended for r in live)
         changes = mixed or len(live) > 1 or len(history) > 1
         return {r.number for r in rowsets} if changes else set()
-    for alone in (
+    for group in (
         [r for r in rowsets if r.garbage > GARBAGE * r.rows],
         [r for r in live if r.ended > ENDED * r.rows],
     ):
-        if alone:
-            return {r.number for r in alone}
+        if group:
+            return {r.number for r in group}
     best: list[Rowset] = []
     for kind in (live, history):
         for key in [r.least for r in kind]:
@@ -192,7 +195,9 @@ class Compaction:
         dropped = any((i.ended[1] <= np.uint64(below)).any() for i in self._inputs)
         horizon = max(current.horizon, below) if dropped else current.horizon
         base = replace(current, rowsets=left, horizon=horizon, next_file=self._next_file)
-        plan = rewrite.RewritePlan(below, apart=True, position=position, numbers=self._numbers)
+        plan = rewrite.RewritePlan(
+            below, split_history=True, position=position, numbers=self._numbers
+        )
         return rewrite.build(self._place, base, self._inputs, plan)
 
     def install(self, built: rewrite.Built) -> None:

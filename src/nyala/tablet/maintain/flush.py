@@ -4,27 +4,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nyala.storage.cut import FlushedCut, LogCut
-from nyala.tablet.files import manifest, marks
+from nyala.tablet.files import end_stamps, manifest
 from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.end_stamps import Rows, Stamps
 from nyala.tablet.files.manifest import Manifest, RowSetEntry
-from nyala.tablet.files.marks import Rows, Stamps
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.write.store import Store
 
-MAX_MARK_FILES = 8
+MAX_DEL_FILES = 8
 """A rowset with so many `del` files gets one that replaces them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Marked:
+class _NewEnds:
     """Versions of one disk rowset that ended since the last manifest.
 
     Attributes:
         disk: the rowset.
-        parts: how many parts of `marks.pending` this is.
-        rows: that ended.
-        stamps: when.
-        whole: these are all its marks: older files are not needed any more.
+        parts: number of parts of `end_stamps.pending` these are.
+        rows: rows that ended.
+        stamps: end timestamp of each.
+        whole: these are all its ends; they replace its older `del` files.
     """
 
     disk: DiskRowSet
@@ -64,7 +64,9 @@ class Flush:
         )
         self._inputs = [rewrite.RewriteInput.of(m, cut.stamp) for m in store.frozen]
         self._numbers = (number(), number(), 0, 0)
-        self._marked = [(_marked(d, cut.stamp), number()) for d in store.disks if d.marks.pending]
+        self._new_ends = [
+            (_new_ends(d, cut.stamp), number()) for d in store.disks if d.end_stamps.pending
+        ]
         self._next_file = number()
 
     def build(self) -> rewrite.Built:
@@ -74,28 +76,32 @@ class Flush:
             OSError: nothing has changed; a later flush writes all again.
         """
         entries = {e.number: e for e in self._base.rowsets}
-        for marked, number in self._marked:
-            entries[marked.disk.entry.number] = self._write(marked, number)
+        for ends, number in self._new_ends:
+            entries[ends.disk.entry.number] = self._write(ends, number)
         base = replace(self._base, rowsets=tuple(entries.values()), next_file=self._next_file)
-        plan = rewrite.RewritePlan(0, apart=False, position=len(entries), numbers=self._numbers)
+        plan = rewrite.RewritePlan(
+            0, split_history=False, position=len(entries), numbers=self._numbers
+        )
         return rewrite.build(self._place, base, self._inputs, plan)
 
-    def _write(self, marked: _Marked, number: int) -> RowSetEntry:
-        path = f"{self._place.directory}/{manifest.marks_name(number)}"
-        marks.write(self._place.files, path, marked.rows, marked.stamps)
-        entry = marked.disk.entry
-        older = () if marked.whole else entry.marks
-        return replace(entry, marks=(*older, number))
+    def _write(self, ends: _NewEnds, number: int) -> RowSetEntry:
+        path = f"{self._place.directory}/{manifest.del_name(number)}"
+        end_stamps.write(self._place.files, path, ends.rows, ends.stamps)
+        entry = ends.disk.entry
+        older = () if ends.whole else entry.del_files
+        return RowSetEntry(entry.number, (*older, number))
 
     def install(self, built: rewrite.Built) -> None:
         """Switch to the new files. Lane APPLY."""
         rewrite.switch(self._place, self._store, built)
-        for marked, _ in self._marked:
-            marked.disk.marks.written(marked.parts)
+        for ends, _ in self._new_ends:
+            ends.disk.end_stamps.drop_written(ends.parts)
 
 
-def _marked(disk: DiskRowSet, stamp: int) -> _Marked:
-    parts = len(disk.marks.pending)
-    whole = len(disk.entry.marks) >= MAX_MARK_FILES
-    rows, stamps = disk.marks.ended_by(stamp) if whole else marks.joined(disk.marks.pending)
-    return _Marked(disk, parts, rows, stamps, whole)
+def _new_ends(disk: DiskRowSet, stamp: int) -> _NewEnds:
+    parts = len(disk.end_stamps.pending)
+    whole = len(disk.entry.del_files) >= MAX_DEL_FILES
+    rows, stamps = end_stamps.joined(disk.end_stamps.pending)
+    if whole:
+        rows, stamps = disk.end_stamps.ended_by(stamp)
+    return _NewEnds(disk, parts, rows, stamps, whole)

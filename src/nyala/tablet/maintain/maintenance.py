@@ -95,7 +95,7 @@ class Maintenance:
             stamp: timestamp of the last entry applied.
         """
         disks = self._store.disks
-        ended = [d.marks.ended for d in disks]
+        ended = [d.end_stamps.ended for d in disks]
         oldest = min((e.first for e in ended if e.rows), default=stamp)
         return Figures(
             rowsets=len(disks),

@@ -1,7 +1,7 @@
 """The shared part of flush and compaction: build new files from immutable inputs, then switch to them.
 
 Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY continues meanwhile: ends of an input's versions
-after the cut are kept by the input (`Marks.pending`) and carried over at the switch. The manifest is
+after the cut are kept by the input (`EndStamps.pending`) and carried over at the switch. The manifest is
 saved before anything in memory changes, and old files are removed only after that.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nyala.env.files import Files
-from nyala.tablet.files import diskrowset, manifest, marks
+from nyala.tablet.files import diskrowset, end_stamps, manifest
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.end_stamps import Rows, Stamps
 from nyala.tablet.files.manifest import Manifest, RowSetEntry
-from nyala.tablet.files.marks import Rows, Stamps
 from nyala.tablet.rows.rowset import HashKeys, Int64s, RowSetView
 from nyala.tablet.write.store import RowSet, Store
 
@@ -40,7 +40,7 @@ class RewriteInput:
     """One rowset that is rewritten.
 
     Attributes:
-        rowset: lane APPLY continues to mark its versions.
+        rowset: lane APPLY continues to end its versions.
         view: view of it, when the cut was fixed.
         ended: rows that had ended at the cut, with their stamps; later ends are carried over.
     """
@@ -52,7 +52,7 @@ class RewriteInput:
     @staticmethod
     def of(rowset: RowSet, cut_stamp: int) -> "RewriteInput":
         """Return a rowset as an input; its ends are looked at once."""
-        return RewriteInput(rowset, rowset.view(), rowset.marks.ended_by(cut_stamp))
+        return RewriteInput(rowset, rowset.view(), rowset.end_stamps.ended_by(cut_stamp))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,14 +78,14 @@ class RewritePlan:
 
     Attributes:
         drop_below: versions that ended at or below this stamp are left out.
-        apart: versions that had ended go to a rowset of their own, which present reads pass over; a flush
-            does not, and its columns go past the system's memory, as writers wait for it.
+        split_history: versions that had ended go to a rowset of their own, which reads at the present skip.
+            False for a flush, whose columns bypass the page cache, because writers wait for it.
         position: position of the new rowsets in the manifest.
         numbers: four, for files.
     """
 
     drop_below: int
-    apart: bool
+    split_history: bool
     position: int
     numbers: tuple[int, int, int, int]
 
@@ -109,7 +109,9 @@ def build(
     for number, part in enumerate((live, ended)):
         if sum(len(p) for p in part):
             numbers = plan.numbers[2 * number :]
-            entry, went = _write(place, base, inputs, part, numbers, direct=not plan.apart)
+            entry, went = _write(
+                place, base, inputs, part, numbers, direct_io=not plan.split_history
+            )
             entries.append(entry)
             moved = went if number == 0 else moved
     place.files.sync_dir(place.directory)
@@ -128,8 +130,8 @@ def _kept(source: RewriteInput, plan: RewritePlan) -> tuple[Rows, Rows]:
     first = np.ones(source.view.rows, np.bool_)
     rows, stamps = source.ended
     stays = stamps > np.uint64(plan.drop_below)
-    first[rows if plan.apart else rows[~stays]] = False
-    return np.flatnonzero(first), rows[stays] if plan.apart else rows[:0]
+    first[rows if plan.split_history else rows[~stays]] = False
+    return np.flatnonzero(first), rows[stays] if plan.split_history else rows[:0]
 
 
 def _write(
@@ -139,7 +141,7 @@ def _write(
     kept: Sequence[Rows],
     numbers: Sequence[int],
     *,
-    direct: bool,
+    direct_io: bool,
 ) -> tuple[RowSetEntry, tuple[Int64s, ...]]:
     moved = tuple(
         diskrowset.write(
@@ -152,14 +154,14 @@ def _write(
             compression=compression_of(base.info.options),
             seed=base.index_seed,
             hash_keys=place.hash_keys,
-            direct=direct,
+            direct_io=direct_io,
         )
     )
     rows, stamps = _ended_after_move(inputs, moved)
     if not len(rows):
         return RowSetEntry(numbers[0]), moved
-    path = f"{place.directory}/{manifest.marks_name(numbers[1])}"
-    marks.write(place.files, path, rows, stamps)
+    path = f"{place.directory}/{manifest.del_name(numbers[1])}"
+    end_stamps.write(place.files, path, rows, stamps)
     return RowSetEntry(numbers[0], (numbers[1],)), moved
 
 
@@ -169,13 +171,13 @@ def _ended_after_move(
     parts = []
     for source, to in zip(inputs, moved, strict=True):
         rows, stamps = source.ended
-        there = to[rows] >= 0
-        parts.append((to[rows[there]], stamps[there]))
-    return marks.joined(parts)
+        kept = to[rows] >= 0
+        parts.append((to[rows[kept]], stamps[kept]))
+    return end_stamps.joined(parts)
 
 
 def switch(place: FileTarget, store: Store, built: Built) -> None:
-    """Save the manifest, then let memory follow it. Lane APPLY; durable on return.
+    """Save the manifest, then update the state in memory. Lane APPLY; durable on return.
 
     Args:
         place: where files are written.
@@ -189,13 +191,13 @@ def switch(place: FileTarget, store: Store, built: Built) -> None:
     manifest.save(place.files, place.directory, built.manifest)
     cut = np.uint64(built.manifest.cut.stamp)
     for source, to in zip(built.inputs, built.moved, strict=True):
-        rows, stamps = marks.joined(source.rowset.marks.pending)
-        late = stamps > cut  # the others are in the files
-        carried = to[rows[late]]
+        rows, stamps = end_stamps.joined(source.rowset.end_stamps.pending)
+        after_cut = stamps > cut  # the others are in the files
+        carried = to[rows[after_cut]]
         assert not len(carried) or carried.min() >= 0, "a live version was left out of a rewrite"
         if len(carried):
             assert built.rowsets, "a rewrite without rows has nothing to carry"
-            built.rowsets[0].marks.end(carried, stamps[late])
+            built.rowsets[0].end_stamps.end(carried, stamps[after_cut])
     replaced = [s.rowset for s in built.inputs]
     store.frozen = [m for m in store.frozen if not any(m is r for r in replaced)]
     by_number = {d.entry.number: d for d in store.disks}

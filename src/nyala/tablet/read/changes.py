@@ -78,7 +78,7 @@ def touched(
     low, high = np.uint64(since), np.uint64(until)
     which, found, ins, ends, keys = [], [], [], [], []
     for number, rowset in enumerate(rowsets):
-        end = rowset.ends[: rowset.rows].copy()  # lane APPLY continues to mark; one copy decides
+        end = rowset.ends[: rowset.rows].copy()  # lane APPLY writes to it; one copy decides
         end[end > high] = 0
         if 0 < retired_at <= until:
             end[end == 0] = retired_at
@@ -107,18 +107,20 @@ def net(versions: _Touched, since: int) -> Changes:
     """One change per key whose row differs between the ends of the interval."""
     low = np.uint64(since)
     keys = int(versions.numbers.max(initial=-1)) + 1
-    had = np.zeros(keys, np.bool_)
-    had[versions.numbers[versions.ins <= low]] = True
-    has = np.zeros(keys, np.bool_)
+    existed = np.zeros(keys, np.bool_)
+    existed[versions.numbers[versions.ins <= low]] = True
+    exists = np.zeros(keys, np.bool_)
     last = versions.ends == 0
-    has[versions.numbers[last]] = True
+    exists[versions.numbers[last]] = True
     ended = np.zeros(keys, np.uint64)
     np.maximum.at(ended, versions.numbers, versions.ends)
-    gone = (versions.ins <= low) & ~has[versions.numbers]
-    chosen = np.flatnonzero(last | gone)
+    deleted = (versions.ins <= low) & ~exists[versions.numbers]
+    chosen = np.flatnonzero(last | deleted)
     numbers = versions.numbers[chosen]
-    ops = np.where(gone[chosen], DELETE, np.where(had[numbers], UPDATE, INSERT)).astype(np.int8)
-    stamps = np.where(gone[chosen], ended[numbers], versions.ins[chosen])
+    ops = np.where(deleted[chosen], DELETE, np.where(existed[numbers], UPDATE, INSERT)).astype(
+        np.int8
+    )
+    stamps = np.where(deleted[chosen], ended[numbers], versions.ins[chosen])
     found = Changes(versions.which[chosen], versions.rows[chosen], ops, stamps)
     return _in_order(found, versions.keys.take(chosen))
 
@@ -174,14 +176,16 @@ def read(
         columns: wanted, in this order.
         where: predicate; None: every row.
     """
-    needed = {c.id: c for c in columns}
-    needed |= {i: schema.by_id[i] for i in (columns_of(where) if where is not None else ())}
-    inner = pa.schema([pa.field(str(i), c.type) for i, c in needed.items()])
+    read_columns = {c.id: c for c in columns}
+    read_columns |= {i: schema.by_id[i] for i in (columns_of(where) if where is not None else ())}
+    inner = pa.schema([pa.field(str(i), c.type) for i, c in read_columns.items()])
     sources = [r.chunks for r in rowsets]
     for begin in range(0, len(changes), GATHER_ROWS):
         part = changes.take(np.arange(begin, min(begin + GATHER_ROWS, len(changes))))
         at = 0
-        for batch in gather_batches(sources, part.which, part.rows, list(needed.values()), inner):
+        for batch in gather_batches(
+            sources, part.which, part.rows, list(read_columns.values()), inner
+        ):
             piece = part.take(np.arange(at, at + batch.num_rows))
             at += batch.num_rows
             yield _finish(piece, batch, schema, columns, where)

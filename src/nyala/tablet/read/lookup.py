@@ -58,7 +58,7 @@ def get(
             arrays = gather([r.chunks for r in rowsets], which[present], rows[present], columns)
         except (pa.ArrowInvalid, pa.ArrowCapacityError) as err:
             raise TooLarge(
-                f"the rows of {len(present)} keys do not fit into one answer; ask for fewer at a time"
+                f"the rows of {len(present)} keys do not fit into one response; request fewer at a time"
             ) from err
         rows_of = pa.array(present)
     whole = len(columns) == len(schema.columns) and list(columns) == list(schema.columns)

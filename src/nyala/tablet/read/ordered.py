@@ -36,7 +36,7 @@ class _Source:
     """
 
     def __init__(self, number: int, rowset: RowSetView, schema: Schema, wanted: ScanFilter) -> None:
-        self.chunks = _Remembering(rowset.chunks)
+        self.chunks = _CachedChunks(rowset.chunks)
         self._rowset = replace(rowset, chunks=self.chunks)
         self._number, self._schema, self._wanted = number, schema, wanted
         self._order: Int64s | None = None
@@ -67,8 +67,8 @@ class _Source:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-class _Remembering:
-    """The columns of a rowset; the last decoded chunk of each is cached."""
+class _CachedChunks:
+    """Columns of a rowset; the last decoded chunk of each is cached."""
 
     def __init__(self, chunks: Chunked) -> None:
         self._chunks = chunks

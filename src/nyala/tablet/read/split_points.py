@@ -51,7 +51,7 @@ def split_keys(
     if total > MAX_PIECES * split_bytes:
         raise InvalidArgument(
             f"split_bytes={split_bytes} makes {-int(-total // split_bytes)} pieces of one tablet; at most "
-            f"{MAX_PIECES}: ask for pieces of {-int(-total // MAX_PIECES)} bytes or more"
+            f"{MAX_PIECES}: choose pieces of {-int(-total // MAX_PIECES)} bytes or more"
         )
     places = sorted(place for p in parts for place in p.places(split_bytes / GRAINS))
     return _cuts(places, wanted.within.lower, split_bytes)

@@ -93,9 +93,9 @@ def _chunks(
     starts = np.concatenate([s.starts[:-1] for s in sources])
     every = np.empty(len(rows), np.int64)
     for number in np.flatnonzero(np.bincount(which)).tolist():
-        mine = which == number
-        found = sources[number].starts.searchsorted(rows[mine], side="right")
-        every[mine] = found + (bases[number] - 1)
+        of_source = which == number
+        found = sources[number].starts.searchsorted(rows[of_source], side="right")
+        every[of_source] = found + (bases[number] - 1)
     touched = np.flatnonzero(np.bincount(every, minlength=len(starts)))
     number_of = np.empty(len(starts), np.int64)
     number_of[touched] = np.arange(len(touched))

@@ -76,8 +76,8 @@ class Lifetimes:
 
     def none_at(self, at: int) -> bool:
         """Return whether certainly no version is visible at a time."""
-        gone = self.ended.rows == self.rows and self.ended.last <= at
-        return self.first_ins > at or gone
+        all_ended = self.ended.rows == self.rows and self.ended.last <= at
+        return self.first_ins > at or all_ended
 
     def all_at(self, at: int) -> bool:
         """Return whether certainly every version is visible at a time."""

@@ -1,7 +1,7 @@
 """Interface of rowsets to readers: versions as rows, columns in chunks; and gathering of rows.
 
 A `RowSetView` is immutable except for its `ends`, `slots` and `prev`, which lane APPLY writes in place in
-ways that do not affect a reader at a safe time (marks.py, kernels).
+ways that do not affect a reader at a safe time (end_stamps.py, kernels).
 """
 
 import math

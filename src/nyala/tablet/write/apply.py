@@ -18,7 +18,7 @@ import pyarrow as pa
 from nyala.common.ids import Operation
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.key_order import take_many
 from nyala.tablet.kernels import key_index, row_decisions
 from nyala.tablet.rows.gathering import gather_batches, pick_all
@@ -102,7 +102,7 @@ def apply_writes(store: Store, operations: Sequence[Operation]) -> list[bytes]:
 
 @lru_cache(maxsize=1024)
 def _all_succeeded(rows: int) -> bytes:
-    return ops.encode_result(rows, ())
+    return replicated_ops.encode_result(rows, ())
 
 
 def _count_succeeded(errors: npt.NDArray[np.uint8]) -> int:
@@ -231,4 +231,4 @@ def _result(rows: int, outcome: _Outcome, part: slice, schema: Schema) -> bytes:
         code, message = _CODES[value >> 32]
         name = repr(schema.columns[column].name) if column >= 0 else "the key"
         kinds.append((code, message.format(column=name)))
-    return ops.encode_result_arrays(rows, failed, numbers, kinds)
+    return replicated_ops.encode_result_arrays(rows, failed, numbers, kinds)

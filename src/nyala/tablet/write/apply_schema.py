@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import MAX_RANGES, TabletInfo
-from nyala.tablet.files.ops import RowError
+from nyala.tablet.files.replicated_ops import RowError
 from nyala.tablet.write.store import Store
 
 
@@ -23,31 +23,31 @@ def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
 
     Args:
         store: the tablet's versions, and what it is.
-        payload: as `ops.encode_schema` made it.
+        payload: as `replicated_ops.encode_schema` made it.
         stamp: timestamp of its entry.
 
     Returns:
-        A result (`ops.decode_result`) with count 1 if it took effect; 0 if this version or a later one is
-        known; 0 with one error if no such schema can follow, which changes nothing.
+        A result (`replicated_ops.decode_result`) with count 1 if it took effect; 0 if this version or a
+        later one is known; 0 with one error if no such schema can follow, which changes nothing.
 
     Raises:
         Corrupt: the payload does not decode; nothing was changed.
     """
-    op = ops.decode_schema(payload)
+    op = replicated_ops.decode_schema(payload)
     if op.schema.version <= store.schema.version:
-        return ops.encode_result(0, ())
+        return replicated_ops.encode_result(0, ())
     try:
         check_successor(store.schema, op.schema)
         compression_of(op.options)
     except InvalidArgument as err:
-        return ops.encode_result(0, (RowError(0, "invalid_argument", err.message),))
+        return replicated_ops.encode_result(0, (RowError(0, "invalid_argument", err.message),))
     info = replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options)
     info = replace(info, ranges=_ranges(info, op.ranges_version, stamp))
     if op.retire and not info.retired_at:
         info = replace(info, retired_at=stamp)
         store.live = 0
     store.alter(info)
-    return ops.encode_result(1, ())
+    return replicated_ops.encode_result(1, ())
 
 
 def _ranges(info: TabletInfo, version: int, stamp: int) -> tuple[tuple[int, int], ...]:

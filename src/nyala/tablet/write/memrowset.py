@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column
-from nyala.tablet.files.marks import Marks
+from nyala.tablet.files.end_stamps import EndStamps
 from nyala.tablet.kernels import key_index, live_versions, row_decisions
 from nyala.tablet.rows.lifetimes import Lifetimes
 from nyala.tablet.rows.rowset import Batches, Int64s, RowSetView, Uint64s
@@ -33,7 +33,7 @@ class MemRowSet:
     Attributes:
         rows: number of versions.
         data_bytes: approximate memory of their data.
-        marks: their end timestamps.
+        end_stamps: their end timestamps.
         key_range: bounds of its keys, as passed to `widen`; None: no keys.
         place: current row for `live_versions`.
     """
@@ -43,7 +43,7 @@ class MemRowSet:
         self.rows = 0
         self.data_bytes = 0
         self.key_range: tuple[bytes, bytes] | None = None
-        self.marks = Marks(np.zeros(_FIRST_CAPACITY, np.uint64), recording=False)
+        self.end_stamps = EndStamps(np.zeros(_FIRST_CAPACITY, np.uint64), recording=False)
         self._hashes = np.zeros(_FIRST_CAPACITY, np.uint64)
         self._ins = np.zeros(_FIRST_CAPACITY, np.uint64)
         self._prev = np.zeros(_FIRST_CAPACITY, np.int64)
@@ -88,11 +88,13 @@ class MemRowSet:
         else:
             self._offsets[first + 1 : last + 1] = keys.layout[1:] + begin
         ended = key_index.enter(
-            self._slots, self._hashes, self._ins, self._prev, self.marks.ends,
+            self._slots, self._hashes, self._ins, self._prev, self.end_stamps.ends,
             first, hashes, made, stamps, newest,
         )  # fmt: skip
         if ended:
-            self.marks.note(stamps[made[row_decisions.ENDED][made[row_decisions.ENDED] >= 0]])
+            self.end_stamps.count_ended(
+                stamps[made[row_decisions.ENDED][made[row_decisions.ENDED] >= 0]]
+            )
         for batch in batches:
             self._chunks.append(batch)
             self.data_bytes += _bytes_of(batch)
@@ -108,24 +110,24 @@ class MemRowSet:
     @property
     def live(self) -> int:
         """Number of versions that have not ended."""
-        return self.rows - self.marks.ended.rows
+        return self.rows - self.end_stamps.ended.rows
 
     def view(self) -> RowSetView:
         """Return a view of the rowset's present contents. Lane APPLY; the view may be read in any lane."""
-        if self._view is None or self._view.lifetimes.ended is not self.marks.ended:
+        if self._view is None or self._view.lifetimes.ended is not self.end_stamps.ended:
             layout = self._offsets[: self.rows + 1] if self._layout is None else self._layout
             born = (int(self._ins[0]), int(self._ins[max(0, self.rows - 1)]))
             self._view = RowSetView(
                 rows=self.rows,
                 keys=KeyBytes(layout, self._key_data[: self._key_bytes]),
                 ins=self._ins[: self.rows],
-                ends=self.marks.ends[: self.rows],
+                ends=self.end_stamps.ends[: self.rows],
                 slots=self._slots,
                 prev=self._prev,
                 chunks=Batches(self._chunks.all(), self._positions),
                 is_sorted=False,
                 stats={},
-                lifetimes=Lifetimes(self.rows, *born, self.marks.ended),
+                lifetimes=Lifetimes(self.rows, *born, self.end_stamps.ended),
             )
         return self._view
 
@@ -138,8 +140,8 @@ class MemRowSet:
             return
         capacity, used = _at_least(rows, len(self._ins)), self.rows
         ends = np.zeros(capacity, np.uint64)  # the rest is not read before it is used
-        ends[:used] = self.marks.ends[:used]
-        self.marks.ends = ends
+        ends[:used] = self.end_stamps.ends[:used]
+        self.end_stamps.ends = ends
         self._ins = _grown(self._ins, used, capacity)
         self._prev = _grown(self._prev, used, capacity)
         self._hashes = _grown(self._hashes, used, capacity)
@@ -151,7 +153,7 @@ class MemRowSet:
         self.place = self._place()
 
     def _place(self) -> list[int]:
-        arrays = self._slots, self._offsets, self._key_data, self._prev, self.marks.ends
+        arrays = self._slots, self._offsets, self._key_data, self._prev, self.end_stamps.ends
         slots, offsets, keys, prev, ends = (a.ctypes.data for a in arrays)
         return [slots, len(self._slots), offsets, keys, self.rows, prev, ends]
 

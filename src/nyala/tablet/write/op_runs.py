@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import Operation
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import WriteOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import WriteOp
 from nyala.tablet.kernels import ipc_messages
 from nyala.tablet.rows.rowset import Int64s, Uint64s
 
@@ -65,9 +65,9 @@ def runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
     at = 0
     while at < len(operations):
         first = operations[at].payload
-        prefix = first[: ops.header_bytes(first)]
+        prefix = first[: replicated_ops.header_bytes(first)]
         end, room = at + 1, RUN_BYTES - len(first)
-        if not ops.is_all_or_nothing(first):
+        if not replicated_ops.is_all_or_nothing(first):
             while end < len(operations) and operations[end].payload.startswith(prefix):
                 room -= len(operations[end].payload)
                 if room < 0:
@@ -84,7 +84,9 @@ def run_of(operations: Sequence[Operation]) -> Run:
         Corrupt: the header is none.
     """
     stamps = np.array([o.stamp for o in operations], np.uint64)
-    return Run(ops.decode(operations[0].payload), [o.payload for o in operations], stamps)
+    return Run(
+        replicated_ops.decode(operations[0].payload), [o.payload for o in operations], stamps
+    )
 
 
 def read(run: Run, fields: pa.Schema) -> Given:
@@ -92,13 +94,13 @@ def read(run: Run, fields: pa.Schema) -> Given:
 
     Args:
         run: run of writes.
-        fields: fields of their batches, as `ops.fields_of` gives them.
+        fields: fields of their batches, as `replicated_ops.fields_of` gives them.
 
     Raises:
         Corrupt: a batch does not decode; it was checked whole before anything touched it.
     """
     if len(run.payloads) == 1:
-        batch = ops.read_batch(run.head.ipc, fields)
+        batch = replicated_ops.read_batch(run.head.ipc, fields)
         bounds = np.array([0, batch.num_rows], np.int64)
         writes = np.zeros(batch.num_rows, np.int64)
     else:
@@ -106,18 +108,18 @@ def read(run: Run, fields: pa.Schema) -> Given:
         writes = np.repeat(np.arange(len(counts)), counts)
         bounds = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=bounds[1:])
-    return Given(batch, ops.op_codes(run.head, batch), writes, bounds)
+    return Given(batch, replicated_ops.op_codes(run.head, batch), writes, bounds)
 
 
 def _joined(run: Run, fields: pa.Schema) -> tuple[pa.RecordBatch, Int64s]:
-    begin = ops.header_bytes(run.payloads[0])
+    begin = replicated_ops.header_bytes(run.payloads[0])
     data = np.frombuffer(b"".join(run.payloads), np.uint8)
     ends = np.cumsum([len(p) for p in run.payloads])
     begins = np.concatenate(([0], ends[:-1])) + begin
     found = _Joiner(data, begins, ends, fields).batch()
     if found is not None:
         return found
-    batches = [ops.read_batch(p[begin:], fields) for p in run.payloads]
+    batches = [replicated_ops.read_batch(p[begin:], fields) for p in run.payloads]
     counts = np.array([b.num_rows for b in batches], np.int64)
     return pa.concat_batches(batches), counts
 

@@ -13,7 +13,7 @@ from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes, encode_keys
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files.columns import cell_sizes
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.kernels import gather_values, row_decisions
 
 MAX_KEY_BYTES = 16 << 10

@@ -13,17 +13,17 @@ import pyarrow as pa
 from nyala.common.ids import ColumnId
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.diskrowset import DiskRowSet
 from nyala.tablet.files.manifest import TabletInfo
-from nyala.tablet.files.ops import WriteOp
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.kernels import key_bytes, live_versions
 from nyala.tablet.rows.rowset import HashKeys, Int64s, RowSetView, Uint64s
 from nyala.tablet.write.memrowset import MemRowSet
 
 RowSet = MemRowSet | DiskRowSet
 _MODIFIES = (
-    ops.RowOp.UPSERT, ops.RowOp.UPSERT_IGNORE, ops.RowOp.UPDATE, ops.RowOp.UPDATE_IGNORE, ops.RowOp.MIXED,
+    RowOp.UPSERT, RowOp.UPSERT_IGNORE, RowOp.UPDATE, RowOp.UPDATE_IGNORE, RowOp.MIXED,
 )  # fmt: skip
 _MAX_KINDS = 64
 """Maximum number of cached kinds of write."""
@@ -75,7 +75,7 @@ class WriteKind:
             lacking=tuple(n for n, c in absent if not c.nullable and c.default is None),
             frozen=frozen if write.op in _MODIFIES else (),
             absent=tuple(c for _, c in absent),
-            mixed=write.op is ops.RowOp.MIXED,
+            mixed=write.op is RowOp.MIXED,
         )
 
 
@@ -141,7 +141,7 @@ class Store:
         self.frozen: list[MemRowSet] = []
         self.disks = list(disks)
         ended = info.retired_at > 0
-        self.live = 0 if ended else sum(d.rows - d.marks.ended.rows for d in disks)
+        self.live = 0 if ended else sum(d.rows - d.end_stamps.ended.rows for d in disks)
         self._named: list[RowSet] = []
         self._placed: list[RowSet] = []
         self._places = np.empty((0, len(live_versions.PLACE)), np.int64)
@@ -181,7 +181,7 @@ class Store:
         key = (int(write.op), write.column_ids)
         found = self._kinds.get(key)
         if found is None:
-            fields = ops.fields_of(write, self.schema, self.retired)
+            fields = replicated_ops.fields_of(write, self.schema, self.retired)
             found = WriteKind.of(write, fields, self.schema)
             if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
@@ -195,7 +195,7 @@ class Store:
     def freeze(self) -> None:
         """Start a new memory rowset for new versions; ends in the old one are recorded from now on."""
         if self.mem.rows:
-            self.mem.marks.recording = True
+            self.mem.end_stamps.recording = True
             self.frozen.append(self.mem)
             self.mem = MemRowSet(self.schema.columns)
 
@@ -211,7 +211,7 @@ class Store:
     def memory_bytes(self) -> int:
         """Memory that a flush would free."""
         held = sum(m.data_bytes for m in (*self.frozen, self.mem))
-        return held + sum(d.marks.pending_bytes for d in self.disks)
+        return held + sum(d.end_stamps.pending_bytes for d in self.disks)
 
     def locate(self, keys: KeyBytes, hashes: Uint64s, wanted: Int64s) -> Located:
         """Find the live version of some distinct keys.
@@ -277,4 +277,4 @@ def end_versions(located: Located, ended: Int64s, stamps: Uint64s) -> None:
     for number, (begin, end) in enumerate(pairwise(bounds)):
         if begin < end:
             first, last = spans[number].tolist()
-            located.rowsets[number].marks.marked(rows[begin:end], at[begin:end], first, last)
+            located.rowsets[number].end_stamps.record(rows[begin:end], at[begin:end], first, last)

@@ -12,7 +12,7 @@ def step_from_proto(request: pb.JournalStepRequest | pb.JournalStep) -> steps.St
     """Return the step of a message.
 
     Raises:
-        InvalidArgument: a condition or change that says nothing, or that this build does not know.
+        InvalidArgument: an empty condition or change, or one that this build does not know.
     """
     conditions = [_condition(c) for c in request.conditions]
     return steps.Step(conditions, [_change(c) for c in request.changes])

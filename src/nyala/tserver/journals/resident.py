@@ -46,7 +46,7 @@ class JournalMemory:
         )  # fmt: skip
 
     def refresh(self) -> None:
-        """Measure the journals now and then; called every 100 ms."""
+        """Measure the journals at intervals; called every 100 ms."""
         self._calls += 1
         if self._calls % MEASURED_EVERY:
             return

@@ -133,7 +133,7 @@ class JournalService:
                 f"steps of {len(payload)} bytes are over write_max_bytes ({limit}); make several steps",
                 {"limit": str(limit), "size": str(len(payload))},
             )
-        if hosted.replica.is_leader:  # any other says who leads
+        if hosted.replica.is_leader:  # another replica names the leader
             self._memory.check(len(payload))
             if any(isinstance(c, steps.Append | steps.SetKey) for s in batch for c in s.changes):
                 self._resident.add(len(payload))
@@ -150,7 +150,7 @@ class JournalService:
                 )
             except (
                 AssertionError
-            ) as err:  # a broken invariant fails the replica; the server lives on
+            ) as err:  # a broken invariant fails the replica; the server continues
                 raise OutcomeUnknown(f"journal {request.tablet_id} failed: {err}") from err
 
     async def read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
@@ -188,7 +188,7 @@ class JournalService:
             response = await self._tailed(request)
         except NyalaError as err:
             response = pb.JournalTailResponse(error=status.to_proto(err))
-        except Exception as err:  # one request's trouble: the stream goes on
+        except Exception as err:  # an error of one request: the stream continues
             log.error("a tail failed with an internal error", exc_info=err)
             why = f"internal error of this server ({type(err).__name__}), see its log; try another replica"
             response = pb.JournalTailResponse(error=status.to_proto(Unavailable(why)))
@@ -210,7 +210,7 @@ class JournalService:
                 )
                 if response.rebased or response.events:
                     return response
-                if led and not member.node.is_leader:  # it may be cut off from the new leader
+                if led and not member.node.is_leader:  # it may be partitioned from the new leader
                     raise member.requests.not_leader()
                 left_ms = (deadline_us - clock.monotonic_us()) // 1000
                 if left_ms <= 0:
@@ -218,7 +218,7 @@ class JournalService:
                 after = response.through
                 await self._wait(progress, left_ms)
                 if self._tablets.journal(request.tablet_id) != hosted:
-                    raise Unavailable(f"the replica of {request.tablet_id} was replaced; ask again")
+                    raise Unavailable(f"the replica of {request.tablet_id} was replaced; retry")
         finally:
             stop()
 
@@ -227,7 +227,7 @@ class JournalService:
         if self._waiting >= MAX_WAITING:
             raise Throttled(
                 f"{MAX_WAITING} requests wait at this server for changes of journals; follow with fewer "
-                "readers, or ask another replica"
+                "readers, or use another replica"
             )
         self._waiting += 1
         try:

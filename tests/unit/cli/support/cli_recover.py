@@ -12,7 +12,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.replica.state_machine import Cut
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wal.cmeta import ConsensusMetadata
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 from tests.unit.wal.support.wal_harness import durable, entry, open_wal

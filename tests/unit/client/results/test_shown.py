@@ -83,8 +83,8 @@ def test_client_repr_shows_masters():
             "write rows with",
         ),
         (lambda: run_sql("select 1; select 2", NOBODY), "one query", "write rows with"),
-        (lambda: run_sql("selec 1", NOBODY), "syntax error", "mend the query"),
-        (lambda: run_sql("select nope", NOBODY), "nope", "mend the query"),
+        (lambda: run_sql("selec 1", NOBODY), "syntax error", "correct the query"),
+        (lambda: run_sql("select nope", NOBODY), "nope", "correct the query"),
     ],
 )
 def test_misuse_error_states_a_remedy(slip, text, then):

@@ -166,7 +166,7 @@ def test_replicas_without_record_are_left_alone_counted_and_reported(caplog):
         assert count("nyala_master_orphans_reported_total") == 1
 
     with_masters(work)
-    assert "of which the catalog has no record: it is left alone" in caplog.text
+    assert "of which the catalog has no record: it is not changed" in caplog.text
 
 
 @pytest.mark.row("S0.18", "S0.19")

@@ -137,10 +137,10 @@ def test_repair_scan_examines_a_bounded_number_of_tablets(tablets):
     catalog, servers = running(tablets)
     known = servers.known_in(TERM, servers.alive(1))
     turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
-    assert reconcile.needed(catalog, known, turns.next) == []
+    assert reconcile.orders_for(catalog, known, turns.next) == []
     assert 0 < catalog.visited <= MAX_REPLICAS_CHECKED * len(SERVERS)
     repairs = Repairer(catalog, servers, TERM, Options(), lambda: 1)
-    assert repairs.needed() == []
+    assert repairs.due_orders() == []
     assert MAX_CHECKED <= catalog.visited <= MAX_CHECKED * (2 + len(SERVERS))
 
 
@@ -151,7 +151,7 @@ def test_repair_scan_covers_every_replica_including_unreported_ones():
     gone.state = DELETED  # deleted; the operation's orders were lost
     catalog.publish(catalog.draft(CatalogPlan((gone,))))
     rounds = 2 * -(-len(servers.get("a").replicas) // MAX_REPLICAS_CHECKED)
-    found = [a for _ in range(rounds) for a in reconcile.needed(catalog, known, turns.next)]
+    found = [a for _ in range(rounds) for a in reconcile.orders_for(catalog, known, turns.next)]
     assert Counter(a.server for a in found) == {m.uuid: 2 for m in gone.consensus.members}
     assert {a.tablet for a in found} == {gone.id}
 

@@ -137,7 +137,7 @@ def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
     one, two = catalog.creating()
 
     def late(now_us):
-        return [t.id for t in waiting.late(catalog, ordered, now_us)]  # type: ignore[arg-type]
+        return [t.id for t in waiting.timed_out(catalog, ordered, now_us)]  # type: ignore[arg-type]
 
     assert late(0) == late(5 * PATIENCE_US) == [], "no order was sent yet"
     for server in ordered:
@@ -158,9 +158,9 @@ def test_creation_timeout_doubles_with_each_attempt():
     record = tablet.edit()
     record.attempt = 3
     take(catalog, CatalogPlan((record,)))
-    assert waiting.late(catalog, [], 0) == []
-    assert tablet.id not in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US - 1)]
-    assert tablet.id in [t.id for t in waiting.late(catalog, [], 8 * PATIENCE_US)]
+    assert waiting.timed_out(catalog, [], 0) == []
+    assert tablet.id not in [t.id for t in waiting.timed_out(catalog, [], 8 * PATIENCE_US - 1)]
+    assert tablet.id in [t.id for t in waiting.timed_out(catalog, [], 8 * PATIENCE_US)]
 
 
 @pytest.mark.row("S1.44")
@@ -168,7 +168,7 @@ def test_tablet_with_working_replica_is_replaced_only_with_force():
     catalog = with_table()
     tablet = catalog.tablets_of(catalog.require("t").id)[0]
     asked = pb.ReplaceTabletRequest(tablet_id=tablet.id)
-    with pytest.raises(InvalidArgument, match="are on a, b: let it go on with them"):
+    with pytest.raises(InvalidArgument, match="are on a, b: recover it from them"):
         unsafe_plan(catalog, asked, around(4), ["a", "b"])
     asked.force = True
     plan = unsafe_plan(catalog, asked, around(4), ["a", "b"])

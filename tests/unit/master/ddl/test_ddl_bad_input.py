@@ -105,8 +105,8 @@ def test_drops_and_recalls_are_refused():
     refuse(catalog, recall(id=table.id, new_name="other"), AlreadyPresent, "'other' exists")
     refuse(catalog, recall(id=table.id, new_name="a\tb"), InvalidArgument, "printable")
     put(catalog, drop(id=table.id))
-    refuse(catalog, recall(id=table.id), NotFound, "dropped for good")
-    refuse(catalog, drop(id=table.id), NotFound, "dropped for good")
+    refuse(catalog, recall(id=table.id), NotFound, "deleted permanently")
+    refuse(catalog, drop(id=table.id), NotFound, "deleted permanently")
 
 
 def test_bounds_of_another_type_are_no_keys():

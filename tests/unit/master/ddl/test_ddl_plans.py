@@ -133,7 +133,7 @@ def test_ddl_recovery_interrupted_at_each_step_sends_every_order(case):
             server = TServer(server_info(name), 0)
             server.replicas = dict(replicas.get(name, {}))
             servers.append(server)
-        derived = reconcile.needed(loaded(disk.rows), servers)
+        derived = reconcile.orders_for(loaded(disk.rows), servers)
         due = [a for a in done.actions if not _without_effect(a, replicas)]
         assert [a for a in due if a not in derived] == []
 
@@ -171,6 +171,6 @@ def test_creation_timeout_stops_to_double():
         record.attempt = 50
     catalog.publish(catalog.draft(CatalogPlan(tuple(records))))
     creations = Creations(timeout_us)
-    assert not creations.late(catalog, [], 0)
-    assert not creations.late(catalog, [], (timeout_us << MAX_DOUBLINGS) - 1)
-    assert len(creations.late(catalog, [], timeout_us << MAX_DOUBLINGS)) == len(records)
+    assert not creations.timed_out(catalog, [], 0)
+    assert not creations.timed_out(catalog, [], (timeout_us << MAX_DOUBLINGS) - 1)
+    assert len(creations.timed_out(catalog, [], timeout_us << MAX_DOUBLINGS)) == len(records)

@@ -44,9 +44,9 @@ from tests.unit.master.support.ddl_operations import around, put
 from tests.unit.master.support.master_create import broken, key
 
 NEXT = (
-    "add", "alter", "cast", "choose", "create", "cut", "drop", "give", "leave", "make", "name", "omit",
-    "open", "pass", "recall", "remove", "say", "see", "shorten", "split", "start", "swap", "take", "use",
-    "write", "watch",
+    "add", "alter", "cast", "choose", "create", "cut", "discard", "drop", "give", "leave", "make",
+    "name", "omit", "open", "pass", "recall", "remove", "say", "see", "shorten", "split", "start",
+    "swap", "take", "use", "write", "watch",
 )  # fmt: skip
 """First words of the last clause of a refusal, which states the remedy or lists the choices."""
 LISTS = ("the columns are: ", "the key columns are: ", "the tables are: ", "the options are: ")

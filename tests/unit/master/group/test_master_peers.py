@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.common.options import Options
 from nyala.env.env import Env
-from nyala.master.group.peers import MasterPeers, check_stranger
+from nyala.master.group.peers import MasterPeers, check_address
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import Incarnation, SimLoop, run, seeded
@@ -60,7 +60,7 @@ class World:
 def refuse(peers):
     """The parts that a new master needs before it joins."""
     if members := peers.group():
-        check_stranger(peers.own, members)
+        check_address(peers.own, members)
     peers.first_configuration()
 
 
@@ -100,7 +100,7 @@ def test_startup_waits_for_all_masters_and_all_form_the_same_group():
         (
             lambda w: w.status.update({"m3:1": w.fresh(ALL, ("u9", "u2", "u3"))}),
             Forbidden,
-            r"have a catalog already, in which this one \(u1\) has no part",
+            r"have a catalog already, and this one \(u1\) is not a member",
         ),
         (
             lambda w: setattr(w.info["m2:1"], "role", "tserver"),

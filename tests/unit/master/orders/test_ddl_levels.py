@@ -32,7 +32,9 @@ NEW = ("add_column", "n", pa.int32())
 
 
 def alterations(catalog, servers):
-    return [a for a in reconcile.needed(catalog, servers.all()) if isinstance(a, AlterTabletAction)]
+    return [
+        a for a in reconcile.orders_for(catalog, servers.all()) if isinstance(a, AlterTabletAction)
+    ]
 
 
 def test_alter_orders_repeat_until_leader_reports_new_version():
@@ -133,7 +135,7 @@ def test_recallable_table_keeps_replicas_and_others_are_deleted():
         drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
     (table,) = catalog.recallable()
-    assert reconcile.needed(catalog, servers.all()) == []
+    assert reconcile.orders_for(catalog, servers.all()) == []
     assert catalog.named("t") is None
     assert background.due(catalog, servers, 60_999_999, 0, 86_400) == []
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
@@ -152,7 +154,7 @@ def test_recallable_table_keeps_replicas_and_others_are_deleted():
     )
     (purge,) = background.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, purge)
-    assert [a.tablet for a in reconcile.needed(catalog, servers.all())] == [one, two]
+    assert [a.tablet for a in reconcile.orders_for(catalog, servers.all())] == [one, two]
     assert not catalog.recallable()
 
 

@@ -51,7 +51,7 @@ class Refusing:
 def test_evicted_order_error_is_logged_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(dispatcher, "COMPLAINTS", 2)
+    monkeypatch.setattr(dispatcher, "MAX_LAST_ERRORS", 2)
     refusing = Refusing()
     asyncio.run(refusing.order(FIRST, SECOND, FIRST, SECOND))
     assert len(caplog.records) == 2

@@ -103,7 +103,7 @@ def test_reports_are_processed_in_bounded_batches():
 def test_replica_without_record_is_never_deleted():
     made = catalog()
     assert not taken(made, report("stranger", leader="a", term=1)).writes
-    orders = reconcile.needed(made, [server("a", T, "stranger")])
+    orders = reconcile.orders_for(made, [server("a", T, "stranger")])
     assert not orders
     action = DeleteTabletAction(ServerUuid("a"), TabletId("stranger"))
     assert reconcile.delete_request(made, action, FENCE) is None
@@ -112,7 +112,7 @@ def test_replica_without_record_is_never_deleted():
 def test_members_that_never_reported_a_replica_get_a_create_order():
     made = catalog()
     servers = [server("a", T), server("b"), server("d")]
-    assert reconcile.needed(made, servers) == [CreateTabletAction(ServerUuid("b"), T)]
+    assert reconcile.orders_for(made, servers) == [CreateTabletAction(ServerUuid("b"), T)]
     order = reconcile.create_request(made, CreateTabletAction(ServerUuid("b"), T), FENCE)
     assert order is not None
     assert (order.destination_uuid, order.fence.term, order.table_name) == ("b", 4, "metrics")
@@ -122,18 +122,18 @@ def test_members_that_never_reported_a_replica_get_a_create_order():
 def test_member_that_lost_its_replica_gets_no_empty_one():
     made = catalog()
     taken(made, report(T), server="b")
-    assert not reconcile.needed(made, [server("b")])
+    assert not reconcile.orders_for(made, [server("b")])
 
 
 def test_member_missing_in_later_configuration_gets_no_empty_replica():
     made = catalog(cat.TABLET_RUNNING, config=(2, 7))
-    assert not reconcile.needed(made, [server("a"), server("b")])
+    assert not reconcile.orders_for(made, [server("a"), server("b")])
 
 
 @pytest.mark.parametrize("state", [cat.TABLET_DELETED, cat.TABLET_REPLACED])
 def test_replicas_of_deleted_tablets_get_an_order_to_be_deleted(state):
     made = catalog(state)
-    assert reconcile.needed(made, [server("a", T), server("b")]) == [
+    assert reconcile.orders_for(made, [server("a", T), server("b")]) == [
         DeleteTabletAction(ServerUuid("a"), T)
     ]
     order = reconcile.delete_request(made, DeleteTabletAction(ServerUuid("a"), T), FENCE)

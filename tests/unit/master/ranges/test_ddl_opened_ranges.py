@@ -43,12 +43,16 @@ def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     three = ids(catalog)[2]
     assert tablet_of(catalog, three).held
     assert not [
-        a for a in reconcile.needed(catalog, reported_versions(a={}).all()) if a.tablet == three
+        a for a in reconcile.orders_for(catalog, reported_versions(a={}).all()) if a.tablet == three
     ]
     assert opening(catalog, a={one: 1}) == []
     assert opening(catalog, a={one: 1, two: 0}) == []
-    assert Creations(1).late(catalog, [ServerUuid("a")], 10**12) == [], "no creation time-out yet"
-    assert Creations(0).late(catalog, [ServerUuid("a")], 10**12) == [], "no creation time-out yet"
+    assert Creations(1).timed_out(catalog, [ServerUuid("a")], 10**12) == [], (
+        "no creation time-out yet"
+    )
+    assert Creations(0).timed_out(catalog, [ServerUuid("a")], 10**12) == [], (
+        "no creation time-out yet"
+    )
     shown = {"a": {one: 1, two: 1}}
     (operation,) = [
         o

@@ -66,7 +66,7 @@ def test_dropped_table_is_recallable_until_retention_expires():
             await ddl.ask(ddl.core.ddl.recall_table, old.id)
         await ddl.ask(ddl.core.ddl.drop_table, "u", 3)
         await cluster.until(lambda: not set(replicas) & set(ddl.groups()), "its time is over")
-        with pytest.raises(NotFound, match="dropped for good"):
+        with pytest.raises(NotFound, match="deleted permanently"):
             await ddl.ask(ddl.core.ddl.recall_table, old.id)
         assert await ddl.keys(other) == []
 

@@ -74,7 +74,7 @@ class Group:
             return
         elif isinstance(step, Modify):
             member = next(s for s in members if s.uuid == step.server)
-            assert step.electable or not member.full, "a voter with data becomes a witness"
+            assert step.electable or not member.is_data_voter, "a voter with data becomes a witness"
             assert not (step.voter and step.electable) or not member.log_only, "a leader has data"
             made = replace(member, voter=step.voter, promote=step.promote, replace=step.replace,
                            electable=step.electable)  # fmt: skip
@@ -282,7 +282,7 @@ def test_silent_voter_is_not_replaced_before_timeout():
 def test_returning_voter_is_kept_and_its_replacement_removed(holds):
     coming = ReplicaState("x", voter=False, promote=True, holds=holds)
     assert steps(healthy("a"), healthy("b"), healthy("c"), coming) == [
-        Remove("x", "it is needed no more")
+        Remove("x", "it is not needed any more")
     ]
 
 
@@ -394,14 +394,14 @@ def test_voter_returning_before_witness_has_data_is_kept_and_witness_removed():
     assert steps(*ok, back, witness, witness_first=True)[0] == again
     coming = replace(back, replace=False, promote=True)
     assert steps(*ok, coming, witness, witness_first=True) == [Copy("x")]
-    gone = Remove("x", "a witness is needed no more")
+    gone = Remove("x", "a witness is not needed any more")
     assert steps(*ok, healthy("c"), witness, witness_first=True) == [gone]
 
 
 def test_witness_is_removed_before_replicas_with_data():
     witness = ReplicaState("w", electable=False, log_only=True)
     assert steps(healthy("a"), healthy("b"), healthy("c", load=9), witness) == [
-        Remove("w", "a witness is needed no more")
+        Remove("w", "a witness is not needed any more")
     ]
     assert steps(healthy("a"), healthy("b"), witness)[0].server == "w", (
         "a witness gets data: two replicas are too few"

@@ -58,11 +58,11 @@ def test_copy_with_progress_continues_and_stalled_copy_fails():
     around.server("d")
     copy = CopyAction("d", "t0", "a")
     for done in range(5):
-        assert around.needed() == [copy]
+        assert around.due_orders() == [copy]
         around.repairs.record_copy_progress(copy, pb.CopyProgress(stage="FILES", bytes_done=done))
         around.now_us += FAILED_US
     around.now_us += 1
-    assert [a.step for a in around.needed()] == [
+    assert [a.step for a in around.due_orders()] == [
         Remove("d", "it was to become a replica, and has failed")
     ]
 
@@ -71,38 +71,38 @@ def test_repeatedly_failing_copy_counts_as_stalled():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
-    around.needed()
+    around.due_orders()
     for n in range(4):
         progress = pb.CopyProgress(stage="FAILED" if n % 2 else "FILES", error=pb.Error(code="X"))
         around.repairs.record_copy_progress(CopyAction("d", "t0", "a"), progress)
         around.now_us += FAILED_US // 3
-    assert isinstance(around.needed()[0], ChangeMembersAction)
+    assert isinstance(around.due_orders()[0], ChangeMembersAction)
 
 
 def test_readded_replica_gets_a_full_copy_timeout():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
-    around.needed()
+    around.due_orders()
     around.now_us += FAILED_US + 1
     assert around.added() == ["d"], "removed: no other server exists"
     around.group("1.3:a,b,c", failed="c", others="b")
     assert around.added() == ["d"], "added again on the same server"
     around.group("1.4:a,b,c,+d", failed="c,d", others="b")
-    assert around.needed() == [CopyAction("d", "t0", "a")]
+    assert around.due_orders() == [CopyAction("d", "t0", "a")]
 
 
 def test_unneeded_copy_is_cancelled_once():
     around = Around()
     around.group("1.2:a,b,c,+d", failed="c,d", others="b")
     around.server("d")
-    around.needed()
+    around.due_orders()
     around.group("1.3:a,b,c")
     cancel = CancelCopyAction("d", "t0")
-    assert around.needed() == [cancel]
+    assert around.due_orders() == [cancel]
     assert order(around.catalog, around.servers, cancel, pb.Fence(), 1)[0] is methods.CANCEL_COPY
     around.repairs.cancelled(cancel)
-    assert around.needed() == []
+    assert around.due_orders() == []
 
 
 def test_silent_replica_that_reported_failure_is_replaced_at_once():
@@ -139,7 +139,7 @@ def test_removed_replicas_are_deleted_conditionally_and_orphans_and_members_kept
     around = Around()
     around.group("2.7:a,b,c")
     around.server("d", "t0=a/1@1.1:a,b,d", "ffff=d/1@1.1:d")
-    assert around.needed() == [DeleteTabletAction("d", "t0")]
+    assert around.due_orders() == [DeleteTabletAction("d", "t0")]
     _, request = order(around.catalog, around.servers, DeleteTabletAction("d", "t0"), pb.Fence(), 1)
     assert (request.compare_config, request.config_term, request.config_index) == (True, 2, 7)
     assert (
@@ -152,11 +152,11 @@ def test_tablet_without_table_record_is_not_repaired():
     around.group(failed="c", others="b")
     around.server("d", "t0=a/1@1.0:a,b,d")
     around.server("e")
-    assert len(around.needed()) == 2
+    assert len(around.due_orders()) == 2
     lost = around.catalog.tablet("t0").edit()
     lost.table_id = "unknown"
     around.publish(CatalogPlan((lost,)))
-    assert around.needed() == []
+    assert around.due_orders() == []
 
 
 @pytest.mark.row("S0.42")
@@ -164,7 +164,7 @@ def test_configuration_change_based_on_older_configuration_is_not_sent():
     around = Around()
     around.group(failed="c", others="b")
     around.server("d")
-    (change,) = around.needed()
+    (change,) = around.due_orders()
     method, request = order(around.catalog, around.servers, change, pb.Fence(term=TERM), 9)
     assert method is methods.CHANGE_CONFIG
     assert (request.destination_uuid, request.config_term, request.config_index) == ("a", 1, 1)
@@ -190,19 +190,19 @@ def test_standby_plan_is_kept_while_its_servers_are_eligible_and_followed():
     around.group()
     for name in "def":
         around.server(name)
-    assert around.needed() == []
+    assert around.due_orders() == []
     plan = around.repairs.standby.of("c")
     assert len(plan) == 6
     assert len(set(plan.values())) > 1, "the standby servers are spread"
-    around.needed()
+    around.due_orders()
     assert around.repairs.standby.of("c") == plan
     around.server("a", *(f"{n}=a/1@1.1:a,b,c!c" for n in around.names))
     around.servers.get("c").full_in_term = 0
-    added = {a.tablet: a.step for a in around.needed()}
+    added = {a.tablet: a.step for a in around.due_orders()}
     assert added == {tablet: Add(standby) for tablet, standby in plan.items()}
     around.listed(*"abcdef")
     around.mark("d", maintenance=True)
-    around.needed()
+    around.due_orders()
     assert "d" not in around.repairs.standby.of("c").values()
 
 
@@ -212,19 +212,19 @@ def test_new_server_gets_its_share_of_standby_plans():
     around.group()
     for name in "de":
         around.server(name)
-    around.needed()
+    around.due_orders()
     before = around.repairs.standby.of("c")
     for name in "fg":
         around.server(name)
     for _ in range(3):
-        around.needed()
+        around.due_orders()
     after = around.repairs.standby.of("c")
     counts = {standby: list(after.values()).count(standby) for standby in "defg"}
     assert sum(counts.values()) == 40
     assert min(counts.values()) >= 4, counts
     moved = [t for t in after if after[t] != before[t]]
     assert len(moved) <= 40 - 2 * 6, "a server with its share keeps it"
-    around.needed()
+    around.due_orders()
     assert around.repairs.standby.of("c") == after
 
 
@@ -238,11 +238,11 @@ def test_decommissioned_server_is_drained_one_replica_at_a_time_and_gets_none():
     assert around.added() == ["d", "d"]
     assert "b" not in around.repairs.standby.of("c").values()
     around.group("1.2:a,b,c,d", others="bcd")
-    steps = [a.step for a in around.needed()]
+    steps = [a.step for a in around.due_orders()]
     assert steps == [Remove("b", "it was to be replaced")] * 2
     around.group("1.3:a,c,d", others="cd")
     around.server("b")
-    assert around.needed() == []
+    assert around.due_orders() == []
     around.group("1.3:a,c,d", failed="d", others="c")
     assert around.added() == [], "the only other server is decommissioned"
 
@@ -253,7 +253,7 @@ def test_repair_can_be_switched_off(on):
     around.group(failed="c", others="b")
     around.server("d", "t0=a/1@1.0:a,b,d")
     around.server("e")
-    assert bool(around.needed()) is (on == "on")
+    assert bool(around.due_orders()) is (on == "on")
     assert around.catalog.tablet("t0").config_id != NO_OP
 
 
@@ -267,9 +267,9 @@ def test_witness_is_placed_on_server_that_never_had_the_tablet():
     seen = around.catalog.tablet("t0").edit()
     seen.reported_by.append("d")
     around.publish(CatalogPlan((seen,)))
-    assert [a.step for a in around.needed()] == [Add("d")], "the server may have a tombstone"
+    assert [a.step for a in around.due_orders()] == [Add("d")], "the server may have a tombstone"
     around.server("e")
-    (change,) = around.needed()
+    (change,) = around.due_orders()
     assert change.step == Add("e", witness=True)
     member = order(around.catalog, around.servers, change, pb.Fence(), 9)[1].changes[0].member
     assert (member.voter, member.promote, member.electable) == (False, False, False)

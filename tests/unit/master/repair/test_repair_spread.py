@@ -44,7 +44,7 @@ def test_lost_replicas_of_one_table_are_spread_over_servers(by_will):
         around.repairs.standby.standby_of = lambda _lost, _tablet: None
     given = Counter(
         a.step.server
-        for a in around.needed()
+        for a in around.due_orders()
         if isinstance(a, ChangeMembersAction) and isinstance(a.step, Add)
     )
     assert sum(given.values()) == TABLETS
@@ -53,13 +53,13 @@ def test_lost_replicas_of_one_table_are_spread_over_servers(by_will):
 
 def test_standby_counts_are_per_table_and_removed_with_tablets():
     around = cluster()
-    around.needed()
+    around.due_orders()
     standby = around.repairs.standby
     standbys = {s: standby.of(ServerUuid(s)) for s in "abcdef"}
     assert any(standbys.values())
     standby.retain(lambda _tablet: False)
     assert not any(standby.of(ServerUuid(s)) for s in "abcdef")
-    around.needed()
+    around.due_orders()
     assert {s: standby.of(ServerUuid(s)) for s in "abcdef"} == standbys
 
 
@@ -74,7 +74,7 @@ def test_location_of_failed_member_is_free_for_its_successor():
     around.server("d", "o=d/1@1.1:d", location="r3", catalog=True)
     around.server("e", location="r2")
     around.repairs.standby.standby_of = lambda _lost, _tablet: None
-    given = [a.step.server for a in around.needed() if getattr(a, "tablet", "") == "t0"]
+    given = [a.step.server for a in around.due_orders() if getattr(a, "tablet", "") == "t0"]
     assert given == ["d"], "e has fewer replicas, but shares b's location"
 
 

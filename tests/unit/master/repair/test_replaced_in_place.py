@@ -28,7 +28,7 @@ def lost(around, config="1.1:a,b,c", word="^c"):
 
 
 def changes(around):
-    return [a.step for a in around.needed() if isinstance(a, actions.ChangeMembersAction)]
+    return [a.step for a in around.due_orders() if isinstance(a, actions.ChangeMembersAction)]
 
 
 def test_member_that_needs_a_copy_is_replaced_on_its_own_server():
@@ -38,13 +38,15 @@ def test_member_that_needs_a_copy_is_replaced_on_its_own_server():
     assert changes(around) == EVICTED, "the order was lost"
     around.group("1.2:a,b", others="b")
     around.server("c", "t0=a/1@1.1:a,b,c")
-    assert around.needed() == [DeleteTabletAction("c", "t0")], "first its old replica is deleted"
+    assert around.due_orders() == [DeleteTabletAction("c", "t0")], (
+        "first its old replica is deleted"
+    )
     around.server("c")
     assert changes(around) == [Add("c")]
     around.group("1.3:a,b,+c", others="b")
-    assert around.needed() == [CopyAction("c", "t0", "a")]
+    assert around.due_orders() == [CopyAction("c", "t0", "a")]
     around.group("1.4:a,b,c")
-    assert around.needed() == []
+    assert around.due_orders() == []
 
 
 @pytest.mark.parametrize("word", ["~FAILED", ""])
@@ -126,7 +128,7 @@ def failed_copy(around, config):
     """A copy to c makes no progress; it is removed."""
     around.group(f"{config}:a,b,+c", others="b")
     around.server("c")
-    around.needed()
+    around.due_orders()
     around.now_us += FAILED_US + 1
     assert changes(around)[0].server == "c"
     around.group(f"{config}1:a,b", others="b")
@@ -156,7 +158,7 @@ def test_server_without_room_for_copies_does_not_prevent_replacement_in_place():
     for n in range(2):
         around.server("a", f"t0=a/1@1.{n}2:a,b,c,+d!d^c", catalog=True)
         around.server("b")
-        around.needed()
+        around.due_orders()
         around.now_us += FAILED_US + 1
         assert changes(around)[0].server == "d"
         lost(around, f"1.{n}3:a,b,c")

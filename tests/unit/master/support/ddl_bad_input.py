@@ -34,7 +34,7 @@ def renamed(name, new_name):
 
 BAD = {
     "nothing": ([], "0 steps"),
-    "an empty step": ([Step()], "says nothing"),
+    "an empty step": ([Step()], "an empty step"),
     "too many steps": ([Step(owner="x")] * 1001, "1001 steps"),
     "10,000 columns": ([column(f"c{n}") for n in range(999)], "1001 columns; a table has at most 1000"),
     "no name": ([column("")], "names are 1 to 256 bytes"),

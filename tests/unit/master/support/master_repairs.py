@@ -79,8 +79,8 @@ class Around:
     def mark(self, name, **what):
         self.publish(mark(name, **what).plan(self.catalog))
 
-    def needed(self):
-        return self.repairs.needed()
+    def due_orders(self):
+        return self.repairs.due_orders()
 
     def added(self):
-        return [a.step.server for a in self.needed() if isinstance(a, ChangeMembersAction)]
+        return [a.step.server for a in self.due_orders() if isinstance(a, ChangeMembersAction)]

@@ -11,7 +11,7 @@ SCENARIOS = sorted((Path(__file__).parents[3] / "scenarios" / "raft").glob("*.tx
 
 
 def _scenario(path: Path) -> ParameterSet:
-    """A line `# rows: S1.4 S1.5` at the top names the acceptance rows that a scenario holds."""
+    """A line `# rows: S1.4 S1.5` at the top names the guarantees that a scenario checks."""
     named = [line for line in path.read_text().splitlines()[:6] if line.startswith("# rows: ")]
     marks = [pytest.mark.row(*line.removeprefix("# rows: ").split()) for line in named]
     return pytest.param(path, id=path.stem, marks=marks)

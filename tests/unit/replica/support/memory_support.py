@@ -3,13 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nyala.tserver.memory import MemoryBudget
+from nyala.tserver.flush_scheduler import FlushScheduler
 
 
 async def flusher(fleet, number, options, look=lambda: None):
     """Let a server flush when its memory is tight, as tablet servers do."""
     tablets: Any = SimpleNamespace(host=fleet.host(number))
-    MemoryBudget(fleet.processes[number].env, tablets, options, (look,)).start()
+    FlushScheduler(fleet.processes[number].env, tablets, options, (look,)).start()
 
 
 async def burst(fleet, rng, clients, expected, sizes=(0, 100, 1000, 3000)):

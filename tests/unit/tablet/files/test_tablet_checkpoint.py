@@ -5,7 +5,7 @@ import pytest
 from nyala.common.alteration import AddColumn, DropColumn
 from nyala.env.files import SystemFiles
 from nyala.tablet.files.manifest import NAME
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.support.tablet_support import Driver, numbered, table_bytes
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import Corrupt
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.tablet_support import Driver, numbered, payload
 
 ROOT = Path(__file__).parent.parent.parent.parent.parent

@@ -9,9 +9,9 @@ import pytest
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId, Operation
 from nyala.storage.sections import Sections, pack
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.file_kind import FileKind
-from nyala.tablet.files.ops import RowError, RowOp, WriteOp
+from nyala.tablet.files.replicated_ops import RowError, RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 from nyala.tablet.write.apply import apply_writes
 from nyala.tablet.write.apply_schema import apply_schema
@@ -136,9 +136,9 @@ def test_damage_error_names_file_and_offset(flushed, tmp_path):
 
 def test_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
     (tmp_path / "t" / "stray").write_bytes(b"x")
-    marks = [n for n in flushed.files.list(flushed.directory) if n.endswith(".del")]
-    assert len(marks) == 1
-    for name in ("00000001.idx", "00000001.dat", *marks):
+    end_stamps = [n for n in flushed.files.list(flushed.directory) if n.endswith(".del")]
+    assert len(end_stamps) == 1
+    for name in ("00000001.idx", "00000001.dat", *end_stamps):
         path = tmp_path / "t" / name
         whole = path.read_bytes()
         path.unlink()
@@ -151,18 +151,18 @@ def test_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
 
 
 def test_file_of_newer_version_or_other_kind_is_refused():
-    good = bytearray(pack(FileKind.MARKS, [(1, b"abc")]))
+    good = bytearray(pack(FileKind.END_STAMPS, [(1, b"abc")]))
     with pytest.raises(Corrupt, match="magic"):
         Sections(memoryview(bytes(good)), "f", FileKind.DATA)
     from nyala.storage import sections as layout
 
     current, layout.VERSION = layout.VERSION, 9
     try:
-        newer = pack(FileKind.MARKS, [(1, b"abc")])
+        newer = pack(FileKind.END_STAMPS, [(1, b"abc")])
     finally:
         layout.VERSION = current
     with pytest.raises(BadVersion, match="version is 9"):
-        Sections(memoryview(newer), "f", FileKind.MARKS)
+        Sections(memoryview(newer), "f", FileKind.END_STAMPS)
 
 
 def hostile_payloads():
@@ -184,7 +184,7 @@ def hostile_payloads():
 
 def apply_alone(store: Store, operation: Operation) -> None:
     """Apply an operation to a store, which continues after a refusal; its tablet would not."""
-    if ops.is_schema(operation.payload):
+    if replicated_ops.is_schema(operation.payload):
         apply_schema(store, operation.payload, operation.stamp)
     else:
         apply_writes(store, [operation])
@@ -211,7 +211,7 @@ def test_operations_that_name_wrong_columns_are_refused(tmp_path):
     batch = pa.record_batch({"k": [1], "a": [2]})
     for ids in [(0, 9), (1, 2), (0, 0), (0, 1, 2)]:
         columns = tuple(ColumnId(i) for i in ids)
-        data = ops.encode(WriteOp(RowOp.UPSERT, 0, columns, False, message(batch)))
+        data = replicated_ops.encode(WriteOp(RowOp.UPSERT, 0, columns, False, message(batch)))
         driver = Driver(str(tmp_path / f"t{ids}"))
         with pytest.raises(Corrupt):
             driver.tablet.apply([driver.entry(data)])
@@ -223,7 +223,7 @@ def test_operation_of_newer_version_is_refused():
     data = bytearray(payload(INT_KEY, RowOp.UPSERT, numbered(0, 1)))
     data[0] = 2
     with pytest.raises(BadVersion, match="version 2"):
-        ops.decode(bytes(data))
+        replicated_ops.decode(bytes(data))
 
 
 def test_results_survive_the_wire_and_damage_is_refused():
@@ -232,10 +232,10 @@ def test_results_survive_the_wire_and_damage_is_refused():
         RowError(2**31, "x", ""),
         RowError(4, "x", "é"),
     ]
-    data = ops.encode_result(7, errors)
-    assert ops.decode_result(data) == (7, errors)
+    data = replicated_ops.encode_result(7, errors)
+    assert replicated_ops.decode_result(data) == (7, errors)
     for length in range(len(data)):
         with pytest.raises(Corrupt):
-            ops.decode_result(data[:length])
+            replicated_ops.decode_result(data[:length])
     with pytest.raises(Corrupt):
-        ops.decode_result(b"\x02" + data[1:])
+        replicated_ops.decode_result(b"\x02" + data[1:])

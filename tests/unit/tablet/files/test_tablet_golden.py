@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from nyala.env.files import SystemFiles
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.golden.tablet.make_tablet_golden import (
     ALTERED,
@@ -48,22 +48,22 @@ def test_golden_tablet_reads_the_same(tmp_path):
 
 def test_golden_operation_and_result_decode_the_same():
     data = (GOLDEN / "write-v1.bin").read_bytes()
-    write = ops.decode(data)
+    write = replicated_ops.decode(data)
     assert (write.op, write.all_or_nothing, write.column_ids) == (
         RowOp.MIXED,
         True,
         (0, 1, 2, 3, 4),
     )
-    assert ops.encode(write) == data
-    batch = ops.read_batch(write.ipc, ops.fields_of(write, SCHEMA, {}))
+    assert replicated_ops.encode(write) == data
+    batch = replicated_ops.read_batch(write.ipc, replicated_ops.fields_of(write, SCHEMA, {}))
     columns = dict(zip(write.column_ids, batch.columns, strict=False))
-    codes = ops.op_codes(write, batch)
+    codes = replicated_ops.op_codes(write, batch)
     assert list(columns) == [c.id for c in SCHEMA.columns]
     batch = pa.RecordBatch.from_arrays(list(columns.values()), SCHEMA.arrow.names)
     assert batch.to_pylist() == ROWS
     assert codes.tolist() == [3, 3, 3]
-    assert ops.decode_schema((GOLDEN / "schema-v1.bin").read_bytes()) == ALTERED
-    assert ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
+    assert replicated_ops.decode_schema((GOLDEN / "schema-v1.bin").read_bytes()) == ALTERED
+    assert replicated_ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
 
 
 def test_written_bytes_equal_golden_files(made):

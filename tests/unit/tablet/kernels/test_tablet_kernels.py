@@ -12,7 +12,7 @@ from nyala.common.keys import from_bytes
 from nyala.common.schema import Column
 from nyala.tablet.files.column_stats import RunningStats
 from nyala.tablet.files.key_order import order_of, take_many
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.kernels import (
     gather_values,
     ipc_messages,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.keys import encode_keys
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.kernels import live_versions
 from nyala.tablet.maintain.compaction import (
     ENDED,
@@ -99,7 +99,7 @@ def test_compaction_statistics_equal_rowset_versions(tmp_path):
     driver.flush()
     driver.write(RowOp.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
     [disk] = driver.tablet.store.disks
-    cut, ends = driver.tablet.cut.stamp, disk.marks.ends
+    cut, ends = driver.tablet.cut.stamp, disk.end_stamps.ends
     for horizon in [None, 0, 1, *stamps, driver.now, driver.now + 1]:
         below = min(horizon or 0, cut)
         ended, garbage = (

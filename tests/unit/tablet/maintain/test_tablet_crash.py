@@ -10,7 +10,7 @@ import pytest
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn
 from nyala.common.errors import AlreadyPresent, Corrupt
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.maintain import flush
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
@@ -39,7 +39,7 @@ PREPARED: dict[str, Callable[[SimDisk], Driver]] = {
 @pytest.mark.parametrize("work", PREPARED)
 def test_crash_between_file_operations_leaves_old_or_new_cut(work, power_cut, monkeypatch):
     if work == "flush_all_marks":  # one `del` file in the place of all that a rowset has
-        monkeypatch.setattr(flush, "MAX_MARK_FILES", 1)
+        monkeypatch.setattr(flush, "MAX_DEL_FILES", 1)
     finished, steps, cuts = False, 0, set()
     while not finished:
         steps += 1
@@ -105,7 +105,7 @@ def test_new_files_and_manifest_are_durable_before_old_files_are_removed():
     assert noted[removed:] == ["remove"] * 5
     switch = ["create", "write_new", "sync", "rename", "sync_dir"]
     assert noted[:removed][-6:] == ["sync_dir", *switch]
-    assert noted.count("create") == 2 + 3 + 1  # live rows, history and its marks, the manifest
+    assert noted.count("create") == 2 + 3 + 1  # live rows, history and its `del` file, the manifest
     assert noted.count("sync_dir") == 2
 
 

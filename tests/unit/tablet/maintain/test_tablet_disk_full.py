@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nyala.tablet.files import manifest
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_crash import everything, prepared

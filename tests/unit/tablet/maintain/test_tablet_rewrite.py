@@ -5,9 +5,9 @@ import pytest
 from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
 from nyala.storage.cut import FlushedCut
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp
-from nyala.tablet.maintain.flush import MAX_MARK_FILES
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp
+from nyala.tablet.maintain.flush import MAX_DEL_FILES
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, numbered, payload
 
@@ -135,7 +135,7 @@ def test_delete_files_of_a_rowset_stay_bounded(driver):
         delete(driver, k)
         driver.flush()
         names = driver.files.list(driver.directory)
-        assert sum(n.endswith(".del") for n in names) <= MAX_MARK_FILES
+        assert sum(n.endswith(".del") for n in names) <= MAX_DEL_FILES
     driver.reopen()
     assert keys_of(driver) == list(range(20, 40))
     assert keys_of(driver, driver.log[5].stamp) == list(range(5, 40))
@@ -251,4 +251,4 @@ def test_tablet_reports_its_sizes(driver):
     assert driver.tablet.data_bytes == sum(driver.files.size(f"{directory}/{n}") for n in names)
     delete(driver, 1)
     assert driver.tablet.unflushed_bytes() == 16
-    assert ops.decode_result(driver.results[-1]) == (1, [])
+    assert replicated_ops.decode_result(driver.results[-1]) == (1, [])

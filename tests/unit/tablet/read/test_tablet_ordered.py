@@ -9,7 +9,7 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_key
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.read import ordered
 from nyala.tablet.rows.gathering import gather_batches
 from nyala.tablet.rows.rowset import Batches

@@ -7,7 +7,7 @@ import pytest
 
 from nyala.common.where import parse
 from nyala.tablet.files import columns
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver
 
 Row = dict[str, Any]

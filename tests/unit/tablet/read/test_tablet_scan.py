@@ -10,7 +10,7 @@ from nyala.common.predicate import And, Compare, Const, IsNull, Not, Prefix, eva
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import from_arrow
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.read import selection
 from tests.unit.tablet.support.scan_support import A, K, Row, S, is_
 from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, numbered

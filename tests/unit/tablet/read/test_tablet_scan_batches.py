@@ -10,9 +10,9 @@ import pytest
 from nyala.common.predicate import And
 from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files import columns as blocks
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.columns import BLOCK_BYTES, BLOCK_ROWS, block_ends
-from nyala.tablet.files.ops import RowOp, WriteOp
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.read.emit import emit
 from tests.unit.tablet.support.scan_support import A, K, S, is_
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, message, numbered, payload
@@ -100,7 +100,7 @@ def wide_payload(op, rows, columns=("k", "a", "s")):
     keys = np.arange(rows)
     arrays = {"k": pa.array(keys), "a": pa.array(keys), "s": pa.array(np.char.mod("%08d", keys))}
     batch = pa.record_batch({n: arrays[n] for n in columns})
-    return ops.encode(
+    return replicated_ops.encode(
         WriteOp(op, 0, tuple(INT_KEY.column(n).id for n in columns), False, message(batch))
     )
 

@@ -12,8 +12,8 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import Compare, IsNull
 from nyala.common.predicate import CompareOp as Sign
 from nyala.common.schema import Schema, from_arrow
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp, WriteOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
 from tests.unit.tablet.support.tablet_support import Driver, message
 
@@ -87,8 +87,8 @@ def plain(column: pa.ChunkedArray | pa.Array) -> Any:
 def write(driver: Driver, op: RowOp, columns: dict[str, pa.Array]) -> tuple[int, list[Any]]:
     batch = pa.RecordBatch.from_pydict(columns)
     ids = tuple(driver.schema.column(n).id for n in columns)
-    data = ops.encode(WriteOp(op, driver.schema.version, ids, False, message(batch)))
-    return ops.decode_result(driver.tablet.apply([driver.entry(data)])[0])
+    data = replicated_ops.encode(WriteOp(op, driver.schema.version, ids, False, message(batch)))
+    return replicated_ops.decode_result(driver.tablet.apply([driver.entry(data)])[0])
 
 
 def bring(driver: Driver, stage: str) -> None:

@@ -1,6 +1,6 @@
 """Helpers of the tests of tablet crash, shared with other tests."""
 
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 

@@ -11,10 +11,10 @@ from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.storage.cut import FlushedCut
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.diskrowset import DiskRowSet, open_all
 from nyala.tablet.files.manifest import TabletInfo, load
-from nyala.tablet.files.ops import RowError, RowOp, SchemaOp, WriteOp
+from nyala.tablet.files.replicated_ops import RowError, RowOp, SchemaOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
 INT_KEY = from_arrow(pa.schema([("k", pa.int64()), ("a", pa.int64()), ("s", pa.string())]), ["k"])
@@ -59,7 +59,7 @@ def payload(
         names.append("_op")
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
     ids = tuple(c.id for c in chosen)
-    return ops.encode(WriteOp(op, schema.version, ids, all_or_nothing, message(batch)))
+    return replicated_ops.encode(WriteOp(op, schema.version, ids, all_or_nothing, message(batch)))
 
 
 class Driver:
@@ -106,7 +106,7 @@ class Driver:
         data = payload(self.schema, op, rows, columns, **kw)
         [result] = self.tablet.apply([self.entry(data)])
         self.results.append(result)
-        return ops.decode_result(result)
+        return replicated_ops.decode_result(result)
 
     def alter(self, *steps: Step) -> tuple[int, list[RowError]]:
         """Apply the operation that takes the table's schema these steps further."""
@@ -116,10 +116,10 @@ class Driver:
     def apply_schema(self, schema: Schema, **options: str) -> tuple[int, list[RowError]]:
         """Apply the operation that makes this the table's schema."""
         known = {**self.tablet.info.options, **options}
-        data = ops.encode_schema(SchemaOp(schema, self.tablet.info.table_name, known))
+        data = replicated_ops.encode_schema(SchemaOp(schema, self.tablet.info.table_name, known))
         [result] = self.tablet.apply([self.entry(data)])
         self.results.append(result)
-        return ops.decode_result(result)
+        return replicated_ops.decode_result(result)
 
     def cut(self) -> FlushedCut:
         last = self.log[-1] if self.log else None

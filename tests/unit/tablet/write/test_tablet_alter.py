@@ -15,7 +15,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import And, Compare, IsNull, Not, Predicate
 from nyala.common.predicate import CompareOp as Sign
 from nyala.tablet.files.columns import ColumnReader
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.support.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.support.tablet_support import (

@@ -11,8 +11,8 @@ import pytest
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import from_arrow
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp, WriteOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 from nyala.tablet.write import row_checks
 from tests.unit.tablet.support.tablet_support import (
@@ -234,9 +234,9 @@ def test_row_operations_that_do_not_exist_fail_alone(driver):
         [pa.array([1, 2, 3, 4]), pa.array([0, 3, 15, None], pa.uint8())], names=["k", "_op"]
     )
     ids = tuple(driver.ids("k"))
-    data = ops.encode(WriteOp(RowOp.MIXED, 0, ids, False, message(batch)))
+    data = replicated_ops.encode(WriteOp(RowOp.MIXED, 0, ids, False, message(batch)))
     [result] = driver.tablet.apply([driver.entry(data)])
-    rows, errors = ops.decode_result(result)
+    rows, errors = replicated_ops.decode_result(result)
     assert rows == 1
     assert [(e.row, e.code) for e in errors] == [
         (0, "out_of_range"),

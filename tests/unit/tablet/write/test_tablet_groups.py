@@ -7,8 +7,8 @@ import pytest
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import Operation
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp, WriteOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.kernels import ipc_messages
 from tests.unit.tablet.support.tablet_support import (
     INT_KEY,
@@ -123,7 +123,9 @@ def test_other_messages_are_decoded_one_by_one(tmp_path, monkeypatch):
         row = [pa.array([n]), pa.array([n]), pa.array(["text" * 50])]
         batch = pa.RecordBatch.from_arrays(row, names=names)
         entries.append(
-            driver.entry(ops.encode(WriteOp(RowOp.INSERT, 0, ids, False, compressed(batch))))
+            driver.entry(
+                replicated_ops.encode(WriteOp(RowOp.INSERT, 0, ids, False, compressed(batch)))
+            )
         )
     driver.tablet.apply(entries)
     assert calls == [False]
@@ -145,7 +147,7 @@ def test_damage_in_a_group_is_reported_as_for_a_single_message(tmp_path, place):
     def outcome(together):
         driver = Driver(str(tmp_path / f"{together}"))
         group = [
-            driver.entry(ops.encode(WriteOp(RowOp.UPSERT, 0, ids, False, bytes(ipc))))
+            driver.entry(replicated_ops.encode(WriteOp(RowOp.UPSERT, 0, ids, False, bytes(ipc))))
             for ipc in (plain, damaged, plain)
         ]
         try:

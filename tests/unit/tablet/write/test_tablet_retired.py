@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp, SchemaOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp, SchemaOp
 from tests.unit.tablet.support.alter_support import STAGES, bring
 from tests.unit.tablet.support.tablet_support import Driver
 
@@ -19,7 +19,7 @@ def test_retired_tablet_is_readable_below_retirement_time_only(tmp_path, stage):
     before = driver.now
     schema = replace(driver.tablet.info.schema, version=driver.tablet.info.schema.version + 1)
     op = SchemaOp(schema, "t", {}, schema.version, retire=True)
-    entry = driver.entry(ops.encode_schema(op))
+    entry = driver.entry(replicated_ops.encode_schema(op))
     driver.tablet.apply([entry])
     at = entry.stamp
     bring(driver, stage)
@@ -36,5 +36,5 @@ def test_retired_tablet_is_readable_below_retirement_time_only(tmp_path, stage):
     assert list(view.changes(at, at + 1)) == []
     assert [info.newer_ranges(0, t) for t in (at - 1, at)] == [0, schema.version]
     assert info.newer_ranges(schema.version, at) == 0
-    assert driver.write(RowOp.UPSERT, [row]) == [(0, ops.RANGE_DROPPED)]
+    assert driver.write(RowOp.UPSERT, [row]) == [(0, replicated_ops.RANGE_DROPPED)]
     assert driver.tablet.view().count(driver.now) == 0

@@ -16,8 +16,8 @@ from nyala.common.alteration import (
     alter,
 )
 from nyala.common.errors import BadVersion, Corrupt
-from nyala.tablet.files import ops
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files import replicated_ops
+from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.alter_support import STAGES, bring, by_key
 from tests.unit.tablet.support.tablet_support import (
     INT_KEY,
@@ -50,7 +50,7 @@ def test_added_column_applies_to_old_and_new_rows(driver, stage):
     assert driver.write(RowOp.UPDATE, [{"k": 1, "n": None}], ["k", "n"]) == [(0, "null_value")]
     data = payload(old, RowOp.UPSERT, [{"k": 1, "a": 9}, {"k": 2, "a": 9}], ["k", "a"])
     [result] = driver.tablet.apply([driver.entry(data)])
-    [error] = ops.decode_result(result)[1]
+    [error] = replicated_ops.decode_result(result)[1]
     assert (error.row, error.code) == (1, "null_value"), "a new row of a client that cannot give it"
     assert "'n'" in error.message
     bring(driver, stage)
@@ -129,17 +129,17 @@ def test_schema_operation_encoding_is_unchanged(driver):
             DropColumn("s"),
         ],
     )
-    op = ops.SchemaOp(schema, "nyala é", {"compression": "lz4", "a": "b"})
-    data = ops.encode_schema(op)
-    assert ops.decode_schema(data) == op
-    assert ops.is_schema(data)
-    assert not ops.is_schema(payload(INT_KEY, RowOp.INSERT, numbered(0, 1)))
+    op = replicated_ops.SchemaOp(schema, "nyala é", {"compression": "lz4", "a": "b"})
+    data = replicated_ops.encode_schema(op)
+    assert replicated_ops.decode_schema(data) == op
+    assert replicated_ops.is_schema(data)
+    assert not replicated_ops.is_schema(payload(INT_KEY, RowOp.INSERT, numbered(0, 1)))
     for at in range(len(data)):
         for damaged in (data[:at], data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]):
             with pytest.raises(Corrupt):
-                ops.decode_schema(damaged)
+                replicated_ops.decode_schema(damaged)
     with pytest.raises(BadVersion, match="version 2"):
-        ops.decode_schema(b"\2" + data[1:])
+        replicated_ops.decode_schema(b"\2" + data[1:])
     with pytest.raises(Corrupt):
         driver.tablet.apply([driver.entry(data[:-1])])
 
@@ -150,7 +150,9 @@ def test_options_and_name_are_part_of_schema_operation(driver):
     driver.flush()
     plain = driver.tablet.data_bytes
     schema = alter(driver.schema, [RenameColumn("a", "a")])
-    data = ops.encode_schema(ops.SchemaOp(schema, "later", {"compression": "zstd"}))
+    data = replicated_ops.encode_schema(
+        replicated_ops.SchemaOp(schema, "later", {"compression": "zstd"})
+    )
     driver.tablet.apply([driver.entry(data)])
     driver.write(RowOp.UPSERT, rows)
     driver.flush()

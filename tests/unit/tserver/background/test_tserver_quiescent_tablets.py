@@ -10,9 +10,9 @@ from nyala.common.options import Options
 from nyala.env.clock import SystemClock
 from nyala.machines import registry
 from nyala.replica.status import State
-from nyala.tserver import maintenance
+from nyala.tserver import compaction_scheduler
+from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.history_holds import HistoryHolds
-from nyala.tserver.maintenance import Compactor
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ class Looks:
 
 def run(looks: Any, tablets: Any) -> None:
     """Compact until the looks are used up."""
-    Compactor(looks, tablets, HistoryHolds(SystemClock()), Options()).start()
+    CompactionScheduler(looks, tablets, HistoryHolds(SystemClock()), Options()).start()
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(looks.spawned)
 
@@ -113,5 +113,5 @@ def test_compactions_of_quiescent_tablets_continue_until_done():
     run(Looks(10), tablets)
     assert tablets.asked() == {"a": 10 + 3, "b": 4, "c": 1}
     tablets.awake = ["c"]
-    run(Looks(maintenance.FULL_CHECK_EVERY), tablets)
-    assert tablets.asked() == {"a": 2, "b": 2, "c": maintenance.FULL_CHECK_EVERY}
+    run(Looks(compaction_scheduler.FULL_CHECK_EVERY), tablets)
+    assert tablets.asked() == {"a": 2, "b": 2, "c": compaction_scheduler.FULL_CHECK_EVERY}

@@ -32,9 +32,9 @@ TAIL = pb.JournalTailRequest(log="a", created=CREATED, after=CREATED)
 
 def test_replica_without_creation_of_log_is_unavailable():
     behind = state_through(CREATED - 1)
-    with pytest.raises(Unavailable, match="ask again, or another replica"):
+    with pytest.raises(Unavailable, match="retry, or read from another replica"):
         answers.tail(behind, TAIL, TAIL.after)
-    with pytest.raises(Unavailable, match="ask again, or another replica"):
+    with pytest.raises(Unavailable, match="retry, or read from another replica"):
         answers.read(behind, asked(max_age_ms=1000))
 
 

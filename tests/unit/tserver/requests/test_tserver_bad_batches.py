@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.ids import TableId, TabletId
 from nyala.common.schema import from_arrow
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.write.row_checks import MAX_CELL_BYTES, MAX_KEY_BYTES
 from nyala.tserver.write_path import batch_schema, check_header, check_types, decode_and_check
@@ -44,7 +44,10 @@ def sent(**columns) -> flight.FlightData:
 
 def checked(data: flight.FlightData) -> pa.RecordBatch:
     return decode_and_check(
-        INFO, ops.RowOp.UPSERT, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS), data
+        INFO,
+        replicated_ops.RowOp.UPSERT,
+        batch_schema(SCHEMA, replicated_ops.RowOp.UPSERT, IDS),
+        data,
     )
 
 
@@ -113,9 +116,9 @@ def test_malformed_batch_is_refused_as_a_whole(what):
 def test_stream_with_other_column_types_is_refused_by_name(column, kind):
     given = pa.schema([f.with_type(kind) if f.name == column else f for f in SCHEMA.arrow])
     with pytest.raises(SchemaMismatch) as caught:
-        check_types(given, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS))
+        check_types(given, batch_schema(SCHEMA, replicated_ops.RowOp.UPSERT, IDS))
     assert str(kind) in caught.value.message
-    check_types(SCHEMA.arrow, batch_schema(SCHEMA, ops.RowOp.UPSERT, IDS))
+    check_types(SCHEMA.arrow, batch_schema(SCHEMA, replicated_ops.RowOp.UPSERT, IDS))
 
 
 def test_no_rows_and_no_columns():

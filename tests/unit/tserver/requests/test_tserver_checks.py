@@ -11,7 +11,7 @@ from nyala.common.errors import CasFailed, InvalidArgument, SchemaMismatch, Unav
 from nyala.common.partition import partitions
 from nyala.common.partition_spec import Hash, Partition, Range, resolve
 from nyala.common.schema import from_arrow
-from nyala.tablet.files import ops
+from nyala.tablet.files import replicated_ops
 from nyala.tserver.write_path import batch_schema, check_header, decode_and_check
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb
@@ -107,9 +107,9 @@ def header(**wrong):
 
 def test_write_header_gives_op_and_columns():
     op, columns = check_header(header(column_ids=[IDS[2], IDS[0]]), SCHEMA)
-    assert (op, columns) == (ops.RowOp.UPSERT, (IDS[2], IDS[0]))
+    assert (op, columns) == (replicated_ops.RowOp.UPSERT, (IDS[2], IDS[0]))
     assert batch_schema(SCHEMA, op, columns).names == ["x", "k"]
-    wide = batch_schema(SCHEMA, ops.RowOp.MIXED, columns)
+    wide = batch_schema(SCHEMA, replicated_ops.RowOp.MIXED, columns)
     assert (wide.names, wide.types[-1]) == (["x", "k", "_op"], pa.uint8())
 
 
@@ -150,7 +150,7 @@ def hosted(spec=None, number=0):
     return Info(SCHEMA, layout, partitions(SCHEMA, layout)[number])
 
 
-def checked(batch, op=ops.RowOp.UPSERT, where=None):
+def checked(batch, op=replicated_ops.RowOp.UPSERT, where=None):
     expected = batch_schema(SCHEMA, op, tuple(IDS))
     return decode_and_check(where or hosted(), op, expected, flight.batch_data(batch))
 
@@ -186,9 +186,9 @@ def test_row_of_another_tablet_rejects_batch(spec):
 @pytest.mark.parametrize("code", [0, 9, 14, 15, 255, None])
 def test_unknown_op_code_rejects_batch(code):
     with pytest.raises(InvalidArgument, match="row 1 has the unknown op code"):
-        checked(batch([1, 2], [1, code]), ops.RowOp.MIXED)
+        checked(batch([1, 2], [1, code]), replicated_ops.RowOp.MIXED)
 
 
 def test_empty_batch_is_valid():
     assert checked(batch([])).num_rows == 0
-    assert checked(batch([], []), ops.RowOp.MIXED).num_rows == 0
+    assert checked(batch([], []), replicated_ops.RowOp.MIXED).num_rows == 0

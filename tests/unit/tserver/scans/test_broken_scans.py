@@ -20,7 +20,7 @@ from nyala.common.options import Options
 from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.replica.memory import MemoryTracker
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners

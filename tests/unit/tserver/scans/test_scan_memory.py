@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import Throttled
 from nyala.common.options import MIB, Options
 from nyala.replica.memory import MemoryPart, MemoryTracker
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tserver.scan_memory import LEAST_BYTES, ScanMemory
 from tests.unit.tablet.support.tablet_support import Driver, numbered
 

@@ -12,7 +12,7 @@ from nyala.env.files import SystemFiles
 from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.files.ops import RowOp
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners

@@ -21,16 +21,16 @@ Stamps = npt.NDArray[np.uint64]
 _ROWS, _STAMPS = 1, 2
 
 
-class Marks:
-    """The ends of one rowset's versions.
+class EndStamps:
+    """End timestamps of one rowset's versions.
 
     Attributes:
         ends: stamp at which each row ended, 0 for live ones; only lane APPLY writes it.
-        recording: keep what is marked in `pending`. In a memory rowset that is still written to
-            nothing has to be kept.
-        pending: what was marked since the manifest's cut, in order; not in any file yet.
+        recording: True: what is set is added to `pending`. Not needed in a memory rowset that still
+            receives versions.
+        pending: what was set since the manifest's cut, in order; not in any file yet.
         pending_bytes: memory that the next file would free.
-        ended: the rows that have ended, taken together.
+        ended: number and timestamps of the rows that have ended.
     """
 
     def __init__(self, ends: Stamps, *, recording: bool = True) -> None:
@@ -41,14 +41,14 @@ class Marks:
         self.ended = Ended.of(ends)
 
     def end(self, rows: Rows, stamps: Stamps) -> None:
-        """Mark rows as ended at some stamps. Lane APPLY."""
-        twice = key_index.mark(self.ends, rows, stamps)
+        """Set the end timestamps of rows. Lane APPLY."""
+        twice = key_index.set_ends(self.ends, rows, stamps)
         assert twice < 0, f"row {twice} ends twice"
         if len(rows):
-            self.marked(rows, stamps, int(stamps.min()), int(stamps.max()))
+            self.record(rows, stamps, int(stamps.min()), int(stamps.max()))
 
-    def marked(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
-        """Record rows, at least one, that were marked in `ends`. Lane APPLY.
+    def record(self, rows: Rows, stamps: Stamps, first: int, last: int) -> None:
+        """Record rows, at least one, whose ends were set in `ends`. Lane APPLY.
 
         Args:
             rows: row numbers of the versions that ended.
@@ -61,31 +61,31 @@ class Marks:
             self.pending.append((rows, stamps))
             self.pending_bytes += rows.nbytes + stamps.nbytes
 
-    def note(self, stamps: Stamps) -> None:
-        """Add the marks in `ends` at these stamps to `ended`. Lane APPLY."""
+    def count_ended(self, stamps: Stamps) -> None:
+        """Count in `ended` the rows whose ends were set in `ends` to these stamps. Lane APPLY."""
         self.ended = self.ended.more(stamps)
 
-    def written(self, parts: int) -> None:
+    def drop_written(self, parts: int) -> None:
         """Remove the first parts of `pending`, which a file contains now. Lane APPLY."""
         self.pending_bytes -= sum(r.nbytes + s.nbytes for r, s in self.pending[:parts])
         del self.pending[:parts]
 
     def ended_by(self, stamp: int) -> tuple[Rows, Stamps]:
         """Return the rows that ended at or below a stamp, in row order, with their stamps."""
-        ends = self.ends.copy()  # lane APPLY continues to mark; one copy decides
+        ends = self.ends.copy()  # lane APPLY continues to set ends; one copy decides
         rows = np.flatnonzero((ends != 0) & (ends <= np.uint64(stamp)))
         return rows, ends[rows]
 
 
 def joined(parts: Sequence[tuple[Rows, Stamps]]) -> tuple[Rows, Stamps]:
-    """Return the marks of several parts as one."""
+    """Concatenate several parts."""
     if not parts:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
     return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
 def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
-    """Write a new file of marks, synced (its name is not); return its length in bytes.
+    """Write a new `del` file, synced (its name is not); return its length in bytes.
 
     Args:
         files: file system.
@@ -96,7 +96,7 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
     order = np.argsort(rows)  # independent of the grouping at apply
     rows, stamps = rows[order], stamps[order]
     data = pack(
-        FileKind.MARKS,
+        FileKind.END_STAMPS,
         [(_ROWS, rows.astype("<u4").tobytes()), (_STAMPS, stamps.astype("<u8").tobytes())],
     )
     files.write_new(path, [data])
@@ -104,24 +104,24 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
 
 
 def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
-    """Add a file's marks to `ends`; return the file's length in bytes.
+    """Add a file's end timestamps to `ends`; return the file's length in bytes.
 
     Args:
         files: file system.
         path: path of the file.
         ends: end stamp of each row of the rowset; written to.
-        cut_stamp: time of the cut; a mark above it is an error.
+        cut_stamp: time of the cut; a timestamp above it is an error.
 
     Raises:
-        Corrupt: damaged, or it marks rows that are not there, or something above the cut.
+        Corrupt: damaged, or it names rows that the rowset does not have, or has timestamps above the cut.
     """
     data = files.map(path)
-    sections = Sections(data, path, FileKind.MARKS)
+    sections = Sections(data, path, FileKind.END_STAMPS)
     rows, stamps = sections.array(_ROWS, "<u4"), sections.array(_STAMPS, "<u8")
     sections.verify()
     if len(rows) != len(stamps) or (len(rows) and int(rows.max()) >= len(ends)):
-        raise Corrupt(f"{path} marks rows that its rowset of {len(ends)} does not have")
+        raise Corrupt(f"{path} names rows that its rowset of {len(ends)} rows does not have")
     if len(stamps) and (int(stamps.max()) > cut_stamp or int(stamps.min()) == 0):
-        raise Corrupt(f"{path} holds marks above the manifest's cut at {cut_stamp}")
+        raise Corrupt(f"{path} has end timestamps of 0 or above the manifest's cut at {cut_stamp}")
     ends[rows] = stamps
     return len(data)

@@ -12,9 +12,9 @@ from nyala.env.clock import SystemClock
 from nyala.machines import registry
 from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import State
+from nyala.tserver.compaction_scheduler import CompactionScheduler
+from nyala.tserver.flush_scheduler import FlushScheduler
 from nyala.tserver.history_holds import HistoryHolds
-from nyala.tserver.maintenance import Compactor
-from nyala.tserver.memory import MemoryBudget
 
 OPTIONS = Options(memory_budget_bytes=1000 * MIB, wal_retain_mb=200)
 
@@ -106,12 +106,12 @@ class Server:
     def merge(self, sleeps):
         anything: Any = self
         return self._events_of(
-            Compactor(anything, anything, HistoryHolds(SystemClock()), OPTIONS), sleeps
+            CompactionScheduler(anything, anything, HistoryHolds(SystemClock()), OPTIONS), sleeps
         )
 
     def flush(self, sleeps):
         anything: Any = self
-        return self._events_of(MemoryBudget(anything, anything, OPTIONS, ()), sleeps)
+        return self._events_of(FlushScheduler(anything, anything, OPTIONS, ()), sleeps)
 
     def _events_of(self, part, sleeps):
         self.left, self.events = sleeps, []

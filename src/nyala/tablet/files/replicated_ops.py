@@ -77,7 +77,7 @@ class SchemaOp:
 
     Attributes:
         schema: its version is above that of what it replaces; it may have skipped some.
-        table_name: for people.
+        table_name: name of the table, for messages and pages.
         options: table options as text, all of them.
         ranges_version: the schema version by which the table's ranges changed last; 0: never.
         retire: the tablet's range is dropped: its rows end here, and no write takes effect any more.
@@ -105,7 +105,7 @@ class RowError:
     Attributes:
         row: its position in the batch.
         code: stable lower-case name.
-        message: a sentence for a person.
+        message: description of the error.
     """
 
     row: int

@@ -1,6 +1,6 @@
 """Compaction scheduler: one compaction at a time, for the tablet with the best score.
 
-Flushes are scheduled separately, so that none waits for a long compaction (`tserver/memory.py`,
+Flushes are scheduled separately, so that none waits for a long compaction (`tserver/flush_scheduler.py`,
 `replica/member/flusher.py`); docs/internals/maintenance.md describes the scores. The age of history is
 measured in timestamps of the tablet's own log, never by a local clock.
 """
@@ -33,7 +33,7 @@ Candidate = tuple[TabletId, Tablet | JournalMachine, int | None]
 """A tablet whose compactions are scored, and its history horizon."""
 
 
-class Compactor:
+class CompactionScheduler:
     """Chooses and runs compactions over all tablets. Used on the event loop; the work runs in lanes.
 
     A tablet's score is multiplied by the number of choices since it became a candidate, so that every tablet
@@ -107,9 +107,7 @@ class Compactor:
                 return
         except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: nothing changed
             log.info("tablet %s was not compacted: %s", tablet_id, err)
-        except (
-            Exception
-        ) as bug:  # end of the task: an error of one tablet does not affect the others
+        except Exception as bug:  # an error of one tablet does not affect the others
             log.error("tablet %s was not compacted", tablet_id, exc_info=bug)
         self._failed[tablet_id] = None  # not tried again without a pause
 

@@ -1,4 +1,4 @@
-"""Flushes near the memory limit: the tablet with the best score first.
+"""Flush scheduler: near the memory limit it flushes the tablet with the best score first.
 
 Memory accounting, and back-pressure above the limit, are in `replica/memory.py`. Back-pressure starts before
 the system swaps: clients wait and retry, nothing is lost.
@@ -24,7 +24,7 @@ MIN_ROWS_SHARE = 1 / 8
 """Minimum share of the budget used by rows: below it flushes would free too little."""
 
 
-class MemoryBudget:
+class FlushScheduler:
     """Flushes the replica that frees most memory and log while memory is tight. Used on the event loop.
 
     Args:
@@ -46,7 +46,7 @@ class MemoryBudget:
 
     def start(self) -> None:
         """Start the flush task."""
-        self._env.tasks.spawn(self._run(), "memory budget")
+        self._env.tasks.spawn(self._run(), "memory pressure flushes")
 
     async def _run(self) -> None:
         while True:
@@ -62,7 +62,7 @@ class MemoryBudget:
                     self._unproductive.clear()
             except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
                 log.warning("%s was not flushed: %s", best.group, err)
-            except Exception as bug:  # the task's top: without it writes would be throttled forever
+            except Exception as bug:  # the task must not end: writes would stay throttled
                 log.error("%s was not flushed", best.group, exc_info=bug)
 
     def due(self) -> bool:
