@@ -2,8 +2,8 @@
 
 Each change carries a growing id, which is its position in the order of all changes. So no order is searched:
 steps are taken by their ids and executed by the model; each answer that changed nothing (a read, a failed
-condition) is compared with the states between the steps that had been answered when it was asked, and those that
-were asked after its answer.
+condition) is compared with the states between the steps that were answered before it was asked, and those
+that were asked after its answer.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeVar
 
-from nyala.journal import steps
+from nyala.journal import reads, steps
 from tests.unit.journal.journal_model import Model, ModelLog
 
 T = TypeVar("T")
@@ -130,6 +130,7 @@ class Timeline:
         self.logs: dict[str, list[tuple[int, LogView | None]]] = {}
         self.keys: dict[str, list[tuple[int, tuple[int, bytes] | None]]] = {}
         self.histories: dict[int, LogHistory] = {}
+        self.key_changes: dict[int, tuple[str, bytes | None]] = {}
         self.model = Model()
         for position, op in enumerate(effects, 1):
             self._take(position, op)
@@ -170,6 +171,9 @@ class Timeline:
         result = model.apply(steps.Step((), [change]), stamp)
         assert isinstance(result, steps.Done)
         (new_id,) = result.ids
+        if isinstance(change, steps.SetKey | steps.DeleteKey) and new_id:
+            value = change.value if isinstance(change, steps.SetKey) else None
+            self.key_changes[new_id] = (change.key, value)
         if not name or not new_id:
             return new_id
         log = model.logs.get(name)
@@ -245,7 +249,7 @@ def page_of(view: LogView | ModelLog | None, what: ReadLog) -> object:
         return 0, 0, (), False
     through = what.through or view.last
     entries = [(i, d) for i, d in view.entries.items() if what.after < i <= through]
-    most = what.limit or len(entries)
+    most = min(what.limit or reads.PAGE_ITEMS, reads.PAGE_ITEMS)
     return view.created, view.last, tuple(entries[:most]), len(entries) > most
 
 

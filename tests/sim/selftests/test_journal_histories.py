@@ -75,15 +75,15 @@ def corrupted(draw: random.Random, ops: list[Op]) -> list[Op]:
             op = replace(op, answer=steps.Failed(0, draw.choice((0, 1, op.first_id))))
         case "failed", steps.Failed(condition=number, actual=actual):
             op = replace(op, answer=steps.Failed(number, actual + draw.choice((-1, 1))))
-        case "entry", (created, last, entries, more) if entries:
+        case "entry", (int(created), last, tuple(entries), more) if entries:
             op = replace(op, answer=(created, last, entries[1:], more))
         case "entry", (_, _, _, _):
             op = replace(op, answer=GONE)
         case "lost", _:
             return [*ops[:at], *ops[at + 1 :]]
         case _:
-            by = draw.choice((-6.0, -3.0, 3.0, 6.0))
-            op = replace(op, call=op.call + by, ret=op.ret + by)
+            late = draw.choice((-6.0, -3.0, 3.0, 6.0))
+            op = replace(op, call=op.call + late, ret=op.ret + late)
     return [*ops[:at], op, *ops[at + 1 :]]
 
 
@@ -122,7 +122,7 @@ def test_read_of_follower_includes_what_its_client_has_seen():
     second = Op("a", 2, 3, steps.Step((), [steps.SetKey("k", b"2")]), steps.Done([20]))
     old = Op("b", 9, 10, GetKey("k"), (10, b"1"), since=2.5)
     check([first, second, old])
-    for late in (replace(old, least=20), replace(old, since=4), replace(old, since=None)):
+    for late in (replace(old, least=20), replace(old, since=4.0), replace(old, since=None)):
         with pytest.raises(JournalViolation, match="no state"):
             check([first, second, late])
 

@@ -1,0 +1,79 @@
+"""The replica engine with one journal: servers with the product's service of journals, and no masters."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TableId, TabletId
+from nyala.env.rpc import Handlers
+from nyala.journal.journal import JournalMachine
+from nyala.journal.manifest import JournalInfo
+from nyala.replica.memory import MemoryTracker
+from nyala.replica.status import State
+from nyala.tserver.journals.resident import JournalMemory
+from nyala.tserver.journals.service import JournalService
+from nyala.tserver.tablets import Tablets
+from tests.sim.systems.core_cluster import hosts
+from tests.sim.systems.host_server import HostServer
+from tests.sim.systems.moving_server import NO_ROWS, MovingServer
+from tests.sim.systems.stores import GROUP
+
+INFO = JournalInfo(GROUP, TableId(GROUP), "ops", 1, 1 << 30)
+MERGE_EVERY_MS = 400
+
+
+class JournalHost(HostServer):
+    """A process with one replica of a journal."""
+
+    async def start(self) -> None:
+        """As there, with merges."""
+        await super().start()
+        self._env.tasks.spawn(self._merge(), "merges")
+
+    def _create(self, directory: str) -> Any:
+        return JournalMachine.create(self._env.files, directory, INFO)
+
+    def _open(self, group: TabletId, directory: str) -> Any:
+        return JournalMachine.open(self._env.files, directory)
+
+    def handlers(self) -> Handlers:
+        """The calls of journals, beside those of copies."""
+        env, options = self._env, self.options
+        tablets: Any = SimpleNamespace(journal=self._journal, journals=lambda: [])
+        memory = MemoryTracker(options)
+        resident = JournalMemory(env, tablets, memory)
+        service = JournalService(env, tablets, memory, resident, options)
+        return {**super().handlers(), **service.handlers()}
+
+    def _journal(self, tablet_id: str) -> Any:
+        host: Any = self.host
+        self._replica()  # it may be starting
+        return Tablets(host, SimpleNamespace(), SimpleNamespace()).journal(tablet_id)  # type: ignore[arg-type]
+
+    async def _merge(self) -> None:
+        while True:
+            await self._env.tasks.sleep_ms(MERGE_EVERY_MS)
+            replica = None if self.host is None else self.host.find(GROUP)
+            if replica is None or replica.state is not State.RUNNING:
+                continue
+            machine = replica.machine
+            if isinstance(machine, JournalMachine):
+                try:
+                    await replica.maintain(machine.prepare_compaction)
+                except (NyalaError, OSError):
+                    continue
+
+    @property
+    def machine(self) -> Any:
+        """Nothing: the order of journals is followed elsewhere."""
+        return NO_ROWS
+
+
+class MovingJournalHost(JournalHost, MovingServer):
+    """The same, whose replicas are created and deleted by copies."""
+
+    padding = 0
+
+
+journal_host = hosts(JournalHost)
+moving_journal_host = hosts(MovingJournalHost)
