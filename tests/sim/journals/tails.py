@@ -8,7 +8,7 @@ from tests.sim.journals.history import JournalViolation, LogHistory, Timeline
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a reader received at one time.
+    """Events that a reader received at one time.
 
     Attributes:
         at: time.
