@@ -5,6 +5,7 @@ import errno
 import functools
 import io
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -59,6 +60,10 @@ PIPE_WIDTH = 10_000
 """Width, in columns, of tables that are not printed to a terminal."""
 
 
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters, which a terminal would obey; all but tab and new line."""
+
+
 def show(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], how: Format, title: str = "",
     *, data: bool = False,
@@ -102,7 +107,9 @@ def _cell(value: Any, plain: bool) -> str:
         return "yes" if value else "no"
     from rich.markup import escape
 
-    return f"{value:,}" if isinstance(value, int) and not plain else escape(str(value))
+    if isinstance(value, int) and not plain:
+        return f"{value:,}"
+    return escape(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)))
 
 
 def say(text: str) -> None:

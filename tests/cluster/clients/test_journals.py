@@ -178,11 +178,14 @@ def test_dropped_journal_can_be_recalled(client):
 
 
 def nyala_cli(cluster: MiniCluster, *words: str) -> str:
-    run = subprocess.run(
+    return nyala_run(cluster, *words).stdout
+
+
+def nyala_run(cluster: MiniCluster, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
         [sys.executable, "-m", "nyala.cli.main", "journal", *words, "--masters", cluster.masters],
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    return run.stdout
 
 
 def test_command_line_of_journals(cluster):
@@ -201,14 +204,23 @@ def test_command_line_of_journals(cluster):
         {"id": int(second), "timestamp": entry["timestamp"], "data": "two"},
         {"id": int(second), "invalidated": [int(first)]},
     ]
+    third = nyala_cli(cluster, "append", "cli", "a", "three").strip()
+    part = nyala_run(cluster, "read", "cli", "a", "--limit", "1", "--format", "json")
+    assert [str(e["id"]) for e in json.loads(part.stdout)] == [second]
+    assert f"go on with --after {second}" in part.stderr
+    rest = nyala_run(
+        cluster, "read", "cli", "a", "--limit", "1", "--after", second, "--format", "json"
+    )
+    assert [str(e["id"]) for e in json.loads(rest.stdout)] == [third]
+    assert rest.stderr == ""
     lines = [json.loads(line) for line in nyala_cli(cluster, "dump", "cli").splitlines()]
     assert [sorted(line) for line in lines] == [
-        ["created", "last", "log"], ["data", "id", "log"], ["key", "value", "version"]
+        ["created", "last", "log"], *[["data", "id", "log"]] * 2, ["key", "value", "version"]
     ]  # fmt: skip
     checked = json.loads(nyala_cli(cluster, "verify", "cli", "--format", "json"))
     assert len(checked) == 3
     assert len({(c["last"], c["digest"]) for c in checked}) == 1
     (described,) = [json.loads(nyala_cli(cluster, "describe", "cli", "--format", "json"))]
-    assert (described["entries"], described["keys"], len(described["members"])) == (1, 1, 3)
+    assert (described["entries"], described["keys"], len(described["members"])) == (2, 1, 3)
     assert "cli" in nyala_cli(cluster, "list")
     nyala_cli(cluster, "drop", "cli", "--yes")

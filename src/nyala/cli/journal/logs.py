@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nyala.cli.journal.journals import MaxAge, Name, data_of, text_of
-from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
 
 if TYPE_CHECKING:
     from nyala.client.journal.items import Event
@@ -74,9 +74,16 @@ def read(
     from nyala.client import connect
 
     with connect(masters) as client:
-        entries = client.journal(name).log(log).read(after, limit or None, max_age_ms=max_age_ms)
+        most = limit + 1 if limit else None  # one more: are there others?
+        entries = client.journal(name).log(log).read(after, most, max_age_ms=max_age_ms)
         rows = [(e.id, e.timestamp.isoformat(), text_of(e.data)) for e in entries]
-    show(("id", "timestamp", "data"), rows, format, data=True)
+    shown = rows[:limit] if limit else rows
+    show(("id", "timestamp", "data"), shown, format, data=True)
+    if len(shown) < len(rows):
+        say(
+            f"only {limit} entries are printed, and the log has more; go on with --after {shown[-1][0]}, "
+            "or print all with --limit 0"
+        )
 
 
 @app.command("tail")

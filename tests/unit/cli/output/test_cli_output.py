@@ -50,6 +50,17 @@ def test_table_output_has_complete_ids_and_readable_numbers(capsys):
     assert "None" not in text
 
 
+def test_table_output_has_no_control_characters_but_new_lines(capsys):
+    value = "\x1b[31mred\x1b]0;title\x07\x9b1m one\ntwo é"
+    show(("data",), [(value,)], Format.TABLE)
+    text = capsys.readouterr().out
+    assert not {c for c in text if ord(c) < 32 or 127 <= ord(c) < 160} - {"\n"}
+    assert r"\x1b[31mred\x1b]0;title\x07\x9b1m one" in text
+    assert "two é" in text
+    show(("data",), [(value,)], Format.JSON)
+    assert json.loads(capsys.readouterr().out) == [{"data": value}]
+
+
 def test_ids_are_not_truncated_beside_wide_columns(capsys):
     show(("tablet", "replicas"), [("e" * 32, "127.0.0.1:7050, " * 20)], Format.TABLE)
     assert "e" * 32 in capsys.readouterr().out
