@@ -92,7 +92,7 @@ def _elect_first(members: dict[str, Member]) -> None:
     while network:
         message = network.pop(0)
         network += inputs.take(members[message.to], message)
-    assert first.node.is_leader, "nobody leads"
+    assert first.node.is_leader, "no server leads"
     assert all(
         m.node.commit_index == 1
         for m in members.values()

@@ -129,7 +129,7 @@ def test_splits_have_requested_bytes_of_projected_columns(
     for names, count in ((["k", "a", "s"], 10), (["a"], 8), (["k", "s"], 25)):
         whole = stored(driver, names)
         cuts = split_keys(view, ScanFilter(driver.now), driver.ids(*names), whole // count)
-        assert not read, "where to cut is known without reading a column"
+        assert not read, "the split keys are found without reading a column"
         assert abs(len(cuts) + 1 - count) <= count // 4
         rows = [view.count(driver.now, None, piece) for piece in pieces_of(cuts)]
         assert sum(rows) == ROWS

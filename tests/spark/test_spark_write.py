@@ -141,7 +141,7 @@ def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
     versions = table.changes(before, net=False).to_arrow()
-    assert versions.num_rows == 2000, "some row was written twice"
+    assert versions.num_rows == 2000, "a row was written twice"
 
 
 def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):

@@ -81,7 +81,9 @@ class CatalogWatch:
         for process in self._cluster.masters:
             self._read_newest(process)
         self._deletions()
-        assert not any(map(orphan_gone, self._cluster.tservers)), "what is nobody's was deleted"
+        assert not any(map(orphan_gone, self._cluster.tservers)), (
+            "a replica of an unknown tablet was deleted"
+        )
 
     def glance(self) -> None:
         """Check the masters alone, if a definition is under way."""

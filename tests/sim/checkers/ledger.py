@@ -72,8 +72,8 @@ class Ledger:
     def _check(self, rows: list[tuple[int, int]], expected: set[int]) -> None:
         keys = [k for k, _ in rows]
         seen = set(keys)
-        assert len(seen) == len(keys), "a row is there twice"
-        assert all(k == v for k, v in rows), "a row has another's value"
+        assert len(seen) == len(keys), "a row exists twice"
+        assert all(k == v for k, v in rows), "a row has the value of another one"
         missing = sorted(expected - seen)
         assert not missing, (
             f"{len(missing)} acknowledged rows are missing, the first is {missing[0]}"

@@ -70,4 +70,4 @@ def test_call_count_less_than_doubles_for_hundredfold_rows():
     few, many = calls_of(1_000), calls_of(100_000)
     assert many[0] < 2 * few[0], f"write: {few[0]} and {many[0]} calls"
     assert many[1] < 2 * few[1], f"scan: {few[1]} and {many[1]} calls"
-    assert many[0] - few[0] < 50_000, "one call for every second row would be as many"
+    assert many[0] - few[0] < 50_000, "fewer calls than one for every second row"

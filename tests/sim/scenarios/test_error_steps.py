@@ -144,4 +144,4 @@ def test_error_at_each_step_states_correct_outcome_of_call(kind):
 
     found = bench(work, seed=CALLS.index(kind))
     print(kind.__name__, found.outcomes)
-    assert set(found.outcomes) - {"done"}, "nothing went wrong at all"
+    assert set(found.outcomes) - {"done"}, "no fault had an effect"

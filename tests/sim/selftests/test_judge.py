@@ -68,7 +68,7 @@ def test_entry_is_durable_after_sync_of_data_and_file_name():
     file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])
     assert not kept.holds(OpId(3, 2))
     file.sync(data_only=True)
-    assert not kept.holds(OpId(3, 2)), "the file still has the name of a temporary one"
+    assert not kept.holds(OpId(3, 2)), "the file still has its temporary name"
     files = disk.mount()
     files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
     assert not kept.holds(OpId(3, 2)), "the rename was not synced"

@@ -68,7 +68,7 @@ class MovedMachine(KvMachine):
     def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
         """As there; removes files that the new manifest does not name."""
         build = super().prepare_flush(cut)
-        assert build is not None, "it always flushes"
+        assert build is not None, "a build is always prepared"
 
         def swept() -> Callable[[], None]:
             install = build()

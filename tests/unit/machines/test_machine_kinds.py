@@ -135,7 +135,7 @@ def test_definition_is_applied_once(kind, tmp_path):
     info = registry.describe(machine)
     assert info is not None
     assert (info.name, info.version) == ("m", 1)
-    assert kind.definition(machine, wanted) is None, "it is that already"
+    assert kind.definition(machine, wanted) is None, "the definition has no effect"
 
 
 @KINDS

@@ -165,7 +165,9 @@ def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
     assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
     config = saved(folder)[1]
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
-    assert saved(folder)[0] == HardState(3 + TERM_GAP), "no term in common with the lost"
+    assert saved(folder)[0] == HardState(3 + TERM_GAP), (
+        "the new term is above those of the lost members"
+    )
 
 
 @pytest.mark.row("S2.17")

@@ -116,7 +116,7 @@ async def test_lookup_returns_rows_in_key_order_and_none_for_absent_keys(s):
     assert await s.get(5, columns=("v",)) == [{"v": 50}]
     await s.write(k3=31)
     assert await s.get(3) == [{"k": 3, "v": 31}]
-    assert s.sent, "they went by the stream"
+    assert s.sent, "the look-ups used the stream"
 
 
 @scenario

@@ -53,7 +53,7 @@ async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s)
     await s.settle()
     with pytest.raises(HistoryGone):
         await s.read(token.at)
-    assert len(rows) == 10, "the server waits for who reads"
+    assert len(rows) == 10, "the server waits for a slow reader"
     rows += await rest_of(s, scan)
     assert sorted(r["k"] for r in rows) == list(range(ROWS))
     assert {r["v"] for r in rows} == {1}

@@ -45,7 +45,7 @@ class Sink:
 
     async def deliver(self, table, tablet, op, piece, whole, attempts):
         self.under_way[tablet.id] += 1
-        assert self.under_way[tablet.id] == 1, "two batches of one write are on the way to a tablet"
+        assert self.under_way[tablet.id] == 1, "two batches of one write to a tablet are in flight"
         self.most = max(self.most, self.under_way.total())
         mine = self.got.setdefault(tablet.id, [])
         mine.append(piece.column("v").to_pylist())
@@ -162,7 +162,7 @@ def test_failed_tablet_gets_no_more_batches_and_no_window_starts():
         write(sink, numbered(np.arange(20_000)))
     assert isinstance(partly.value.__cause__, Unavailable)
     counts = [len(pieces) for pieces in sink.got.values()]
-    assert max(counts) <= 20, "far from all 100 batches of each tablet"
+    assert max(counts) <= 20, "most of the 100 batches of each tablet are not sent"
     sink = Sink(fail_at=1, error=Throttled("full"))
     with pytest.raises(Throttled):
         write(sink, numbered(np.arange(20_000)))

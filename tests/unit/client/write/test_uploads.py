@@ -64,7 +64,9 @@ def check(error: PartlyWritten, tablets: Tablets, rows: int) -> None:
     assert all(r < error.next_row for r in [*unknown, *unwritten])
     assert not {r for r in tablets.acknowledged | tablets.unknown if r >= error.next_row}
     again = [*unknown, *unwritten, *range(error.next_row, rows)]
-    assert sorted([*again, *tablets.acknowledged]) == list(range(rows)), "each row once"
+    assert sorted([*again, *tablets.acknowledged]) == list(range(rows)), (
+        "each row is written or reported exactly once"
+    )
 
 
 FATES = st.sampled_from(
@@ -165,7 +167,7 @@ def test_source_is_read_only_with_free_capacity():
 
     written, tablets = scenario(work)
     assert written.rows == 10_000
-    assert tablets.requests <= 10_000 / 25, "small batches travel together"
+    assert tablets.requests <= 10_000 / 25, "small batches are sent together"
 
 
 def test_source_error_is_raised_after_writing_rows_already_read():

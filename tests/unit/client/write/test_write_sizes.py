@@ -116,7 +116,9 @@ async def test_combined_small_writes_stay_below_limit(core, table, write, count)
         for task in tasks:
             assert (await task).rows == 1
     assert await count() == 40
-    assert 2 * 500 < max(sizes) < 8 * KIB, "some shared one, and none was refused and cut again"
+    assert 2 * 500 < max(sizes) < 8 * KIB, (
+        "some writes shared a request, and none was refused and split"
+    )
 
 
 @scenario

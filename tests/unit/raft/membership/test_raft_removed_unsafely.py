@@ -81,7 +81,7 @@ def test_former_committer_of_lost_entries_fails_instead_of_following(how, more, 
     held = cluster["1"].last
     with pytest.raises(Forbidden, match="delete it and let the group copy it again"):
         add(cluster)
-    assert cluster["1"].last == held, "it did not take what follows on something else"
+    assert cluster["1"].last == held, "entries after a diverging one are refused"
     assert cluster["3"].core.configs.active.voters == ("3",)
 
 

@@ -24,7 +24,7 @@ def test_older_commit_information_does_not_replace_newer():
     assert node.status().known_commit == 9
     assert not node.core.complete(OpId(2, 8))
     assert node.core.complete(OpId(2, 9))
-    assert node.core.complete(OpId(3, 5)), "a leader of the later term had what was committed"
+    assert node.core.complete(OpId(3, 5)), "a leader of a later term has all committed entries"
 
 
 def test_closed_time_is_used_after_its_entries_are_applied_not_committed():

@@ -60,14 +60,14 @@ def test_furthest_lagging_peers_are_abandoned_first():
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FOUR, FIVE]
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [FOUR, FIVE], "the others are level"
+    assert needing_copies(group) == [FOUR, FIVE], "the other members have caught up"
 
 
 def test_new_leader_abandons_no_peer_before_hearing_from_it():
     group = led_anew()
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [], "both may be level"
+    assert needing_copies(group) == [], "both members may have caught up"
     assert group[ONE].view.retain_index == 1
     grace = SILENT_TIMEOUTS * group.options.election_ticks
     for _ in range(grace - 1):
@@ -78,7 +78,7 @@ def test_new_leader_abandons_no_peer_before_hearing_from_it():
         assert needing_copies(group) == []
     group.tick(ONE)
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [THREE], "it has been silent for long"
+    assert needing_copies(group) == [THREE], "the member has not answered for long"
 
 
 def test_new_leader_abandons_known_lagging_peer_at_once():

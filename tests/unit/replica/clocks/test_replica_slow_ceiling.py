@@ -89,7 +89,7 @@ async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
         assert clock.peek() < far
         assert not taken
         await fleet.until(lambda: len(taken) >= 3, "the disk took the ceiling")
-    assert taken[:3] == batches, "in their order"
+    assert taken[:3] == batches, "batches are delivered in order"
     assert far < clock.seen < durable(fleet, follower)
     await fleet.write(b"k 1")
     await fleet.settled()

@@ -72,7 +72,9 @@ def _target_dies(step, power_cut):
         await fleet.restart(3)
         replica = fleet.host(3).find(GROUP)
         if replica is not None and replica.state is not State.FAILED:
-            assert replica.status().last == fleet.replica(leader).status().last, "whole, or nothing"
+            assert replica.status().last == fleet.replica(leader).status().last, (
+                "a replica is complete or does not exist"
+            )
         elif replica is not None:
             assert "copy it again" in str(replica.error)
             assert fleet.leftovers(3) == [f"superblock/{GROUP}"]

@@ -85,7 +85,7 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
             sender=uuid_of(leader), to=uuid_of(gone), term=99, hlc=1, last=OpId(99, 99), pre=True
         )
         fleet.deliver(gone, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
-        assert fleet.refusals(gone, "group") == refused, "it votes again"
+        assert fleet.refusals(gone, "group") == refused, "the tombstone votes again"
         await fleet.order(gone, leader)
         await fleet.copied(gone)
 
@@ -141,7 +141,7 @@ async def test_copy_completes_under_continuous_writes(fleet):
 
     async def busy(session, after):
         calls.append(after)
-        assert len(calls) < 100, "the log is fetched for ever"
+        assert len(calls) < 100, "the log is fetched without end"
         await fleet.write(b"k 1")
         return await entries(session, after)
 

@@ -58,4 +58,4 @@ async def test_entries_of_copy_over_incomplete_copy_are_retained(fleet):
     await fleet.order(3, leader)
     await fleet.copied(3)
     assert len(held) > 1
-    assert not any(held), "what counts as a failed replica's may be released"
+    assert not any(held), "the entries are retained, not released as those of a failed replica"

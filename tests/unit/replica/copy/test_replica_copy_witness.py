@@ -49,7 +49,7 @@ async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
         lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
     )
     assert fleet.progress(3).error is None
-    assert fleet.progress(3).log_bytes == 0, "its log is its own"
+    assert fleet.progress(3).log_bytes == 0, "no log entries are copied to a witness"
     await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
     await fill(fleet, 5)
     await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it applies")

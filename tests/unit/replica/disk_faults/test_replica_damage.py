@@ -39,7 +39,7 @@ def test_damaged_file_fails_replica_without_votes_or_reads(part):
         replica = fleet.replica(0)
         assert replica.state is State.FAILED
         assert replica.status().error
-        assert path in stored(process, part), "files are kept"
+        assert path in stored(process, part), "the files are kept"
         with pytest.raises(Unavailable):
             await fleet.as_(0, fleet.call(0, b"k 1"))
         before = fleet.loop.trace.counts["peer_sent"]
@@ -126,7 +126,7 @@ async def test_unsaved_clock_is_not_used(fleet):
             await fleet.as_(leader, fleet.call(leader, b"k 1", seen=now))
     assert clock.peek() < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
     at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
-    assert at < now, "below the old ceiling it goes on"
+    assert at < now, "reads below the saved ceiling continue"
     named = "clock ceiling cannot be saved: [Errno 28]"
     assert fleet.host(0).unavailable_reason.startswith(named)
     status = fleet.replica(0).status()

@@ -101,9 +101,7 @@ def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_las
         for _ in range(3):
             await fleet.boot(0)
             states = [fleet.replica(0, group).state for group in groups]
-            assert states == [State.FAILED] * 3, (
-                "the first start says so, and so does each later one"
-            )
+            assert states == [State.FAILED] * 3, "each start reports the lost log"
             superblocks = Superblocks(fleet.processes[0].disk.mount(), "/data")
             for group in groups:
                 superblock = superblocks.load(group)

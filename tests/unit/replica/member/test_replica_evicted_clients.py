@@ -88,7 +88,7 @@ def test_write_first_sent_after_session_loss_is_executed():
         since = (number + 1) * SECOND - 1
         again = Header(client(number), 1, 1, 10, 1, since)
         assert table.admit(again, 99 * SECOND) == (Admitted.FORGOTTEN, None)
-    assert table.clients == LIMIT, "a refused client pushes nobody out"
+    assert table.clients == LIMIT, "a refused client evicts no other"
     new = Header(client(77), 1, 1, 10, 1, 2 * SECOND + 1)
     assert table.admit(new, 99 * SECOND)[0] is Admitted.RUN
 

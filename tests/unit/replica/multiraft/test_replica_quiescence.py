@@ -159,7 +159,7 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
         lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
     )
     await asleep(fleet, MANY)
-    assert terms(fleet, others) == before, "whose leader lived keeps it"
+    assert terms(fleet, others) == before, "groups keep a leader that was not restarted"
 
 
 @scenario(groups=MANY)
@@ -196,7 +196,7 @@ async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caugh
     fleet.network.partition([f"s{cut}"], [f"s{n}" for n in rest])
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
     await fleet.pass_ms(1000)
-    assert group not in sleeping(fleet, rest), "one lags"
+    assert group not in sleeping(fleet, rest), "the group waits for the lagging member"
     await asleep(fleet, MANY, rest)
     assert fleet.replica(cut, group).node.last < fleet.replica(leader, group).node.last
     fleet.network.heal()
@@ -285,13 +285,13 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     rest = [n for n in range(3) if n != failed]
     await asleep(fleet, MANY, rest)
     await fleet.pass_ms(20_000)
-    assert sleeping(fleet, rest) == MANY, "without the failed one, and for good"
+    assert sleeping(fleet, rest) == MANY, "the groups stay quiescent without the failed replica"
     await fleet.write(b"k 1", group=group)
     fleet.processes[failed].kill()
     await fleet.restart(failed)
     await asleep(fleet, MANY)
     applied = [fleet.replica(n, group).status().applied for n in range(3)]
-    assert len(set(applied)) == 1, "with it, as soon as it is back"
+    assert len(set(applied)) == 1, "the returned replica has caught up"
 
 
 @scenario(groups=MANY)
@@ -354,7 +354,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
-    assert node.quiesced, "its latest word is good"
+    assert node.quiesced, "the latest message causes quiescence"
 
 
 @scenario()

@@ -66,7 +66,7 @@ class PartsMachine(AddingMachine):
             content = json.loads(whole)
             self.sums = content["sums"]
             term, index, stamp, extra = state["cut"]
-            assert content["index"] == index, "files of another cut"
+            assert content["index"] == index, "the files are not of the manifest's cut"
             self._cut = Cut(OpId(term, index), stamp, bytes.fromhex(extra))
             self.sweep()
 

@@ -236,5 +236,5 @@ def test_rows_without_added_column_are_pruned_by_its_default(driver, monkeypatch
     assert found("o", None, None) == (9, 1)
     assert found("o", Sign.LT, 5) == (1, 1)
     assert found("n", None, None) == (0, 0)
-    assert found("f", Sign.GE, 0.0) == (1, 2), "a NaN is nothing to prune by"
+    assert found("f", Sign.GE, 0.0) == (1, 2), "NaN is not used for pruning"
     assert found("b", Sign.EQ, True)[0] == 9

@@ -119,9 +119,9 @@ def test_master_missing_a_forgotten_change_gets_full_report(monkeypatch):
     acknowledge(near)
     changes.note(B)
     changes.note(A)
-    assert far.begin(changes) == (False, [A, B]), "two tablets are remembered"
+    assert far.begin(changes) == (False, [A, B]), "the two newest changes are kept"
     changes.note(C)
-    assert near.begin(changes) == (True, []), "it has not heard of the second"
+    assert near.begin(changes) == (True, []), "the first master lacks a dropped change"
     acknowledge(near)
     assert near.begin(changes) == (False, [])
     changes.note(B)

@@ -112,7 +112,7 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
         assert (await less.ask()).checksum != first.checksum
         one.driver.write(RowOp.DELETE, [{"k": 5}])
         again = await one.ask(first.at)
-        assert again == first, "a snapshot stays"
+        assert again == first, "the checksum at a time is repeatable"
         one.replica.now = one.driver.now
         assert (await one.ask()).rows == 99
 
@@ -173,7 +173,7 @@ def test_checksum_fails_on_unreadable_pages(tmp_path, monkeypatch):
     server.driver.flush()
     nothing = {"key_lower": b"\xff" * 16}
     assert asyncio.run(server.scan()) > 1
-    assert asyncio.run(server.scan(**nothing)) == 1, "no row lies there"
+    assert asyncio.run(server.scan(**nothing)) == 1, "the pages have no row"
     monkeypatch.setattr(SystemFiles, "intact", False)
     monkeypatch.setattr(SystemFiles, "unreadable_offset", lambda _self, _mapped: 4096)
     with pytest.raises(Unavailable, match="FAILED"):

@@ -170,7 +170,9 @@ def test_frames_of_every_size_are_reassembled():
             room[:count] = sent[at : at + count]
             connection.buffer_updated(count)
             at += count
-        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, (
+            "the buffer shrinks after large frames"
+        )
         connection.connection_lost(None)
 
     asyncio.run(scenario())
