@@ -49,14 +49,13 @@ class Group:
 class Judge:
     """Checks the notebooks of one log's incarnations, in order.
 
-    Attributes:
-        durable: slots that were reported durable.
-        torn: number of starts that found a torn tail.
-        lost: number of appended slots that no start has found, none of them reported durable unless the log
-        does
-            not sync.
-        lost_durable: of them, those that were reported durable.
-        errors: incarnations in which a callback received an error.
+        Attributes:
+            durable: slots that were reported durable.
+            torn: number of starts that found a torn tail.
+    lost: number of appended slots that no start has found; with syncs none of them was reported
+                durable.
+            lost_durable: of them, those that were reported durable.
+            errors: incarnations in which a callback received an error.
     """
 
     def __init__(self, *, sync: bool = True) -> None:

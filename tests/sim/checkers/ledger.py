@@ -35,7 +35,7 @@ class Ledger:
         self._scans: list[tuple[int, list[tuple[int, int]]]] = []
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             await self._loop.delay(self._rng.expovariate(1 / 150_000))
             if self._rng.random() < 0.1:
@@ -84,7 +84,7 @@ class Ledger:
         rows = await self._rows(0)
         self._check(rows, self.acknowledged)
         extra = {k for k, _ in rows} - self.acknowledged - self.unknown
-        assert not extra, f"rows that nobody wrote: {sorted(extra)[:5]}"
+        assert not extra, f"rows that were never written: {sorted(extra)[:5]}"
         for at, before in self._scans:
             assert await self._rows(at) == before, f"the snapshot at {at} has changed"
 
