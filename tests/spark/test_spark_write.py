@@ -97,13 +97,13 @@ def test_op_kind_accepts_only_its_options_and_columns(spark, table, save):
 
 
 class FailsInTheMiddle(TableWriter):
-    """The first try of every task breaks once half of its batches are acknowledged."""
+    """The first attempt of every task fails once half of its batches are acknowledged."""
 
     def write(self, iterator):
         def broken():
             for number, batch in enumerate(iterator):
                 if number == 5 and TaskContext.get().attemptNumber() == 0:
-                    raise OSError("the first try breaks here")
+                    raise OSError("the first attempt fails here")
                 yield batch
 
         def backwards():

@@ -1,7 +1,7 @@
 """No Python calls per row of a batch in client, server, log, apply and scan, all in this process.
 
 Counted over the whole cluster (three masters, three tablet servers, one client, lanes inline), with the
-limits raised so that 100,000 rows travel as one batch.
+limits raised so that 100,000 rows are sent as one batch.
 """
 
 import functools
@@ -53,7 +53,9 @@ def calls_of(count: int) -> tuple[int, int]:
         client = cluster.clients[-1]
         table = await cluster.create_table(core)
         do = functools.partial(cluster.run, client)
-        for _ in range(2):  # warm: kernels, streams, the first allocation of a rowset of this size
+        for _ in range(
+            2
+        ):  # warm-up: kernels, streams, the first allocation of a rowset of this size
             assert await do(write, core, table, rows(0, count)) == count
             assert await do(read, core, table) == count
         with Counter() as writing:

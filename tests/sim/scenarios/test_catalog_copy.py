@@ -23,7 +23,7 @@ async def copy(env: Env, address: str) -> CopyProgress:
 
 
 async def tools(cluster: SimCluster) -> SimProcess:
-    """A machine with nothing on its disk."""
+    """A machine with an empty disk."""
     cluster.client()
     return cluster.clients[-1]
 

@@ -50,7 +50,7 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
         assert not any("copy" in step or "add" in step for step in whole.done)
         assert addresses(await looked(cluster)) == sorted([first.address, *named])
         assert (await begin()).done == []
-        for paused in cluster.masters:  # an old client knows the first one only
+        for paused in cluster.masters:  # an old client knows only the first master
             core = cluster.client()
             paused.pause()
             if paused is first:

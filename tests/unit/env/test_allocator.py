@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system beyond a bound, and stays below it."""
+"""Freed memory beyond a bound is returned to the system, and kept below it."""
 
 import os
 import subprocess

@@ -49,7 +49,7 @@ class Server:
         return self.wall.wall_us() - to_micros(self.clock.peek())
 
     async def live(self, seconds: float) -> None:
-        """Let time pass as a host's ticks do."""
+        """Advance time in ticks, as a host does."""
         for _ in range(round(seconds * 20)):
             self.clock.refresh()
             await self.loop.delay(50_000)

@@ -1,4 +1,4 @@
-"""Masters added and removed by commands, through real servers in virtual time: whole, cut off, refused."""
+"""Masters added and removed by commands, with real servers in virtual time: completed, cut off, refused."""
 
 from functools import partial
 from unittest.mock import AsyncMock
@@ -87,7 +87,7 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
         await cluster.create_table(scenario.core, "since")
         await cluster.loop.delay(
             10_000_000
-        )  # the leader's last word to it is not repeated for ever
+        )  # the leader's last message to it is not repeated for ever
         absent.start()
         await scenario.until(
             lambda: absent.server and "was removed" in str(absent.server.failure),
@@ -223,14 +223,14 @@ def test_master_start_requires_current_or_former_peer_list():
 
 @pytest.mark.row("S2.16")
 def test_new_master_restarts_after_crash_with_installed_copy():
-    """Before its first start is complete, its list is not known to have been correct."""
+    """The list of a master is not checked until its first start is complete."""
 
     async def work(scenario):
         first, gone = scenario.cluster.masters[0], scenario.a_master()
         await scenario.do("add", gone.address)
         new = scenario.a_master(first.address, gone.address)
         await new.started
-        new.server.identity.learn = AsyncMock()  # it never came so far
+        new.server.identity.learn = AsyncMock()  # its first start was not completed
         await scenario.do("add", new.address)
         await scenario.do("remove", gone.address)
         new.kill()
@@ -255,7 +255,7 @@ def test_tablet_server_with_old_master_list_finds_current_masters():
             )
         first.kill()
         server.kill()
-        server.start()  # its list: the first one only
+        server.start()  # its list has only the first master
         await scenario.until(
             lambda: server.server is not None and sorted(server.server.masters.current()) == voters,
             "it reports to those that it had kept",

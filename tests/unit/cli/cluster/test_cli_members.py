@@ -71,7 +71,7 @@ def test_move_reports_copy_progress():
 
 @pytest.mark.parametrize("repair", ["off", "on"])
 def test_move_is_cancelled_by_making_source_a_voter_again(repair):
-    """Masters then remove the new member by themselves; without repair a command does."""
+    """The masters then remove the new member; without repair a command does."""
 
     async def work(scenario):
         new, old = scenario.empty_servers()[0], scenario.holders()[1]
@@ -168,7 +168,7 @@ def test_briefly_silent_member_keeps_its_data():
             }
             if removed and address == old.address and len(misses) < 3:
                 misses.append(method)
-                raise Unavailable("not at home")
+                raise Unavailable("no server at the address")
             return await wire.call(address, method, request, timeout_ms=timeout_ms)
 
         flaky: Any = Calls(call, wire)

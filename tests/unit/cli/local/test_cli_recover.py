@@ -49,7 +49,7 @@ def everything(folder):
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
-    """The server was started since, and has noted the loss; or not."""
+    """With and without a start of the server since, which records the loss."""
     lose_log(folder)
     if noted:
         stage(folder, ReplicaStage.LOST)

@@ -88,7 +88,7 @@ def test_leader_hint_leads_to_unlisted_master():
 @pytest.mark.row("S0.29")
 def test_call_is_retried_through_failover_until_a_master_leads():
     def answer(address, number):
-        if number < 12:  # the leader died, the others do not know of another yet
+        if number < 12:  # the leader has crashed, the others have no new one yet
             return Unavailable("connection refused") if address == A else NotLeader("no leader")
         return LISTED if address == B else NotLeader("no", {"address": B})
 

@@ -1,4 +1,4 @@
-"""Reads of a client: pages, other leaders, followers that are behind, logs that are gone."""
+"""Reads of a client: pages, other leaders, followers that are behind, deleted logs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -102,7 +102,7 @@ def test_snapshot_time_requires_a_tablet_server():
     ("times", "expected"),
     [
         ((0, 0.1, 5), 0.1),
-        ((0, 5, 5.1), 5),  # two of three have passed it: it may be acknowledged
+        ((0, 5, 5.1), 5),  # a write at this time may be acknowledged by two of three
         ((5, 5, 0), 5),
         ((0, 0.2, None), 0.2),
         ((0, 9, None), 9),

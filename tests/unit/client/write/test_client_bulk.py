@@ -34,7 +34,7 @@ async def one_turn():
 
 
 class Sink:
-    """Takes batches in place of servers; each is answered after as many loop turns as drawn."""
+    """Receives batches in place of servers; each is answered after a random number of loop turns."""
 
     def __init__(self, fail_at=None, error=None, bad_row=None):
         self.got: dict[TabletId, list[list[int]]] = {}
@@ -78,7 +78,7 @@ def write(sink, batch, table=None, **more):
 
 def test_bulk_write_sends_every_row_once_in_order_with_tablets_in_parallel():
     sink = Sink()
-    rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys come again and again
+    rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys repeat
     written = write(sink, rows)
     sent = [v for pieces in sink.got.values() for piece in pieces for v in piece]
     assert sorted(sent) == list(range(3_000))

@@ -84,7 +84,7 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
         return raised.value
 
     outcome, tablets = scenario(work, lambda rows: error if bad in rows else None)
-    if type(error) is NyalaError:  # nothing is known of those rows either
+    if type(error) is NyalaError:  # the outcome of those rows is unknown too
         tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
     assert isinstance(outcome, PartlyWritten)
     cause: Any = outcome.__cause__

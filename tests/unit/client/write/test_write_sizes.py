@@ -130,7 +130,7 @@ async def test_oversized_row_in_stream_reports_rows_written_before(core, table, 
     assert caught.value.rows == 300 == await count()
 
 
-# ---- the arithmetic ----------------------------------------------------------------------------------
+# ---- computed sizes ---------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

@@ -198,7 +198,9 @@ def test_returning_server_disrupts_neither_term_nor_leader_nor_writes(removed):
 def test_add_server_is_repeatable_after_any_outcome():
     cluster = cluster_with_leader()
     wanted = Change(ADD, member("4", voter=False))
-    cluster.change("1", wanted, expected=NO_OP)  # and its leader is gone before anybody hears of it
+    cluster.change(
+        "1", wanted, expected=NO_OP
+    )  # and its leader crashes before any member receives it
     cluster.network.clear()
     cluster.crash("1")
     cluster.elect("2")

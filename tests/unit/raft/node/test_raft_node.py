@@ -106,7 +106,7 @@ def test_new_leader_noop_timestamp_is_above_log_and_clock():
     cluster = cluster_with_leader()
     cluster.propose("1", "x")
     cluster.settle()
-    cluster.servers["3"].clock = 1_000_000  # whoever votes hands its time on
+    cluster.servers["3"].clock = 1_000_000  # a vote carries the voter's time
     cluster.crash("1")
     cluster.elect("2")
     noop = cluster.servers["2"].applied[-1]

@@ -1,4 +1,4 @@
-"""One behaviour of the dissertation a test, by section."""
+"""Behaviours of the dissertation by section, one for each test."""
 
 import pytest
 
@@ -312,7 +312,7 @@ def test_thesis_6_2_a_leader_without_a_majority_steps_down_within_an_election_ti
     cluster.elect("1")
     for round_ in range(TICKS):
         cluster.tick("1", 2)
-        if round_ < 5:  # one of four answers: that is not a majority
+        if round_ < 5:  # one of four answers, which is not a majority
             for message in [m for m in cluster.network if m.to == "2"]:
                 cluster.deliver(message)
             for message in [m for m in cluster.network if m.sender == "2"]:

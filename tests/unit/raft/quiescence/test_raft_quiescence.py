@@ -200,7 +200,7 @@ def test_quiescence_answer_before_last_write_is_ignored():
     group.propose("1", "x")
     group.settle()
     group.beat(times=IDLE - 1)
-    group.deliver(altered(late, hint=OpId(1, 2), match=2))  # of no offer that stands
+    group.deliver(altered(late, hint=OpId(1, 2), match=2))  # answers to an outdated offer
     for _ in range(3):
         group.tick("1", 2)
         assert not group["1"].quiesced
@@ -216,7 +216,7 @@ def test_active_follower_is_detected_before_leader_quiesces():
     group.beat(times=IDLE)
     assert group.asleep() == ["2", "3"]
     heartbeat = AppendEntries(sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1)
-    group.deliver(heartbeat)  # late: it wakes 2, whose answer says so
+    group.deliver(heartbeat)  # late: it wakes 2, which answers that it is active
     group.settle()
     group.tick("1", 2)
     assert group.asleep() == ["3"]

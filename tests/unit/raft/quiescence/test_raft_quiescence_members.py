@@ -152,7 +152,7 @@ def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(see
     for u in "123":
         if not group.servers[u].alive:
             group.restart(u)
-    for _ in range(100):  # the hosts wake whoever sleeps on a server that is in doubt
+    for _ in range(100):  # the hosts wake groups that quiesced with a server in doubt
         for u in "123":
             group[u].wake()
         group.everyone_ticks(10)

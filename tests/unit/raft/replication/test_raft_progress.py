@@ -1,4 +1,4 @@
-"""Progress of a peer that is full, that lost its log, or that is given up for a copy."""
+"""Progress of a peer that is full, that lost its log, or that needs a copy."""
 
 from nyala.raft.progress import Flow, Progress
 from tests.unit.raft.support.raft_harness import Cluster

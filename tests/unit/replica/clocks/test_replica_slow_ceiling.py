@@ -21,7 +21,7 @@ def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
     """Make one server's writes of the ceiling slow; its log's disk stays as fast as before.
 
     Returns:
-        The times, in microseconds, at which a write of the ceiling began since then: it grows.
+        The times, in microseconds, at which writes of the ceiling began since then; the list grows.
     """
     tasks = fleet.processes[number].env.tasks
     draw = tasks._draw_us
@@ -39,7 +39,7 @@ def slow_ceiling(fleet, number: int, seconds: float) -> list[int]:
 
 @contextmanager
 def taken_by(number: int, least: int) -> Iterator[list[PeerBatch]]:
-    """Note the batches that a server takes in, of hybrid times from `least` on."""
+    """Record the batches that a server accepts with hybrid times from `least` on."""
     taken: list[PeerBatch] = []
     original = FailureDetector.receive
 

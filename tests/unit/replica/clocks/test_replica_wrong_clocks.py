@@ -31,7 +31,7 @@ def ahead_us(fleet, stamp):
 async def same_in_the_end(fleet):
     """Check that all servers take part, have all entries, and have clocks that others accept."""
     await fleet.settled()
-    await fleet.pass_ms(65_000)  # so long it is remembered what a clock was
+    await fleet.pass_ms(65_000)  # clock offsets are kept for this time
     for number in range(3):
         assert fleet.replica(number).state is State.RUNNING
         assert ahead_us(fleet, fleet.processes[number].server.clock.peek()) <= LIMIT_US
@@ -89,7 +89,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
         )
         other = 3 - wrong - await fleet.leader()
         fleet.processes[other].kill(power_cut=True)
-        await fleet.write(b"k 1")  # with the one whose clock is wrong
+        await fleet.write(b"k 1")  # the majority includes the server with the wrong clock
         await fleet.boot(other)
         fleet.processes[wrong].clock.jump(-until(year))
         await fleet.pass_ms(5000)

@@ -58,7 +58,7 @@ async def test_copy_resumes_at_last_durable_byte(fleet):
     async def cut_off(session, name, offset):
         asked.append((name, offset))
         if len(asked) in (3, 6):
-            raise Unavailable("the line is cut")
+            raise Unavailable("the connection is cut")
         return await read(session, name, offset)
 
     sessions.read = cut_off
@@ -177,7 +177,7 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
         await fill(fleet)
         leader = await flush(fleet)
         await fleet.pass_ms(3000)
-        await a_piece(fleet, leader)  # from now on the source knows what is new
+        await a_piece(fleet, leader)  # from now on the source detects new writes
         until = [writing]
 
         async def write():

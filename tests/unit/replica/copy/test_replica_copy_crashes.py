@@ -60,7 +60,7 @@ def _target_dies(step, power_cut):
         leader = await prepared(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(3, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED), "end"
@@ -112,7 +112,7 @@ def _tombstone_dies(step, power_cut):
         tombstone = fleet.replica(gone).tombstone.superblock
         target = fleet.processes[gone]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(gone, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(gone) in (CopyStage.WAITING, *ENDED), "end"
@@ -163,7 +163,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
             lambda: not source.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED),
             "died, or done",
         )
-        if kill_at % 3 == 0:  # it comes back while the target waits: the copy begins anew
+        if kill_at % 3 == 0:  # it returns while the target waits: the copy begins again
             if not source.alive:
                 await fleet.restart(leader)
             await fleet.until(

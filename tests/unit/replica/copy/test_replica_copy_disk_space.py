@@ -16,7 +16,7 @@ from tests.unit.replica.support.replica_support import GROUP, uuid_of
 OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
 SPREAD = {GROUP: 0, OTHER: 1, THIRD: 2}
 ROOM = 4000
-"""One copy of somewhat over 3000 bytes fits."""
+"""Bytes of disk: one copy of slightly over 3000 bytes fits."""
 NARROW = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_rate_bytes=500,
     copy_staged_bytes=ROOM, copy_retry_ms=60_000,
@@ -80,7 +80,7 @@ def test_source_refusal_is_remembered_for_a_time():
 
 
 async def several(fleet, led):
-    """Have groups, flushed, that are led by these servers."""
+    """Create flushed groups that are led by these servers."""
     for group, source in led.items():
         if group != GROUP:
             for number in range(fleet.members):

@@ -1,4 +1,4 @@
-"""A witness gets the data: by a copy's files and its own log, from wherever that was cut off."""
+"""A witness becomes a voter: by a copy's files and its own log, after any interruption."""
 
 from contextlib import suppress
 
@@ -128,7 +128,7 @@ def _witness_dies(step):
         leader = await with_witness(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(3, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "end"

@@ -102,7 +102,7 @@ async def test_full_disk_throttles_writes_until_space_returns(fleet):
         full = full or isinstance(answer[0], NyalaError)
     assert full
     assert not [r.error for n in range(3) for r in fleet.host(n).all() if r.error]
-    await fleet.pass_ms(12_000)  # beyond the clock's ceiling, which has no room either
+    await fleet.pass_ms(12_000)  # beyond the clock's ceiling, which cannot be saved either
     disk.faults.capacity_bytes = None
     for n in range(2, 40):
         assert int((await fleet.write(big, sequence=n)).result) <= 39
@@ -115,7 +115,7 @@ async def test_unsaved_clock_is_not_used(fleet):
     leader = await fleet.leader()
     disk = fleet.processes[0].disk
     clock = fleet.processes[0].server.clock
-    await fleet.pass_ms(3000)  # now it knows that it is alone, and follows its wall clock
+    await fleet.pass_ms(3000)  # now it counts as a single server, and follows its wall clock
     disk.faults.capacity_bytes = disk.used_bytes()
     fleet.processes[0].clock.jump(60_000_000)
     now = from_micros(fleet.processes[0].clock.wall_us())

@@ -13,7 +13,7 @@ QUICK = Options(wal_segment_mb=1, slow_log_after_ms=5000, slow_log_backoff_ms=60
 
 
 def disk_takes(fleet, number: int, milliseconds: float) -> None:
-    """Let every operation of one server's log, and of its consensus metadata, take so long."""
+    """Delay every operation of one server's log and of its consensus metadata."""
     tasks = fleet.processes[number].tasks
     draw = type(tasks)._draw_us
     tasks._draw_us = lambda lane: milliseconds * MS if lane is Lane.DISK else draw(tasks, lane)

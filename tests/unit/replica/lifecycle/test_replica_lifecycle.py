@@ -1,4 +1,4 @@
-"""Creation and deletion of a replica: once, to a tombstone, under faults of disk and process."""
+"""Creation and deletion of a replica: idempotence, tombstones, faults of disk and process."""
 
 import pytest
 

@@ -151,7 +151,7 @@ async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(
 
 
 def counted(prepare, times, loop):
-    """`prepare`, with a note of when it was called."""
+    """`prepare` that records the time of its call."""
 
     def noted(cut):
         times.append(loop.time())

@@ -64,7 +64,7 @@ async def test_configuration_in_log_overrides_given_configuration(fleet):
 @pytest.mark.row("S4.37", "S4.39")
 @scenario()
 async def test_designated_first_leader_wins_initial_election(fleet):
-    """The first leader replicates nothing in time: the others elect one that does."""
+    """The first leader replicates nothing in time: the others elect another one."""
     first = await fleet.leader()
     before = fleet.replica(first).status()
     others = [n for n in range(3) if n != first]
@@ -108,7 +108,9 @@ def test_write_waits_for_leader_commit_in_its_term(rebooting):
         await fleet.until(lambda: any(fleet.replica(n).is_leader for n in range(3)), "elected")
         leader = next(n for n in range(3) if fleet.replica(n).is_leader)
         others = [f"s{n}" for n in range(3) if n != leader]
-        fleet.network.cut(others, [f"s{leader}"])  # it is heard, and hears nothing
+        fleet.network.cut(
+            others, [f"s{leader}"]
+        )  # its messages are delivered, and it receives none
         assert fleet.replica(leader).state is State.CONFIGURING
         answer = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=100))
         await fleet.pass_ms(200)

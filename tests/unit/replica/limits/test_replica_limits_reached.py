@@ -1,4 +1,4 @@
-"""A server reports its reached limits to ksck, while they last: memory, log, disk."""
+"""A server reports its reached limits to ksck while they last: memory, log, disk."""
 
 from msgspec.structs import replace
 

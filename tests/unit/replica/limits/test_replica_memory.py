@@ -27,7 +27,7 @@ OPTIONS = Options(
     raft_cache_total_bytes=16 * KIB,
 )
 SLACK = 24 * KIB
-"""Bytes in flight when the budget is reached: for each group one message and one applied batch."""
+"""Bytes in flight when the budget is reached: one message and one applied batch of each group."""
 PADDED = b"k 1" + b" " * 1000
 
 
@@ -157,7 +157,7 @@ def test_writes_in_flight_are_bounded_over_all_tablets():
         memory.check(4 * KIB)
         with pytest.raises(Throttled, match="write_queue_total_bytes"):
             memory.check(5 * KIB)
-    memory.check(50 * KIB)  # one of any size may be alone
+    memory.check(50 * KIB)  # a single one may have any size
     assert memory.of(MemoryPart.WRITES) == 0
 
 
@@ -219,7 +219,9 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     async def steps(fleet):
         for number in range(3):
             await fleet.as_(number, flusher(fleet, number, OPTIONS))
-        slack = SLACK + 5 * 3 * 8 * KIB  # of each group: what is applied, and in flight at a leader
+        slack = (
+            SLACK + 5 * 3 * 8 * KIB
+        )  # of each group: applied entries, and those in flight at a leader
         most = watch(fleet, dict.fromkeys(range(3), BUDGET + slack))
         expected = dict.fromkeys(GROUPS[:5], 0)
         clients = {(g, c): 0 for g in expected for c in range(4)}

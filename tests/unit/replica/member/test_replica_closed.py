@@ -55,7 +55,7 @@ async def test_closed_time_advances_once_per_heartbeat(fleet):
     quiet = counts["peer_sent"] - before
     with pytest.raises(NotLeader):
         await stale(fleet, (leader + 1) % 3, 0)
-    await stale(fleet, leader, 0)  # somebody reads stale, so its time goes on
+    await stale(fleet, leader, 0)  # stale reads are sent, so that its time is closed
     await fleet.pass_ms(100)
     rounds, before = node.core.round, counts["peer_sent"]
     await fleet.pass_ms(2000)
@@ -208,7 +208,7 @@ async def test_expired_closed_time_is_not_offered(fleet):
 
 
 def test_age_of_closed_time_includes_time_before_message_was_sent_under_stopped_wall_clock():
-    """A leader repeats its closed time in later heartbeats, and the follower's hybrid clock stands still."""
+    """A leader repeats its closed time in later heartbeats, and the follower's clock does not advance."""
     closed, monotonic_us = from_micros(100_000_000), 7_000_000
     hlc = closed + from_micros(3_000_000)
     clock = SimpleNamespace(monotonic_us=lambda: monotonic_us)

@@ -31,7 +31,7 @@ async def test_read_contains_every_earlier_acknowledged_write(fleet):
 @pytest.mark.row("S4.29")
 @scenario()
 async def test_write_after_read_has_higher_timestamp(fleet):
-    """Also in the microsecond of the read."""
+    """A write in the same microsecond as the read has a later time."""
     leader = await fleet.leader()
     replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
     requests = replica.running_member().requests

@@ -1,4 +1,4 @@
-"""Witnesses: members that log, vote and count, and have no data."""
+"""Witnesses: members that have a log, vote and count for majorities, and have no data."""
 
 from dataclasses import replace
 

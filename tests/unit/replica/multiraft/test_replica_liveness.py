@@ -1,4 +1,4 @@
-"""Liveness of servers and their quiescent groups: names, numbers, late messages, silence."""
+"""Liveness of servers and their quiescent groups: ids, counts, late messages, missing messages."""
 
 import pytest
 
@@ -130,7 +130,7 @@ def test_server_is_absent_after_timeout_or_when_never_heard(account):
 
 
 def test_state_of_server_without_batches_is_dropped_unless_groups_rely_on_it(account):
-    """A dropped server's incarnation is not known any more: an older one counts as new."""
+    """A removed server's incarnation is not kept: an older one counts as new."""
     earlier, gone = 4, [ServerUuid(f"{number + 4096:032x}") for number in range(3)]
     for server in gone:
         account.receive(keepalive(sender=server))

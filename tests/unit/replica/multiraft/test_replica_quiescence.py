@@ -47,7 +47,7 @@ async def latest_batch(fleet, number):
     return received[-1]
 
 
-# ---- sleep -------------------------------------------------------------------------------------------
+# ---- idle --------------------------------------------------------------------------------------------
 
 
 @scenario(groups=MANY, max_time_s=700)
@@ -111,7 +111,7 @@ async def test_flush_of_quiesced_group_releases_log(fleet):
     assert sleeping(fleet) == [GROUP]
 
 
-# ---- servers that die, stop, return ------------------------------------------------------------------
+# ---- servers that crash, stop, return -----------------------------------------------------------------
 
 
 @scenario(groups=MANY)
@@ -129,7 +129,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     assert {g: n for g, n in leaders(fleet).items() if g not in mine} == {
         g: n for g, n in led.items() if g not in mine
     }
-    await asleep(fleet, MANY)  # without the dead one, for good
+    await asleep(fleet, MANY)  # permanently without the dead server
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
@@ -154,7 +154,7 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     others = [g for g in MANY if led[g] != 0]
     before = terms(fleet, others)
     fleet.processes[0].kill()
-    await fleet.restart(0)  # quicker than its silence is noticed
+    await fleet.restart(0)  # sooner than its absence is detected
     await fleet.until(
         lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
     )
@@ -323,7 +323,7 @@ async def test_failed_log_leaves_no_group_without_leader(fleet):
     assert all(fleet.replica(0, g).state is State.FAILED for g in MANY)
 
 
-# ---- late and false words ----------------------------------------------------------------------------
+# ---- late and wrong messages ---------------------------------------------------------------------------
 
 
 @scenario()

@@ -37,7 +37,7 @@ def change_everything(driver: Driver) -> None:
 
 
 def copy(driver: Driver, checkpoint, place) -> Tablet:
-    """Copy a checkpoint piece by piece, as a tablet's copy would, and open the copy."""
+    """Copy a checkpoint in pieces, as a tablet copy, and open the copy."""
     place.mkdir()
     for file in checkpoint.files:
         path, data = f"{driver.directory}/{file.name}", b""

@@ -89,7 +89,7 @@ def test_operation_of_older_schema_is_applied_under_schema_at_its_index(driver):
 
 
 def test_compaction_between_cut_and_drop_keeps_columns_for_replay(tmp_path):
-    """The result of an operation hangs on an immutable column that is dropped right after it."""
+    """The result of an operation depends on an immutable column that is dropped right after it."""
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     row = {"host": "h", "n": 1, "a": 1, "b": b"first"}
     for n in (1, 2):

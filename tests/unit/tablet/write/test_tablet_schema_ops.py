@@ -1,4 +1,4 @@
-"""Operations that alter a tablet: which take effect, which are refused alike everywhere, their bytes."""
+"""Operations that alter a tablet: effects, refusals that are equal at all replicas, encoding."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -112,6 +112,6 @@ def test_starting_server_without_progress_is_replaced():
 def test_full_report_is_sent_when_all_replicas_are_open():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
-    view.request_full()  # while the report of those that are being opened is on its way
+    view.request_full()  # while the report of opening replicas is in flight
     view.on_response(leader=True, needs_full=False, acknowledged_sequence=view.sequence)
     assert view.begin(changes) == (True, [])

@@ -12,7 +12,7 @@ OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout
 
 
 class Leader:
-    """A replica that leads, as far as it is looked at."""
+    """A leading replica with the attributes that are read."""
 
     group, uuid = "t", "a"
 
@@ -65,7 +65,7 @@ class World:
 
 
 def unrecoverable(world):
-    """The members of which the leader says that they cannot recover."""
+    """The members that the leader reports as unrecoverable."""
     return [h.uuid for h in world.health.of(world.leader) if h.unrecoverable]
 
 

@@ -77,7 +77,7 @@ def test_master_gets_full_report_on_each_request():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_master_converges_to_tablet_server_state(seed):
-    """Changes, lost requests, lost answers and masters that lose state, in any order; then no faults."""
+    """Changes, lost requests, lost answers and masters that lose state, in random order; then no faults."""
     rng = random.Random(seed)
     changes, view = ChangeLog(), MasterView()
     truth: dict[TabletId, int] = {}

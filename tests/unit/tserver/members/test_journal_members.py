@@ -52,7 +52,7 @@ def test_unsafe_recovery_of_journal_reuses_no_id():
         leader, second, last = group.holders()
         await group.cluster.until(lambda: len(group.journals()[2].state.logs) == 1, "it has a log")
         last.kill()
-        ids += await group.append("c")  # the survivor-to-be lacks it
+        ids += await group.append("c")  # the later survivor lacks it
         leader.kill()
         second.kill()
         await last.start()

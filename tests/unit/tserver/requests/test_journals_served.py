@@ -28,7 +28,7 @@ def test_steps_take_effect_once_and_all_replicas_report_them_in_order():
         assert await group.read() == [b"b", b"c"]
         for server in group.holders():
             told = await group.tail(0, server)
-            if not told.events:  # it has applied less, or nothing
+            if not told.events:  # it has applied fewer entries, or none
                 told = await group.tail(0, server)
             seen = [e.entry.id for e in told.events if e.HasField("entry")]
             assert seen in ([second, third], [third]) or told.rebased
@@ -123,7 +123,7 @@ def test_tail_at_follower_continues_through_election():
 
 
 async def both(group, *calls):
-    """Run calls side by side."""
+    """Run calls concurrently."""
     running = [group.cluster.loop.create_task(call) for call in calls]
     return [await task for task in running]
 

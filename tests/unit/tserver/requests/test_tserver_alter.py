@@ -76,7 +76,7 @@ class Altered:
         return sorted(rows, key=lambda r: next(iter(r.values())))
 
     def reopened(self):
-        """The table as a client sees it that opens it now."""
+        """The table as opened by a new client."""
         return replace(self.table, schema=self.schema)
 
 

@@ -22,7 +22,7 @@ from tests.unit.tablet.support.tablet_support import Driver, numbered
 
 
 async def turn() -> None:
-    """Let the loop do something else."""
+    """Let the loop run other tasks."""
     done = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(done.set_result, None)
     await done
@@ -168,7 +168,7 @@ def test_checksum_of_damaged_replica_fails_the_replica(tmp_path, monkeypatch):
 
 
 def test_checksum_fails_on_unreadable_pages(tmp_path, monkeypatch):
-    """They read as zeros: a row less, or another one, and no error from the file."""
+    """They read as zeros: missing or wrong rows without an error from the file."""
     server = Server(str(tmp_path), leads=True)
     server.driver.flush()
     nothing = {"key_lower": b"\xff" * 16}

@@ -28,7 +28,7 @@ def config(index: int, term: int) -> Entry:
 
 
 def test_replaced_configuration_entry_is_no_longer_in_log():
-    """Its index lies below the files' cut at the next start: taken up, it would be active again."""
+    """Its index is below the files' cut at the next start: if replayed, it would be active again."""
 
     async def main(loop):
         machine = Machine(loop)

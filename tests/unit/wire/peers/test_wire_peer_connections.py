@@ -1,4 +1,4 @@
-"""Connections of the peer port: lost, late, too many, of ended peers; malformed bytes."""
+"""Connections of the peer port: lost, late, too many, from ended peers; malformed bytes."""
 
 import asyncio
 import logging
