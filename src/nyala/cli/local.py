@@ -1,11 +1,14 @@
 """`nyala up`, `status`, `down`: a local cluster of real processes in one directory."""
 
 import shutil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nyala.cli.output import DEFAULT_DIR, DirOption, Format, FormatOption, fail, say, show, verb
+
+if TYPE_CHECKING:
+    from nyala.testing.layout import Layout
 
 
 @verb
@@ -14,8 +17,11 @@ def up(
     masters: Annotated[int, typer.Option(help="Number of masters; odd.")] = 3,
     tservers: Annotated[int, typer.Option(help="Number of tablet servers.")] = 3,
     base_port: Annotated[
-        int, typer.Option(help="Port of the first tablet server; the other ports follow from it.")
-    ] = 7050,
+        int | None,
+        typer.Option(
+            help="Port of the first tablet server; the other ports follow from it. [default: 7050]"
+        ),
+    ] = None,
     set: Annotated[
         list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")
     ] = None,
@@ -30,13 +36,16 @@ def up(
     flags = _flags(set)
     Options.load(flags=flags)  # fails here and not in six logs
     found = layout.load(dir)
+    if found is not None:
+        _check_unchanged(found, dir, base_port, flags)
     if found is not None and _shape(found) != (masters, tservers):
         say(
             "{} holds a cluster of {} masters and {} tablet servers: starting that".format(
                 dir, *_shape(found)
             )
         )
-    planned = found or layout.plan(dir, masters, tservers, base_port=base_port, options=flags)
+    port = layout.DEFAULT_BASE if base_port is None else base_port
+    planned = found or layout.plan(dir, masters, tservers, base_port=port, options=flags)
     warm_kernels(say)
     with ForkServer() as parent:
         seconds = local_cluster.start(planned, parent, lambda text: say(f"waiting for {text}"))
@@ -51,12 +60,42 @@ def up(
     )
 
 
+def _check_unchanged(
+    found: "Layout", dir: str, base_port: int | None, flags: dict[str, str]
+) -> None:
+    """Reject a port or options that an existing cluster does not have: it would start without them.
+
+    Args:
+        found: the cluster.
+        dir: its folder, as given.
+        base_port: as given; None: not given.
+        flags: options, as given.
+
+    Raises:
+        typer.Exit: they differ.
+    """
+    port = found.base_port
+    changes = [] if base_port in (None, port) else [f"--base-port {base_port} (it has {port})"]
+    for name, value in flags.items():
+        if found.options.get(name) != value:
+            has = found.options.get(name, "the default")
+            changes.append(f"--set {name}={value} (it has {has})")
+    if changes:
+        raise fail(
+            f"{dir} holds a cluster, which keeps its ports and options, so this cannot be applied: "
+            f"{', '.join(changes)}. Start it as it is with: nyala up{_dir_hint(dir)}; or create another one "
+            f"with --dir; or delete it first, with all its data: nyala down{_dir_hint(dir)} --delete-data. "
+            f"Options of an existing cluster are changed in {dir}/cluster.json",
+            2,
+        )
+
+
 def _dir_hint(dir: str) -> str:
     return "" if dir == DEFAULT_DIR else f" --dir {dir}"
 
 
-def _shape(found: object) -> tuple[int, int]:
-    roles = [s.role for s in found.servers]  # type: ignore[attr-defined]  # a Layout
+def _shape(found: "Layout") -> tuple[int, int]:
+    roles = [s.role for s in found.servers]
     return roles.count("master"), roles.count("tserver")
 
 

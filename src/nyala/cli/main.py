@@ -3,6 +3,9 @@
 To start quickly, each command imports what it needs when it runs.
 """
 
+import sys
+from typing import Annotated
+
 import typer
 
 from nyala.cli import (
@@ -24,6 +27,7 @@ from nyala.cli import (
     wal,
 )
 from nyala.cli.journal import dump, journals, logs
+from nyala.cli.output import PipeOutput
 from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
 
@@ -64,9 +68,34 @@ def version() -> None:
     print(VERSION)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options before the group or command."""
+
+
 def main() -> None:
     """Run the command line."""
-    app(prog_name="nyala")
+    out = sys.stdout
+    sys.stdout = PipeOutput(
+        out.buffer, out.encoding, out.errors, line_buffering=bool(out.line_buffering)
+    )  # fmt: skip
+    try:
+        app(prog_name="nyala")
+    finally:
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Output of the command line: tables, JSON, CSV; errors and exit statuses."""
 
-import csv
 import errno
 import functools
 import io
@@ -31,16 +30,33 @@ class Format(StrEnum):
 
 
 def local_masters(given: str) -> str:
-    """Return the given masters, or those of the local cluster if none are given and it exists."""
+    """Return the given masters, or those of the local cluster if none are given.
+
+    Raises:
+        typer.Exit: none are given, and there is no local cluster.
+    """
     if given:
         return given
     from nyala.testing import layout
 
     found = layout.load(DEFAULT_DIR)
-    return "" if found is None else found.masters
+    if found is None:
+        raise fail(
+            "no master address: --masters is not given, NYALA_MASTERS is not set, and there is no local "
+            f"cluster in {DEFAULT_DIR}; give --masters host:port,..., change to the folder that has "
+            f"{DEFAULT_DIR}, or start a local cluster with: nyala up",
+            2,
+        )
+    return found.masters
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        help="Output format; in CSV null is an empty field, and an empty text is quoted.",
+    ),
+]
 MastersOption = Annotated[
     str,
     typer.Option(
@@ -85,9 +101,8 @@ def show(
         )
         return
     if how is Format.CSV:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-        print(text.getvalue(), end="")
+        for row in (columns, *rows):
+            print(",".join(map(_csv_field, row)))
         return
     from rich.console import Console
     from rich.table import Table
@@ -98,6 +113,14 @@ def show(
     for row in rows:
         table.add_row(*(_cell(v, data or c in PLAIN) for c, v in zip(columns, row, strict=True)))
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def _csv_field(value: Any) -> str:
+    """Return a field as PostgreSQL and DuckDB write it: null is empty, an empty text is quoted."""
+    text = "" if value is None else str(value)
+    if value is None or (text and not any(c in text for c in ',"\r\n')):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _cell(value: Any, plain: bool) -> str:
@@ -115,6 +138,36 @@ def _cell(value: Any, plain: bool) -> str:
 def say(text: str) -> None:
     """Print a message on standard error, so that standard output stays machine-readable."""
     print(text, file=sys.stderr)
+
+
+CLOSED_PIPE = 141
+"""Exit status when the reader of standard output has ended, as of a command that SIGPIPE ends."""
+
+
+class PipeOutput(io.TextIOWrapper):
+    """Standard output that ends the process quietly when its reader, such as `head`, has ended."""
+
+    def write(self, text: str) -> int:
+        """Write a text.
+
+        Raises:
+            SystemExit: the reader has ended.
+        """
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            raise SystemExit(CLOSED_PIPE) from None
+
+    def flush(self) -> None:
+        """Write what is buffered.
+
+        Raises:
+            SystemExit: the reader has ended.
+        """
+        try:
+            super().flush()
+        except BrokenPipeError:
+            raise SystemExit(CLOSED_PIPE) from None
 
 
 def fail(message: str, status: int = 1) -> typer.Exit:
@@ -155,7 +208,7 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
         except KeyboardInterrupt:
             raise fail("interrupted", 130) from None
         except BrokenPipeError:
-            raise typer.Exit(0) from None
+            raise typer.Exit(CLOSED_PIPE) from None
         except OSError as err:
             raise fail(describe_os_error(err)) from None
 

@@ -63,6 +63,11 @@ class Layout:
         """Master addresses, as for `nyala.connect`."""
         return ",".join(s.address for s in self.servers if s.role == "master")
 
+    @property
+    def base_port(self) -> int:
+        """Port of the first tablet server."""
+        return int(self.server("tserver-0").address.rpartition(":")[2])
+
     def server(self, name: str) -> ServerSpec:
         """Return a server by name.
 

@@ -41,6 +41,12 @@ def test_json_and_csv_keep_values_unchanged(capsys):
     assert lines[1] == ["f" * 32, "a, b", "1234567", "True"]
 
 
+def test_csv_output_tells_null_from_empty_text(capsys):
+    """PostgreSQL and DuckDB read an empty field as null, and a quoted one as an empty text."""
+    show(("a", "b"), [(None, ""), ("", None), ('x"y', "line\nline")], Format.CSV)
+    assert capsys.readouterr().out == 'a,b\n,""\n"",\n"x""y","line\nline"\n'
+
+
 def test_table_output_has_complete_ids_and_readable_numbers(capsys):
     text = printed(capsys, Format.TABLE)
     assert "f" * 32 in text
@@ -75,7 +81,7 @@ def test_ids_are_not_truncated_beside_wide_columns(capsys):
         (TimedOut("late"), 7),
         (NyalaError("else"), 1),
         (KeyboardInterrupt(), 130),
-        (BrokenPipeError(), 0),
+        (BrokenPipeError(), 141),
     ],
 )
 def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
@@ -88,7 +94,7 @@ def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
     assert caught.value.exit_code == status
     expected = capsys.readouterr()
     assert expected.out == ""
-    assert len(expected.err.splitlines()) == (0 if status == 0 else 1)
+    assert len(expected.err.splitlines()) == (0 if status == 141 else 1)
 
 
 def test_exit_statuses_equal_documentation():
@@ -110,7 +116,8 @@ def nowhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
-        (["table", "list"], 2, "no master address"),
+        (["table", "list"], 2, "no master address: --masters is not given, NYALA_MASTERS is not set"),
+        (["table", "list"], 2, "start a local cluster with: nyala up"),
         (["table", "list", "--masters", "nonsense"], 2, "'nonsense' is not an address"),
         (["table", "list", "--format", "xml"], 2, "xml"),
         (["tabel"], 2, "Did you mean 'table', 'tablet'?"),
@@ -148,6 +155,7 @@ def test_version_option_prints_only_version():
     from nyala.common.version import VERSION
 
     assert run("version").stdout.strip() == VERSION
+    assert run("--version").stdout.strip() == VERSION
 
 
 def test_missing_masters_option_selects_local_cluster():
