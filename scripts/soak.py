@@ -63,6 +63,12 @@ def ranges(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.sim.runs.ranges_run", *size]
 
 
+def journals(minutes: float, seed: int) -> list[str]:
+    """Three simulated hours of journals under faults, moves and definitions, or as many as fit."""
+    size = ["--hours", "3", "--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
+    return [PY, "-m", "tests.sim.journals.journal_run", *size]
+
+
 def masters(minutes: float, seed: int) -> list[str]:
     """100 leader masters killed in the middle of definitions, on real processes, or as many as fit."""
     size = ["--kills", "100", "--minutes", f"{minutes}", "--seed", f"{seed}"]
@@ -89,6 +95,7 @@ NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "ddl": ddl,
     "ranges": ranges,
     "faults": faults,
+    "journals": journals,
     "kills": kills,
     "masters": masters,
     "model": model,

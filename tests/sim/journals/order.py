@@ -51,11 +51,20 @@ class JournalOrder:
         self._applied[one.index] = one
         operation = steps.decode(one.payload)
         if isinstance(operation, steps.Step):
-            again = self.results.get(one.payload)
-            assert again is None, f"applied twice: {operation}, first with {again}"
-            result = self.results[one.payload] = steps.decode_result(one.result)
-            wanted = self.model.apply(operation, one.stamp)
-            assert steps.encode_result(wanted) == one.result, f"{operation}: {result}, not {wanted}"
+            self._apply(operation, one.stamp, steps.decode_result(one.result))
+        elif isinstance(operation, steps.Batch):
+            results = steps.decode_results(one.result)
+            for step, result in zip(operation.steps, results, strict=True):
+                self._apply(step, one.stamp, result)
+
+    def _apply(self, step: steps.Step, stamp: int, result: steps.Result) -> None:
+        payload = steps.encode_step(step)
+        again = self.results.get(payload)
+        assert again is None, f"applied twice: {step}, first with {again}"
+        self.results[payload] = result
+        wanted = self.model.apply(step, stamp)
+        same = steps.encode_result(wanted) == steps.encode_result(result)
+        assert same, f"{step}: {result}, not {wanted}"
 
 
 class OrderWatch:

@@ -62,8 +62,11 @@ class Worker(Actor):
         self._belief = Model()
 
     async def once(self) -> None:
-        """Send a step or read."""
-        if self.rng.random() < 0.55:
+        """Send a step, or several at once, which may share an operation; or read."""
+        which = self.rng.random()
+        if which < 0.08:
+            await asyncio.gather(*(self._step() for _ in range(self.rng.randrange(2, 6))))
+        elif which < 0.55:
             await self._step()
         else:
             await self._read()
