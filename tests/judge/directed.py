@@ -1,9 +1,8 @@
-"""Directed runs of the simulator for the judge: one frequent fault each, which is rare in random mixtures.
+"""Directed runs of the simulator for the judge: one frequent fault each, which random mixtures have rarely.
 
 python -m tests.judge.directed [NAME ...]
 """
 
-import logging
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +13,7 @@ from tests.sim.runs.core_run import ask_outvoted_leaders, ask_paused_leaders, ru
 from tests.sim.systems.core_cluster import core, host
 from tests.sim.systems.stores import WalLog
 from tests.sim.world.loop import run
+from tests.sim.world.swallowed import quiet
 
 POWER = Swarm(
     crash_s=0.7, down_s=0.2, in_operation_rate=1, everyone_rate=0.1, loss_rate=0.02, slow_rate=0.05
@@ -81,9 +81,9 @@ def runs() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "paused leaders, replica", partial(ask_paused_leaders, 2, host)
 
 
+@quiet()
 def main(names: list[str]) -> int:
     """Run them until one fails; return the exit status."""
-    logging.disable(logging.CRITICAL)  # errors are expected here
     for name, one in runs():
         if names and name.split()[0] not in names:
             continue

@@ -8,6 +8,7 @@ here.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,6 +19,8 @@ from nyala.env.env import Env
 from nyala.raft.node import RaftNode
 from nyala.replica.replica import Replica
 from nyala.wire.proto import nyala_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 HEALTHY, SILENT, FAILED = "HEALTHY", "SILENT", "FAILED"
 """State of a member in `MemberHealth`."""
@@ -99,7 +102,10 @@ class PeerHealth:
     async def _follow(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._options.server_heartbeat_ms)
-            self.check()
+            try:
+                self.check()
+            except Exception as bug:  # the task's top: without it no failed member is replaced
+                log.error("the health of members was not checked", exc_info=bug)
 
     def _states(self, replica: Replica) -> tuple[tuple[ServerUuid, str], ...]:
         node = replica.node

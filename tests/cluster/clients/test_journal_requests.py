@@ -49,7 +49,7 @@ class Requests:
         return found.tablets[0]
 
     def ask(self, method: Any, request: Any) -> Any:
-        """Send a request to the present leader."""
+        """Ask the server that leads by now."""
         request.tablet_id = self.tablet().id
         answers: list[Any] = []
 
@@ -78,7 +78,7 @@ class Requests:
         return answer
 
     def tail(self, address: str, after: int) -> list[bytes]:
-        """Send one request for the changes after an id."""
+        """Ask a server once what came after an id."""
         request = jb.JournalTailRequest(
             request=7, tablet_id=self.tablet().id, log="log", after=after, wait_ms=5000
         )
@@ -96,13 +96,13 @@ class Requests:
 
         found = self.connection.run(call())
         if isinstance(found, NyalaError) or found.HasField("error"):
-            print(found)  # its replica may not be created or opened yet
+            print(found)  # its replica may still be made, or opened
             return []
         assert (found.request, found.rebased) == (7, False)
         return [e.entry.data for e in found.events]
 
     def tells(self, address: str, after: int, entries: list[bytes]) -> bool:
-        """Return whether a server returns these entries."""
+        """Return whether a server tells these entries."""
         return self.tail(address, after) == entries
 
 

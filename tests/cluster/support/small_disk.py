@@ -18,5 +18,5 @@ def small_disk(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # lazily, since the server may have a file open; its next attempt uses the other folder
+        # lazily: the server may have a file of it open, and finds the other folder at its next try
         subprocess.run(["umount", "--lazy", folder], check=True)

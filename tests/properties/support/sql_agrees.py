@@ -1,4 +1,4 @@
-"""Tables and comparison of results for the test of SQL against DuckDB."""
+"""Helpers of the tests of sql agrees, shared with other tests."""
 
 import datetime as dt
 import math

@@ -21,7 +21,7 @@ class Outcome:
         history: operations of the clients.
         events: turns of the loop.
         time_s: virtual seconds.
-        terms: leaders by term.
+        terms: leaders seen.
         clients: number of concurrent clients.
         checks: number of checks of each invariant.
     """
@@ -36,12 +36,12 @@ class Outcome:
 
     @property
     def faults(self) -> int:
-        """Number of checks of all kinds."""
+        """Number of all kinds together."""
         return sum(count(self.trace).values())
 
     @property
     def invalid(self) -> str:
-        """Reason why its time does not count as time under load; empty if it counts."""
+        """Why its time does not count as time under load; empty: it counts."""
         thin = []
         if self.clients < LEAST_CLIENTS:
             thin.append(f"{self.clients} clients")

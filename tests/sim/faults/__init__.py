@@ -1,1 +1,1 @@
-"""Faults: their kinds and times, and their injection."""
+"""Faults: which ones, when, and how they are injected."""

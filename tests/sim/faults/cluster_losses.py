@@ -1,10 +1,9 @@
 """Losses of data on disks of a whole cluster while their server is down, beside a swarm's faults.
 
-One server at a time, when all groups are complete; only faults of messages and slow disks until all are
-complete again; a server loses data only when the others have it, and know its terms.
+One server at a time, when all groups are complete; no other fault but those of messages and slow disks
+until all are complete again; a server loses data only when the others have it, and know its terms.
 Tablet servers lose any data; FAILED replicas are replaced: on another server, in place if there is none.
-Masters lose any data too, but only the last of them may be FAILED, since masters are not replaced
-automatically.
+Masters lose any data too, but only the last of them may be FAILED, since no master is replaced by itself.
 Checks: two of three running servers accept writes, all groups become complete, acknowledged writes exist.
 """
 
@@ -18,11 +17,11 @@ from tests.sim.systems.replicas import hosts_of
 from tests.sim.world.process import SimProcess
 
 CALM_S = 20
-"""Seconds to wait for complete groups before a loss is postponed."""
+"""Losses are put off when not all is whole within this."""
 WRITES_S = 60
 WHOLE_S = 120
 VOTERS = 3
-"""Number of voters of a complete group."""
+"""Number of voters of each group that is whole."""
 
 
 class ClusterLosses:
@@ -33,7 +32,7 @@ class ClusterLosses:
         rng: source of the choices.
 
     Attributes:
-        given_up: the master that stays FAILED.
+        given_up: a master that stays FAILED.
     """
 
     def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
@@ -43,11 +42,11 @@ class ClusterLosses:
 
     @property
     def away(self) -> set[str]:
-        """Return the uuids of the master that lost data: it may stay FAILED, the others may not."""
+        """Return the uuids of the master that lost something: it may stay FAILED, the others may not."""
         return set() if self.given_up is None else self._cluster.uuids(self.given_up)
 
     async def fault(self) -> None:
-        """Let one server lose data, if all groups are complete."""
+        """Let one server lose something, if all is whole."""
         cluster, rng = self._cluster, self._rng
         if self.given_up is not None or not await self._whole():
             cluster.loop.trace.note("loss_put_off", "")
@@ -67,9 +66,7 @@ class ClusterLosses:
         else:
             cluster.loop.trace.note("disk_loss", f"{victim.name} {kind}")
             KINDS[kind](victim, rng)
-            if (
-                victim in cluster.masters
-            ):  # recorded now: `heal` may end this fault at its next wait
+            if victim in cluster.masters:  # noted now: `heal` may end this fault at its next wait
                 self.given_up = victim
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
@@ -77,7 +74,7 @@ class ClusterLosses:
         await self._refilled(victim, kind)
 
     async def _whole(self) -> bool:
-        """Wait for complete groups for a limited time."""
+        """Wait for all groups to be whole, but not for long."""
         cluster, wanted = self._cluster, dict[TabletId, int]()
         for _ in range(round(CALM_S / 0.1)):
             everybody = all(s.alive and hosts_of(s) for s in cluster.servers)
@@ -87,7 +84,7 @@ class ClusterLosses:
         return False
 
     async def _refilled(self, victim: SimProcess, kind: str) -> None:
-        """Wait until all groups are complete, with the same replicas or new ones."""
+        """Wait until all is whole: the same, or replaced."""
         cluster = self._cluster
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)

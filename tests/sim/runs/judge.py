@@ -1,9 +1,8 @@
-"""Runs one seed; a failed seed is run again for the transcript.
+"""Runs one seed, and if it fails, again for the transcript.
 
 A `Verdict` is plain data: it may be sent between processes.
 """
 
-import logging
 import time
 import traceback
 from collections import Counter
@@ -15,6 +14,7 @@ from tests.sim.faults.plan import MIXTURES, Swarm, count, draw, further, loaded
 from tests.sim.runs.levels import LEVELS
 from tests.sim.runs.workload import NotLinearizable
 from tests.sim.world.loop import seeded
+from tests.sim.world.swallowed import quiet
 
 SECONDS = 20.0
 LINES = 120
@@ -25,7 +25,7 @@ class Verdict:
     """Outcome of one seed.
 
     Attributes:
-        report: readable report of a failure; empty if none.
+        report: readable, of a failure; empty: none.
         invalid: reason why its time does not count as time under load; empty: none.
         other: further counts, by name.
     """
@@ -93,16 +93,13 @@ def judge(
     """
     verdict = Verdict(level, seed, seconds, mixture)
     swarm = swarm_of(seed, mixture)
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # the product logs what is meant to happen here
     began = time.perf_counter()
-    try:
-        _take(verdict, LEVELS[level](seed, swarm, seconds, None))
-    except Exception as err:  # whatever it is, it is reported with the command that repeats it
-        verdict.report = _report(verdict, swarm, err, lines)
-    finally:
-        verdict.spent_s = time.perf_counter() - began
-        logging.disable(before)
+    with quiet():
+        try:
+            _take(verdict, LEVELS[level](seed, swarm, seconds, None))
+        except Exception as err:  # whatever it is, it is reported with the command that repeats it
+            verdict.report = _report(verdict, swarm, err, lines)
+    verdict.spent_s = time.perf_counter() - began
     return verdict
 
 

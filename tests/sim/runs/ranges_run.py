@@ -1,4 +1,4 @@
-"""One run of ranges that are added and dropped under readers and writers, or many runs within a time.
+"""One run of ranges that are added and dropped under readers and writers, and many within a time.
 
 ./run soak ranges                                  as many seeds as fit
 python -m tests.sim.runs.ranges_run --seed 7            one seed
@@ -6,7 +6,6 @@ python -m tests.sim.runs.ranges_run --seed 7            one seed
 
 import argparse
 import itertools
-import logging
 import sys
 import time
 import traceback
@@ -35,6 +34,7 @@ from tests.sim.runs.ranges import (
 )
 from tests.sim.systems.cluster import REPAIRING, SCHEMA, SimCluster
 from tests.sim.world.loop import SimLoop, run, seeded
+from tests.sim.world.swallowed import quiet
 from tests.sim.world.trace import Trace
 
 WRITERS, READERS, TSERVERS = 3, 3, 4
@@ -48,7 +48,7 @@ class Found:
     """Result of one seed.
 
     Attributes:
-        report: report of a failure; empty if none.
+        report: of a failure; empty: none.
         seen: answers to clients.
         trace: the run's events.
     """
@@ -68,7 +68,7 @@ class Found:
 
 
 def swarm_of(seed: int) -> Swarm:
-    """Return the mixture that a seed draws; in most of them clocks differ."""
+    """Return the mixture that a seed draws; clocks are apart in most."""
     pick = seeded(seed, "ranges swarm").choice
     return Swarm(
         crash_s=pick((0, 4, 8)), down_s=pick((0.3, 0.7, 2)), leader_rate=pick((0.3, 0.6, 1)),
@@ -126,17 +126,17 @@ def run_ranges(seed: int, seconds: float) -> Found:
     return found
 
 
+@quiet()
 def judge(job: tuple[int, float]) -> Found:
     """Run one seed for some seconds; the report has a failure."""
     seed, seconds = job
-    logging.disable(logging.CRITICAL)  # the product logs expected errors here
     try:
         found = run_ranges(seed, seconds)
-    except Exception as err:  # any error is reported with the command that repeats it
+    except Exception as err:  # whatever it is, it is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = f"python -m tests.sim.runs.ranges_run --seed {seed} --seconds {seconds:g}"
         return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {command}")
-    found.trace = None  # the report is long
+    found.trace = None  # it is long
     return found
 
 

@@ -7,6 +7,7 @@ callbacks of a dead one never run, those of a paused one wait. Use `run(main)`.
 
 import asyncio
 import contextvars
+import functools
 import gc
 import heapq
 import random
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
+from tests.sim.world.swallowed import swallowed
 from tests.sim.world.trace import Recorder, Trace
 
 T = TypeVar("T")
@@ -27,11 +29,11 @@ class ProcessDied(BaseException):
 
 
 class Stuck(AssertionError):
-    """No event is left before the end of the run: a task waits forever."""
+    """No event is left and the run is not over: a task waits forever."""
 
 
 class Blocked(AssertionError):
-    """A running server has blocked its event loop with a disk operation."""
+    """A running server has waited for a disk on its loop, where everything else waits with it."""
 
 
 class BudgetSpent(AssertionError):
@@ -43,11 +45,11 @@ class Incarnation:
 
     Attributes:
         name: of the process, for traces.
-        dead: whether it has ended.
-        held: whether it is paused.
-        stalled: whether a call on its loop waits for a disk.
-        paused: whether its callbacks wait, for either reason.
-        failures: unhandled exceptions of its tasks and callbacks while it ran.
+        dead: it has ended.
+        held: it is paused.
+        stalled: a call on its loop waits for a disk.
+        paused: its callbacks wait, for either reason.
+        failures: unhandled exceptions of its tasks and callbacks, and unexpected ones that it logged.
     """
 
     def __init__(self, name: str) -> None:
@@ -96,7 +98,7 @@ class Incarnation:
         self.held = self.paused = True
 
     def stall(self) -> None:
-        """Stop running callbacks after this one, which waits for a disk."""
+        """Stop running callbacks after this one: it waits for a disk."""
         self.stalled = self.paused = True
 
     def resume(self, loop: "SimLoop") -> None:
@@ -115,7 +117,7 @@ def close_quietly(coro: Any) -> None:
     """Close a coroutine of a dead incarnation, without effects of its `finally` blocks."""
     try:
         coro.close()
-    except BaseException:  # an error in a dead process is ignored
+    except BaseException:  # it belongs to a dead process: nobody is left to tell
         return
 
 
@@ -146,7 +148,7 @@ class _Handle(events.Handle):
             context.run(self._callback, *self._args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as err:  # as in asyncio: the loop continues, the failure is recorded
+        except BaseException as err:  # as asyncio does: the loop goes on, the failure is noted
             self._loop.call_exception_handler({"message": repr(self), "exception": err})
 
 
@@ -188,7 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._collect_at = _COLLECT_EVERY
         self._max_time_s = max_time_s
         self._max_events = max_events
-        self._generators: dict[int, Incarnation | None] = {}  # by address; weak references go first
+        self._generators: dict[int, Incarnation | None] = {}  # by address: weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
         self.blocked: list[str] = []
@@ -300,11 +302,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> Any:
-        """Refuse threads, which a simulation cannot have."""
+        """Refused: threads have no place in a simulation."""
         raise AssertionError(f"{func} would run in a thread; use env.tasks.run")
 
     def _check_closed(self) -> None:
-        """Permit calls after the end: garbage of the run may schedule callbacks, which never run."""
+        """Permit calls after the end: garbage of the run may still schedule something, which never runs."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no thread waits for the loop."""
@@ -334,11 +336,22 @@ def _make_task(loop: Any, coro: Any, context: Any = None) -> asyncio.Task[Any]:
 def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     assert isinstance(loop, SimLoop)
     error = context.get("exception") or AssertionError(str(context.get("message")))
+    _fail(loop, error)
+
+
+def _note_unread(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Note the exception of a task that nobody awaited; pending tasks may be collected at the end."""
+    if "exception" in context:
+        _note_failure(loop, context)
+
+
+def _fail(loop: SimLoop, error: BaseException) -> None:
+    """Note an exception for which the run fails."""
     incarnation = INCARNATION.get()
+    if (incarnation is None or not incarnation.dead) and not isinstance(error, ProcessDied):
+        loop.failures.append(error)
     if incarnation is not None:
         incarnation.failed(error)
-    elif not isinstance(error, ProcessDied):
-        loop.failures.append(error)
 
 
 def run(
@@ -354,16 +367,19 @@ def run(
         Stuck: no event is left although `main` is not done.
         BudgetSpent: virtual time or events ran out.
         Blocked: code of a running server called the disk from its loop; the message has the stack.
-        BaseException: the first unhandled exception outside of all processes.
+        BaseException: the first unhandled exception, or the first unexpected one that the product logged.
     """
     loop = SimLoop(max_time_s, max_events)
     loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
-    gc.freeze()  # exclude present objects, mostly modules, from the next run's collection
-    gc.disable()  # collections at other times would close generators at other times
+    gc.freeze()  # the next run's collection need not walk what is alive now: modules, mostly
+    gc.disable()  # a collection at another moment would close generators at another moment
     try:
-        result = loop.run_until_complete(main(loop))
+        with swallowed(functools.partial(_fail, loop)):
+            result = loop.run_until_complete(main(loop))
+            loop.set_exception_handler(_note_unread)
+            gc.collect()  # a task that nobody awaited reports its exception when it is collected
         if loop.failures:
             raise loop.failures[0]
         if loop.blocked:

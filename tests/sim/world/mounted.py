@@ -165,7 +165,7 @@ class SimFiles:
     intact = True
 
     def unreadable_offset(self, mapped: memoryview) -> int | None:
-        """Return None: a snapshot is never truncated."""
+        """Return nothing: a snapshot is never cut short."""
         return None
 
     def write_atomic(self, path: str, data: Buffer) -> None:
@@ -329,7 +329,7 @@ class SimAppendFile:
             self._files._die()
 
     def release(self) -> None:
-        """Do nothing: a simulated disk has no page cache."""
+        """A simulated disk has no memory of the system's in front of it."""
         assert self._open, f"{self._path} is closed"
 
     def preallocate(self, length_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""A file written by a thread: complete when synced; errors are reported."""
+"""A file that is written by a thread: whole when it is synced, and an error is not lost."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Offline verbs on a data directory with a path that cannot be used: one clear line, never a raw OSError."""
+"""Offline verbs on a data directory with a path that cannot be used: one clear line, never a raw error."""
 
 import errno
 import shutil
@@ -38,7 +38,7 @@ PATHS = (
 
 
 def swap(path: Path) -> None:
-    """Replace a folder by a file, or a file by a folder."""
+    """Put a file where a folder was, or a folder where a file was."""
     if path.is_dir():
         shutil.rmtree(path)
         path.write_text("a text\n")

@@ -1,4 +1,4 @@
-"""Directory of a stopped server for the tests of recovery commands."""
+"""Helpers of the tests of cli recover, shared with other tests."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Representations of a client's objects in a notebook, and messages for misspelt arguments."""
+"""Texts of a client's objects in a notebook, and messages of refused slips."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tables and rows for the tests of large writes."""
+"""Helpers of the tests of client bulk, shared with other tests."""
 
 import pyarrow as pa
 

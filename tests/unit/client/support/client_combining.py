@@ -1,4 +1,4 @@
-"""Requests of small writes for the tests of combining."""
+"""Helpers of the tests of client combining, shared with other tests."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Servers with scripted answers for the tests of delivery."""
+"""Helpers of the tests of client delivery, shared with other tests."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class Streams:
-    """Transport whose answers follow a script."""
+    """Every server answers with the next line of the script."""
 
     def __init__(self, script: list[NyalaError | None], *, silent: bool = False) -> None:
         self._script = script
@@ -39,7 +39,7 @@ class Places:
 
 
 class DroppedRange(Places):
-    """Location source of a table without tablets."""
+    """Finds at each look-up that the table has no tablets left."""
 
     def learn(self, tablet: TabletLocation, **more: object) -> None:
         tablet.leader = None

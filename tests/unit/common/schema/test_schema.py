@@ -1,4 +1,4 @@
-"""Schemas: type names in both directions, and invalid definitions."""
+"""Schemas: type names both ways, and the definitions that no table can have."""
 
 from decimal import Decimal
 

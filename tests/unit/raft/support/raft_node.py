@@ -1,4 +1,4 @@
-"""Single cores and their messages for the tests of RaftNode."""
+"""Helpers of the tests of raft node, shared with other tests."""
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.membership import Member, initial

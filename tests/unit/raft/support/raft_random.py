@@ -1,4 +1,4 @@
-"""Random runs of a group of cores."""
+"""Helpers of the tests of raft random, shared with other tests."""
 
 import random
 from collections import Counter
@@ -33,7 +33,7 @@ class Chaos:
         self.outside: set[str] = set()
         self.reads: dict[
             tuple[str, int, int], int
-        ] = {}  # (server, incarnation, round) -> index it must reach
+        ] = {}  # (server, life, round) -> index it must reach
         self.incarnations: Counter[str] = Counter()
         self.number = 0
 
@@ -50,7 +50,7 @@ class Chaos:
             if step % 16 == 0:
                 self.cluster.check_all()
 
-    # ---- random steps ---------------------------------------------------------------------------
+    # ---- what may happen -------------------------------------------------------------------------
 
     def anyone(self) -> str | None:
         alive = [s.uuid for s in self.cluster.alive]
@@ -169,7 +169,7 @@ class Chaos:
         return Change(ChangeKind.REMOVE if many else ChangeKind.MODIFY, member)
 
     def copy(self) -> None:
-        """A server outside of all configurations in use loses its log, and starts with another's files."""
+        """A server that no configuration in use names loses its log, and begins anew from another one."""
         cores = {s.uuid: s.node.core for s in self.cluster.servers.values()}
         newest = max(cores.values(), key=lambda core: core.configs.committed.id).configs.committed
         used = [
@@ -191,7 +191,7 @@ class Chaos:
         if name := self.anyone():
             self.cluster.flush(name)
 
-    # ---- end of a run ----------------------------------------------------------------------------
+    # ---- and how it must end ---------------------------------------------------------------------
 
     def heal(self) -> None:
         cluster = self.cluster

@@ -60,7 +60,7 @@ def _target_dies(step, power_cut):
         leader = await prepared(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # it crashed before it answered
+        with suppress(Unavailable):  # dead before it answered
             await fleet.order(3, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED), "end"
@@ -72,9 +72,7 @@ def _target_dies(step, power_cut):
         await fleet.restart(3)
         replica = fleet.host(3).find(GROUP)
         if replica is not None and replica.state is not State.FAILED:
-            assert replica.status().last == fleet.replica(leader).status().last, (
-                "a replica is complete or does not exist"
-            )
+            assert replica.status().last == fleet.replica(leader).status().last, "whole, or nothing"
         elif replica is not None:
             assert "copy it again" in str(replica.error)
             assert fleet.leftovers(3) == [f"superblock/{GROUP}"]
@@ -112,7 +110,7 @@ def _tombstone_dies(step, power_cut):
         tombstone = fleet.replica(gone).tombstone.superblock
         target = fleet.processes[gone]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # it crashed before it answered
+        with suppress(Unavailable):  # dead before it answered
             await fleet.order(gone, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(gone) in (CopyStage.WAITING, *ENDED), "end"
@@ -163,7 +161,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
             lambda: not source.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED),
             "died, or done",
         )
-        if kill_at % 3 == 0:  # it returns while the target waits: the copy begins again
+        if kill_at % 3 == 0:  # it comes back while the target waits: the copy begins anew
             if not source.alive:
                 await fleet.restart(leader)
             await fleet.until(

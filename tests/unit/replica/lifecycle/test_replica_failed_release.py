@@ -30,7 +30,7 @@ async def test_failed_replica_releases_its_memory(fleet):
     await fleet.settled()
     machine = fleet.machine(0)
     assert set(memory_of(fleet, 0)) == {"rows", "entries", "sessions"}
-    fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+    fleet.replica(0).fail(OSError("a page of a data file cannot be read"))
     await fleet.until(lambda: machine.closed, "its files are closed")
     assert memory_of(fleet, 0) == {}
     assert fleet.host(0).memory.used_bytes == 0
@@ -48,7 +48,7 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     flusher = replica.running_member().flusher
     fleet.spawn(0, flusher.flush())
     await fleet.until(lambda: flusher.maintenance_stats().busy, "it is being flushed")
-    replica.fail(RuntimeError("a page of a data file cannot be read"))
+    replica.fail(OSError("a page of a data file cannot be read"))
     deleted = fleet.spawn(0, fleet.host(0).delete_replica(GROUP))
     assert not machine.closed
     await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
@@ -103,7 +103,7 @@ def test_damaged_superblock_does_not_anchor_log(restart):
             await fleet.boot(0)
         else:
             fleet.processes[0].disk.flip_bit(path, 30)
-            fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+            fleet.replica(0).fail(OSError("a page of a data file cannot be read"))
         assert fleet.replica(0).state is State.FAILED
         assert max(await busy(fleet)) < 8
         assert GROUP not in fleet.host(0).wal.held_bytes()
@@ -153,7 +153,7 @@ async def test_deletion_of_failed_replica_while_its_log_is_released_leaves_tombs
             await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
         return found
 
-    replica.fail(RuntimeError("a page of a data file cannot be read"))
+    replica.fail(OSError("a page of a data file cannot be read"))
     await fleet.pass_ms(1000)
     tasks.run = deleted_meanwhile
     await fleet.as_(0, release_log(context, replica))

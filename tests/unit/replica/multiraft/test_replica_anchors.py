@@ -47,7 +47,7 @@ async def test_failed_replica_does_not_anchor_log_and_continues_after_restart(fl
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
-    fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+    fleet.replica(0).fail(OSError("a page of a data file cannot be read"))
     assert max(await busy(fleet)) < 8
     fleet.processes[0].kill()
     await fleet.boot(0)
@@ -75,7 +75,7 @@ async def test_group_without_majority_keeps_entries_without_anchoring_log(fleet)
     await fleet.boot(1)
     await fleet.write(b"a 4")
     await fleet.settled()
-    assert fleet.machine(0).sums == {"a": 7}, "durable entries that were never committed are lost"
+    assert fleet.machine(0).sums == {"a": 7}, "what was durable here and never committed was lost"
 
 
 @scenario(options=STRICT)
@@ -107,7 +107,7 @@ async def test_failed_replica_beyond_entry_limit_is_permanently_failed(fleet):
     await beside(fleet)
     await fleet.write(b"a 1")
     await fleet.settled()
-    fleet.replica(0).fail(RuntimeError("a page of a data file cannot be read"))
+    fleet.replica(0).fail(OSError("a page of a data file cannot be read"))
     assert max(await busy(fleet)) < 8
     fleet.processes[0].kill()
     await fleet.boot(0)

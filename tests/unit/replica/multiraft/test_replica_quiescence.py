@@ -47,7 +47,7 @@ async def latest_batch(fleet, number):
     return received[-1]
 
 
-# ---- idle --------------------------------------------------------------------------------------------
+# ---- sleep -------------------------------------------------------------------------------------------
 
 
 @scenario(groups=MANY, max_time_s=700)
@@ -111,7 +111,7 @@ async def test_flush_of_quiesced_group_releases_log(fleet):
     assert sleeping(fleet) == [GROUP]
 
 
-# ---- servers that crash, stop, return -----------------------------------------------------------------
+# ---- servers that die, stop, return ------------------------------------------------------------------
 
 
 @scenario(groups=MANY)
@@ -129,7 +129,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     assert {g: n for g, n in leaders(fleet).items() if g not in mine} == {
         g: n for g, n in led.items() if g not in mine
     }
-    await asleep(fleet, MANY)  # permanently without the dead server
+    await asleep(fleet, MANY)  # without the dead one, for good
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
@@ -154,12 +154,12 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     others = [g for g in MANY if led[g] != 0]
     before = terms(fleet, others)
     fleet.processes[0].kill()
-    await fleet.restart(0)  # sooner than its absence is detected
+    await fleet.restart(0)  # quicker than its silence is noticed
     await fleet.until(
         lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
     )
     await asleep(fleet, MANY)
-    assert terms(fleet, others) == before, "groups keep a leader that was not restarted"
+    assert terms(fleet, others) == before, "whose leader lived keeps it"
 
 
 @scenario(groups=MANY)
@@ -196,7 +196,7 @@ async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caugh
     fleet.network.partition([f"s{cut}"], [f"s{n}" for n in rest])
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
     await fleet.pass_ms(1000)
-    assert group not in sleeping(fleet, rest), "the group waits for the lagging member"
+    assert group not in sleeping(fleet, rest), "one lags"
     await asleep(fleet, MANY, rest)
     assert fleet.replica(cut, group).node.last < fleet.replica(leader, group).node.last
     fleet.network.heal()
@@ -255,7 +255,7 @@ def test_exited_leader_replica_wakes_only_its_group(end):
         rest = [n for n in range(3) if n != old]
         before = terms(fleet, [g for g in MANY if g != group])
         if end == "fail":
-            fleet.replica(old, group).fail(RuntimeError("a broken machine"))
+            fleet.replica(old, group).fail(OSError("a broken machine"))
         else:
             await fleet.as_(old, fleet.host(old).delete_replica(group))
         await fleet.until(
@@ -275,7 +275,7 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     group = MANY[7]
     leader = await fleet.leader(group)
     failed = (leader + 1) % 3
-    fleet.replica(failed, group).fail(RuntimeError("a broken machine"))
+    fleet.replica(failed, group).fail(OSError("a broken machine"))
     await fleet.pass_ms(1000)
     node = fleet.replica(leader, group).node
     assert not node.quiesced
@@ -285,13 +285,13 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     rest = [n for n in range(3) if n != failed]
     await asleep(fleet, MANY, rest)
     await fleet.pass_ms(20_000)
-    assert sleeping(fleet, rest) == MANY, "the groups stay quiescent without the failed replica"
+    assert sleeping(fleet, rest) == MANY, "without the failed one, and for good"
     await fleet.write(b"k 1", group=group)
     fleet.processes[failed].kill()
     await fleet.restart(failed)
     await asleep(fleet, MANY)
     applied = [fleet.replica(n, group).status().applied for n in range(3)]
-    assert len(set(applied)) == 1, "the returned replica has caught up"
+    assert len(set(applied)) == 1, "with it, as soon as it is back"
 
 
 @scenario(groups=MANY)
@@ -303,7 +303,7 @@ async def test_lost_exit_announcements_are_detected_by_count(fleet):
     transport = fleet.processes[old].server.transport
     send = transport.send
     transport.send = lambda address, batch: send(address, replace(batch, stopped_groups=()))
-    fleet.replica(old, group).fail(RuntimeError("a broken machine"))
+    fleet.replica(old, group).fail(OSError("a broken machine"))
     await fleet.until(
         lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
     )
@@ -323,7 +323,7 @@ async def test_failed_log_leaves_no_group_without_leader(fleet):
     assert all(fleet.replica(0, g).state is State.FAILED for g in MANY)
 
 
-# ---- late and wrong messages ---------------------------------------------------------------------------
+# ---- late and false words ----------------------------------------------------------------------------
 
 
 @scenario()
@@ -354,7 +354,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
-    assert node.quiesced, "the latest message causes quiescence"
+    assert node.quiesced, "its latest word is good"
 
 
 @scenario()

@@ -1,5 +1,6 @@
 """Health of members as leaders report it: by answers, and by this server's time while a group is quiesced."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout
 
 
 class Leader:
-    """A leading replica with the attributes that are read."""
+    """A replica that leads, as far as it is looked at."""
 
     group, uuid = "t", "a"
 
@@ -46,6 +47,7 @@ class World:
         self.changed: list[str] = []
         clock = SimpleNamespace(monotonic_us=lambda: self.now_ms * 1000)
         env: Any = SimpleNamespace(clock=clock)
+        self.env = env
         host: Any = self
         self.health = PeerHealth(env, host, OPTIONS, self.changed.append)
 
@@ -64,8 +66,35 @@ class World:
         return [h.state for h in self.health.of(replica)], len(self.changed)
 
 
+def test_bug_in_one_check_does_not_end_the_checks():
+    """Without them no failed member would ever be replaced."""
+    world, rounds = World(), iter([None, None])
+
+    async def sleep_ms(duration_ms: int) -> None:
+        if next(rounds, "over"):
+            raise asyncio.CancelledError
+
+    checked: list[int] = []
+
+    def check() -> None:
+        checked.append(1)
+        raise ZeroDivisionError("planted")
+
+    world.health.check = check  # type: ignore[method-assign]
+    tasks = SimpleNamespace(sleep_ms=sleep_ms, spawn=lambda work, name: asyncio.ensure_future(work))
+
+    world.env.tasks = tasks
+
+    async def run() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await world.health.start()
+
+    asyncio.run(run())
+    assert len(checked) == 2
+
+
 def unrecoverable(world):
-    """The members that the leader reports as unrecoverable."""
+    """The members of which the leader says that they cannot recover."""
     return [h.uuid for h in world.health.of(world.leader) if h.unrecoverable]
 
 
@@ -116,9 +145,7 @@ def test_member_that_answers_but_lacks_entries_permanently_fails():
 def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_replied():
     world = World()
     world.leader.needs_copy = "c"
-    assert world.reported(3000, c=60) == ([HEALTHY, FAILED], 1), (
-        "the member is silent, and its server may be down"
-    )
+    assert world.reported(3000, c=60) == ([HEALTHY, FAILED], 1), "it is silent: it may be down"
     assert unrecoverable(world) == []
     assert world.reported(50, c=0)[0] == [HEALTHY, FAILED]
     assert world.reported(1999, c=1)[0] == [HEALTHY, FAILED]
@@ -126,9 +153,9 @@ def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_
     world.reported(1)
     assert unrecoverable(world) == ["c"]
     assert world.reported(50, c=11)[0] == [HEALTHY, FAILED]
-    assert unrecoverable(world) == [], "the member is silent again"
+    assert unrecoverable(world) == [], "it is silent again"
     world.reported(2000, c=0)
-    assert unrecoverable(world) == [], "the time is counted from the beginning"
+    assert unrecoverable(world) == [], "the time starts again"
     world.leader.needs_copy = ""
     assert world.reported(50)[0] == [HEALTHY, HEALTHY]
 
@@ -141,7 +168,7 @@ def test_stuck_member_that_lacks_collected_entries_is_unrecoverable():
     world.reported(2000)
     assert unrecoverable(world) == ["c"]
     world.leader.needs_copy = ""
-    assert world.reported(50)[0] == [HEALTHY, FAILED], "the member may accept entries again"
+    assert world.reported(50)[0] == [HEALTHY, FAILED], "it may accept entries again"
     assert unrecoverable(world) == []
 
 

@@ -1,4 +1,4 @@
-"""Answers of one replica to reads and tails, at any applied index."""
+"""Answers of one replica to reads and tails, at whatever point of the journal it is."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Consensus metadata for the tests of the log."""
+"""Helpers of the tests of wal cmeta, shared with other tests."""
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.membership import Configuration, Member

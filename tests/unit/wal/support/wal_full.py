@@ -1,4 +1,4 @@
-"""A log on a disk of limited size."""
+"""Helpers of the tests of wal full, shared with other tests."""
 
 from nyala.common.errors import Throttled
 from tests.unit.wal.support.wal_harness import (

@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Pauses between tries."""
 
 import random
 
