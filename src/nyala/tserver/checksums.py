@@ -12,6 +12,7 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
+from nyala.env.server_clock import duration
 from nyala.env.tasks import Lane
 from nyala.machines import registry
 from nyala.replica.replica import Replica
@@ -53,7 +54,8 @@ class Checksums:
             NotLeader: `at` is 0, and another replica leads.
             TimedOut: the replica did not reach `at`, or the checksum was not computed, in time.
             HistoryGone: `at` is before the history that is kept here.
-            InvalidArgument: the deadline is too long.
+            InvalidArgument: the deadline is too long, or `at` is further in the future than
+                `clock_max_ahead_ms`.
             Unavailable: there is no such replica here, or it is FAILED.
         """
         timeout_ms = request.timeout_ms or self._options.read_timeout_ms
@@ -66,6 +68,7 @@ class Checksums:
         if replica is not None and known and isinstance(replica.machine, Witness):
             return pb.ChecksumResponse(witness=True)
         hosted = self._tablets.hosted(request.tablet_id)
+        _check_ahead(hosted.replica, request.at)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 at = await self._wait_applied(hosted.replica, request.at, timeout_ms)
@@ -110,3 +113,19 @@ class Checksums:
                 f"the replica of tablet {hosted.replica.group} here is FAILED: {err.message}"
             ) from err
         return answer
+
+
+def _check_ahead(replica: Replica, at: int) -> None:
+    """Refuse a time that reads would not wait for either.
+
+    Raises:
+        InvalidArgument: it is further in the future than `clock_max_ahead_ms`.
+    """
+    clock = replica.context.clock
+    ahead_us = clock.ahead_us(at)
+    if ahead_us > clock.limit_us and at > clock.peek():
+        raise InvalidArgument(
+            f"the time {at} is {duration(ahead_us)} ahead of this server's clock; a checksum waits for at "
+            f"most clock_max_ahead_ms ({clock.limit_us // 1000}). Give an earlier time, or 0 at the leader "
+            "for now; if the time is another server's, synchronise the servers' clocks with NTP"
+        )

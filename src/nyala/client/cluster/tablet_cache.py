@@ -1,4 +1,7 @@
-"""Cache of open tables and tablet locations, filled by the leader master and refreshed after failures."""
+"""Open tables and tablet locations, filled by the leader master and refreshed after failures.
+
+An open table belongs to its caller; the cache keeps only the addresses of the servers that it has seen.
+"""
 
 from dataclasses import dataclass, field
 
@@ -11,6 +14,8 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 LOOKUP_TIMEOUT_MS = 5_000
+MAX_SERVERS = 1_000
+"""Maximum number of addresses of tablet servers that are kept."""
 HAS_LEADER = ("RUNNING", "DROPPED")
 
 
@@ -123,18 +128,19 @@ class TabletCache:
     def __init__(self, masters: Masters, max_age_ms: int = 0) -> None:
         self._masters = masters
         self._max_age_ms = max_age_ms
-        self._tables: dict[TableId, OpenTable] = {}
-        self._remembered: dict[TableId, list[TabletLocation]] = {}
+        self._servers: dict[str, None] = {}  # the last one was seen last
 
     def servers(self) -> list[str]:
-        """Return the public addresses of the tablet servers that opened tables are on, as last known."""
-        tablets = [t for table in self._tables.values() for t in table.tablets]
-        tablets += [t for found in self._remembered.values() for t in found]
-        return list(dict.fromkeys(a for t in tablets for _, a in t.replicas if a))
+        """Return the public addresses of the tablet servers seen, the one seen last first."""
+        return list(reversed(self._servers))
 
-    def remember(self, table_id: TableId, tablets: list[TabletLocation]) -> None:
-        """Include tablets of something that has no columns, a journal, in `servers`."""
-        self._remembered[table_id] = tablets
+    def _add_servers(self, tablet: TabletLocation) -> None:
+        for _, address in tablet.replicas:
+            if address:
+                self._servers.pop(address, None)
+                self._servers[address] = None
+        while len(self._servers) > MAX_SERVERS:
+            del self._servers[next(iter(self._servers))]
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, from the masters.
@@ -162,7 +168,6 @@ class TabletCache:
             answer.table.replicas,
             dict(answer.table.options),
         )
-        self._tables[table.id] = table
         await self.refresh(table, timeout_ms)
         return table
 
@@ -192,6 +197,7 @@ class TabletCache:
                     f"table {table.name!r} has no tablet for {partition} yet; its creation is under way"
                 )
             locations.append(_location(tablet, partition))
+            self._add_servers(locations[-1])
         table.partition_schema, table.tablets = ps, locations
         table.dropped = [
             _location(t, convert.partition_from_proto(t.partition)) for t in answer.dropped
@@ -218,7 +224,9 @@ class TabletCache:
 
     def location(self, answer: pb.TabletLocation) -> TabletLocation:
         """Return the location of the only tablet of something that has no partitions."""
-        return _location(answer, convert.partition_from_proto(answer.partition))
+        found = _location(answer, convert.partition_from_proto(answer.partition))
+        self._add_servers(found)
+        return found
 
     def learn(
         self, tablet: TabletLocation, *, asked: str, leader: str | None, address: str | None

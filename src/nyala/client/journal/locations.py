@@ -83,11 +83,9 @@ class JournalLocations:
             raise NotFound(f"no journal {name!r}; the journals are: {shown}") from None
         table = answer.table
         tablet = await self._tablet(TableId(answer.id), table.name, timeout_ms)
-        opened = OpenJournal(
+        return OpenJournal(
             TableId(answer.id), table.name, table.replicas, dict(table.options), tablet
         )
-        self._tablets.remember(opened.id, [tablet])
-        return opened
 
     async def summaries(
         self, timeout_ms: int, *, dropped: bool = False, max_age_ms: int = 0

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from nyala.common.errors import Corrupt, NotLeader, TimedOut, Unavailable
+from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, TimedOut, Unavailable
+from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
 from nyala.env.files import SystemFiles
 from nyala.replica.memory import MemoryTracker
@@ -45,11 +46,24 @@ class Tasks:
         self.pause()
 
 
+class Clock:
+    """A clock at 1 s that accepts times up to 60 s ahead."""
+
+    limit_us = 60_000_000
+
+    def ahead_us(self, stamp: int) -> int:
+        return to_micros(stamp) - 1_000_000
+
+    def peek(self) -> int:
+        return from_micros(1_000_000)
+
+
 class Replica:
     def __init__(self, driver: Driver, leads: bool) -> None:
         self.group, self.state, self.machine = "x", State.RUNNING, driver.tablet
         self.leads, self.closed, self.now = leads, 0, driver.now
         self.failures: list[BaseException] = []
+        self.context = SimpleNamespace(clock=Clock())
 
     async def read_point(self, at: int | None, _timeout_ms: int) -> int:
         if not self.leads:
@@ -145,6 +159,17 @@ def test_checksum_of_unreached_time_times_out(tmp_path, leads):
             await server.ask(server.driver.now + 1000, timeout_ms=10)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_checksum_of_time_far_in_the_future_is_refused(tmp_path, leads):
+    server = Server(str(tmp_path), leads=leads)
+    ahead = Clock.limit_us + 1_000_000
+    with pytest.raises(InvalidArgument, match=r"61\.0 s ahead .* clock_max_ahead_ms \(60000\)"):
+        asyncio.run(server.ask(from_micros(ahead + 1_000_000)))
+    assert not server.tasks.pauses
+    with pytest.raises(TimedOut):  # it waits for a time within the limit
+        asyncio.run(server.ask(from_micros(ahead), timeout_ms=10))
 
 
 def test_witness_refuses_checksum_as_witness(tmp_path):
