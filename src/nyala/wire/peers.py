@@ -27,6 +27,9 @@ from nyala.wire.peer_server import PeerServer
 
 log = logging.getLogger(__name__)
 
+IDLE_US = 600_000_000
+"""Time without a frame after which a connection is closed: its server is gone or has another address, in
+microseconds. Checked when another connection is made."""
 CHECKS_AFTER_LOSS = 3
 """Reconnects without a frame to send after a lost connection: a process that exits may still accept."""
 
@@ -63,6 +66,7 @@ class PeerTransport:
         self._handler: Callable[[PeerBatch], None] = lambda batch: None
         self._lost: Callable[[ServerUuid], None] = lambda server: None
         self._server: PeerServer | None = None
+        self._dropped_before = 0  # by connections that are closed
 
     def receive(
         self, handler: Callable[[PeerBatch], None], lost: Callable[[ServerUuid], None]
@@ -76,6 +80,7 @@ class PeerTransport:
             key = (address, batch.to, lane)
             found = self._lanes.get(key)
             if found is None:
+                self._close_idle()
                 hello = PeerBatch(batch.sender, batch.to, 0, ())
                 found = PeerLane(
                     self._env, address, hello, self._cluster_id, self._limits,
@@ -83,6 +88,13 @@ class PeerTransport:
                 )  # fmt: skip
                 self._lanes[key] = found
             found.send(frame_parts(part, self._cluster_id()))
+
+    def _close_idle(self) -> None:
+        for key, lane in list(self._lanes.items()):
+            if lane.idle_us() >= IDLE_US:
+                lane.abort()
+                self._dropped_before += lane.dropped
+                del self._lanes[key]
 
     async def listen(self, address: str, uuid: ServerUuid) -> str:
         """Accept peers of the server `uuid` on `address`; return it with the port that was bound.
@@ -110,7 +122,7 @@ class PeerTransport:
 
     def dropped(self) -> int:
         """Frames dropped so far because a peer could not be reached or did not read."""
-        return sum(lane.dropped for lane in self._lanes.values())
+        return self._dropped_before + sum(lane.dropped for lane in self._lanes.values())
 
 
 def split_batch(batch: PeerBatch, batch_bytes: int) -> Iterator[tuple[ConnectionClass, PeerBatch]]:
@@ -176,11 +188,13 @@ class PeerLane(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._retry_at_us = 0
         self._connected_at_us = 0
+        self._used_us = env.clock.monotonic_us()
         self._waiting: list[Sequence[bytes]] = []
         self._waiting_bytes = 0
 
     def send(self, frame: Sequence[bytes]) -> None:
         """Send a frame (in pieces); it is queued while connecting, and dropped when the buffer is full."""
+        self._used_us = self._env.clock.monotonic_us()
         size = sum(map(len, frame))
         made = self._transport
         buffered = self._waiting_bytes if made is None else made.get_write_buffer_size()
@@ -201,12 +215,21 @@ class PeerLane(asyncio.Protocol):
             self._dialling = True
             self._env.tasks.spawn(self._dial(), f"dial {self._address}")
 
-    async def close(self) -> None:
+    def idle_us(self) -> int:
+        """Return the time since the last frame, in microseconds."""
+        return self._env.clock.monotonic_us() - self._used_us
+
+    def abort(self) -> None:
         """Close the connection at once; later frames are dropped."""
         self._closed = True
         self._forget_waiting()
         if self._transport is not None:
             self._transport.abort()
+
+    async def close(self) -> None:
+        """As `abort`, and wait until the connection is closed."""
+        self.abort()
+        if self._transport is not None:
             await self._lost.wait()
 
     async def _dial(self) -> None:

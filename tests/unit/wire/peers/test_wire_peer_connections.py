@@ -1,6 +1,7 @@
 """Connections of the peer port: lost, late, too many, from ended peers; malformed bytes."""
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -10,6 +11,7 @@ from nyala.common import addresses
 from nyala.common.errors import Forbidden, InvalidArgument
 from nyala.common.ids import ServerUuid
 from nyala.env.env import system_env
+from nyala.wire import peers as transport_module
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.frames import HEADER, encode_frame
 from nyala.wire.limits import PeerLimits
@@ -55,6 +57,31 @@ def test_connection_lost_to_living_peer_is_reopened_without_report():
             writer.transport.abort()
         server.close()
         await server.wait_closed()
+
+    uvloop.run(scenario())
+
+
+def test_connection_to_former_address_of_server_is_closed(monkeypatch):
+    monkeypatch.setattr(transport_module, "IDLE_US", 0)
+    opened, closed = asyncio.Event(), asyncio.Event()
+
+    async def read_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        closed.set()
+        writer.transport.abort()
+
+    async def scenario():
+        former = await asyncio.start_server(read_all, "127.0.0.1", 0)
+        async with peers(A) as (a,), peers(B) as (b,):
+            a.transport.send(addresses.join(*former.sockets[0].getsockname()), heartbeat(1))
+            await eventually(opened.is_set, "connected to the former address")
+            a.transport.send(b.address, heartbeat(2))
+            await eventually(closed.is_set, "closed, since nothing is sent there any more")
+            await eventually(lambda: b.rounds() == [2], "the new address is used")
+        former.close()
+        await former.wait_closed()
 
     uvloop.run(scenario())
 
