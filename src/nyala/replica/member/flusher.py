@@ -31,6 +31,9 @@ Fail = Callable[[BaseException], None]
 
 ENTRY_OVERHEAD_BYTES = 64
 RETRY_MS = 1000
+"""Pause after the first failed flush, and after each one on a full disk, in milliseconds; else it doubles."""
+MAX_RETRY_MS = 8000
+"""Maximum pause after a failed flush, in milliseconds."""
 FLUSH_TRIES = 10
 """Number of consecutive failed flushes, on a disk that is not full, after which a replica is FAILED: the log
 would have to retain everything that is not flushed.
@@ -172,8 +175,11 @@ class Flusher:
         try:
             again = await self.flush() and self._is_due()  # rows were applied meanwhile
         except OSError as err:  # a full disk may have room later; the log retains unflushed entries
-            log.warning("%s was not flushed, the next flush retries: %s", self._group, err)
-            await self._context.env.tasks.sleep_ms(RETRY_MS)
+            doublings = 0 if err.errno in FULL else self._refused - 1
+            pause_ms = min(RETRY_MS << doublings, MAX_RETRY_MS)
+            log.warning("%s was not flushed, trying again in %d ms: %s", self._group, pause_ms, err)
+            await self._context.env.tasks.sleep_ms(pause_ms)
+            again = True
         except Exception as err:  # a bug of the state machine fails this replica, not the server
             self._fail(err)
         finally:

@@ -53,19 +53,27 @@ class HeldBatches:
             self._bytes = sum(map(_size, self._batches))
 
     async def _release(self) -> None:
-        while self._batches:
+        try:
+            while self._batches:
+                await self._release_first()
+        finally:
+            self._waiting = False  # the next batch starts another task
+
+    async def _release_first(self) -> None:
+        try:
+            await self._context.clock.advance_past(self._batches[0].hlc)
+        except (OSError, FarAhead) as err:  # dropped as if the network had lost them
+            log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
+            self._batches.clear()
+        # The first may be another one now, if the sender of the one before has ended.
+        while self._batches and not self._context.clocks.is_too_far_ahead(self._batches[0].hlc):
+            batch = self._batches.popleft()
+            self._bytes -= _size(batch)
             try:
-                await self._context.clock.advance_past(self._batches[0].hlc)
-            except (OSError, FarAhead) as err:  # dropped as if the network had lost them
-                log.warning("%d batches of peers were dropped: %s", len(self._batches), err)
-                self._batches.clear()
-            # The first may be another one now, if the sender of the one before has ended.
-            while self._batches and not self._context.clocks.is_too_far_ahead(self._batches[0].hlc):
-                batch = self._batches.popleft()
-                self._bytes -= _size(batch)
                 self._deliver(batch)
-            self._bytes = self._bytes if self._batches else 0
-        self._waiting = False
+            except Exception as bug:  # the batches behind it are of other servers
+                log.error("a batch of %s was not delivered", batch.sender, exc_info=bug)
+        self._bytes = self._bytes if self._batches else 0
 
 
 def _size(batch: PeerBatch) -> int:

@@ -96,6 +96,34 @@ async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
 
 
 @scenario()
+async def test_batches_behind_one_that_meets_a_bug_are_delivered(fleet):
+    """And batches that come later: the task that releases them goes on."""
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    slow_ceiling(fleet, follower, 1.0)
+    clock = fleet.processes[follower].server.clock
+    whole, delivered = FailureDetector.receive, list[int]()
+
+    def receive(detector: FailureDetector, batch: PeerBatch) -> list[TabletId]:
+        if batch.incarnation in (7001, 7002, 7003):
+            delivered.append(batch.incarnation)
+            if batch.incarnation != 7002:
+                raise ZeroDivisionError("planted")
+            return []
+        return whole(detector, batch)
+
+    with mock.patch.object(FailureDetector, "receive", receive):
+        for first, after in ((7001, [7001, 7002]), (7003, [7001, 7002, 7003])):
+            far = clock.peek() + from_micros(8 * SECOND_US)
+            for number in range(first, min(first + 2, 7004)):
+                batch = PeerBatch(uuid_of(leader), uuid_of(follower), far, (), incarnation=number)
+                fleet.deliver(follower, batch)
+            await fleet.until(lambda a=after: delivered == a, "delivered", 20_000)
+            await fleet.pass_ms(10_000)
+    fleet.forgive(ZeroDivisionError)
+
+
+@scenario()
 async def test_messages_of_stopped_server_are_not_admitted_later(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3

@@ -1,6 +1,10 @@
 """Flushes that are due again, or counted twice, because something happened during them."""
 
 import asyncio
+import errno
+import itertools
+
+import pytest
 
 from nyala.common.options import Options
 from tests.unit.replica.support.replica_support import scenario
@@ -15,6 +19,28 @@ async def test_rows_applied_during_a_flush_are_flushed_after_it(fleet):
     machine = fleet.machine(leader)
     assert machine.unflushed_bytes() > 0, "a flush takes longer than the writes"
     await fleet.until(lambda: machine.unflushed_bytes() == 0, "all is flushed", 120_000)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_failed_flush_is_tried_again_without_another_write(code):
+    @scenario(options=Options(wal_segment_mb=1, flush_bytes=1))
+    async def steps(fleet):
+        machine, times = fleet.machine(0), []
+        whole = machine.prepare_flush
+
+        def prepare_flush(cut):
+            times.append(fleet.loop.now_us())
+            if len(times) <= 4:
+                raise OSError(code, "planted")
+            return whole(cut)
+
+        machine.prepare_flush = prepare_flush
+        await fleet.write(b"k 1")
+        await fleet.until(lambda: machine.sums and not machine.unflushed_bytes(), "flushed", 60_000)
+        pauses = [round((b - a) / 1e6) for a, b in itertools.pairwise(times[:5])]
+        assert pauses == ([1, 2, 4, 8] if code == errno.EIO else [1, 1, 1, 1])
+
+    steps()
 
 
 @scenario(options=Options(wal_segment_mb=1))
