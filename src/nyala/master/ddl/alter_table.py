@@ -36,12 +36,12 @@ MAX_OPERATIONS = 100
 """Maximum number of operations kept in a table's record to recognise retries."""
 
 
-def operation(request: pb.AlterTableRequest, around: PlanInputs) -> CatalogOperation:
+def operation(request: pb.AlterTableRequest, inputs: PlanInputs) -> CatalogOperation:
     """Return the operation that alters a table. Locked: its names, old and new, and itself."""
     return CatalogOperation(
         what="alter table",
         scope=lambda catalog: scope(catalog, request),
-        plan=lambda catalog: plan(catalog, request, around),
+        plan=lambda catalog: plan(catalog, request, inputs),
     )
 
 
@@ -64,7 +64,7 @@ def scope(catalog: Catalog, request: pb.AlterTableRequest) -> Scope:
     return Scope((table.name, *names), (table.id,), tablets)
 
 
-def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) -> CatalogPlan:
+def plan(catalog: Catalog, request: pb.AlterTableRequest, inputs: PlanInputs) -> CatalogPlan:
     """Decide what altering a table writes and orders.
 
     A tablet of an added range is not created before all others have applied the version (`opening`). A tablet
@@ -73,7 +73,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) ->
     Args:
         catalog: the leader's catalog.
         request: request of the client.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
 
     Returns:
         A plan that writes nothing when this operation was executed already, or changes nothing.
@@ -89,14 +89,14 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, around: PlanInputs) ->
             return CatalogPlan(answer=done)
     table = queries.find(catalog, request.name, request.id, kinds.rules_of(request.kind).machine)
     kinds.check_kind(table, request.kind)
-    rules = Rules(around.max_tablets, len(around.live), around.opening)
+    rules = Rules(inputs.max_tablets, len(inputs.live), inputs.opening)
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
     if altered.spec == table.spec and not altered.added and not altered.dropped:
         return CatalogPlan(answer=table.id)
     record = changed(catalog, table, altered.spec, request.operation)
     dropped_tablets, orders = _dropped(catalog, table, altered)
-    new = _added(catalog, table, altered, around)
+    new = _added(catalog, table, altered, inputs)
     actions = (*orders, *follow(catalog, record))
     return CatalogPlan((*dropped_tablets, *new), (record,), actions=actions, answer=table.id)
 
@@ -194,15 +194,15 @@ def _dropped(
 
 
 def _added(
-    catalog: Catalog, table: CatalogTable, altered: Altered, around: PlanInputs
+    catalog: Catalog, table: CatalogTable, altered: Altered, inputs: PlanInputs
 ) -> list[cat.TabletRecord]:
     parts = [p for piece in altered.added for p in _parts(altered.spec, piece)]
     if not parts:
         return []
-    placed = create_table.place_all(catalog, around, len(parts), altered.spec.replicas, table.id)
+    placed = create_table.place_all(catalog, inputs, len(parts), altered.spec.replicas, table.id)
     version = altered.spec.schema.version
     new = [
-        create_table.new_tablet(table.id, part, servers, around, version)
+        create_table.new_tablet(table.id, part, servers, inputs, version)
         for part, servers in zip(parts, placed, strict=True)
     ]
     for record in new:

@@ -119,8 +119,8 @@ class BackgroundOperations:
         timed_out = creations.timed_out(memory.catalog, [s.uuid for s in reporting], now_us)
         if not timed_out:
             return []
-        around = create_table.plan_inputs(self._env, memory.catalog, self._servers)
-        return creation_timeouts.replacements(memory.catalog, timed_out, around)
+        inputs = create_table.plan_inputs(self._env, memory.catalog, self._servers)
+        return creation_timeouts.replacements(memory.catalog, timed_out, inputs)
 
     async def _carry_out(self, operation: CatalogOperation, memory: LeaderMemory) -> None:
         """Run an operation to its end even if this task is cancelled: its batch cannot be undone."""

@@ -61,22 +61,22 @@ def plan_inputs(env: Env, catalog: Catalog, servers: TServers) -> PlanInputs:
     return PlanInputs(ready, env.random, env.clock.wall_us(), opening=opening)
 
 
-def operation(request: pb.CreateTableRequest, around: PlanInputs) -> CatalogOperation:
+def operation(request: pb.CreateTableRequest, inputs: PlanInputs) -> CatalogOperation:
     """Return the operation that creates a table: its name is locked until the batch is replicated."""
     return CatalogOperation(
         what="create table",
         scope=lambda _: Scope(names=(request.table.name,)),
-        plan=lambda catalog: plan(catalog, request, around),
+        plan=lambda catalog: plan(catalog, request, inputs),
     )
 
 
-def plan(catalog: Catalog, request: pb.CreateTableRequest, around: PlanInputs) -> CatalogPlan:
+def plan(catalog: Catalog, request: pb.CreateTableRequest, inputs: PlanInputs) -> CatalogPlan:
     """Decide what creating a table writes and orders.
 
     Args:
         catalog: the leader's catalog.
         request: request of the client.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
 
     Returns:
         One table record and a record per tablet with its first configuration (S0.4); a plan that
@@ -91,23 +91,23 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, around: PlanInputs) -
     if done is not None:
         return CatalogPlan(answer=done)
     rules = kinds.rules_of(request.table.kind)
-    spec, parts = rules.checked(request.table, around.default_replicas, around.max_tablets)
+    spec, parts = rules.checked(request.table, inputs.default_replicas, inputs.max_tablets)
     existing = catalog.named(spec.name)
     if existing is not None:
         raise AlreadyPresent(
             f"a {existing.kind.name} {spec.name!r} exists already (id {existing.id}); drop it first, or "
             "choose another name"
         )
-    placed = place_all(catalog, around, len(parts), spec.replicas)
+    placed = place_all(catalog, inputs, len(parts), spec.replicas)
     table = cat.TableRecord(
-        id=random_id(around.rng),
+        id=random_id(inputs.rng),
         state=TableState.RUNNING.value,
         spec=spec,
         created_by=request.operation,
-        created_us=around.now_us,
+        created_us=inputs.now_us,
     )
     tablets = tuple(
-        new_tablet(TableId(table.id), part, servers, around)
+        new_tablet(TableId(table.id), part, servers, inputs)
         for part, servers in zip(parts, placed, strict=True)
     )
     orders = tuple(create_orders(tablets))
@@ -122,13 +122,13 @@ def executed(catalog: Catalog, operation_id: pb.OperationId) -> TableId | None:
 
 
 def place_all(
-    catalog: Catalog, around: PlanInputs, tablets: int, replicas: int, table: str = ""
+    catalog: Catalog, inputs: PlanInputs, tablets: int, replicas: int, table: str = ""
 ) -> list[tuple[ServerUuid, ...]]:
     """Choose the servers of new tablets.
 
     Args:
         catalog: the leader's catalog.
-        around: live servers and randomness.
+        inputs: live servers and randomness.
         tablets: number of tablets.
         replicas: number of replicas of each tablet.
         table: id of the table; empty: a new table.
@@ -144,15 +144,15 @@ def place_all(
         uuid = ServerUuid(server.uuid)
         return Candidate(uuid, server.location, counts.get(uuid, 0), of_table[uuid])
 
-    candidates = [candidate(s) for s in around.live]
-    return place(candidates, tablets, replicas, around.rng, around.opening)
+    candidates = [candidate(s) for s in inputs.live]
+    return place(candidates, tablets, replicas, inputs.rng, inputs.opening)
 
 
 def new_tablet(
     table_id: TableId,
     part: TabletPartition,
     servers: Sequence[ServerUuid],
-    around: PlanInputs,
+    inputs: PlanInputs,
     version: int = 0,
 ) -> cat.TabletRecord:
     """Return the record of a new tablet, whose log begins with a version of the table's schema.
@@ -164,22 +164,22 @@ def new_tablet(
         table_id: id of the table.
         part: the tablet's partition.
         servers: ids of the servers of its replicas.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
         version: schema version with which its log begins.
     """
     record = cat.TabletRecord(
-        id=random_id(around.rng),
+        id=random_id(inputs.rng),
         table_id=table_id,
         state=TabletState.PREPARING.value,
         partition=convert.partition_to_proto(part),
-        created_us=around.now_us,
+        created_us=inputs.now_us,
         first_schema_version=version,
     )
-    assign(record, servers, around)
+    assign(record, servers, inputs)
     return record
 
 
-def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: PlanInputs) -> None:
+def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], inputs: PlanInputs) -> None:
     """Set the servers of a PREPARING tablet, which is CREATING then (S0.70).
 
     They are its first configuration, which has no entry in the log.
@@ -187,10 +187,10 @@ def assign(record: cat.TabletRecord, servers: Sequence[ServerUuid], around: Plan
     Args:
         record: record of the tablet; changed in place.
         servers: ids of the servers of its replicas.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
     """
     assert record.state == TabletState.PREPARING.value, f"{record.id} has servers already"
-    registered = {s.uuid: s for s in around.live}
+    registered = {s.uuid: s for s in inputs.live}
     first = membership.initial(
         membership.Member(s, registered[s].peer_address, registered[s].address) for s in servers
     )

@@ -77,22 +77,22 @@ class Creations:
 
 
 def replacements(
-    catalog: Catalog, timed_out: Sequence[CatalogTablet], around: PlanInputs
+    catalog: Catalog, timed_out: Sequence[CatalogTablet], inputs: PlanInputs
 ) -> list[CatalogOperation]:
     """Return the operations that replace tablets; none for a table that has too few live servers now.
 
     Args:
         catalog: the leader's catalog.
         timed_out: tablets without a leader after the creation timeout.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
     """
     by_table: dict[TableId, list[TabletId]] = {}
     for tablet in timed_out:
         table = catalog.table(tablet.table_id)
-        if table is not None and table.spec.replicas <= len(around.live):
+        if table is not None and table.spec.replicas <= len(inputs.live):
             by_table.setdefault(table.id, []).append(tablet.id)
     return [
-        replace_tablet.operation(table, ids[first : first + MAX_REPLACED], around)
+        replace_tablet.operation(table, ids[first : first + MAX_REPLACED], inputs)
         for table, ids in by_table.items()
         for first in range(0, len(ids), MAX_REPLACED)
     ]

@@ -21,23 +21,23 @@ from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 
 
-def operation(table: TableId, tablets: Sequence[TabletId], around: PlanInputs) -> CatalogOperation:
+def operation(table: TableId, tablets: Sequence[TabletId], inputs: PlanInputs) -> CatalogOperation:
     """Return the operation that replaces those of a table's tablets that are still CREATING then (S0.69).
 
     Args:
         table: id of the table.
         tablets: ids of the tablets to replace.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
     """
     return CatalogOperation(
         what="replace tablets",
         scope=lambda _: Scope(tables=(table,), tablets=tuple(tablets)),
-        plan=lambda catalog: plan(catalog, table, tablets, around),
+        plan=lambda catalog: plan(catalog, table, tablets, inputs),
     )
 
 
 def plan(
-    catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], around: PlanInputs
+    catalog: Catalog, table_id: TableId, tablets: Sequence[TabletId], inputs: PlanInputs
 ) -> CatalogPlan:
     """Decide the replacement of tablets that did not get a leader.
 
@@ -45,7 +45,7 @@ def plan(
         catalog: the leader's catalog.
         table_id: id of the table.
         tablets: ids of the tablets to replace.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
 
     Raises:
         InvalidArgument: too few servers are live; nothing is changed.
@@ -54,17 +54,17 @@ def plan(
     stuck = [t for t in map(catalog.tablet, tablets) if t and t.state is TabletState.CREATING]
     if table is None or not stuck:
         return CatalogPlan()
-    return _replaced(catalog, table, stuck, around)
+    return _replaced(catalog, table, stuck, inputs)
 
 
 def unsafe(
-    request: pb.ReplaceTabletRequest, around: PlanInputs, shown: Sequence[ServerUuid], time: int
+    request: pb.ReplaceTabletRequest, inputs: PlanInputs, shown: Sequence[ServerUuid], time: int
 ) -> CatalogOperation:
     """Return the operation that replaces one tablet in any state (S1.44).
 
     Args:
         request: request of an operator.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
         shown: live servers that report a working replica.
         time: a hybrid time that is not below any at which it had rows.
     """
@@ -76,14 +76,14 @@ def unsafe(
     return CatalogOperation(
         what="replace a lost tablet",
         scope=scope,
-        plan=lambda catalog: unsafe_plan(catalog, request, around, shown, time),
+        plan=lambda catalog: unsafe_plan(catalog, request, inputs, shown, time),
     )
 
 
 def unsafe_plan(
     catalog: Catalog,
     request: pb.ReplaceTabletRequest,
-    around: PlanInputs,
+    inputs: PlanInputs,
     shown: Sequence[ServerUuid],
     time: int,
 ) -> CatalogPlan:
@@ -94,7 +94,7 @@ def unsafe_plan(
     Args:
         catalog: the leader's catalog.
         request: names the tablet; `force` replaces it even with working replicas.
-        around: live servers, limits and randomness.
+        inputs: live servers, limits and randomness.
         shown: servers whose replica works.
         time: hybrid time above every stamp of the tablet.
 
@@ -114,7 +114,7 @@ def unsafe_plan(
     kinds.rules_of(table.spec.kind).check_loss(table, request)
     if tablet.dropped:
         return dropped_ranges.deletion_plan(catalog, tablet, tablet.record.dropped_at or time)
-    return _replaced(catalog, table, [tablet], around, lost_by=time)
+    return _replaced(catalog, table, [tablet], inputs, lost_by=time)
 
 
 def known(catalog: Catalog, tablet_id: str) -> tuple[CatalogTablet, CatalogTable]:
@@ -136,16 +136,16 @@ def _replaced(
     catalog: Catalog,
     table: CatalogTable,
     old: Sequence[CatalogTablet],
-    around: PlanInputs,
+    inputs: PlanInputs,
     lost_by: int | None = None,
 ) -> CatalogPlan:
     """Replace tablets; `lost_by`: a hybrid time above those of what is given up, None: nothing is."""
-    placed = create_table.place_all(catalog, around, len(old), table.spec.replicas, table.id)
+    placed = create_table.place_all(catalog, inputs, len(old), table.spec.replicas, table.id)
     replaced: list[cat.TabletRecord] = []
     new: list[cat.TabletRecord] = []
     for tablet, servers in zip(old, placed, strict=True):
         part = convert.partition_from_proto(tablet.record.partition)
-        made = create_table.new_tablet(table.id, part, servers, around, table.version)
+        made = create_table.new_tablet(table.id, part, servers, inputs, table.version)
         made.attempt = tablet.record.attempt + 1 if lost_by is None else 0
         if lost_by is not None:
             made.floor = kinds.rules_of(table.spec.kind).floor(lost_by)

@@ -44,11 +44,11 @@ class TabletsService:
         shown = self._shown(TabletId(request.tablet_id))
         answer = described(term.catalog, request.tablet_id, shown)
         if not request.dry_run:
-            around = create_table.plan_inputs(
+            inputs = create_table.plan_inputs(
                 self._context.env, term.catalog, self._context.servers
             )
             time = self._context.servers.time(self._context.env.clock.wall_us())
-            wanted = replace_tablet.unsafe(request, around, shown, time)
+            wanted = replace_tablet.unsafe(request, inputs, shown, time)
             await self._context.require_leading().run(wanted, term)
         found = term.catalog.successor(TabletId(request.tablet_id))
         assert found is not None, request.tablet_id
