@@ -178,7 +178,7 @@ def test_splits_without_upper_bound_are_refused_with_remedy(tmp_path, monkeypatc
     view = driver.tablet.view()
     monkeypatch.setattr(split_points, "MAX_PIECES", 10)
     with pytest.raises(
-        InvalidArgument, match=r"at most 10: ask for pieces of [0-9]+ bytes"
+        InvalidArgument, match=r"at most 10: choose pieces of [0-9]+ bytes"
     ) as raised:
         split_keys(view, ScanFilter(driver.now), None, 7)
     enough = int(raised.value.message.split()[-4])

@@ -16,7 +16,13 @@ def test_move_under_load_leaves_new_voter_and_tombstone():
     async def work(scenario):
         new, old = scenario.empty_servers()[0], scenario.leader
         done = await scenario.do("move", scenario.uuid(old), new.address)
-        assert [words.split()[0] for words in done] == ["add", "copy", "hand", "remove", "delete"]
+        assert [words.split()[0] for words in done] == [
+            "add",
+            "copy",
+            "transfer",
+            "remove",
+            "delete",
+        ]
         assert scenario.kinds() == {
             p.name: "voter" for p in scenario.cluster.tservers if p is not old
         }
@@ -80,7 +86,7 @@ def test_move_is_cancelled_by_making_source_a_voter_again(repair):
         with pytest.raises(Killed):
             await scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
         done = await scenario.do("change_type", scenario.uuid(old), MemberKind.VOTER)
-        assert [words.split()[0] for words in done] == ["let"]
+        assert [words.split()[0] for words in done] == ["keep"]
         assert not any(m.replace for m in scenario.status().committed_config.members)
         if repair == "off":
             await scenario.do("remove", scenario.uuid(new))

@@ -5,14 +5,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable
-from nyala.client.table import Table
 from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
-from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from tests.unit.client.support.holds import SECOND, scenario
+from tests.unit.client.support.unconnected import unconnected_table
 
 
 @scenario
@@ -110,7 +107,7 @@ async def test_hold_needs_majority_of_voters_only(s):
 
 def test_hold_time_to_live_must_be_a_number_of_seconds():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-    table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
+    table = unconnected_table(schema)
     for wrong in (0, -1, True, 1e9, float("nan")):
         with pytest.raises(InvalidArgument, match="ttl"):
             table.hold(ttl=wrong)

@@ -7,26 +7,18 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.read.read_spec import changes_spec, scan_spec
-from nyala.client.table import Table
 from nyala.common.errors import Unavailable
-from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
 from nyala.wire import methods, status
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.support.unconnected import unconnected_table
 
 SCHEMA = from_arrow(
     pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64(), nullable=False)]), ["k"]
 )
-
-
-def table() -> Table:
-    opened = OpenTable(TableId("a" * 32), "t", SCHEMA, PartitionSchema(), 3, {})
-    return Table(None, opened)  # type: ignore[arg-type]
 
 
 def test_timestamp_zero_is_distinct_from_latest():
@@ -36,11 +28,11 @@ def test_timestamp_zero_is_distinct_from_latest():
 
 
 def test_change_feed_columns_except_keys_are_nullable():
-    feed = table().changes(since=0).schema
+    feed = unconnected_table(SCHEMA).changes(since=0).schema
     assert {f.name: f.nullable for f in feed} == {
         "k": False, "v": True, "_op": False, "_timestamp": False,
     }  # fmt: skip
-    assert not table().scan().schema.field("v").nullable
+    assert not unconnected_table(SCHEMA).scan().schema.field("v").nullable
 
 
 class Masters:

@@ -5,19 +5,17 @@ import functools
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.split_tokens import split_all
 from nyala.client.scan_token import ScanToken
-from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
-from nyala.common.ids import TableId, TabletId
-from nyala.common.partition import PartitionSchema
+from nyala.common.ids import TabletId
 from nyala.common.schema import from_arrow
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.unconnected import unconnected_table
 
 ROWS, TABLETS = 3000, 2
 ROW_BYTES = 16
@@ -119,7 +117,7 @@ async def test_split_points_are_available_from_any_replica(s):
 
 @scenario
 async def test_unsplittable_scan_is_refused_by_server(s):
-    with pytest.raises(InvalidArgument, match="at most 4096: ask for pieces of"):
+    with pytest.raises(InvalidArgument, match="at most 4096: choose pieces of"):
         await s.split(1)
     with pytest.raises(InvalidArgument, match="only scans can be split"):
         await s.split(1000, changes=True, at=1 << 40)
@@ -127,7 +125,7 @@ async def test_unsplittable_scan_is_refused_by_server(s):
 
 def test_unsplittable_scan_is_refused_by_client_without_request():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-    table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
+    table = unconnected_table(schema)
     for wrong in (0, -1, 1.5, True, "64M", 1 << 63):
         with pytest.raises(InvalidArgument, match="a positive number of bytes, for instance"):
             table.scan().tokens(split_bytes=wrong)  # type: ignore[arg-type]

@@ -3,17 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientOptions
 from nyala.client.read.read_spec import ReadSpec, scan_spec
-from nyala.client.table import Table
 from nyala.common.errors import InvalidArgument
-from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import SimLoop, run
+from tests.unit.client.support.unconnected import unconnected_table
 
 
 def rows(*values: int) -> pa.RecordBatch:
@@ -129,7 +126,7 @@ async def test_stale_reads_continue_without_leader(s):
 
 def test_staleness_bound_must_be_a_number_of_milliseconds():
     schema = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
-    table = Table(None, OpenTable(TableId("a" * 32), "t", schema, PartitionSchema(), 3, {}))  # type: ignore[arg-type]
+    table = unconnected_table(schema)
     for wrong in (-1, 1.5, True, 1 << 63, "1s"):
         with pytest.raises(InvalidArgument, match="milliseconds"):
             table.scan(mode="stale", max_age_ms=wrong)  # type: ignore[arg-type]

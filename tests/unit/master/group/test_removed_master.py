@@ -29,5 +29,5 @@ def test_deleted_catalog_is_not_reported_as_table_not_found():
 
 
 def test_removed_master_answer_is_independent_of_leader():
-    with pytest.raises(Unavailable, match="ask another"), not_found_is_unavailable():
+    with pytest.raises(Unavailable, match="use another"), not_found_is_unavailable():
         raise NotFound("the replica was deleted")
