@@ -246,7 +246,7 @@ NOT_SENT: Mapping[str, str] = {"sent": "no"}
 def may_have_arrived(error: NyalaError) -> bool:
     """Return whether a request that failed with this error may have reached a server that executes it.
 
-    A server that responds knows: it sends OutcomeUnknown if the request may take effect. A response that is
+    A response is definite: it is OutcomeUnknown if the request may take effect. A response that is
     lost or late is Unavailable or TimedOut, raised locally.
     """
     if error.answered:

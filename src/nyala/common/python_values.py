@@ -162,9 +162,9 @@ def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
 
 
 def _has_odd_offset(value: Any) -> bool:
-    """Return whether Arrow takes a datetime for another moment than Python does.
+    """Return whether Arrow takes a datetime for another time than Python does.
 
-    One without an offset, which Python treats as naive whatever its zone is, becomes UTC; microseconds of an
+    One without an offset, which Python treats as naive with any zone, becomes UTC; microseconds of an
     offset are lost.
     """
     if not isinstance(value, datetime):

@@ -35,7 +35,7 @@ class Column:
         default: a scalar for new rows that do not set the column; None: no default.
         immutable: set by the first write of a row and never changed.
         read_default: value (may be null) in rows older than the column: its default when it was added,
-            whatever `default` is now; None: there are no such rows.
+            independent of the present `default`; None: there are no such rows.
         comment: free text.
     """
 

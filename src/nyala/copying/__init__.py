@@ -1,1 +1,1 @@
-"""Copies of replicas over the public port: what `replica/` asks for, as calls between any servers."""
+"""Tablet copies over the public port: the protocol of `replica/copy`, as calls between servers."""

@@ -66,8 +66,8 @@ MARGIN = 1_000 << LOGICAL_BITS
 class HybridClock:
     """A hybrid logical clock whose timestamps stay unique and increasing across restarts.
 
-    A ceiling is durable before the clock exceeds it, and a restart begins above it, so that a timestamp or a
-    promise ("no later timestamp <= T") outlives the process. Used on the event loop only.
+    A ceiling is durable before the clock exceeds it, and a restart begins above it, so that timestamps and
+    assertions such as "no later timestamp <= T" stay valid after a restart. Used on the event loop only.
 
     During the start of a server the ceiling is written synchronously. After `keep` it is written in a lane,
     when half of the distance is used. If the disk takes longer than the other half, the clock lags behind the
@@ -75,7 +75,7 @@ class HybridClock:
 
     Args:
         clock: wall time.
-        files: file system of the ceiling; None: a client's clock, which makes no promises.
+        files: file system of the ceiling; None: a client's clock, which has no ceiling.
         path: file of the ceiling.
         check_merge: raises for a timestamp that must not be merged.
 

@@ -216,7 +216,7 @@ def _closed_during_call() -> ClosedDuringCall:
 
 
 async def _end_all() -> None:
-    """Wait a moment for other tasks to end, and cancel the rest.
+    """Wait briefly for other tasks to end, and cancel the rest.
 
     A cancelled gRPC call notifies its poller when it is over; the loop must still exist then.
     """

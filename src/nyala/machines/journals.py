@@ -102,7 +102,7 @@ class JournalKind:
         }
 
     def check_result(self, result: bytes) -> None:
-        """Do nothing: a journal takes every definition."""
+        """Do nothing: every definition fits every journal."""
 
 
 def limit_bytes(options: Mapping[str, str]) -> int:

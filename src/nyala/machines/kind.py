@@ -1,4 +1,4 @@
-"""A kind of state machine: how servers create, open, alter and describe one, whatever it is."""
+"""Kinds of state machines: the operations with which servers create, open, alter and describe one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class MachineKind(Protocol):
 
         Raises:
             AlreadyPresent: there is one in the directory.
-            InvalidArgument: a definition that this build does not know.
+            InvalidArgument: a definition that this build does not support.
         """
         ...
 

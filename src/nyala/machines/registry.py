@@ -27,7 +27,7 @@ def kind_of(number: int) -> MachineKind:
 
 
 def open_machine(files: Files, directory: str) -> StateMachine:
-    """Open the machine of a directory, whatever its kind.
+    """Open the machine of a directory, of any kind.
 
     Raises:
         Corrupt: a file is missing or damaged.

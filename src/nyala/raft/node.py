@@ -226,8 +226,8 @@ class RaftNode:
     def set_out_of_memory(self, out_of_memory: bool) -> None:
         """Set whether there is no memory for entries.
 
-        A follower then discards entries, but answers heartbeats and votes. The leader learns this from each
-        reply, and sends no entries until a reply says that there is memory.
+        A follower then discards entries, but answers heartbeats and votes. Each reply reports this to the
+        leader, which sends no entries until a reply reports memory again.
         """
         self.core.out_of_memory = out_of_memory
 

@@ -2,7 +2,7 @@
 
 A survivor acts as if a leader of a later term had sent it one more entry: a configuration of survivors only.
 The surviving logs agree about it as about any other entry; it replaces a pending change and needs no restart.
-The survivor's log becomes authoritative; entries that only the lost members had are gone. The lost members
+The survivor's log becomes authoritative; entries that only the lost members had are lost. The lost members
 are named in the configuration, and their messages are ignored: if they returned as a majority they would lead
 and truncate the recovered log. They rejoin by being deleted, added and copied as new members; one that is
 added with its old replica fails as soon as the leader's log conflicts with its committed entries
@@ -19,7 +19,7 @@ from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.state import RaftCore
 
 TERM_GAP = 500_000
-"""Terms that a tool leaves between those that it sees and that of the recovery.
+"""Number of terms that a tool skips between the highest that it finds and that of the recovery.
 
 The lost members need days of elections to reach it. If both used the same term, different entries would have
 the same op id, and a lost member that returns with its old log would seem to agree.

@@ -1,4 +1,4 @@
-"""Log suffixes that a witness, which cannot lead, gives to a candidate that lacks them.
+"""Log suffixes that a witness, which cannot lead, sends to a candidate that lacks them.
 
 A leader and a witness commit an entry, and the leader fails. The witness never campaigns, and may not vote
 for a log that is older than its own: the other members could never elect a leader. So its refusal of a

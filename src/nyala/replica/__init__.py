@@ -1,1 +1,1 @@
-"""A replica: Raft's core, the log and a state machine joined; it knows neither tablets nor the wire."""
+"""A replica: Raft's core, the log and a state machine combined; independent of tablets and wire."""

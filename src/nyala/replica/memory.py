@@ -7,7 +7,8 @@
     scans      batches being sent to readers, and flushed rows that readers still hold
     copies     pieces and entries of replicas in transfer
 
-Over the budget, leaders refuse writes and followers take no entries (`RaftNode.set_full`). Sessions are freed
+Over the budget, leaders refuse writes and followers accept no entries
+(`RaftNode.set_out_of_memory`). Sessions are freed
 only as entries are applied, so their excess over their share never blocks entries. Only rows decide whether
 followers apply: applied rows can be flushed, so memory over the budget is freed eventually. Memory is
 accounted for where it changes; see docs/internals/memory.md. On the loop only.

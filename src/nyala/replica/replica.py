@@ -133,8 +133,8 @@ class Replica:
             sequence: number of the operation among this client's on this group; a retry has the same.
             first_outstanding: the client has the results of everything below it.
             timeout_ms: how long the caller waits; the operation may take effect later still.
-            seen: the highest stamp that the client has seen anywhere; the operation gets one above it, unless
-                that lies further in the future than `clock_max_ahead_ms`.
+            seen: the highest stamp that the client has received from any server; the operation gets one above
+                it, unless that lies further in the future than `clock_max_ahead_ms`.
             since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
                 None: now, for callers whose operations are never sent twice, or are idempotent.
 
@@ -180,7 +180,7 @@ class Replica:
         Args:
             max_age_ms: largest age.
             timeout_ms: deadline of a leader whose closed time is older and that has to confirm a new one.
-            min_time: lowest time, below which history is gone.
+            min_time: lowest time, below which history has been removed.
 
         Raises:
             NotLeader: this replica's closed time is too old (details: `reason` TOO_OLD); the leader can

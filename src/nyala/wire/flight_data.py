@@ -61,8 +61,8 @@ def encode(data: FlightData) -> bytes:
 
     Padding aligns the body to 8 bytes, so that the receiver can use its buffers in place. In a message with
     metadata the padding is a metadata field before the real one (of a repeated field the last one counts), so
-    that header and body of a retry are the same bytes, whatever the length of its metadata. Otherwise it is
-    zeros after the header, which are harmless at the end of a flatbuffer.
+    that header and body of a retry are the same bytes, independent of the length of its metadata. Otherwise
+    it is zeros after the header, which are harmless at the end of a flatbuffer.
     """
     parts: list[Bytes] = []
     if data.descriptor is not None:

@@ -1,4 +1,4 @@
-"""The accepting end of the peer port: reads frames, checks them, hands batches to the replica host.
+"""The accepting end of the peer port: reads frames, checks them, passes batches to the replica host.
 
 An error in the bytes of a connection closes only that connection.
 """
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 BUFFER_BYTES = 256 << 10
 """Initial receive buffer of a connection; doubled while a frame fills it."""
 LARGE_BYTES = 4 << 20
-"""A buffer above this size goes with the frames that needed it."""
+"""Size in bytes above which a receive buffer is released once its frames are processed."""
 _WHY: dict[type[NyalaError], str] = {BadChecksum: "checksum", BadVersion: "version"}
 
 

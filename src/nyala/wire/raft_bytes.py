@@ -56,7 +56,7 @@ _YES, _PRE, _OVERRIDE, _QUIESCE, _OFFERS_SUFFIX = (int(f) for f in _Flag)
 _APPEND, _REPLY, _SUFFIX = int(_Kind.APPEND_ENTRIES), int(_Kind.APPEND_REPLY), int(_Kind.SUFFIX)
 _MAX_FLAGS = 2 * _OFFERS_SUFFIX - 1
 _OF_APPEND = _PRE
-"""Flag: `acknowledged` of AppendEntries, `lost` of its response. Builds that do not know it ignore it."""
+"""Flag: `acknowledged` of AppendEntries, `lost_entries` of its response. Older builds ignore it."""
 
 
 def pack(parts: list[bytes], group: TabletId, message: AnyMessage) -> None:

@@ -12,7 +12,7 @@ from nyala.wire.limits import SILENCE_MS
 from nyala.wire.stream_frames import FrameReader, StreamFrame, StreamFrameKind, frame_head
 
 QUEUED_BYTES = 8 << 20
-"""Limit of received frames not taken yet; above it nothing is read from the connection."""
+"""Limit of received frames not consumed yet; above it nothing is read from the connection."""
 UNSENT_BYTES = 4 << 20
 """Limit of bytes not sent yet; above it `send` waits."""
 LINGER_S = 5.0

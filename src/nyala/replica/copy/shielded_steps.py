@@ -96,17 +96,17 @@ async def append_to_log(
     hard_state: HardState | None,
     work: BackgroundSteps | None = None,
 ) -> None:
-    """Append to the log, waiting for room in its queue; durable on return.
+    """Append to the log, waiting for space in its queue; durable on return.
 
     Args:
         context: context of the process.
         group: group of the entries.
         entries: contiguous; may be empty.
         hard_state: term and vote; None: unchanged.
-        work: the steps of which this is one; when they end, it does not wait for room any more.
+        work: the steps of which this is one; when they end, it no longer waits for space.
 
     Raises:
-        OSError: the log failed. Throttled: the steps end, and there is no room.
+        OSError: the log failed. Throttled: the steps end, and there is no space.
     """
     wal, done = context.wal, asyncio.get_running_loop().create_future()
     while True:
@@ -124,7 +124,7 @@ async def append_to_log(
 
 
 async def void_log(context: ReplicaContext, group: TabletId) -> None:
-    """Void a group's content of the log, waiting for room in its queue; durable on return.
+    """Void a group's content of the log, waiting for space in its queue; durable on return.
 
     Raises:
         OSError: the log failed.

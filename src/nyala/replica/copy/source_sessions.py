@@ -27,7 +27,7 @@ from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
 
 LOG_BYTES = 4 << 20
-"""Bytes of entries in one response, one entry at least; a message has room for the largest entry besides."""
+"""Bytes of entries in one response, one entry at least; a message has space for the largest entry besides."""
 Find = Callable[[TabletId], Replica | None]
 
 

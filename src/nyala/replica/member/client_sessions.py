@@ -225,7 +225,7 @@ class ClientSessions:
         return client
 
     def _forget_oldest(self) -> None:
-        """Forget the client that wrote longest ago."""
+        """Remove the client with the oldest last write."""
         _, forgotten = self._clients.popitem(last=False)
         self.forgotten = max(self.forgotten, forgotten.used)
         for saved in forgotten.results.values():

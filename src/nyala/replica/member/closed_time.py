@@ -102,7 +102,7 @@ class ClosedTime:
         if self._known.closed < self._pending.closed <= self._node.closed:
             self._known = self._pending
 
-    # ---- whoever reads -----------------------------------------------------------------------------
+    # ---- readers -----------------------------------------------------------------------------------
 
     def read_time(self, max_age_ms: int, min_time: int) -> tuple[int, int] | None:
         """Return a time that can be read here now, and its age in milliseconds, rounded up.
@@ -112,7 +112,7 @@ class ClosedTime:
 
         Args:
             max_age_ms: largest age.
-            min_time: lowest time, below which history is gone.
+            min_time: lowest time, below which history has been removed.
 
         Returns:
             None if there is no such time; a leader then advances its closed time for a while.

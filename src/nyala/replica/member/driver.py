@@ -164,7 +164,7 @@ class RaftDriver:
                 await context.env.tasks.run(
                     Lane.DISK, context.cmeta.save, self._group, hard_state, config
                 )
-            except OSError as err:  # a full disk may have room again
+            except OSError as err:  # a full disk may have free space again
                 failures += err.errno not in FULL
                 if failures == SAVE_TRIES:
                     raise

@@ -70,8 +70,8 @@ class ReplicaMember:
     def step(self, message: AnyMessage, hlc: int) -> None:
         """Process a message; `hlc` is the clock's reading after it was merged. Raises as `RaftNode.step`.
 
-        A follower that cannot apply fast enough, or whose process is over its memory budget, takes no entries
-        and tells its leader, which waits. It still votes and answers heartbeats.
+        A follower that cannot apply fast enough, or whose process is over its memory budget, accepts no
+        entries and reports this to its leader, which waits. It still votes and answers heartbeats.
         """
         if isinstance(message, AppendEntries):
             context = self._context

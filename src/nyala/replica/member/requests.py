@@ -44,7 +44,7 @@ class MemberRequests:
         group: id of the member's group.
         node: its Raft node.
         driver: has the configuration, and the state of the log's queue.
-        leadership_watch: knows whether the node accepts writes.
+        leadership_watch: reports whether the node accepts writes.
         reads: pending reads.
     """
 

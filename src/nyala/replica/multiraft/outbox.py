@@ -13,7 +13,7 @@ from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.state_machine import Transport
 
 ADDRESSES = 1024
-"""Maximum number of remembered addresses of servers; a dropped one is learned from the next message."""
+"""Maximum number of remembered addresses of servers; a dropped one is set again by the next message."""
 
 
 class Outbox:
@@ -64,7 +64,7 @@ class Outbox:
 
         Args:
             to: the receiving server.
-            configs: configs of all groups, in which to look for an address that is not known yet.
+            configs: configurations of all groups, in which to look for an address that is not known yet.
         """
         if to not in self._addresses:
             found = next((m for c in configs if (m := c.get(to)) is not None), None)

@@ -69,7 +69,7 @@ class Retention:
     async def _release_stopped(self, replica: Replica) -> None:
         try:
             await release_log(self._context, replica)
-        except (OSError, NyalaError) as err:  # a full disk may have room again
+        except (OSError, NyalaError) as err:  # a full disk may have free space again
             log.warning("the log keeps what %s needs: %s", replica.group, err)
         finally:
             del self._releasing[replica.group]

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetRequest(_message.Message):
-    """Answered with the same number, in any order; keys of several tablets of one server travel together."""
+    """The response has the same number; any order. One request may have keys of several tablets of one server."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -57,7 +57,7 @@ class GetPart(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     schema_version: _builtins.int
-    """that column_ids are of"""
+    """schema version of column_ids"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -111,12 +111,12 @@ class GetAnswer(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     at: _builtins.int
-    """the hybrid time read at"""
+    """hybrid time of the read"""
     rows: _builtins.bytes
     """for each key its row, or nil; common/plain_rows.py"""
     @_builtins.property
     def error(self) -> _nyala_pb2.Error:
-        """set: nothing of this part was read"""
+        """set: no key of this part was read"""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ Global___GetAnswer: _TypeAlias = GetAnswer  # noqa: Y015
 
 @_typing.final
 class ChecksumRequest(_message.Message):
-    """What one replica, leader or not, holds at a time: whoever compares replicas asks each. Computed anew, never stored."""
+    """Checksum of one replica's rows at a time, for comparisons of replicas. Computed for each request."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -173,10 +173,10 @@ class ChecksumResponse(_message.Message):
     at: _builtins.int
     rows: _builtins.int
     checksum: _builtins.int
-    """the same whatever the order of rows; comparable if schema_version is the same"""
+    """independent of the order of rows; comparable if schema_version is the same"""
     schema_version: _builtins.int
     witness: _builtins.bool
-    """it has no data, and nothing else is set"""
+    """a witness, which has no data; no other field is set"""
     def __init__(
         self,
         *,
@@ -196,8 +196,8 @@ Global___ChecksumResponse: _TypeAlias = ChecksumResponse  # noqa: Y015
 
 @_typing.final
 class SplitKeyRangeRequest(_message.Message):
-    """Where a scan is best cut into pieces of about so many stored bytes of its columns, as this replica has them;
-    any replica's answer will do, as all pieces together are the scan whatever it says. No column is read.
+    """Keys that split a scan into parts of about split_bytes stored bytes of its columns, estimated from this replica's
+    files. Any replica may answer: all parts together are always the whole scan. No column is read.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -228,7 +228,7 @@ class SplitKeyRangeResponse(_message.Message):
     SPLIT_KEYS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def split_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """encoded, ascending, within the token's bounds: where each next piece begins"""
+        """encoded, ascending, within the token's bounds: the first key of each further part"""
 
     def __init__(
         self,
@@ -245,7 +245,7 @@ Global___SplitKeyRangeResponse: _TypeAlias = SplitKeyRangeResponse  # noqa: Y015
 
 @_typing.final
 class FindStreamsRequest(_message.Message):
-    """Where the streams of a server go: nyala's own clients carry them past HTTP/2 (docs/internals/formats-wire.md)."""
+    """Address of a server's stream port, which nyala's clients use instead of HTTP/2 (docs/internals/formats-wire.md)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -269,7 +269,7 @@ class FindStreamsResponse(_message.Message):
     port: _builtins.int
     """at the host of the public port"""
     ticket: _builtins.bytes
-    """says to who answers there that it is meant; another one after each start"""
+    """identifies the server to the client; changes with each start"""
     def __init__(
         self,
         *,
