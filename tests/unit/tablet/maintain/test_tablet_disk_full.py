@@ -1,16 +1,15 @@
 """A full or failing disk at each file operation in turn: no row is lost, and a later attempt succeeds."""
 
 import errno
-import os
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from nyala.tablet.files import manifest
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
+from tests.sim.world.failing_files import Failing
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_crash import everything, prepared
 from tests.unit.tablet.support.tablet_support import Driver, info
@@ -22,47 +21,6 @@ WORKS: dict[str, Callable[[Driver], bool]] = {
 }
 HOW = [(errno.ENOSPC, False), (errno.EIO, True)]
 REMOVES = {"compact", "collect"}
-
-
-class Failing:
-    """Makes the n-th changing file operation fail, before it takes effect or after it did.
-
-    A rename or a sync with an error may have taken effect.
-    """
-
-    def __init__(self, files: Any, number: int, error: int, *, late: bool) -> None:
-        self.left = number
-        self.error = error
-        self.kind = ""
-        self._late = late
-        self._files = files
-        self._whole = files._changing
-        self._methods = {n: getattr(files, n) for n in ("rename", "sync_dir", "remove")}
-        files._changing = self._count
-        for name in self._methods if late else ():
-            setattr(files, name, self._after(name))
-
-    def _count(self, kind: str, path: str, detail: object = "") -> bool:
-        self.left -= 1
-        if self.left == 0:
-            self.kind = kind
-            if not (self._late and kind in self._methods):
-                raise OSError(self.error, os.strerror(self.error), path)
-        return bool(self._whole(kind, path, detail))
-
-    def _after(self, name: str) -> Callable[..., None]:
-        def done(*args: str) -> None:
-            due = self.left == 1
-            self._methods[name](*args)
-            if due:
-                raise OSError(self.error, os.strerror(self.error), args[0])
-
-        return done
-
-    def end(self) -> None:
-        self._files._changing = self._whole
-        for name, method in self._methods.items():
-            setattr(self._files, name, method)
 
 
 @pytest.mark.row("A16")
