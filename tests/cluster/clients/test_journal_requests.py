@@ -16,6 +16,7 @@ from nyala.operate import ksck, ksck_checksum
 from nyala.wire import methods
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.cluster.support.direct import mutations, raw_call
 from tests.waiting import wait_until
 
 TIMEOUT_MS = 120_000
@@ -142,3 +143,32 @@ def test_journal_requests_by_protocol_are_served_and_table_requests_refused(clus
     told = CliRunner().invoke(app, ["table", "describe", "requests", "--masters", cluster.masters])
     assert told.exit_code != 0
     assert "'requests' is a journal, not a table" in told.output
+
+
+def test_malformed_messages_to_journals_are_refused_and_no_server_ends(cluster, journal):
+    """Damaged bytes at every method: an error or a harmless answer, never INTERNAL."""
+    (first,) = journal.append(b"a", 0).done.ids
+    place = journal.tablet()
+    header = {"tablet_id": place.id, "client_id": b"h" * 16, "sequence": 1, "first_outstanding": 1}
+    change = jb.JournalChange(append=jb.AppendEntry(log="other", data=b"x", invalidates=[first]))
+    good = {
+        methods.JOURNAL_STEP: jb.JournalStepRequest(changes=[change], **header),
+        methods.JOURNAL_STEPS: jb.JournalStepsRequest(
+            steps=[jb.JournalStep(changes=[change])], **header
+        ),
+        methods.JOURNAL_READ: jb.JournalReadRequest(
+            tablet_id=place.id, log=jb.ReadLog(log="log", created=first), timeout_ms=1000
+        ),
+        methods.JOURNAL_TAIL: jb.JournalTailRequest(tablet_id=place.id, log="log"),
+    }
+    for seed, (method, message) in enumerate(good.items()):
+        raw = message.SerializeToString()
+        for damaged in [b"", b"\xff" * 40, bytes(100), *mutations(raw, seed, 25)]:
+            tails = method is methods.JOURNAL_TAIL
+            found = raw_call(place.replicas[0].address, "/" + method.path, [damaged], streams=tails)
+            assert found not in ("INTERNAL", "UNKNOWN"), (found, method.path, damaged)
+    for name in cluster.names:
+        assert cluster.running(name)
+    assert journal.append(b"b", first).done.ids
+    request = jb.JournalReadRequest(log=jb.ReadLog(log="log", limit=10))
+    assert [e.data for e in journal.ask(methods.JOURNAL_READ, request).log.entries] == [b"a", b"b"]

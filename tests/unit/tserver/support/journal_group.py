@@ -124,7 +124,16 @@ class JournalGroup(Scenario):
             request.prefix = prefix
         else:
             request.log = "log"
-        to = to or self.leader
+        answer = await self.asked(to or self.leader, request)
+        assert answer.request == 7
+        return answer
+
+    async def asked(self, to: SimProcess, request: jb.JournalTailRequest) -> jb.JournalTailResponse:
+        """Send one request for changes; return its answer.
+
+        Raises:
+            NyalaError: the answer is an error.
+        """
 
         async def call() -> Any:
             heard = asyncio.get_running_loop().create_future()
@@ -142,7 +151,6 @@ class JournalGroup(Scenario):
         answer = await self.on(call)
         if isinstance(answer, NyalaError):
             raise answer
-        assert answer.request == 7
         if answer.HasField("error"):
             raise status.from_proto(answer.error)
         assert isinstance(answer, jb.JournalTailResponse)
