@@ -9,7 +9,8 @@ are not moved for a few bytes.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,10 @@ _LEAST_ROWS = 64
 """Rows that are not worth moving together."""
 _ROW_BYTES = 32
 """Cost of moving a row, in bytes of data."""
+
+
+Run = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32], memoryview]
+"""Ids of entries, lengths of their data, and the data of all of them."""
 
 
 class _Chunk:
@@ -84,33 +89,37 @@ class Entries:
         self.count += 1
         self.data_bytes += len(data)
 
-    def extend(
-        self, ids: npt.NDArray[np.uint64], lengths: npt.NDArray[np.uint32], data: memoryview
-    ) -> None:
-        """Add entries whose data lies one after the other.
+    def extend(self, runs: Iterable[Run]) -> None:
+        """Add entries, whose data lies one after the other in each run; ids grow, above all others.
 
-        Args:
-            ids: growing, above all others.
-            lengths: lengths of the entries' data, in bytes.
-            data: data of all of them.
+        Arrays grow once for all runs: in many steps they would leave as much memory behind as they take.
         """
-        assert not len(ids) or not self._ids or int(ids[0]) > self._ids[-1], "entries out of order"
-        ends = np.cumsum(lengths, dtype=np.int64)
-        first = start = 0
-        while first < len(ids):
-            fits = int(np.searchsorted(ends, start + CHUNK_BYTES, side="right"))
-            last = max(first + 1, min(fits, first + CHUNK_ROWS))
-            end = int(ends[last - 1])
-            number, _ = self._new_chunk(bytearray(data[start:end]), last - first)
-            self._ids.frombytes(ids[first:last].tobytes())
-            self._chunk_of.extend([number] * (last - first))
-            offsets = ends[first:last] - lengths[first:last] - start
-            self._offsets.frombytes(offsets.astype(np.uint32).tobytes())
-            self._lengths.frombytes(lengths[first:last].tobytes())
-            self._live += b"\x01" * (last - first)
-            first, start = last, end
-        self.count += len(ids)
-        self.data_bytes += start
+        columns = self._ids, self._chunk_of, self._offsets, self._lengths
+        added: tuple[list[npt.NDArray[Any]], ...] = ([], [], [], [])
+        newest = self._ids[-1] if self._ids else -1
+        for ids, lengths, data in runs:
+            ends = np.cumsum(lengths, dtype=np.int64)
+            first = start = 0
+            while first < len(ids):
+                fits = int(np.searchsorted(ends, start + CHUNK_BYTES, side="right"))
+                last = max(first + 1, min(fits, first + CHUNK_ROWS))
+                end = int(ends[last - 1])
+                number, _ = self._new_chunk(bytearray(data[start:end]), last - first)
+                offsets = ends[first:last] - lengths[first:last] - start
+                assert int(ids[first]) > newest, "entries out of order"
+                newest = int(ids[last - 1])
+                added[0].append(ids[first:last])
+                added[1].append(np.full(last - first, number, np.uint32))
+                added[2].append(offsets.astype(np.uint32))
+                added[3].append(lengths[first:last])
+                self._live += b"\x01" * (last - first)
+                first, start = last, end
+            self.count += len(ids)
+            self.data_bytes += start
+        for column, parts in zip(columns, added, strict=True):
+            if parts:
+                column.frombytes(np.concatenate(parts).view(np.uint8).data)
+            parts.clear()
 
     def invalidate(self, entry_id: int) -> bytes | None:
         """Take an entry out; return its data, or None if it is not a valid entry."""

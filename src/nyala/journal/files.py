@@ -4,6 +4,8 @@ Lanes: builds in COMPUTE, installs in APPLY, the rest anywhere.
 """
 
 from collections.abc import Callable
+from itertools import groupby
+from operator import attrgetter
 
 from nyala.env.files import Files
 from nyala.journal import manifest
@@ -122,8 +124,8 @@ class JournalFiles:
                 entries.setdefault(log.created, Entries())
             for created, entry_id in one.invalid:
                 entries[created].invalidate(entry_id)
-            for part in one.parts():
-                entries[part.log].extend(part.ids, part.lengths, memoryview(part.data))
+            for created, parts in groupby(one.parts(), attrgetter("log")):
+                entries[created].extend((p.ids, p.lengths, memoryview(p.data)) for p in parts)
             for key in one.all_keys():
                 keys.pop(key.key, None)
                 if isinstance(key, KeyValue):

@@ -149,7 +149,12 @@ def test_malformed_messages_to_journals_are_refused_and_no_server_ends(cluster, 
     """Damaged bytes at every method: an error or a harmless answer, never INTERNAL."""
     (first,) = journal.append(b"a", 0).done.ids
     place = journal.tablet()
-    header = {"tablet_id": place.id, "client_id": b"h" * 16, "sequence": 1, "first_outstanding": 1}
+    header: dict[str, Any] = {
+        "tablet_id": place.id,
+        "client_id": b"h" * 16,
+        "sequence": 1,
+        "first_outstanding": 1,
+    }
     change = jb.JournalChange(append=jb.AppendEntry(log="other", data=b"x", invalidates=[first]))
     good = {
         methods.JOURNAL_STEP: jb.JournalStepRequest(changes=[change], **header),

@@ -52,7 +52,7 @@ async def unharmed(group: JournalGroup, seen: Counter[str]) -> None:
 @pytest.mark.parametrize("seed", range(2))
 def test_random_requests_are_answered_or_refused(seed):
     async def work(group):
-        rng, seen = random.Random(seed), Counter()
+        rng, seen = random.Random(seed), Counter[str]()
         (first, *_, last) = await group.append("1", "2", "3")
         texts = (group.tablet, "log", "k")
         numbers = (first, last, last - 1, last + 1)
@@ -78,7 +78,11 @@ def test_random_requests_are_answered_or_refused(seed):
 def samples(group: JournalGroup, first: int) -> list[tuple[Any, Any]]:
     """Return proper requests of each type."""
     step = jb.JournalStep(changes=[entry("x", invalidates=(first,)), set_key("k", "v")])
-    header = {"tablet_id": group.tablet, "client_id": b"s" * 16, "first_outstanding": 1}
+    header: dict[str, Any] = {
+        "tablet_id": group.tablet,
+        "client_id": b"s" * 16,
+        "first_outstanding": 1,
+    }
     tablet = group.tablet
     return [
         (methods.JOURNAL_STEP, jb.JournalStepRequest(changes=step.changes, sequence=1, **header)),

@@ -45,9 +45,7 @@ def draw(
     return message
 
 
-def _value(
-    rng: random.Random, field: FieldDescriptor, texts: Sequence[str], numbers: Sequence[int]
-) -> Any:
+def _value(rng: random.Random, field: Any, texts: Sequence[str], numbers: Sequence[int]) -> Any:
     match field.type:
         case FieldDescriptor.TYPE_STRING:
             return rng.choice(texts if texts and rng.random() < 0.7 else TEXTS)
