@@ -19,7 +19,13 @@ from nyala.replica.copy import staging as copy_files
 from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
-from nyala.replica.copy.shielded_steps import PAUSE_MS, append_to_log, run_blocking, shielded
+from nyala.replica.copy.shielded_steps import (
+    PAUSE_MS,
+    BackgroundSteps,
+    append_to_log,
+    run_blocking,
+    shielded,
+)
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
@@ -68,13 +74,16 @@ class CopyWitness:
                 raise Corrupt(
                     f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
                 )
+            # There is room in the log now; later this cannot be cancelled.
+            await append_to_log(context, group, [], None)
         except (Exception, asyncio.CancelledError):  # raised again; the witness still runs
             await self._clear()
             raise
+        steps = BackgroundSteps()
         with suppress(
             asyncio.CancelledError
         ):  # past the commit point: it ends with data, or FAILED
-            await shielded(self._switch())
+            await shielded(self._switch(steps), steps.end)
         return self._replica
 
     async def _until_log_reaches(self, offer: CopyOffer) -> None:
@@ -93,7 +102,7 @@ class CopyWitness:
                 f"the source's files stand for {offer.cut}, which this witness' log lacks"
             )
 
-    async def _switch(self) -> None:
+    async def _switch(self, steps: BackgroundSteps) -> None:
         """Restart the witness as a replica with data; term, vote and log stay."""
         context, replica = self._context, self._replica
         member = replica.running_member()
@@ -102,7 +111,7 @@ class CopyWitness:
         try:
             hard_state = replica.hard_state
             await append_to_log(
-                context, replica.group, [], hard_state
+                context, replica.group, [], hard_state, steps
             )  # all before it is durable, too
             await run_blocking(
                 context, Lane.DISK, copy_files.fill, context, replica.group, witness.FILE_NAME

@@ -46,20 +46,24 @@ class BackgroundSteps:
         self._steps.pop(name, None)
         return result
 
+    def end(self) -> None:
+        """Let steps that wait for space fail instead."""
+        self.ending = True
+
     async def wait_all(self) -> None:
         """Wait for the end of all steps, whatever else has failed.
 
         Raises:
             OSError: a write or a sync failed. The operating system reports such an error only once.
         """
-        self.ending = True
+        self.end()
         results = await shielded(asyncio.gather(*self._steps.values(), return_exceptions=True))
         for result in results:
             if isinstance(result, OSError):
                 raise result
 
 
-async def shielded(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T], cancelled: Callable[[], None] = lambda: None) -> T:
     """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task, stopped = asyncio.ensure_future(work), False
     while not task.done():
@@ -67,6 +71,7 @@ async def shielded(work: Awaitable[T]) -> T:
             await asyncio.shield(task)
         except asyncio.CancelledError:
             stopped = True
+            cancelled()
         except Exception:  # raised below
             assert task.done()
     if stopped:

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import Throttled, Unavailable
 from nyala.common.ids import OpId
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
@@ -114,6 +114,37 @@ async def test_witness_continues_as_witness_after_cancelled_copy(fleet):
     other = next(n for n in range(2) if n != leader)
     fleet.processes[other].kill()
     await fleet.write(b"k 1")
+
+
+@pytest.mark.parametrize("after_stop", [False, True])
+def test_copy_to_witness_is_cancelled_while_its_log_is_full(after_stop):
+    """Also if the log is full only once the witness has stopped: then the next start decides."""
+
+    @scenario(servers=4, members=2)
+    async def steps(fleet):
+        leader = await with_witness(fleet)
+        wal, refused = fleet.host(3).wal, []
+        whole = wal.reserve
+
+        def reserve(group, entries, hard_state):
+            if fleet.stage(3) is CopyStage.INSTALLING and (hard_state is not None) == after_stop:
+                refused.append(1)
+                raise Throttled("the log cannot grow")
+            return whole(group, entries, hard_state)
+
+        wal.reserve = reserve
+        await fleet.order(3, leader)
+        await fleet.until(lambda: refused, "it waits for room in the log")
+        request = pb.CancelCopyRequest(
+            destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP
+        )
+        await fleet.ask(3, methods.CANCEL_COPY, request)
+        assert (fleet.replica(3).error is not None) == after_stop
+        await fleet.restart_after_power_cut(3)
+        assert isinstance(fleet.replica(3).machine, Witness)
+        await fleet.write(b"k 1")
+
+    steps()
 
 
 @pytest.mark.parametrize("part", range(3))
