@@ -113,3 +113,14 @@ def test_read_of_what_is_applied_just_now_is_answered(state):
     check_least(state, state.last)
     with pytest.raises(Unavailable):
         check_least(state, state.last + 1)
+
+
+def test_reader_with_all_of_a_quiet_log_is_not_rebased(state, monkeypatch):
+    monkeypatch.setattr(changes, "KEPT", 4)
+    *_, last = applied(state, steps.Append("a", b"1"), steps.Append("a", b"2"))
+    for _ in range(20):
+        applied(state, steps.SetKey("k", b""))
+    assert last < state.recent.floor
+    page = tail_of_log(state, "a", 0, last)
+    assert (page.rebased, page.events, page.through) == (False, [], state.last)
+    assert tail_of_log(state, "a", 0, last - 1).rebased

@@ -5,15 +5,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from nyala.client.journal.pages import items_of, key_pages, read_key, read_logs
+from nyala.client.journal.pages import LogReader, items_of, key_pages, read_key, read_logs
 from nyala.client.journal.verify import verify
 from nyala.common.errors import InvalidArgument, LogGone, NotFound, TimedOut, Unavailable
-from nyala.journal import reads
+from nyala.journal import reads, steps
 from nyala.journal.keys import KeyValue
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.unit.client.support.journal_servers import (
     ADDRESSES,
+    FIRST_STAMP,
     Fault,
     JournalServers,
     Scenario,
@@ -218,3 +219,28 @@ async def test_verify_restarts_while_journal_changes(s):
     found = await verifying
     assert {r.problem for r in found} == {""}
     assert {r.entries for r in found} == {21}
+
+
+@scenario
+async def test_read_of_followers_includes_what_an_earlier_read_returned(s):
+    s.servers.execute(steps.Step([], [steps.Append("a", b"of another client")]))
+    await s.read("a")
+    await s.read("a", max_age_ms=1000)
+    assert s.servers.asked[-1][1].least == s.servers.state.last
+
+
+@scenario
+async def test_requests_carry_the_highest_time_seen(s):
+    await s.read("a")
+    s.servers.asked.clear()
+    await s.append("a", b"1")
+    assert s.servers.asked[-1][1].propagated_time == FIRST_STAMP
+
+
+def test_log_reader_keeps_the_log_that_it_found_first():
+    reader = LogReader(None, None, "a")  # type: ignore[arg-type]
+    reader.found(0)
+    reader.found(5)
+    for later in (0, 9):
+        reader.found(later)
+        assert reader.created == 5

@@ -18,6 +18,7 @@ from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.unit.client.support.journal_servers import (
     ADDRESSES,
+    FIRST_STAMP,
     THROTTLED,
     Fault,
     JournalServers,
@@ -197,3 +198,11 @@ def test_fixed_client_id_keeps_all_results():
         assert [data for _, data in await s.read("a")] == [b"1", b"2"]
 
     run(main)
+
+
+@scenario
+async def test_step_carries_the_time_of_the_one_before(s):
+    await s.append("a", b"1")
+    assert steps_sent(s)[-1].propagated_time == 0
+    await s.append("a", b"2")
+    assert steps_sent(s)[-1].propagated_time == FIRST_STAMP
