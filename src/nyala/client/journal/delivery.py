@@ -6,27 +6,13 @@ again takes effect once, and a retry gets the first result.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
 
+from nyala.client.cluster.leader_operation import LeaderOperation, TabletReplaced, Texts
 from nyala.client.deadline import Attempts
 from nyala.client.journal.combining import StepCombiner
 from nyala.client.journal.locations import JournalLocations, OpenJournal
-from nyala.client.write.delivery import TRY_TIMEOUT_MS, TabletReplaced, restart_later
 from nyala.client.write.sequencer import Sequences
-from nyala.common.errors import (
-    ConditionFailed,
-    JournalFull,
-    NotFound,
-    NotLeader,
-    NyalaError,
-    OutcomeUnknown,
-    Rejected,
-    Retryable,
-    SessionExpired,
-    Throttled,
-    TimedOut,
-    may_have_arrived,
-)
+from nyala.common.errors import ConditionFailed, JournalFull, OutcomeUnknown
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import methods
@@ -34,9 +20,6 @@ from nyala.wire.proto import journal_pb2 as pb
 
 Request = pb.JournalStepRequest | pb.JournalStepsRequest
 Response = pb.JournalStepResponse | pb.JournalStepsResponse
-
-THROTTLED_PAUSE_MS = 50
-"""Pause after Throttled that names none, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,63 +122,31 @@ class StepDelivery:
             return self._results(response, len(batch))
 
     async def _send(self, journal: OpenJournal, request: Request, attempts: Attempts) -> Response:
-        tablet, unknown, last = journal.tablet, False, "no replica of it is known"
-        while True:
-            wait_ms = 0
-            for address in tablet.addresses():
-                left_ms = attempts.left_ms()
-                if left_ms <= 0:
-                    break
-                try:
-                    found = await self._try(address, request, min(left_ms, TRY_TIMEOUT_MS))
-                except NotLeader as err:
-                    last = f"{address} does not lead"
-                    self._locations.learn(journal, address, leader=err.leader, address=err.address)
-                    if tablet.leader:
-                        break
-                except Throttled as err:
-                    last = err.message
-                    wait_ms = int(err.details.get("retry_after_ms", THROTTLED_PAUSE_MS))
-                    break
-                except (OutcomeUnknown, Retryable) as err:
-                    unknown |= may_have_arrived(err)
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(journal, address)
-                except SessionExpired as err:
-                    if unknown or self._since is not None or not restart_later(request, err):
-                        raise
-                    last = err.message
-                    break
-                except Rejected as err:
-                    _reject(err, unknown=unknown)
-                else:
-                    tablet.leader = address
-                    return found
-            if not await attempts.pause(wait_ms):
-                raise _gave_up(journal, last, unknown=unknown)
-            await self._look_again(journal, unknown=unknown)
-            if tablet.id != request.tablet_id:
-                raise TabletReplaced
+        async def attempt(address: str, timeout_ms: int) -> Response:
+            request.propagated_time, request.timeout_ms = self._clock.seen, timeout_ms
+            alone = isinstance(request, pb.JournalStepRequest)
+            method = methods.JOURNAL_STEP if alone else methods.JOURNAL_STEPS
+            response: Response = await self._env.rpc.call(
+                address, method, request, timeout_ms=timeout_ms
+            )
+            return response
 
-    async def _try(self, address: str, request: Request, timeout_ms: int) -> Response:
-        request.propagated_time, request.timeout_ms = self._clock.seen, timeout_ms
-        alone = isinstance(request, pb.JournalStepRequest)
-        method = methods.JOURNAL_STEP if alone else methods.JOURNAL_STEPS
-        response: Response = await self._env.rpc.call(
-            address, method, request, timeout_ms=timeout_ms
+        operation = LeaderOperation(
+            self._locations.tablets,
+            journal.tablet,
+            request,
+            attempt,
+            lambda: self._locations.refresh(journal),
+            Texts(
+                late=f"no leader of journal {journal.name!r} answered a step in time",
+                unknown="The step may or may not take effect; another one with the same condition settles "
+                "it: one of the two takes effect",
+                no_effect="It had no effect; check: nyala cluster ksck",
+                content="step",
+            ),
+            exclusive=self._since is None,
         )
-        return response
-
-    async def _look_again(self, journal: OpenJournal, *, unknown: bool) -> None:
-        """Look up the replicas again if the leader is not known; a failure is ignored: the caller retries."""
-        if journal.tablet.leader:
-            return
-        try:
-            await self._locations.refresh(journal)
-        except Retryable:
-            return
-        except NotFound as err:
-            _reject(err, unknown=unknown)
+        return await operation.send(attempts)
 
     def _results(self, response: Response, count: int) -> list[pb.JournalStepResponse]:
         """Return the result of each step of an operation."""
@@ -268,23 +219,3 @@ def _describe(condition: pb.JournalCondition, actual: int) -> str:
         case _:
             last = condition.log_last
             return f"the last id of log {last.log!r} is {actual}, and the step requires {last.id}"
-
-
-def _reject(err: Rejected, *, unknown: bool) -> NoReturn:
-    """Raise a refusal, unless an earlier try may have taken effect all the same."""
-    if not unknown:
-        raise err
-    raise OutcomeUnknown(
-        f"{err.message}; an earlier try of the same step may yet take effect"
-    ) from err
-
-
-def _gave_up(journal: OpenJournal, last: str, *, unknown: bool) -> NyalaError:
-    said = f"no leader of journal {journal.name!r} answered a step in time; at last: {last}. "
-    if unknown:
-        return OutcomeUnknown(
-            said
-            + "The step may or may not take effect; another one with the same condition settles it: one of "
-            "the two takes effect"
-        )
-    return TimedOut(said + "It had no effect; check: nyala cluster ksck")

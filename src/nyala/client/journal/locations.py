@@ -51,11 +51,14 @@ class JournalLocations:
         masters: masters of the cluster.
         tablets: asks the masters for locations.
         lookup_max_age_ms: see `ClientOptions`.
+
+    Attributes:
+        tablets: locations of tablets.
     """
 
     def __init__(self, masters: Masters, tablets: TabletCache, lookup_max_age_ms: int) -> None:
         self._masters = masters
-        self._tablets = tablets
+        self.tablets = tablets
         self._lookup_max_age_ms = lookup_max_age_ms
 
     async def open(self, name: str, timeout_ms: int, *, journal_id: str = "") -> OpenJournal:
@@ -116,10 +119,10 @@ class JournalLocations:
 
     async def _tablet(self, journal_id: TableId, name: str, timeout_ms: int) -> TabletLocation:
         request = pb.TabletLocationsRequest(table_id=journal_id)
-        answer = await self._tablets.ask(request, timeout_ms)
+        answer = await self.tablets.ask(request, timeout_ms)
         if not answer.tablets:
             raise Unavailable(f"journal {name!r} has no tablet yet; its creation is under way")
-        return self._tablets.location(answer.tablets[0])
+        return self.tablets.location(answer.tablets[0])
 
     def learn(
         self,
@@ -137,4 +140,4 @@ class JournalLocations:
             leader: uuid of the leader in the response, if any.
             address: public address of the leader in the response, if any.
         """
-        self._tablets.learn(journal.tablet, asked=asked, leader=leader, address=address)
+        self.tablets.learn(journal.tablet, asked=asked, leader=leader, address=address)

@@ -2,10 +2,9 @@
 
 from typing import NoReturn
 
+from nyala.client.cluster.leader_operation import THROTTLED_PAUSE_MS, TRY_TIMEOUT_MS
 from nyala.client.deadline import Attempts
-from nyala.client.journal.delivery import THROTTLED_PAUSE_MS
 from nyala.client.journal.locations import JournalLocations, OpenJournal
-from nyala.client.write.delivery import TRY_TIMEOUT_MS
 from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, Throttled, TimedOut
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env

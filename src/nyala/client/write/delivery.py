@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from nyala.client.cluster.leader_operation import LeaderOperation, Texts
 from nyala.client.cluster.tablet_cache import (
     OpenTable,
     TabletCache,
@@ -11,29 +12,10 @@ from nyala.client.cluster.tablet_cache import (
 )
 from nyala.client.deadline import Attempts
 from nyala.client.write.put_streams import PutStreams
-from nyala.common.errors import (
-    NotLeader,
-    NyalaError,
-    OutcomeUnknown,
-    RangesChanged,
-    Rejected,
-    Retryable,
-    SessionExpired,
-    Throttled,
-    TimedOut,
-    may_have_arrived,
-)
+from nyala.common.errors import OutcomeUnknown, Retryable
 from nyala.env.clock import HybridClock
 from nyala.wire import flight, status
 from nyala.wire.proto import nyala_pb2 as pb
-from nyala.wire.proto.journal_pb2 import JournalStepRequest, JournalStepsRequest
-
-TRY_TIMEOUT_MS = 4_000
-"""Timeout of one try, in milliseconds; the caller's deadline covers all tries."""
-
-
-class TabletReplaced(Exception):
-    """The tablet was replaced by another one, whose location is known; rows sent to the old one are lost."""
 
 
 class Delivery:
@@ -74,95 +56,32 @@ class Delivery:
             TabletReplaced: `tablet` is another one by now; send the rows as a new operation.
         """
         parts = flight.batch_parts(piece)
-        unknown, last = False, "no replica of the tablet is known"
-        while True:
-            wait_ms = 0
-            for address in tablet.addresses():
-                left_ms = attempts.left_ms()
-                if left_ms <= 0:
-                    break
-                header.propagated_time = self._clock.seen
-                stream = self._streams.get(address, piece.schema)
-                try:
-                    result = await stream.put(header, parts, min(left_ms, TRY_TIMEOUT_MS))
-                    if not result.error.code:
-                        tablet.leader = address
-                        return result
-                    raise status.from_proto(result.error)
-                except RangesChanged:
-                    raise  # decided in the tablet's log: no try has any effect
-                except NotLeader as err:
-                    last = f"{address} does not lead"
-                    self._locations.learn(
-                        tablet, asked=address, leader=err.leader, address=err.address
-                    )
-                    if tablet.leader:
-                        break
-                except Throttled as err:
-                    last, wait_ms = err.message, int(err.details.get("retry_after_ms", 50))
-                    break
-                except (OutcomeUnknown, Retryable) as err:
-                    unknown |= may_have_arrived(err)
-                    last = f"{address}: {err.message}"
-                    if stream.silent:
-                        self._streams.abandon(address)
-                    self._locations.learn(tablet, asked=address, leader=None, address=None)
-                except SessionExpired as err:
-                    if unknown or not exclusive or not restart_later(header, err):
-                        raise
-                    last = err.message
-                    break
-                except Rejected as err:
-                    if not unknown:
-                        raise
-                    raise OutcomeUnknown(
-                        f"{err.message}; an earlier try of the same rows may yet take effect"
-                    ) from err
-            if not await attempts.pause(wait_ms):
-                raise _timed_out(tablet, unknown, last)
-            if not await self._relocate(table, tablet):
-                dropped = range_dropped(tablet, table)
-                if not unknown:
-                    raise dropped
-                raise OutcomeUnknown(f"{dropped.message}. An earlier try was not answered")
-            if tablet.id != header.tablet_id:
-                raise TabletReplaced
 
-    async def _relocate(self, table: OpenTable, tablet: TabletLocation) -> bool:
-        """Look up the tablet again if its leader is not known; a failure is ignored, as the caller retries.
+        async def attempt(address: str, timeout_ms: int) -> pb.WriteResult:
+            header.propagated_time = self._clock.seen
+            stream = self._streams.get(address, piece.schema)
+            try:
+                result = await stream.put(header, parts, timeout_ms)
+            except (OutcomeUnknown, Retryable):
+                if stream.silent:
+                    self._streams.abandon(address)
+                raise
+            if result.error.code:
+                raise status.from_proto(result.error)
+            return result
 
-        Returns:
-            True if the tablet's partition exists.
-        """
-        if tablet.leader:
-            return True
-        try:
+        async def look_up() -> None:
             await self._locations.refresh(table)
-        except Retryable:
-            return True
-        return update_location(tablet, table)
+            if not update_location(tablet, table):
+                raise range_dropped(tablet, table)
 
-
-def restart_later(
-    header: pb.WriteHeader | JournalStepRequest | JournalStepsRequest, err: SessionExpired
-) -> bool:
-    """Advance an operation's `since`; return whether it may be sent again.
-
-    A tablet that has dropped client sessions refuses operations that may be retries. An operation that was
-    never sent before is no retry.
-    """
-    until = int(err.details.get("forgotten_until", 0))
-    if until < header.since:
-        return False
-    header.since = until + 1
-    return True
-
-
-def _timed_out(tablet: TabletLocation, unknown: bool, last: str) -> NyalaError:
-    text = f"no leader of tablet {tablet.id} answered a write in time; at last: {last}. "
-    if unknown:
-        return OutcomeUnknown(
-            text
-            + "The rows sent may or may not have taken effect; read them back, or upsert them again"
+        texts = Texts(
+            late=f"no leader of tablet {tablet.id} answered a write in time",
+            unknown="The rows sent may or may not have taken effect; read them back, or upsert them again",
+            no_effect="The rows of that batch had no effect; check: nyala cluster ksck",
+            content="rows",
         )
-    return TimedOut(text + "The rows of that batch had no effect; check: nyala cluster ksck")
+        operation = LeaderOperation(
+            self._locations, tablet, header, attempt, look_up, texts, exclusive
+        )
+        return await operation.send(attempts)

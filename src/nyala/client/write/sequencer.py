@@ -4,9 +4,10 @@ from typing import cast
 
 import pyarrow as pa
 
+from nyala.client.cluster.leader_operation import TabletReplaced
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.deadline import Attempts
-from nyala.client.write.delivery import Delivery, TabletReplaced
+from nyala.client.write.delivery import Delivery
 from nyala.common.ids import TabletId
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -84,7 +84,7 @@ def test_streams_of_a_silent_server_are_abandoned():
 
 
 def test_dropped_range_leaves_outcome_of_unanswered_attempt_unknown():
-    with pytest.raises(OutcomeUnknown, match="An earlier try was not answered"):
+    with pytest.raises(OutcomeUnknown, match="an earlier try of the same rows was not answered"):
         deliver(OutcomeUnknown("?"), places=DroppedRange())
     with pytest.raises(RangesChanged):
         deliver(Unavailable("gone", {"sent": "no"}), places=DroppedRange())

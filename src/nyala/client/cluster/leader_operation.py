@@ -1,0 +1,175 @@
+"""An operation that the leader of one tablet executes: the same bytes at each try, until it is answered."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from nyala.client.cluster.tablet_cache import TabletCache, TabletLocation
+from nyala.client.deadline import Attempts
+from nyala.common.errors import (
+    NotFound,
+    NotLeader,
+    NyalaError,
+    OutcomeUnknown,
+    RangesChanged,
+    Rejected,
+    Retryable,
+    SessionExpired,
+    Throttled,
+    TimedOut,
+    may_have_arrived,
+)
+
+T = TypeVar("T")
+TRY_TIMEOUT_MS = 4_000
+"""Timeout of one try, in milliseconds; the caller's deadline covers all tries."""
+THROTTLED_PAUSE_MS = 50
+"""Pause after Throttled that names none, in milliseconds."""
+
+
+class TabletReplaced(Exception):
+    """The tablet was replaced by another one, whose location is known; writes to the old one are lost."""
+
+
+class RequestHeader(Protocol):
+    """Part of a request that the loop reads and changes.
+
+    Attributes:
+        tablet_id: tablet of the request.
+        since: hybrid time before which the operation was not executed.
+    """
+
+    tablet_id: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts of errors.
+
+    Attributes:
+        late: no leader answered in time.
+        unknown: consequence of an unknown outcome, and advice.
+        no_effect: the operation had no effect, and advice.
+        content: name of what is sent: rows, step.
+    """
+
+    late: str
+    unknown: str
+    no_effect: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaderOperation(Generic[T]):
+    """One operation. Runs on the client's loop.
+
+    Attributes:
+        locations: updates the leader.
+        tablet: tablet of the operation; updated in place.
+        header: header of each try.
+        attempt: sends the operation to an address, with a timeout in milliseconds.
+        look_up: looks the tablet up again; raises RangesChanged or NotFound if there is none.
+        texts: texts of errors.
+        exclusive: no other process sends the same operation.
+    """
+
+    locations: TabletCache
+    tablet: TabletLocation
+    header: RequestHeader
+    attempt: Callable[[str, int], Awaitable[T]]
+    look_up: Callable[[], Awaitable[None]]
+    texts: Texts
+    exclusive: bool
+
+    async def send(self, attempts: Attempts) -> T:
+        """Send the operation until it is answered; `attempts` has the deadline and the pauses between tries.
+
+        Raises:
+            RangesChanged, NotFound: the tablet is gone, and the operation had no effect.
+            TabletReplaced: `tablet` is another one by now; send a new operation.
+            OutcomeUnknown: some try was not answered, and may have taken effect.
+            SessionExpired: as OutcomeUnknown.
+            TimedOut: no leader took it in time; it had no effect.
+            Rejected: it had no effect.
+        """
+        tablet, unknown, last = self.tablet, False, "no replica of the tablet is known"
+        while True:
+            wait_ms = 0
+            for address in tablet.addresses():
+                left_ms = attempts.left_ms()
+                if left_ms <= 0:
+                    break
+                try:
+                    found = await self.attempt(address, min(left_ms, TRY_TIMEOUT_MS))
+                except RangesChanged:
+                    raise  # decided in the tablet's log: no try has any effect
+                except NotLeader as err:
+                    last = f"{address} does not lead"
+                    self.locations.learn(
+                        tablet, asked=address, leader=err.leader, address=err.address
+                    )
+                    if tablet.leader:
+                        break
+                except Throttled as err:
+                    last = err.message
+                    wait_ms = int(err.details.get("retry_after_ms", THROTTLED_PAUSE_MS))
+                    break
+                except (OutcomeUnknown, Retryable) as err:
+                    unknown |= may_have_arrived(err)
+                    last = f"{address}: {err.message}"
+                    self.locations.learn(tablet, asked=address, leader=None, address=None)
+                except SessionExpired as err:
+                    if unknown or not self.exclusive or not _restart_later(self.header, err):
+                        raise
+                    last = err.message
+                    break
+                except Rejected as err:
+                    self._refuse(err, unknown=unknown)
+                else:
+                    tablet.leader = address
+                    return found
+            if not await attempts.pause(wait_ms):
+                raise self._late(last, unknown=unknown)
+            await self._relocate(unknown=unknown)
+            if tablet.id != self.header.tablet_id:
+                raise TabletReplaced
+
+    async def _relocate(self, *, unknown: bool) -> None:
+        """Look up the tablet if its leader is not known; a failure is ignored, as the loop tries again."""
+        if self.tablet.leader:
+            return
+        try:
+            await self.look_up()
+        except (RangesChanged, NotFound) as gone:
+            self._refuse(gone, unknown=unknown)
+        except Retryable:
+            return
+
+    def _refuse(self, err: NyalaError, *, unknown: bool) -> NoReturn:
+        """Raise a refusal, unless an earlier try may have taken effect all the same."""
+        if not unknown:
+            raise err
+        raise OutcomeUnknown(
+            f"{err.message}; an earlier try of the same {self.texts.content} was not answered, "
+            "and may yet take effect"
+        ) from err
+
+    def _late(self, last: str, *, unknown: bool) -> NyalaError:
+        text = f"{self.texts.late}; at last: {last}. "
+        if unknown:
+            return OutcomeUnknown(text + self.texts.unknown)
+        return TimedOut(text + self.texts.no_effect)
+
+
+def _restart_later(header: RequestHeader, err: SessionExpired) -> bool:
+    """Advance an operation's `since`; return whether it may be sent again.
+
+    A tablet that has forgotten clients refuses operations that may be retries of theirs. An operation that
+    was never sent before is no retry.
+    """
+    until = int(err.details.get("forgotten_until", 0))
+    if until < header.since:
+        return False
+    header.since = until + 1
+    return True
