@@ -244,3 +244,10 @@ def test_log_reader_keeps_the_log_that_it_found_first():
     for later in (0, 9):
         reader.found(later)
         assert reader.created == 5
+
+
+@scenario
+async def test_error_for_missing_id_is_the_masters(s):
+    s.servers.dropped = True
+    with pytest.raises(NotFound, match="no such journal"):
+        await s.core.locations.open("", 1_000, journal_id="b" * 32)

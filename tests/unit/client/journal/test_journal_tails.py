@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -11,12 +12,15 @@ from nyala.client.journal.items import Entry, Invalidated, Key, Rebased
 from nyala.client.journal.pages import items_of
 from nyala.common.errors import LogGone, NotLeader, TimedOut, Unavailable
 from nyala.journal import reads
+from nyala.journal.state import JournalState
+from nyala.tserver.journals import answers
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.unit.client.support.journal_servers import (
     ADDRESSES,
     Fault,
     JournalServers,
+    Member,
     Scenario,
     answered,
     append,
@@ -365,3 +369,74 @@ async def test_position_of_tail_does_not_count_as_seen(s):
         assert not waiting.done()
         assert s.journal.seen == seen
         waiting.cancel()
+
+
+@scenario
+async def test_tail_asks_each_other_replica_in_turn(s):
+    events = tail(s)
+    first = await s.append("a", b"1")
+    assert (await anext(events)).id == first
+    for cut_off in ADDRESSES[:2]:
+        s.servers.members[cut_off].frozen = True
+    s.servers.lead(ADDRESSES[2])
+    second = await s.append("a", b"2")
+    s.journal.tablet.leader = ADDRESSES[0]
+    async with asyncio.timeout(15):
+        assert (await anext(events)).id == second
+
+
+@scenario
+async def test_tail_finds_replicas_that_have_moved(s):
+    first = await s.append("a", b"1")
+    gone = "127.0.0.1:9"
+    s.servers.members[gone] = Member(1 << 30, down=True)
+    s.journal.tablet.replicas = (("9", gone),)
+    s.journal.tablet.leader = None
+    async with asyncio.timeout(5):
+        assert (await anext(tail(s))).id == first
+
+
+@scenario
+async def test_ended_tail_leaves_no_stream_open(s):
+    events = s.core.tail(s.core.log(s.journal, "a"))
+    await s.append("a", b"1")
+    await anext(events)
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(10_000_000)
+    streams = [stream for stream in s.servers.streams if not stream.over]
+    assert streams
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await events.aclose()
+    assert all(stream.over for stream in streams)
+
+
+@scenario
+async def test_answer_to_another_request_is_ignored(s):
+    await s.append("a", b"1")
+    events = tail(s)
+    assert (await anext(events)).data == b"1"
+    waiting = asyncio.ensure_future(anext(events))
+    await s.loop.delay(1_000_000)
+    for stream in s.servers.streams:
+        stray = pb.JournalTailResponse(request=1, through=1 << 40)
+        stray.events.add(entry=pb.JournalEntry(id=1 << 40, data=b"stray"))
+        stream.answer(stray)
+    second = await s.append("a", b"2")
+    assert await waiting == Entry(second, b"2")
+
+
+@scenario
+async def test_repeated_changes_are_not_told_again(s):
+    whole = answers.tail
+
+    def from_the_start(state: JournalState, request: Any, after: int) -> Any:
+        return whole(state, request, 0)
+
+    with mock.patch.object(answers, "tail", from_the_start):
+        entries, keys = tail(s), items_of(s.core.watch(s.journal, ""))
+        for number in range(3):
+            data = b"%d" % number
+            entry, _ = await s.step(append("a", data), set_key(data.decode(), data))
+            assert await anext(entries) == Entry(entry, data)
+            assert (await anext(keys)).value == data

@@ -96,6 +96,7 @@ class JournalServers:
         read_faults: of the next calls of Read.
         tail_faults: of the next requests of Tail; each ends the stream.
         tail_answers: errors that the next requests of Tail get as their answers.
+        streams: streams that were opened.
     """
 
     def __init__(self, loop: SimLoop, limit_bytes: int = 1 << 30) -> None:
@@ -113,7 +114,7 @@ class JournalServers:
         self.read_faults: list[Fault | None] = []
         self.tail_faults: list[Fault | None] = []
         self.tail_answers: list[NyalaError] = []
-        self.tails: list[asyncio.Task[None]] = []
+        self.streams: list[_Stream] = []
 
     def lead(self, address: str) -> None:
         """Elect another leader, which applies all steps first."""
@@ -290,7 +291,8 @@ class _Stream:
     def __init__(
         self, servers: JournalServers, address: str, on_response: Callable[[Any], None]
     ) -> None:
-        self._servers, self._address, self._on_response = servers, address, on_response
+        self._servers, self._address, self.answer = servers, address, on_response
+        servers.streams.append(self)
         self._task: asyncio.Task[None] | None = None
         self.over = False
 
@@ -305,12 +307,12 @@ class _Stream:
             self._end(err)
         else:
             if not self.over:
-                self._on_response(found)
+                self.answer(found)
 
     def _end(self, why: NyalaError) -> None:
         if not self.over:
             self.over = True
-            self._on_response(why)
+            self.answer(why)
 
     def end(self) -> None:
         self.over = True
