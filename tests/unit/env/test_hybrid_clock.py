@@ -159,3 +159,16 @@ def test_cancelled_waiter_does_not_cancel_ceiling_write():
         assert isinstance((await asyncio.gather(*waits, return_exceptions=True))[0], BaseException)
 
     run(main)
+
+
+@on_server
+async def test_merge_of_earlier_stamp_lowers_nothing_and_leaves_room_below_ceiling(server):
+    """An answer to the message needs a stamp below the durable ceiling, however old the message's own is."""
+    server.tasks.seconds = 100.0
+    clock, last = server.clock, server.durable() - MARGIN - 1
+    assert clock.merge(last)
+    assert clock.merge(last - 5)
+    assert clock.seen == last
+    assert clock.now() == last + 1
+    assert not clock.merge(last - 5)
+    assert clock.seen == last + 1

@@ -1,5 +1,7 @@
 """Wall clocks that differ: leadership, measured offsets; timestamps after a clock was set back."""
 
+from types import SimpleNamespace
+
 import pytest
 from msgspec.structs import replace
 
@@ -68,6 +70,27 @@ async def test_process_pause_is_not_measured_as_clock_offset(fleet):
     await keep_writing(fleet, 4)
     assert fleet.replica(fleet.leading()).status().term == term
     assert offset_ms(fleet, leader) < 100
+
+
+@scenario()
+async def test_second_that_a_silence_cut_short_gives_no_offset(fleet):
+    """Its only batch may have been delayed for as long as the silence lasted."""
+    process, handlers = fleet.processes[0], []
+    wire = SimpleNamespace(receive=lambda handler, lost: handlers.append(handler))
+    offsets = ClockOffsets(wire, process.clock, 1000)
+    offsets.receive(lambda batch: None, lambda server: None)
+    request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
+
+    def hear(late_us: int) -> None:
+        handlers[0](fleet_batch(request, process.clock.wall_us() - late_us))
+
+    hear(9_000_000)
+    await fleet.pass_ms(10_000)
+    hear(1_000)
+    assert offsets.known_us() == {}
+    await fleet.pass_ms(1_100)
+    hear(2_000)
+    assert offsets.known_us() == {uuid_of(1): -1_000}
 
 
 @scenario()

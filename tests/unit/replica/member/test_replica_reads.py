@@ -48,6 +48,19 @@ async def test_write_after_read_has_higher_timestamp(fleet):
 
 
 @scenario()
+async def test_follower_refuses_read_in_the_future_at_once(fleet):
+    """It neither waits for that time nor judges it: the leader does."""
+    leader = await fleet.leader()
+    follower = (leader + 1) % 3
+    clock = fleet.processes[follower].server.clock
+    for ahead_s in (2, 1_000_000):
+        at, began = clock.peek() + from_micros(ahead_s * 1_000_000), fleet.loop.now_us()
+        with pytest.raises(NotLeader):
+            await fleet.as_(follower, fleet.replica(follower).read_point(at, 10_000))
+        assert fleet.loop.now_us() == began
+
+
+@scenario()
 async def test_read_waits_for_pending_writes_below_its_time(fleet):
     leader = await fleet.leader()
     fleet.processes[leader].delays.apply_us = 200_000
