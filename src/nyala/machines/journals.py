@@ -24,6 +24,7 @@ class JournalKind:
     name = "journal"
     items_name = "entries and keys"
     file_name = manifest.NAME
+    machine_class = JournalMachine
 
     def create(self, files: Files, directory: str, order: pb.CreateTabletRequest) -> StateMachine:
         """Make an empty journal; the order's schema has only a version, that of the definition.
@@ -46,10 +47,9 @@ class JournalKind:
         """Open a journal."""
         return JournalMachine.open(files, directory)
 
-    def describe(self, machine: StateMachine) -> MachineInfo | None:
+    def describe(self, machine: StateMachine) -> MachineInfo:
         """Return what is reported of a journal; its items are valid entries and keys."""
-        if not isinstance(machine, JournalMachine):
-            return None
+        assert isinstance(machine, JournalMachine), machine
         info, state = machine.info, machine.state
         return MachineInfo(
             kind=self.number,

@@ -75,6 +75,11 @@ class MachineKind(Protocol):
         ...
 
     @property
+    def machine_class(self) -> type[StateMachine]:
+        """Class of its machines."""
+        ...
+
+    @property
     def file_name(self) -> str:
         """Name of the file that names the others in a machine's directory, and is written last."""
         ...
@@ -101,8 +106,8 @@ class MachineKind(Protocol):
         """
         ...
 
-    def describe(self, machine: StateMachine) -> MachineInfo | None:
-        """Return what is reported of a machine; None: it is of another kind."""
+    def describe(self, machine: StateMachine) -> MachineInfo:
+        """Return what is reported of a machine of this kind."""
         ...
 
     def definition(self, machine: StateMachine, order: pb.AlterTabletRequest) -> bytes | None:

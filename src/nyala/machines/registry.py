@@ -1,11 +1,19 @@
 """Registry of the kinds of state machines; only it distinguishes them by their classes."""
 
+from typing import TypeVar
+
 from nyala.common.errors import Corrupt, InvalidArgument
 from nyala.env.files import Files
+from nyala.journal.journal import JournalMachine
 from nyala.machines.journals import JournalKind
 from nyala.machines.kind import MachineInfo, MachineKind
 from nyala.machines.tables import TableKind
 from nyala.replica.state_machine import StateMachine
+from nyala.tablet.tablet import Tablet
+
+M = TypeVar("M", bound=StateMachine)
+DataMachine = Tablet | JournalMachine
+"""A machine of some kind; a witness is of none."""
 
 TABLE: MachineKind = TableKind()
 JOURNAL: MachineKind = JournalKind()
@@ -42,15 +50,26 @@ def open_machine(files: Files, directory: str) -> StateMachine:
 
 def kind_of_machine(machine: StateMachine) -> MachineKind:
     """Return the kind of a machine, which is no witness."""
-    found = [kind for kind in KINDS if kind.describe(machine) is not None]
-    assert found, f"{type(machine).__name__} is of no kind"
-    return found[0]
+    found = _find_kind(machine)
+    assert found is not None, f"{type(machine).__name__} is of no kind"
+    return found
 
 
 def describe(machine: StateMachine) -> MachineInfo | None:
     """Return what is reported of a machine; None: a witness, which has no data."""
-    for kind in KINDS:
-        info = kind.describe(machine)
-        if info is not None:
-            return info
-    return None
+    kind = _find_kind(machine)
+    return None if kind is None else kind.describe(machine)
+
+
+def with_data(machine: StateMachine) -> DataMachine | None:
+    """Return a machine that has data; None: a witness."""
+    return machine if isinstance(machine, DataMachine) else None
+
+
+def of_class(machine: StateMachine, wanted: type[M]) -> M | None:
+    """Return a machine if it is one of a kind's class; None: it is of another kind, or a witness."""
+    return machine if isinstance(machine, wanted) else None
+
+
+def _find_kind(machine: StateMachine) -> MachineKind | None:
+    return next((kind for kind in KINDS if isinstance(machine, kind.machine_class)), None)

@@ -26,6 +26,7 @@ class TableKind:
     name = "table"
     items_name = "rows"
     file_name = manifest.NAME
+    machine_class = Tablet
 
     def create(self, files: Files, directory: str, order: pb.CreateTabletRequest) -> StateMachine:
         """Make an empty tablet with the order's schema and partition.
@@ -52,10 +53,9 @@ class TableKind:
         """Open a tablet."""
         return Tablet.open(files, directory)
 
-    def describe(self, machine: StateMachine) -> MachineInfo | None:
+    def describe(self, machine: StateMachine) -> MachineInfo:
         """Return what is reported of a tablet; its version is its schema's."""
-        if not isinstance(machine, Tablet):
-            return None
+        assert isinstance(machine, Tablet), machine
         info = machine.info
         return MachineInfo(
             kind=self.number,

@@ -14,10 +14,9 @@ from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
-from nyala.journal.journal import JournalMachine
 from nyala.machines import registry
+from nyala.machines.registry import DataMachine
 from nyala.replica.status import State
-from nyala.tablet.tablet import Tablet
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import Hosted, Tablets
 
@@ -29,7 +28,7 @@ FULL_CHECK_EVERY = 30
 """Number of checks after which all tablets are scored, also quiesced ones without work before."""
 AGE_OPTION = "history_max_age_s"
 
-Candidate = tuple[TabletId, Tablet | JournalMachine, int | None]
+Candidate = tuple[TabletId, DataMachine, int | None]
 """A tablet whose compactions are scored, and its history horizon."""
 
 

@@ -3,17 +3,18 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from nyala.admin import replica_report
-from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.errors import InvalidArgument, OutcomeUnknown, Unavailable
 from nyala.common.ids import TabletId
 from nyala.journal.journal import JournalMachine
 from nyala.machines import registry
+from nyala.machines.registry import DataMachine
 from nyala.replica.host import ReplicaHost
 from nyala.replica.member.session_header import CLIENT_ID_BYTES
 from nyala.replica.replica import Replica
-from nyala.replica.status import State
-from nyala.replica.witness import Witness
+from nyala.replica.status import State, WriteOutcome
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.health import PeerHealth
 from nyala.tserver.history_holds import HistoryHolds
@@ -41,7 +42,29 @@ class Hosted:
     """One tablet that runs here, of a table or a journal."""
 
     replica: Replica
-    machine: Tablet | JournalMachine
+    machine: DataMachine
+
+
+class OperationHeader(Protocol):
+    """Part of a request that names the operation, for writes and for steps of journals alike.
+
+    Attributes:
+        tablet_id: tablet of the operation.
+        client_id: 16 bytes.
+        sequence: number of the operation, among those of its client on the tablet.
+        first_outstanding: results of smaller numbers are not needed any more.
+        timeout_ms: deadline, from now; 0: the server's.
+        propagated_time: highest hybrid time that the client has seen.
+        since: hybrid time before which the operation was not executed; 0: not known.
+    """
+
+    tablet_id: str
+    client_id: bytes
+    sequence: int
+    first_outstanding: int
+    timeout_ms: int
+    propagated_time: int
+    since: int
 
 
 class Tablets:
@@ -67,9 +90,10 @@ class Tablets:
             InvalidArgument: it is no tablet of a table.
         """
         hosted = self.hosted(tablet_id)
-        if not isinstance(hosted.machine, Tablet):
+        tablet = registry.of_class(hosted.machine, Tablet)
+        if tablet is None:
             raise _wrong_kind(hosted.machine, "a table")
-        return HostedTablet(hosted.replica, hosted.machine)
+        return HostedTablet(hosted.replica, tablet)
 
     def journal(self, tablet_id: str) -> HostedJournal:
         """Return a journal that runs here.
@@ -79,9 +103,10 @@ class Tablets:
             InvalidArgument: it is no journal.
         """
         hosted = self.hosted(tablet_id)
-        if not isinstance(hosted.machine, JournalMachine):
+        journal = registry.of_class(hosted.machine, JournalMachine)
+        if journal is None:
             raise _wrong_kind(hosted.machine, "a journal")
-        return HostedJournal(hosted.replica, hosted.machine)
+        return HostedJournal(hosted.replica, journal)
 
     def hosted(self, tablet_id: str) -> Hosted:
         """Return a tablet that runs here, whatever its kind.
@@ -94,21 +119,19 @@ class Tablets:
             raise Unavailable(
                 f"tablet {tablet_id} has no replica on this server; look up its locations again"
             )
-        machine = replica.machine
-        if isinstance(machine, Witness):
+        machine = registry.with_data(replica.machine)
+        if machine is None:
             raise Unavailable(
                 f"the replica of tablet {tablet_id} on this server is a witness and has no data; "
                 "use another replica"
             )
-        assert isinstance(machine, Tablet | JournalMachine), (
-            f"{tablet_id}: {type(machine).__name__}"
-        )
         return Hosted(replica, machine)
 
     def journals(self) -> list[JournalMachine]:
         """Return all journals that run here."""
         running = (r.machine for r in self.host.all() if r.state is State.RUNNING)
-        return [machine for machine in running if isinstance(machine, JournalMachine)]
+        found = (registry.of_class(machine, JournalMachine) for machine in running)
+        return [journal for journal in found if journal is not None]
 
     async def alter(self, order: pb.AlterTabletRequest, timeout_ms: int) -> int:
         """Alter a tablet that is led from here; replicated on return.
@@ -135,9 +158,7 @@ class Tablets:
                 payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms
             )
             kind.check_result(outcome.result)
-        info = kind.describe(hosted.machine)
-        assert info is not None, hosted.machine
-        return info.version
+        return kind.describe(hosted.machine).version
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
         """Return the reports to masters of the named replicas, or of all."""
@@ -167,11 +188,39 @@ class Tablets:
         return status
 
 
-def _wrong_kind(machine: Tablet | JournalMachine, wanted: str) -> InvalidArgument:
-    info = registry.describe(machine)
-    assert info is not None, machine
-    kind = registry.kind_of(info.kind).name
+async def replicate(
+    replica: Replica, payload: bytes, header: OperationHeader, timeout_ms: int
+) -> WriteOutcome:
+    """Replicate an operation under its client's sequence number.
+
+    Args:
+        replica: that leads.
+        payload: the operation.
+        header: names it.
+        timeout_ms: deadline if the header has none, from now.
+
+    Raises:
+        OutcomeUnknown: a broken invariant failed the replica; the server continues.
+        NyalaError: as `Replica.write`.
+    """
+    try:
+        return await replica.write(
+            payload,
+            client_id=header.client_id,
+            sequence=header.sequence,
+            first_outstanding=header.first_outstanding,
+            timeout_ms=header.timeout_ms or timeout_ms,
+            seen=header.propagated_time,
+            since=header.since,
+        )
+    except AssertionError as err:
+        raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err
+
+
+def _wrong_kind(machine: DataMachine, wanted: str) -> InvalidArgument:
+    kind = registry.kind_of_machine(machine)
+    info = kind.describe(machine)
     return InvalidArgument(
-        f"tablet {info.tablet_id} belongs to the {kind} {info.name!r}, and the request is for {wanted}; "
-        f"open it as a {kind}"
+        f"tablet {info.tablet_id} belongs to the {kind.name} {info.name!r}, and the request is for {wanted}; "
+        f"open it as a {kind.name}"
     )

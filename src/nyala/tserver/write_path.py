@@ -12,7 +12,6 @@ import pyarrow as pa
 from nyala.common.errors import (
     InvalidArgument,
     NyalaError,
-    OutcomeUnknown,
     RangesChanged,
     SchemaMismatch,
     TooLarge,
@@ -29,7 +28,7 @@ from nyala.replica.status import WriteOutcome
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
-from nyala.tserver.tablets import HostedTablet, Tablets
+from nyala.tserver.tablets import HostedTablet, Tablets, replicate
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -112,18 +111,7 @@ class WritePath:
         payload = replicated_ops.encode(
             WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
         )
-        try:
-            return await hosted.replica.write(
-                payload,
-                client_id=header.client_id,
-                sequence=header.sequence,
-                first_outstanding=header.first_outstanding,
-                timeout_ms=header.timeout_ms or self._options.write_timeout_ms,
-                seen=header.propagated_time,
-                since=header.since,
-            )
-        except AssertionError as err:  # a broken invariant fails the replica; the server continues
-            raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err
+        return await replicate(hosted.replica, payload, header, self._options.write_timeout_ms)
 
 
 def _header(data: FlightData) -> pb.WriteHeader:

@@ -167,3 +167,17 @@ def test_unknown_kind_is_refused(tmp_path):
     (tmp_path / "table" / "JOURNAL").write_bytes(b"")
     with pytest.raises(Corrupt, match="has MANIFEST and JOURNAL"):
         registry.open_machine(FILES, str(tmp_path / "table"))
+
+
+@KINDS
+def test_kind_of_machine_is_known_without_its_report(kind, tmp_path, monkeypatch):
+    """A report adds up files and rows."""
+    machine = made(kind, str(tmp_path / "m"))
+
+    def describe(*_: object) -> None:
+        raise AssertionError("it was described")
+
+    for each in registry.KINDS:
+        monkeypatch.setattr(type(each), "describe", describe)
+    assert registry.kind_of_machine(machine) is kind
+    machine.close()

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from nyala.common.errors import (
     InvalidArgument,
     NyalaError,
-    OutcomeUnknown,
     Throttled,
     TooLarge,
     Unavailable,
@@ -26,7 +25,7 @@ from nyala.replica.memory import MemoryPart, MemoryTracker
 from nyala.replica.status import WriteOutcome
 from nyala.tserver.journals import answers, messages
 from nyala.tserver.journals.resident import JournalMemory
-from nyala.tserver.tablets import Tablets
+from nyala.tserver.tablets import Tablets, replicate
 from nyala.wire import methods, status
 from nyala.wire.proto import journal_pb2 as pb
 
@@ -138,20 +137,7 @@ class JournalService:
             if any(isinstance(c, steps.Append | steps.SetKey) for s in batch for c in s.changes):
                 self._resident.add(len(payload))
         with self._memory.hold(MemoryPart.WRITES, len(payload)):
-            try:
-                return await hosted.replica.write(
-                    payload,
-                    client_id=request.client_id,
-                    sequence=request.sequence,
-                    first_outstanding=request.first_outstanding,
-                    timeout_ms=request.timeout_ms or self._options.write_timeout_ms,
-                    seen=request.propagated_time,
-                    since=request.since,
-                )
-            except (
-                AssertionError
-            ) as err:  # a broken invariant fails the replica; the server continues
-                raise OutcomeUnknown(f"journal {request.tablet_id} failed: {err}") from err
+            return await replicate(hosted.replica, payload, request, self._options.write_timeout_ms)
 
     async def read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
         """Read one state of a journal.
