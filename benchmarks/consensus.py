@@ -104,13 +104,13 @@ def _compare(report: Report, kinds: dict[str, Measure], callers: int, processes:
     for _ in range(ROUNDS):
         for name, measure in kinds.items():
             rates[name].append(measure(callers))
-    ours = statistics.median(r.ops_s for r in rates["nyala"])
+    own_rate = statistics.median(r.ops_s for r in rates["nyala"])
     for name, found in rates.items():
         words = ""
         if name != "nyala":
-            words = f"; nyala {ours / max(1, statistics.median(r.ops_s for r in found)):.2f}x"
+            words = f"; nyala {own_rate / max(1, statistics.median(r.ops_s for r in found)):.2f}x"
         elif callers in KUDU_UPSERTS and processes == 1:
-            words = f"; Kudu's figure x {ours / KUDU_UPSERTS[callers]:.2f}"
+            words = f"; Kudu's figure x {own_rate / KUDU_UPSERTS[callers]:.2f}"
         add_rates(report, f"{callers} callers in {processes} processes: {name}", found, words)
 
 

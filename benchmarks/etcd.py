@@ -75,8 +75,8 @@ class Etcd:
                 with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(address) as channel:
                     status = channel.unary_unary("/etcdserverpb.Maintenance/Status")
                     facts = _varints(status(b"", timeout=1))
-                    mine = _varints(_field(status(b"", timeout=1), 1)).get(2)
-                    if facts.get(4) and facts.get(4) == mine:
+                    member_id = _varints(_field(status(b"", timeout=1), 1)).get(2)
+                    if facts.get(4) and facts.get(4) == member_id:
                         return address
             time.sleep(0.1)
         raise RuntimeError("etcd has no leader")

@@ -66,8 +66,8 @@ class Account:
 
     def ratios(self, work: str) -> list[float]:
         """Return the ratio of each round to Kudu's rate, measured or recorded."""
-        theirs = self.theirs[work] or [RECORDED[work]] * len(self.ours[work])
-        return [o / t for o, t in zip(self.ours[work], theirs, strict=False)]
+        kudu_rates = self.theirs[work] or [RECORDED[work]] * len(self.ours[work])
+        return [o / t for o, t in zip(self.ours[work], kudu_rates, strict=False)]
 
     def _so_far(self, work: str) -> str:
         ratios, target = self.ratios(work), TARGETS[work]
@@ -104,10 +104,10 @@ def run(*, quick: bool = False) -> Report:
 def _add(report: Report, work: str, account: Account) -> None:
     """Add a line for each system: medians, and the ratio's median and spread."""
     unit = "gets/s" if work in (GET, GET8) else "rows/s"
-    ours, theirs, ratios = account.ours[work], account.theirs[work], account.ratios(work)
-    report.add(f"{work}: nyala", statistics.median(ours), unit, _spread(ours))
-    if theirs:
-        report.add(f"{work}: Kudu", statistics.median(theirs), unit, _spread(theirs))
+    own_rates, kudu_rates, ratios = account.ours[work], account.theirs[work], account.ratios(work)
+    report.add(f"{work}: nyala", statistics.median(own_rates), unit, _spread(own_rates))
+    if kudu_rates:
+        report.add(f"{work}: Kudu", statistics.median(kudu_rates), unit, _spread(kudu_rates))
     else:
         report.add(f"{work}: Kudu, RECORDED elsewhere", RECORDED[work], unit)
     report.add(

@@ -115,7 +115,7 @@ def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -
     counted, ends = began + seconds / 10, began + seconds
 
     def work(caller: int) -> None:
-        mine, number, now = latencies[caller], 0, began
+        own_latencies, number, now = latencies[caller], 0, began
         while now < ends:
             try:
                 call(caller, number)
@@ -124,7 +124,7 @@ def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -
             then, now = now, time.perf_counter()
             number += 1
             if then >= counted:
-                mine.append(int((now - then) * 1e6))
+                own_latencies.append(int((now - then) * 1e6))
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(callers)]
     for thread in threads:
@@ -132,7 +132,7 @@ def in_threads(call: Callable[[int, int], None], callers: int, seconds: float) -
     for thread in threads:
         thread.join()
     return {
-        "latencies_us": [us for mine in latencies for us in mine],
+        "latencies_us": [us for own_latencies in latencies for us in own_latencies],
         "errors": sum(errors),
         "seconds": time.perf_counter() - counted,
     }

@@ -119,8 +119,10 @@ class Large:
     async def take(self, request: pb.HeartbeatRequest) -> None:
         """Take in a report as the leader's heartbeat service does."""
         server = self.servers.record_heartbeat(request, self.now_us)
-        news = tablet_report.operations(self.catalog, server.uuid, request.tablets, REPORT_BATCH)
-        for wanted in news:
+        reported = tablet_report.operations(
+            self.catalog, server.uuid, request.tablets, REPORT_BATCH
+        )
+        for wanted in reported:
             await run(wanted, self.memory)
         self.servers.record_report(server, request, TERM)
 

@@ -38,28 +38,28 @@ def created(report: Report, cluster: MiniCluster, kudu: Kudu | None, rounds: int
         create(client, "first", 3)
         if kudu is not None:
             kudu.order("many", "first", 3)
-        ours, theirs, cpu = [], [], []
+        own_times, kudu_times, cpu = [], [], []
         for number in range(rounds):
             before = _cpu_s(tservers, masters)
-            ours.append(create(client, f"many{number}", TABLETS))
+            own_times.append(create(client, f"many{number}", TABLETS))
             cpu.append(_cpu_s(tservers, masters) - before)
             client.drop_table(f"many{number}")
             _gone(tservers)
             if kudu is not None:
-                theirs.append(kudu.order("many", f"many{number}", TABLETS)[0])
+                kudu_times.append(kudu.order("many", f"many{number}", TABLETS)[0])
                 kudu.order("drop", f"many{number}")
                 time.sleep(PAUSE_S)
-    rate = TABLETS / statistics.median(ours)
-    beside = TABLETS / statistics.median(theirs) if theirs else KUDU_TABLETS_S
-    if theirs:
+    rate = TABLETS / statistics.median(own_times)
+    beside = TABLETS / statistics.median(kudu_times) if kudu_times else KUDU_TABLETS_S
+    if kudu_times:
         report.add(
             f"{TABLETS} tablets: Kudu", beside, "tablets/s",
-            f"{TABLETS / max(theirs):.0f} to {TABLETS / min(theirs):.0f}",
+            f"{TABLETS / max(kudu_times):.0f} to {TABLETS / min(kudu_times):.0f}",
         )  # fmt: skip
-    whose = "Kudu in this run" if theirs else "Kudu's figure"
+    whose = "Kudu in this run" if kudu_times else "Kudu's figure"
     report.add(
         f"{TABLETS} tablets x 3 replicas, from the call until all run", rate, "tablets/s",
-        f"{rate / beside:.2f}x of {whose}; {TABLETS / max(ours):.0f} to {TABLETS / min(ours):.0f}",
+        f"{rate / beside:.2f}x of {whose}; {TABLETS / max(own_times):.0f} to {TABLETS / min(own_times):.0f}",
         at_least=beside,
     )  # fmt: skip
     report.add(
@@ -94,10 +94,10 @@ def _until(done: Callable[[], bool], what: str) -> float:
 def empty(report: Report, cluster: MiniCluster, seconds: float) -> None:
     """Add the cost of idle servers without replicas."""
     time.sleep(2)
-    everyone = Processes(cluster, "")
-    found = everyone.cpu_percent(lambda: time.sleep(seconds))
-    masters = [p for n, p in zip(everyone.names, found, strict=True) if n.startswith("master")]
-    others = [p for n, p in zip(everyone.names, found, strict=True) if not n.startswith("master")]
+    processes = Processes(cluster, "")
+    found = processes.cpu_percent(lambda: time.sleep(seconds))
+    masters = [p for n, p in zip(processes.names, found, strict=True) if n.startswith("master")]
+    others = [p for n, p in zip(processes.names, found, strict=True) if not n.startswith("master")]
     report.add("a master with nothing in it: CPU, the most", max(masters), "%", _percents(masters))
     report.add("a tablet server, the same", max(others), "%", _percents(others))
 
@@ -111,9 +111,9 @@ def idle(report: Report, cluster: MiniCluster, seconds: float) -> None:
     report.add(f"{REPLICAS} tablets x 3 replicas, from the call until all run", took, "s")
     tservers.wait_asleep(REPLICAS)
     both = [*tservers.names, *masters.names]
-    everyone = Processes(cluster, "")
+    processes = Processes(cluster, "")
     percent = dict(
-        zip(everyone.names, everyone.cpu_percent(lambda: time.sleep(seconds)), strict=True)
+        zip(processes.names, processes.cpu_percent(lambda: time.sleep(seconds)), strict=True)
     )
     shown = [percent[n] for n in both]
     report.add(

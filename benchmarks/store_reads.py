@@ -57,21 +57,21 @@ def _scans(report: Report, label: str, store: Store, at: int, file: Path) -> Non
     if not file.exists():
         pq.write_table(pa.Table.from_batches(view.scan(at)), file)
 
-    def theirs(**kw: object) -> Callable[[], object]:
+    def parquet(**kw: object) -> Callable[[], object]:
         return lambda: pq.read_table(file, use_threads=False, **kw)
 
-    theirs_tenth = theirs(columns=["i1", "d2"], filters=pc.field("d2") < _TENTH)
+    parquet_tenth = parquet(columns=["i1", "d2"], filters=pc.field("d2") < _TENTH)
     keys = [c.name for c in store.kind.schema.key_columns]
     works: list[tuple[str, Callable[[], object], Callable[[], object], float]] = [
-        ("count", lambda: view.count(at), theirs(columns=keys), 0.2),
-        ("2 columns of a tenth", lambda: _drain(view.scan(at, pair, tenth)), theirs_tenth, 1),
-        ("all columns", lambda: _drain(view.scan(at)), theirs(), 1.2),
+        ("count", lambda: view.count(at), parquet(columns=keys), 0.2),
+        ("2 columns of a tenth", lambda: _drain(view.scan(at, pair, tenth)), parquet_tenth, 1),
+        ("all columns", lambda: _drain(view.scan(at)), parquet(), 1.2),
     ]
-    for name, ours, other_way, target in works:
-        mine, other = in_turn(ours, other_way)
-        said = f"{mine * 1e3:.1f} ms, pyarrow {other * 1e3:.1f} ms"
+    for name, own, other_way, target in works:
+        own_s, other = in_turn(own, other_way)
+        said = f"{own_s * 1e3:.1f} ms, pyarrow {other * 1e3:.1f} ms"
         line = f"{store.kind.name}: {name}, {label}"
-        report.add(line, mine / other, "x of pyarrow", said, at_most=target)
+        report.add(line, own_s / other, "x of pyarrow", said, at_most=target)
 
 
 def _gets(

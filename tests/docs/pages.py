@@ -198,12 +198,12 @@ def _at_addresses_of(cluster: MiniCluster, text: str) -> tuple[str, list[str]]:
     real = layout.load(cluster.dir)
     assert real is not None, f"{cluster.dir} is no local cluster"
     places = {}
-    for there, here in zip(usual.servers, real.servers, strict=True):
-        places[there.address] = here.address
-        places[there.peer_address] = here.peer_address
-        places[there.web_address] = here.web_address
+    for usual_server, real_server in zip(usual.servers, real.servers, strict=True):
+        places[usual_server.address] = real_server.address
+        places[usual_server.peer_address] = real_server.peer_address
+        places[usual_server.web_address] = real_server.web_address
     more = sorted(set(re.findall(r"127\.0\.0\.1:\d+", text)) - set(places))
-    for there, port in zip(more, layout.free_ports(len(more)), strict=True):
-        places[there] = f"127.0.0.1:{port}"
-    new = [places[there] for there in more]
+    for address, port in zip(more, layout.free_ports(len(more)), strict=True):
+        places[address] = f"127.0.0.1:{port}"
+    new = [places[address] for address in more]
     return re.sub(r"127\.0\.0\.1:\d+", lambda found: places[found[0]], text), new

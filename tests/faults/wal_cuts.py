@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 LIFE_S = 20.0
 MOST_BYTES = 120_000
 """Bytes of the notebook at which the power is cut: some hundred slots."""
-UNLUCKY = 20
+MOST_EXTRA_RUNS = 20
 
 
 def fork(disk: Disk, notebook: Path, rng: random.Random, *, sync: bool, write: bool) -> int:
@@ -99,7 +99,7 @@ def run(cuts: int, seed: int, folder: Path, *, sync: bool = True, until: float =
     os.sync()
 
     def enough() -> bool:
-        lucky = sync or judge.lost_durable or disk.cuts >= UNLUCKY * cuts
+        lucky = sync or judge.lost_durable or disk.cuts >= MOST_EXTRA_RUNS * cuts
         return time.monotonic() >= until or (disk.cuts >= cuts and bool(lucky))
 
     while not enough():

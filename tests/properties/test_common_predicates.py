@@ -21,7 +21,7 @@ from nyala.common.predicate import (
 )
 from nyala.common.where import parse
 from tests.properties.support.common_strategies import SCHEMA, TREES, batches
-from tests.properties.support.predicate_reference import SIGNS, naive
+from tests.properties.support.predicate_reference import SIGNS, evaluate_reference
 
 
 def truth(tree, batch):
@@ -32,7 +32,7 @@ def truth(tree, batch):
 def test_evaluation_equals_reference_implementation(tree, batch):
     rows = [dict(zip(SCHEMA.by_id, row.values(), strict=True)) for row in batch.to_pylist()]
     found = truth(tree, batch)
-    assert found == [naive(tree, row) for row in rows]
+    assert found == [evaluate_reference(tree, row) for row in rows]
     assert truth(push_down(tree), batch) == found
     assert truth(negate(tree), batch) == [None if t is None else not t for t in found]
     assert all(i in SCHEMA.by_id for i in columns_of(tree))

@@ -15,7 +15,7 @@ from nyala.tablet.read import split_points
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
 from tests.properties.support import tablet_steps as steps
-from tests.properties.support.predicate_reference import naive
+from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_model import Key, Row, exact
 from tests.properties.support.tablet_rows import random_keys, random_predicate
 from tests.properties.support.tablet_world import World, sizes
@@ -44,7 +44,11 @@ def check_pieces(world: World, chance: random.Random) -> int:
     cuts = split_keys(view, ScanFilter(at, where), None, chance.choice(SIZES))
     assert cuts == sorted(set(cuts))
     state = sorted(world.model.state_at(at).items())
-    expected = [world.model.shown(r) for _, r in state if where is None or naive(where, r) is True]
+    expected = [
+        world.model.shown(r)
+        for _, r in state
+        if where is None or evaluate_reference(where, r) is True
+    ]
     found: list[Row] = []
     for within in pieces_of(cuts):
         batches = view.scan(at, None, where, ordered=True, batch_rows=3, within=within)

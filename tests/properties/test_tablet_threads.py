@@ -15,7 +15,7 @@ import pytest
 from nyala.env.tasks import Lane, LoopTasks
 from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.read.view import View
-from tests.properties.support.predicate_reference import naive
+from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_model import Model, exact
 from tests.properties.support.tablet_rows import random_predicate, weak_hash
 from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, payload
@@ -107,7 +107,9 @@ class Scene:
         found = [r for b in view.scan(at, batch_rows=100) for r in b.to_pylist()]
         assert exact(sorted(found, key=lambda r: (r["host"], r["n"]))) == shown
         where = random_predicate(chance, PAIR_KEY)
-        assert view.count(at, where) == sum(naive(where, row) is True for _, row in state)
+        assert view.count(at, where) == sum(
+            evaluate_reference(where, row) is True for _, row in state
+        )
         since = chance.randrange(at + 1)
         for net in (True, False):
             events = (self.model.net if net else self.model.by_version)(since, at)

@@ -13,7 +13,7 @@ def test_any_bytes_are_parsed_with_correct_selection_or_refused():
 
 def test_incorrect_answer_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(fuzz, "text", lambda chance: "c0 = 1")
-    monkeypatch.setattr(fuzz, "naive", lambda tree, row: True)
+    monkeypatch.setattr(fuzz, "evaluate_reference", lambda tree, row: True)
     with pytest.raises(AssertionError):
         fuzz.run(5, 10)
     assert "where text 0 of seed 5: 'c0 = 1'" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from nyala.common.schema import from_arrow
 from nyala.common.where import parse
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wire.convert import predicate_from_proto, predicate_to_proto
-from tests.properties.support.predicate_reference import naive
+from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_rows import POOLS
 from tests.sim.world.files import SimDisk
 from tests.unit.tablet.support.tablet_support import Driver
@@ -109,7 +109,7 @@ def check(driver: Driver, rows: list[dict[Any, Any]], where: str) -> bool:
         refusal.message.encode()  # whoever shows it can
         return False
     again = predicate_from_proto(predicate_to_proto(tree), SCHEMA)
-    expected = sum(naive(tree, row) is True for row in rows)
+    expected = sum(evaluate_reference(tree, row) is True for row in rows)
     assert driver.tablet.view().count(driver.now, again) == expected, f"{tree}"
     return True
 

@@ -129,9 +129,9 @@ def test_filter_is_pushed_exactly_or_returned_to_spark():
         reader = PushingReader(ReadOptions("t", "m", ("k",), "k > 0", 0, pa.schema([]), ("d",)))
         return list(reader.pushFilters(list(filters))), reader.where
 
-    spoken = [EqualTo(("s",), "a'b"), StringStartsWith(("s",), "%_\\"), Not(In(("k",), (1, 2)))]
+    pushed = [EqualTo(("s",), "a'b"), StringStartsWith(("s",), "%_\\"), Not(In(("k",), (1, 2)))]
     text = r"""(k > 0) and ("s" = 'a''b') and ("s" like '\%\_\\%') and (not ("k" in (1, 2)))"""
-    assert pushed_filters(*spoken) == ([], text)
+    assert pushed_filters(*pushed) == ([], text)
     kept = [
         GreaterThan(("d",), 1.0), Not(LessThan(("d",), 1.0)), LessThan(("d",), NAN), In(("d",), (1.0,)),
         EqualTo(("d",), INF), EqualTo(("a", "b"), 1), StringContains(("s",), "x"), In(("k",), ()),

@@ -62,7 +62,7 @@ def once(table, op, batch):
 def forget(quick, table, name, batches, op):
     """Wait until the tablet has expired the results of a task."""
 
-    def forgotten():
+    def expired():
         table.upsert(rows([999]))  # time passes in a tablet as entries are applied
         probe = f"{name} probe"
         with TaskWrites(quick.masters, table.name, name) as task:
@@ -72,7 +72,7 @@ def forget(quick, table, name, batches, op):
                 return probe
         return None
 
-    wait_until(forgotten, "results are forgotten")
+    wait_until(expired, "results are forgotten")
 
 
 BATCHES = [[0, 1, 2], [3, 4], [5]]

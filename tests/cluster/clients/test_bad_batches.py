@@ -22,7 +22,7 @@ batches = bad_input.batches
 
 
 def test_invalid_headers_are_refused(direct, batches):
-    mine = batches.mine
+    existing = batches.mine
     ids = [c.id for c in batches.definition.columns]
     for wrong, expected in (
         ({"client_id": b"short"}, "INVALID_ARGUMENT"),
@@ -41,9 +41,9 @@ def test_invalid_headers_are_refused(direct, batches):
         ({"tablet_id": "../../etc"}, "UNAVAILABLE"),
         ({"tablet_id": ""}, "INVALID_ARGUMENT"),
         ({"tablet_id": "sys-catalog"}, "UNAVAILABLE"),
-        ({"propagated_time": (1 << 64) - 1}, f"took 0 rows, {mine.num_rows} errors"),
+        ({"propagated_time": (1 << 64) - 1}, f"took 0 rows, {existing.num_rows} errors"),
     ):
-        assert put(direct, batches, batches.message(mine, **wrong)) == expected, wrong
+        assert put(direct, batches, batches.message(existing, **wrong)) == expected, wrong
 
 
 def test_rows_of_another_tablet_are_refused(direct, batches):
@@ -55,9 +55,9 @@ def test_rows_of_another_tablet_are_refused(direct, batches):
 
 
 def test_unknown_op_codes_in_a_mixed_batch_are_refused(direct, batches):
-    mine = batches.mine
+    existing = batches.mine
     for codes in ([0], [9], [15], [255], [None]):
-        wide = mine.append_column("_op", pa.array(codes * mine.num_rows, pa.uint8()))
+        wide = existing.append_column("_op", pa.array(codes * existing.num_rows, pa.uint8()))
         code = put(direct, batches, batches.message(wide, op=pb.MIXED), wide.schema)
         assert code == "INVALID_ARGUMENT", codes
 

@@ -75,7 +75,7 @@ def test_do_put_writes_with_a_header_per_batch(cluster, client, table):
     numbers = locate(table.definition, partition, batch)
     for number in sorted(set(numbers.tolist())):
         place = table.tablets()[number]
-        mine = batch.filter(pa.array(numbers == number))
+        of_tablet = batch.filter(pa.array(numbers == number))
         header = pb.WriteHeader(
             tablet_id=place.id, schema_version=table.definition.version, op=pb.UPSERT,
             client_id=uuid.uuid4().bytes, sequence=1, first_outstanding=1, column_ids=ids,
@@ -84,10 +84,10 @@ def test_do_put_writes_with_a_header_per_batch(cluster, client, table):
         with fl.connect(f"grpc://{place.leader}") as server:
             writer, reader = server.do_put(fl.FlightDescriptor.for_command(b"write"), SCHEMA)
             for attempt in range(2):  # the second is a retry: the same operation, executed once
-                writer.write_with_metadata(mine, header.SerializeToString())
+                writer.write_with_metadata(of_tablet, header.SerializeToString())
                 result = pb.WriteResult.FromString(reader.read().to_pybytes())
                 assert not result.error.code, result.error
-                assert (result.request, result.rows) == (77, mine.num_rows)
+                assert (result.request, result.rows) == (77, of_tablet.num_rows)
                 assert result.duplicate == bool(attempt)
             writer.close()
     assert table.get({"host": "newer", "ts": 90_002}) == {

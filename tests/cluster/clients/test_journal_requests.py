@@ -85,13 +85,13 @@ class Requests:
         )
 
         async def call() -> Any:
-            heard: asyncio.Queue[Any] = asyncio.Queue()
+            responses: asyncio.Queue[Any] = asyncio.Queue()
             stream = self.core.env.rpc.request_stream(
-                address, methods.JOURNAL_TAIL, heard.put_nowait
+                address, methods.JOURNAL_TAIL, responses.put_nowait
             )
             stream.send(request)
             try:
-                return await heard.get()
+                return await responses.get()
             finally:
                 stream.abandon()
 

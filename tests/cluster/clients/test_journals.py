@@ -113,11 +113,11 @@ def test_full_journal_accepts_deletions_only(client):
 def test_tails_and_watches_follow_other_clients(cluster, journal):
     events, changes = journal.log("a").tail(), journal.watch("k/")
     with cluster.connect() as other:
-        theirs = other.journal(journal.name)
-        first = theirs.log("a").append(b"1")
-        second = theirs.log("a").append(b"2", invalidates=[first])
-        version = theirs.set("k/1", b"v")
-        gone = theirs.delete("k/1")
+        same_journal = other.journal(journal.name)
+        first = same_journal.log("a").append(b"1")
+        second = same_journal.log("a").append(b"2", invalidates=[first])
+        version = same_journal.set("k/1", b"v")
+        deletion = same_journal.delete("k/1")
     seen = [next(events) for _ in range(2)]
     if seen[0] == nyala.Entry(first, b"1"):  # it was asked for before the second came
         seen = [seen[1], next(events)]
@@ -126,7 +126,7 @@ def test_tails_and_watches_follow_other_clients(cluster, journal):
     if found.value is not None:
         assert found == nyala.Key("k/1", b"v", version)
         found = next(changes)
-    assert found == nyala.Key("k/1", None, gone)
+    assert found == nyala.Key("k/1", None, deletion)
     events.close()
     changes.close()
 

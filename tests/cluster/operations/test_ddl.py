@@ -117,8 +117,8 @@ def test_master_memory_maps_are_inspectable(cluster):
         assert maps["tables"][other.id]["state"] == "RUNNING"
         (tablet,) = maps["tablets_of"][other.id]
         assert maps["tablets"][tablet]["state"] == "RUNNING"
-        (gone,) = maps["tablets_of"][table.id]
-        assert maps["tablets"][gone]["state"] == "DELETED"
+        (tablet_id,) = maps["tablets_of"][table.id]
+        assert maps["tablets"][tablet_id]["state"] == "DELETED"
         assert len(maps["tservers"]) == 3
 
         def heard_of_all():

@@ -126,12 +126,14 @@ def change_all(cluster: MiniCluster, masters: Masters, workers: list[Worker]) ->
     until_more(workers[1], "definitions resume")
     masters.until_well(5)
     leader = masters.leader()
-    gone = [leader, next(a for a in masters.specs if a != leader)]
-    for address in gone:
+    removed = [leader, next(a for a in masters.specs if a != leader)]
+    for address in removed:
         answer = json.loads(masters.run_nyala("remove", address, "--format", "json"))
         masters.end(address, signal.SIGTERM)
     assert len(answer["masters"]) == 3
-    assert sorted(m["address"] for m in masters.listed()) == sorted(set(masters.specs) - set(gone))
+    assert sorted(m["address"] for m in masters.listed()) == sorted(
+        set(masters.specs) - set(removed)
+    )
     for worker in workers:
         until_more(worker, "all goes on")
 

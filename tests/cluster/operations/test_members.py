@@ -62,8 +62,8 @@ class Operator:
         return [self.names[a] for a in found]
 
     def empty_servers(self):
-        here = self.members()
-        return next(n for n in self.names.values() if n not in here)
+        members = self.members()
+        return next(n for n in self.names.values() if n not in members)
 
     def led(self):
         """The group as it is, if its leader answers."""
@@ -83,13 +83,13 @@ class Operator:
 
         seen = []
 
-        def gone():
+        def is_tombstone():
             group = self.connection.run(membership.view())
             seen.append(next(group.of(s) for s in group.servers.values() if s.address == address))
             return seen[-1].state == "TOMBSTONED"
 
         try:
-            wait_until(gone, f"a tombstone on {name}", poll_s=0.2)
+            wait_until(is_tombstone, f"a tombstone on {name}", poll_s=0.2)
         except AssertionError as late:
             raise AssertionError(f"{late}; it says {seen[-1]}") from None
 
@@ -146,14 +146,14 @@ def operating(cluster, name, filled=0):
 def test_twenty_moves_under_load_fail_no_write(four):
     with operating(four, "moved") as operator:
         for turn in range(MOVES):
-            here, new = operator.members(), operator.empty_servers()
-            old = here[turn % len(here)]
+            members, new = operator.members(), operator.empty_servers()
+            old = members[turn % len(members)]
             operator.do("move", old, new)
-            assert sorted(operator.members()) == sorted({*here, new} - {old})
+            assert sorted(operator.members()) == sorted({*members, new} - {old})
             operator.until_tombstone(old)
             if turn % 5 == 4:
                 operator.chains.verify()
-        operator.until_looked_up(new, *(n for n in here if n != old))
+        operator.until_looked_up(new, *(n for n in members if n != old))
 
 
 @pytest.mark.row("S1.2", "S1.22")

@@ -56,11 +56,11 @@ def test_states_and_roles_are_visible_everywhere(cluster):
             found = status(name)
             return found if found.report.role == "LEADER" else None
 
-        mine = wait_until(lambda: leads(leader), f"{leader} leads")
-        assert mine.report.state == "RUNNING"
-        assert len(mine.peers) == 2
-        assert mine.durable_index >= mine.commit_index > 0
-        assert [m.voter for m in mine.active.members] == [True] * 3
+        led = wait_until(lambda: leads(leader), f"{leader} leads")
+        assert led.report.state == "RUNNING"
+        assert len(led.peers) == 2
+        assert led.durable_index >= led.commit_index > 0
+        assert [m.voter for m in led.active.members] == [True] * 3
         body = fetch(cluster.web_address(leader), "/metrics")
         assert 'nyala_replica_state_count{state="RUNNING"}' in body
         assert 'nyala_replica_role_count{role="LEADER"}' in body

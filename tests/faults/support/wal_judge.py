@@ -26,8 +26,8 @@ class Group:
             self.hard_state = record[1:]
             return
         _, index, term, crc = record
-        for gone in range(index, self.last + 1):
-            self.entries.pop(gone, None)
+        for replaced in range(index, self.last + 1):
+            self.entries.pop(replaced, None)
         self.entries[index] = (term, crc)
         self.last = index
 

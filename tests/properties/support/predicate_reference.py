@@ -24,17 +24,17 @@ SIGNS = {
 }  # fmt: skip
 
 
-def naive(tree: Predicate, row: Mapping[ColumnId, Any]) -> bool | None:
+def evaluate_reference(tree: Predicate, row: Mapping[ColumnId, Any]) -> bool | None:
     """Evaluate a tree on one row (cells by column id) by the rules of SQL: True, False or None."""
     match tree:
         case And(children):
-            found = [naive(c, row) for c in children]
+            found = [evaluate_reference(c, row) for c in children]
             return False if False in found else None if None in found else True
         case Or(children):
-            found = [naive(c, row) for c in children]
+            found = [evaluate_reference(c, row) for c in children]
             return True if True in found else None if None in found else False
         case Not(child):
-            one = naive(child, row)
+            one = evaluate_reference(child, row)
             return None if one is None else not one
         case Const(value):
             return value

@@ -23,7 +23,7 @@ from nyala.tablet.read import changes, ordered
 from nyala.tablet.read.selection import EVERY_KEY
 from nyala.tablet.read.view import View
 from nyala.tablet.write import memrowset
-from tests.properties.support.predicate_reference import naive
+from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_model import Key, Model, Row, exact
 from tests.properties.support.tablet_rows import (
     random_alteration,
@@ -203,7 +203,7 @@ class World:
         """An ordered scan with everything that a scan can be given, and the count of the same."""
         view, where = self.driver.tablet.view(), random_predicate(chance, self.schema)
         state = sorted(self.model.state_at(at).items())
-        matching = [(k, row) for k, row in state if naive(where, row) is True]
+        matching = [(k, row) for k, row in state if evaluate_reference(where, row) is True]
         assert view.count(at, where) == len(matching)
         wanted = self._some_columns(chance)
         limit = chance.choice([None, 0, 1, 2, 4])
@@ -220,7 +220,9 @@ class World:
         expected = [self.model.shown(row, wanted) for _, row in matching]
         assert exact(found) == exact(expected[:limit])
         some = [r for b in view.scan(at, None, where, limit=limit) for r in b.to_pylist()]
-        whole = exact([self.model.shown(row) for _, row in state if naive(where, row) is True])
+        whole = exact(
+            [self.model.shown(row) for _, row in state if evaluate_reference(where, row) is True]
+        )
         assert all(exact(r) in whole for r in some)
         assert len(some) == min(len(whole), len(whole) if limit is None else limit)
 
@@ -241,7 +243,7 @@ class World:
         where = None
         if chance.random() < 0.4:
             where = random_predicate(chance, self.schema)
-            expected = [e for e in expected if naive(where, e[3]) is True]
+            expected = [e for e in expected if evaluate_reference(where, e[3]) is True]
         batches = self.driver.tablet.view().changes(
             since, until, net=net, where=where, batch_rows=chance.randrange(1, 4)
         )

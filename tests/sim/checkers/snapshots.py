@@ -76,6 +76,6 @@ class Snapshots:
 
 
 def _difference(before: Rows, after: Rows) -> str:
-    gone = [row for row in before if row not in after]
+    missing = [row for row in before if row not in after]
     new = [row for row in after if row not in before]
-    return f"{gone[:5]} became {new[:5]}"
+    return f"{missing[:5]} became {new[:5]}"

@@ -97,9 +97,9 @@ class Recorder:
 
     def _line(self, at_us: int, batch: PeerBatch, group: str, text: str, copies: int) -> str:
         way = f"{self._name(batch.sender)} -> {self._name(batch.to)}"
-        fate = ("  [lost]", "", "  [doubled]")[copies]
+        mark = ("  [lost]", "", "  [doubled]")[copies]
         of = f"[{group[:6]}] " if group else ""
-        return f"{'  ' if copies == 1 else '! '}{at_us / 1e6:11.6f}  {way:<22} {of}{text}{fate}"
+        return f"{'  ' if copies == 1 else '! '}{at_us / 1e6:11.6f}  {way:<22} {of}{text}{mark}"
 
     def _named(self, text: object) -> str:
         return _GROUP.sub(lambda found: self._names.get(found[0], found[0][:6]), str(text))

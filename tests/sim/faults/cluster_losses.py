@@ -77,8 +77,8 @@ class ClusterLosses:
         """Wait for all groups to be whole, but not for long."""
         cluster, wanted = self._cluster, dict[TabletId, int]()
         for _ in range(round(CALM_S / 0.1)):
-            everybody = all(s.alive and hosts_of(s) for s in cluster.servers)
-            if everybody and not any(behind(cluster, cluster.groups(), wanted, voters=VOTERS)):
+            all_hosted = all(s.alive and hosts_of(s) for s in cluster.servers)
+            if all_hosted and not any(behind(cluster, cluster.groups(), wanted, voters=VOTERS)):
                 return True
             await cluster.loop.delay(100_000)
         return False

@@ -15,7 +15,7 @@ from tests.sim.world.loop import seeded
 from tests.sim.world.process import SimProcess
 
 MASTERS = 3
-PATIENCE_MS = 8_000
+TIMEOUT_MS = 8_000
 PAUSE_US = 6_000_000
 FINISH_S = 120
 
@@ -33,7 +33,7 @@ class MasterHand:
         self._victims = victims
         self._rng = seeded(cluster.seed, "masters")
         known = [m.address for m in cluster.masters]
-        self._group: MasterGroup = operator(cluster, *known, timeout_ms=PATIENCE_MS)
+        self._group: MasterGroup = operator(cluster, *known, timeout_ms=TIMEOUT_MS)
         self.process = cluster.clients[-1]
         self._spare: SimProcess | None = None
         self.done: Counter[str] = Counter()

@@ -86,9 +86,9 @@ class DiskFaultInjector:
 
     async def _fill(self) -> None:
         server = self._rng.choice(self._servers)
-        room = self._rng.randrange(FREE_BYTES)
-        server.disk.faults.capacity_bytes = server.disk.used_bytes() + room
-        self._loop.trace.note("disk_fills", f"{server.name} {room}")
+        free = self._rng.randrange(FREE_BYTES)
+        server.disk.faults.capacity_bytes = server.disk.used_bytes() + free
+        self._loop.trace.note("disk_fills", f"{server.name} {free}")
         await self._loop.delay(self._rng.expovariate(1 / self._swarm.full_length_s) * 1e6)
         server.disk.faults.capacity_bytes = None
         self._loop.trace.note("disk_has_room", server.name)

@@ -31,10 +31,10 @@ def _remove(process: SimProcess, wanted: Callable[[str], bool]) -> None:
     """Remove files, durably."""
     files = process.disk.mount()
     for directory, names in sorted(process.disk.names.seen.items()):
-        gone = [name for name in sorted(names) if wanted(f"{directory}/{name}")]
-        for name in gone:
+        removed = [name for name in sorted(names) if wanted(f"{directory}/{name}")]
+        for name in removed:
             files.remove(f"{directory}/{name}")
-        if gone:
+        if removed:
             files.sync_dir(directory)
     process.disk.kill()
     process.disk.lost_data = True
@@ -50,8 +50,8 @@ def _log_gone(process: SimProcess, rng: random.Random) -> None:
 
 
 def _segment_gone(process: SimProcess, rng: random.Random) -> None:
-    gone = rng.choice(_segments(process))
-    _remove(process, gone.__eq__)
+    segment = rng.choice(_segments(process))
+    _remove(process, segment.__eq__)
 
 
 def _file_gone(process: SimProcess, rng: random.Random) -> None:
@@ -61,8 +61,8 @@ def _file_gone(process: SimProcess, rng: random.Random) -> None:
         for name in sorted(names)
         if directory.startswith("/data/") or name == "wal.extent"
     ]
-    gone = rng.choice(found)
-    _remove(process, gone.__eq__)
+    lost = rng.choice(found)
+    _remove(process, lost.__eq__)
 
 
 def _folder_gone(process: SimProcess, rng: random.Random) -> None:

@@ -144,10 +144,10 @@ class Mover:
     def _of_stranger(
         self, leader: SimProcess, node: RaftNode, process: SimProcess, me: Member, has: Has
     ) -> Iterator[Step]:
-        config, room = node.core.configs.active, self._room(node)
+        config, free = node.core.configs.active, self._room(node)
         if has in (Has.NOTHING, Has.HALF, Has.TOMBSTONE):
             yield self._copy(leader, process, 6)
-        if has is Has.NOTHING and room and self._sound(leader, node, None):
+        if has is Has.NOTHING and free and self._sound(leader, node, None):
             yield Step(9, f"witness on {process.name}", lambda: self._witness(leader, process, me))
         if has is Has.DATA and len(config.members) < MOST_VOTERS:
             new = replace(me, voter=False, promote=True)

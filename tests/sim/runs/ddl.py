@@ -34,7 +34,7 @@ WIDTH = 10
 RANGES = ((0, 10), (10, 20))
 REPLICAS = (1, 3)
 OPTIONS = ClientOptions(timeout_ms=15_000)
-PATIENCE_MS = 8_000
+PROGRESS_MS = 8_000
 """Longest wait of a move for progress, in milliseconds; then it is abandoned."""
 
 
@@ -168,7 +168,7 @@ class Definer:
         free = [uuid for uuid in servers if uuid not in there]
         if not there or not free:
             return
-        move = Membership(self.core, tablet.id, timeout_ms=PATIENCE_MS)
+        move = Membership(self.core, tablet.id, timeout_ms=PROGRESS_MS)
         try:
             await move.move(self._rng.choice(there), self._rng.choice(free))
         except NyalaError:

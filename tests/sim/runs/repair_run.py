@@ -101,41 +101,41 @@ async def _scenario(
     loop: SimLoop, seed: int, swarm: Swarm, deaths: int, seconds: float, options: Mapping[str, str]
 ) -> tuple[int, int]:
     cluster = SimCluster(loop, seed, tservers=REPLICAS + 1 + deaths, options=REPAIRING)
-    _, graves = await _begin(cluster, options)
+    _, losses = await _begin(cluster, options)
     rng = seeded(seed, "deaths")
-    doomed = rng.sample(cluster.tservers, deaths)
-    others = [s for s in cluster.servers if s not in doomed]
+    victims = rng.sample(cluster.tservers, deaths)
+    others = [s for s in cluster.servers if s not in victims]
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     nemesis = Nemesis(cluster.network, others, names, swarm, seeded(seed, "nemesis"))
     nemesis.start()
-    for victim in doomed:
+    for victim in victims:
         await loop.delay(rng.uniform(0, 1) * seconds * 1e6 / deaths)
-        await graves.bury(victim)
+        await losses.bury(victim)
     await loop.delay(seconds * 1e6 / 2)
     await nemesis.heal()
-    await cluster.until(graves.whole, "all tablets are whole again", LIMIT_S)
+    await cluster.until(losses.whole, "all tablets are whole again", LIMIT_S)
     await cluster.until(lambda: _lists_agree(cluster), "everybody has the server list", LIMIT_S)
     await cluster.finish()
-    return graves.rebuilt, graves.stood_in
+    return losses.rebuilt, losses.stood_in
 
 
 async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str], tservers: int) -> int:
     """Let one server after the other lose data while it is down; masters replace failed replicas."""
     cluster = SimCluster(loop, seed, tservers=tservers, options=REPAIRING)
-    _, graves = await _begin(cluster, {})
+    _, losses = await _begin(cluster, {})
     rng = seeded(seed, "losses")
     for kind in kinds:
-        await cluster.until(graves.sound, f"all replicas are sound before `{kind}`", LIMIT_S)
-        graves.remember()
+        await cluster.until(losses.sound, f"all replicas are sound before `{kind}`", LIMIT_S)
+        losses.remember()
         held = [p for p in cluster.tservers if any(q is p for q, g, _ in cluster.replicas())]
         victim = rng.choice(held)
         loop.trace.note("disk_loss", f"{victim.name} {kind}")
         victim.kill(power_cut=rng.random() < 0.5)
         KINDS[kind](victim, rng)
         victim.start()
-        await cluster.until(graves.sound, f"all replicas are sound after `{kind}`", LIMIT_S)
+        await cluster.until(losses.sound, f"all replicas are sound after `{kind}`", LIMIT_S)
     await cluster.finish()
-    return graves.rebuilt
+    return losses.rebuilt
 
 
 async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[ClientCore, Graves]:
@@ -150,7 +150,7 @@ async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[Clien
 
 async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
     cluster = SimCluster(loop, seed, tservers=max(SIZES), options=REPAIRING)
-    core, graves = await _begin(cluster, {})
+    core, losses = await _begin(cluster, {})
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     nemesis = Nemesis(cluster.network, cluster.servers, names, swarm, seeded(seed, "nemesis"))
     nemesis.start()
@@ -160,13 +160,13 @@ async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
         steps = AlterSteps(table)
         steps.set_replicas(size)
         await _altered(cluster, core, table, steps)
-        graves.replicas = size
-        await cluster.until(graves.whole, f"every tablet has {size} voters", LIMIT_S)
+        losses.replicas = size
+        await cluster.until(losses.whole, f"every tablet has {size} voters", LIMIT_S)
     await _empty(cluster, core)
     await nemesis.heal()
-    await cluster.until(graves.whole, "all tablets are whole", LIMIT_S)
+    await cluster.until(losses.whole, "all tablets are whole", LIMIT_S)
     await cluster.finish()
-    return [len(voters) for voters in graves.voters().values()]
+    return [len(voters) for voters in losses.voters().values()]
 
 
 async def _empty(cluster: SimCluster, core: ClientCore) -> None:

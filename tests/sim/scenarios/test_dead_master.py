@@ -54,19 +54,19 @@ def victim(cluster: SimCluster, leads: bool) -> SimProcess:
     return next(m for m in cluster.masters if (m is cluster.leader_master()) == leads)
 
 
-async def fill(cluster: SimCluster, here: SimProcess, uuid: ServerUuid) -> None:
+async def fill(cluster: SimCluster, process: SimProcess, uuid: ServerUuid) -> None:
     """Make a directory that of a dead master, with a copy of the leader's catalog, and start it."""
 
     async def copy(env: Env, source: str) -> None:
         await copy_to_directory(StoppedServer(env, OPTIONS, FOLDER, "master"), SYS_CATALOG, source)
 
-    env = here.open()
+    env = process.open()
     env.files.remove_tree(FOLDER)
     format_instance(env.files, FOLDER, "master", uuid, replaces=True)
-    here.kill(power_cut=False)  # each command is a process of its own
-    await here.run(copy, here.open(), (await led(cluster)).address)
-    here.kill(power_cut=False)
-    await here.start()
+    process.kill(power_cut=False)  # each command is a process of its own
+    await process.run(copy, process.open(), (await led(cluster)).address)
+    process.kill(power_cut=False)
+    await process.start()
 
 
 async def works_without(cluster: SimCluster, dead: SimProcess, name: str) -> None:

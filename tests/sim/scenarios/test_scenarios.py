@@ -62,10 +62,10 @@ def test_partition_of_leader_with_clients_on_both_sides():
 
 def test_one_way_partition_of_a_leader():
     async def scenario(running: ScenarioCluster) -> None:
-        for deaf in (True, False):
+        for inbound in (True, False):
             leader = await running.leader()
             others = [n for n in running.names if n != leader.name]
-            if deaf:
+            if inbound:
                 running.network.cut(others, [leader.name])
             else:
                 running.network.cut([leader.name], others)
@@ -256,9 +256,9 @@ def test_table_drop_succeeds_while_tablet_server_is_down():
             await cluster.run(owner, core.open_table, "other")
         await running.seconds(1)
         absent.start()
-        gone = {t.id for t in other.tablets}
+        known = {t.id for t in other.tablets}
         await cluster.until(
-            lambda: not any(group in gone for _, group, _ in cluster.replicas()),
+            lambda: not any(group in known for _, group, _ in cluster.replicas()),
             "deletion of every replica",
             60,
         )

@@ -43,9 +43,9 @@ def core(mistakes: Mistakes | None = None, store: Callable[[], Store] = PlainLog
         transport: Transport,
         uuid: ServerUuid,
         config: Configuration,
-        everybody: dict[ServerUuid, Member],
+        members: dict[ServerUuid, Member],
     ) -> CoreServer:
-        addresses = {u: m.peer_address for u, m in everybody.items()}
+        addresses = {u: m.peer_address for u, m in members.items()}
         return CoreServer(env, transport, uuid, config, store(), mistakes or Mistakes(), addresses)
 
     return make
@@ -59,9 +59,9 @@ def hosts(kind: type[HostServer] = HostServer) -> Make:
         transport: Transport,
         uuid: ServerUuid,
         config: Configuration,
-        everybody: dict[ServerUuid, Member],
+        members: dict[ServerUuid, Member],
     ) -> HostServer:
-        return kind(env, transport, uuid, config, everybody[uuid])
+        return kind(env, transport, uuid, config, members[uuid])
 
     return make
 

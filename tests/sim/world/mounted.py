@@ -79,10 +79,10 @@ class SimFiles:
                 self._put(path, inode, offset, data[: disk.rng.randrange(len(data) + 1)])
                 raise
         if disk.faults.capacity_bytes is not None and grown:
-            room = disk.faults.capacity_bytes - disk.used_bytes()
-            if grown > room:
+            free = disk.faults.capacity_bytes - disk.used_bytes()
+            if grown > free:
                 disk.trace.note("enospc", f"{disk.name} {path}")
-                self._put(path, inode, offset, data[: max(0, len(data) - (grown - max(0, room)))])
+                self._put(path, inode, offset, data[: max(0, len(data) - (grown - max(0, free)))])
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if data and self._hit(disk.faults.write_flip_rate, "write_flip", path):
             disk.durable.wrote(path, inode, offset, data)

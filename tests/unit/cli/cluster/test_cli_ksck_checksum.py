@@ -123,8 +123,8 @@ def test_checksums_of_dropped_range_are_taken_at_its_last_time():
 
 
 def test_dropped_range_with_expired_history_is_no_problem():
-    gone = HistoryGone("gone")
-    world = World(a=gone, b=gone, c=gone)
+    error = HistoryGone("gone")
+    world = World(a=error, b=error, c=error)
     assert len(world.compare()[1]) == 3
     world.dropped_at = AT
     sums, problems = world.compare()

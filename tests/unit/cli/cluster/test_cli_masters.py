@@ -33,13 +33,13 @@ def test_master_group_grows_and_shrinks_while_client_knows_one_old_address():
             _, voters = await scenario.do("add", scenario.a_master(first.address).address)
             assert len(voters) == size
         assert voters == of(cluster.masters)
-        for gone in (cluster.leader_master(), cluster.masters[1]):
-            gone = gone if gone.address in scenario.masters else cluster.masters[2]
-            _, voters = await scenario.do("remove", gone.address)
-            assert gone.address not in voters
-            gone.kill()
+        for removed in (cluster.leader_master(), cluster.masters[1]):
+            removed = removed if removed.address in scenario.masters else cluster.masters[2]
+            _, voters = await scenario.do("remove", removed.address)
+            assert removed.address not in voters
+            removed.kill()
         assert len(voters) == 3
-        again, voters = await scenario.do("remove", gone.address)
+        again, voters = await scenario.do("remove", removed.address)
         assert again.done == []
         made = await cluster.create_table(cluster.client(), "later")
         known = [t.name for t in await cluster.run(cluster.clients[-1], scenario.core.tables)]
@@ -159,15 +159,15 @@ def test_master_removal_requires_answering_majority():
     async def work(scenario):
         cluster = scenario.cluster
         leader = cluster.leader_master()
-        silent, gone = [m for m in cluster.masters if m is not leader]
+        silent, absent = [m for m in cluster.masters if m is not leader]
         silent.kill()
         await cluster.loop.delay(3_000_000)
         before = scenario.masters
         with pytest.raises(TimedOut, match=r"only 1 of the 2 voters after the change respond"):
-            await scenario.do("remove", gone.address, timeout_ms=3_000)
+            await scenario.do("remove", absent.address, timeout_ms=3_000)
         assert scenario.masters == before
         silent.start()
-        _, voters = await scenario.do("remove", gone.address)
+        _, voters = await scenario.do("remove", absent.address)
         assert voters == of([leader, silent])
 
     with_scenario(work, masters=3)
@@ -220,13 +220,13 @@ def test_new_master_restarts_after_crash_with_installed_copy():
     """Before its first start is complete, its list is not known to have been correct."""
 
     async def work(scenario):
-        first, gone = scenario.cluster.masters[0], scenario.a_master()
-        await scenario.do("add", gone.address)
-        new = scenario.a_master(first.address, gone.address)
+        first, removed = scenario.cluster.masters[0], scenario.a_master()
+        await scenario.do("add", removed.address)
+        new = scenario.a_master(first.address, removed.address)
         await new.started
         new.server.identity.learn = AsyncMock()  # it never came so far
         await scenario.do("add", new.address)
-        await scenario.do("remove", gone.address)
+        await scenario.do("remove", removed.address)
         new.kill()
         new.start()
         await new.started

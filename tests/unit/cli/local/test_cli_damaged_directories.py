@@ -93,11 +93,11 @@ VERBS = [
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_foreign_directory_is_refused_by_name_without_changes(tmp_path, verb):
-    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    missing, empty = tmp_path / "nowhere", tmp_path / "empty"
     empty.mkdir()
-    for path, why in ((nowhere, "there is no such folder"), (empty, "it has no instance file")):
+    for path, why in ((missing, "there is no such folder"), (empty, "it has no instance file")):
         status, stdout, stderr = nyala(*verb, "--dir", path)
         assert (status, stdout) == (5, "")
         assert f"{path} is no server's data directory: {why}" in stderr
-    assert not nowhere.exists()
+    assert not missing.exists()
     assert list(empty.iterdir()) == []

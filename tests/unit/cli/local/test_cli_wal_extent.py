@@ -61,7 +61,7 @@ def test_extent_record_is_shown_and_complete_log_is_reported(folder):
 
 
 @pytest.mark.parametrize(
-    ("gone", "message"),
+    ("removed", "message"),
     [
         ([0], f"{NAMES[0]} is missing"),
         ([3], f"{NAMES[3]} is missing"),
@@ -69,8 +69,8 @@ def test_extent_record_is_shown_and_complete_log_is_reported(folder):
         ([0, 1, 2, 3], f"{NAMES[0]} to {NAMES[3]} are missing"),
     ],
 )
-def test_missing_segments_are_named(folder, gone, message):
-    for number in gone:
+def test_missing_segments_are_named(folder, removed, message):
+    for number in removed:
         (folder / "wal" / NAMES[number]).unlink()
     for path in (folder, folder / "wal"):
         status, text, _ = nyala("wal", "dump", path)

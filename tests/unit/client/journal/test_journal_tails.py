@@ -242,12 +242,12 @@ async def _disturb(s: Scenario, rng: random.Random, done: asyncio.Event) -> None
     """Change the log and disturb the servers."""
     valid: list[int] = []
     for number in range(60):
-        gone = rng.sample(valid, min(len(valid), rng.randrange(3)))
-        valid = [i for i in valid if i not in gone]
+        removed = rng.sample(valid, min(len(valid), rng.randrange(3)))
+        valid = [i for i in valid if i not in removed]
         if rng.random() < 0.75:
-            valid.append(await s.append("a", b"%d" % number, *gone))
+            valid.append(await s.append("a", b"%d" % number, *removed))
         else:
-            await s.step(invalidate("a", *gone), set_key("k", b""))
+            await s.step(invalidate("a", *removed), set_key("k", b""))
         await s.loop.delay(rng.choice((0, 10_000, 3_000_000)))
         members, address = s.servers.members, rng.choice(ADDRESSES)
         match rng.randrange(7):

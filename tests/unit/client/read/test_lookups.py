@@ -249,8 +249,8 @@ async def test_pending_lookups_fail_when_client_closes(s):
 
 @scenario
 async def test_lookup_at_dropped_range_says_so_at_once(s):
-    gone = replace(s.table.tablets[0], id=TabletId("f" * 32), leader=None)
-    gone.partition = replace(gone.partition, range=KeyRange(b"x", b"y"))
+    unknown = replace(s.table.tablets[0], id=TabletId("f" * 32), leader=None)
+    unknown.partition = replace(unknown.partition, range=KeyRange(b"x", b"y"))
     keys = pa.record_batch([pa.array([3], pa.int64())], names=["k"])
     with pytest.raises(RangesChanged, match="its range was dropped"):
-        await s.on(s.core.getter.retry_via_scan, s.table, gone, keys, None, 5_000)
+        await s.on(s.core.getter.retry_via_scan, s.table, unknown, keys, None, 5_000)

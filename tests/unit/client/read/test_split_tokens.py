@@ -83,8 +83,10 @@ async def test_splits_return_all_rows_once_at_one_snapshot_in_any_process(s):
     assert sorted(k for part in found for k in part) == list(range(ROWS))
     assert all(100 < len(part) < 300 for part in found)
     for tablet in s.table.tablets:
-        mine = [part for p, part in zip(pieces, found, strict=True) if p.tablet_id == tablet.id]
-        keys = [k for part in mine for k in part]
+        of_tablet = [
+            part for p, part in zip(pieces, found, strict=True) if p.tablet_id == tablet.id
+        ]
+        keys = [k for part in of_tablet for k in part]
         assert keys == sorted(keys)
     counts = await s.read(await s.split(size, at=pieces[0].at, columns=("k",)))
     assert sum(map(len, counts)) == ROWS
@@ -97,11 +99,11 @@ async def test_splits_return_all_rows_once_at_one_snapshot_in_any_process(s):
 @scenario
 async def test_split_names_its_servers_with_leader_first(s):
     pieces = await s.split(200 * ROW_BYTES)
-    everybody = {t.address for t in s.cluster.tservers}
+    addresses = {t.address for t in s.cluster.tservers}
     for token in map(ScanToken, pieces):
         leader = s.cluster.leader_of(TabletId(token.tablet_id))
         assert token.replicas[0] == leader.address
-        assert set(token.replicas) == everybody
+        assert set(token.replicas) == addresses
         assert len(token.replicas) == 3
 
 

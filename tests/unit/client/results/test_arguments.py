@@ -20,9 +20,9 @@ from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 
-NOBODY: Any = None
+NO_CONNECTION: Any = None
 WRONG: Any = None
-LONE = "\ud800"
+LONE_SURROGATE = "\ud800"
 ARROW = pa.schema([("k", pa.int64()), ("v", pa.string()), ("op", pa.string())])
 MADE = from_arrow(ARROW, ["k"])
 OPENED = OpenTable(TableId("i"), "t", MADE, PartitionSchema(), 3, {})
@@ -48,7 +48,7 @@ OPENED = OpenTable(TableId("i"), "t", MADE, PartitionSchema(), 3, {})
         {"client_id": 16},
         {"masters": 5},
         {"masters": b"127.0.0.1:7051"},
-        {"masters": LONE + ":1"},
+        {"masters": LONE_SURROGATE + ":1"},
     ],
     ids=str,
 )
@@ -60,49 +60,49 @@ def test_connect_refuses_wrong_option(options):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: c.create_table(LONE, ARROW, ["k"]),
+        lambda c: c.create_table(LONE_SURROGATE, ARROW, ["k"]),
         lambda c: c.create_table(5, ARROW, ["k"]),
         lambda c: c.create_table("t", ARROW, None),
         lambda c: c.create_table("t", ARROW, ["k"], immutable="v"),
         lambda c: c.create_table("t", ARROW, ["k"], options={5: 1}),
-        lambda c: c.create_table("t", ARROW, ["k"], options={"compression": LONE}),
-        lambda c: c.create_table("t", ARROW, ["k"], comment=LONE),
-        lambda c: c.table(LONE),
+        lambda c: c.create_table("t", ARROW, ["k"], options={"compression": LONE_SURROGATE}),
+        lambda c: c.create_table("t", ARROW, ["k"], comment=LONE_SURROGATE),
+        lambda c: c.table(LONE_SURROGATE),
         lambda c: c.table(None),
         lambda c: c.describe(None),
-        lambda c: c.drop_table(LONE),
+        lambda c: c.drop_table(LONE_SURROGATE),
         lambda c: c.drop_table("t", reserve_seconds=1 << 70),
         lambda c: c.recall_table(None),
-        lambda c: c.recall_table("i", LONE),
+        lambda c: c.recall_table("i", LONE_SURROGATE),
         lambda c: c.sql(None),
     ],
 )
 def test_client_refuses_wrong_argument(call):
     with pytest.raises(InvalidArgument):
-        call(Client(NOBODY))
+        call(Client(NO_CONNECTION))
 
 
 @pytest.mark.parametrize(
     "step",
     [
         lambda a: a.add_column(None, pa.int8()),
-        lambda a: a.add_column(LONE, pa.int8()),
+        lambda a: a.add_column(LONE_SURROGATE, pa.int8()),
         lambda a: a.add_column("n", "int64"),
         lambda a: a.drop_column(None),
         lambda a: a.rename_column("v", None),
         lambda a: a.set_default(None, "x"),
         lambda a: a.allow_nulls(5),
         lambda a: a.set_comment(None),
-        lambda a: a.rename(LONE),
+        lambda a: a.rename(LONE_SURROGATE),
         lambda a: a.rename(None),
-        lambda a: a.set_owner(LONE),
+        lambda a: a.set_owner(LONE_SURROGATE),
         lambda a: a.set_options(None),
         lambda a: a.set_options({5: 1}),
     ],
 )
 def test_alteration_refuses_wrong_argument(step):
     with pytest.raises(InvalidArgument):
-        step(Alter(NOBODY, OPENED))
+        step(Alter(NO_CONNECTION, OPENED))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_alteration_refuses_wrong_argument(step):
         lambda: ttl_ms(WRONG),
         lambda: ScanToken.parse(WRONG),
         lambda: as_stamp(np.array([1, 2])),  # type: ignore[arg-type]
-        lambda: Table(NOBODY, OPENED).write([{"k": 1, "op": "upsert"}], op_column="op"),
+        lambda: Table(NO_CONNECTION, OPENED).write([{"k": 1, "op": "upsert"}], op_column="op"),
     ],
 )
 def test_read_or_write_refuses_wrong_argument(call):

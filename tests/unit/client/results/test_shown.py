@@ -20,7 +20,7 @@ from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
 
-NOBODY: Any = None
+NO_CONNECTION: Any = None
 FIELDS = [("k", pa.int64()), *((f"c{n}", pa.string()) for n in range(30))]
 STAMP: Any = as_stamp
 MADE = from_arrow(pa.schema(FIELDS), ["k"])
@@ -28,7 +28,7 @@ OPENED = OpenTable(TableId("i"), "t", MADE, PartitionSchema(), 3, {})
 
 
 def test_table_repr_shows_columns_and_key():
-    lines = repr(Table(NOBODY, OPENED)).splitlines()
+    lines = repr(Table(NO_CONNECTION, OPENED)).splitlines()
     assert lines[:3] == ["<nyala.Table 't', 0 tablets>", "  k: int64 key", "  c0: string"]
     assert lines[-1] == "  ..."
     assert len(lines) == 22
@@ -78,13 +78,13 @@ def test_client_repr_shows_masters():
         (lambda: as_stamp(datetime(2026, 1, 1)), "no time zone", "pass an aware one"),
         (lambda: as_stamp(1 << 63), "1970 to 2041", "pass one of these"),
         (
-            lambda: run_sql("insert into t values (1)", NOBODY),
+            lambda: run_sql("insert into t values (1)", NO_CONNECTION),
             "that reads",
             "write rows with",
         ),
-        (lambda: run_sql("select 1; select 2", NOBODY), "one query", "write rows with"),
-        (lambda: run_sql("selec 1", NOBODY), "syntax error", "correct the query"),
-        (lambda: run_sql("select nope", NOBODY), "nope", "correct the query"),
+        (lambda: run_sql("select 1; select 2", NO_CONNECTION), "one query", "write rows with"),
+        (lambda: run_sql("selec 1", NO_CONNECTION), "syntax error", "correct the query"),
+        (lambda: run_sql("select nope", NO_CONNECTION), "nope", "correct the query"),
     ],
 )
 def test_misuse_error_states_a_remedy(slip, text, then):

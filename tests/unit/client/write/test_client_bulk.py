@@ -47,17 +47,19 @@ class Sink:
         self.under_way[tablet.id] += 1
         assert self.under_way[tablet.id] == 1, "two batches of one write are on the way to a tablet"
         self.most = max(self.most, self.under_way.total())
-        mine = self.got.setdefault(tablet.id, [])
-        mine.append(piece.column("v").to_pylist())
+        received = self.got.setdefault(tablet.id, [])
+        received.append(piece.column("v").to_pylist())
         for _ in range(int(self._draw.integers(1, 20))):
             await one_turn()
         self.under_way[tablet.id] -= 1
         if self._error is not None and sum(map(len, self.got.values())) >= self._fail_at:
             raise self._error
         result = pb.WriteResult(rows=piece.num_rows, timestamp=sum(map(len, self.got.values())))
-        if self._bad_row in mine[-1]:
+        if self._bad_row in received[-1]:
             result.rows -= 1
-            result.row_errors.add(row=mine[-1].index(self._bad_row), code="not_found", message="m")
+            result.row_errors.add(
+                row=received[-1].index(self._bad_row), code="not_found", message="m"
+            )
         return result
 
 

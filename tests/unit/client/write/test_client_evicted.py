@@ -23,7 +23,7 @@ from tests.unit.client.support.client_combining import rows, table
 from tests.unit.client.support.client_delivery import Places, Streams
 
 
-def forgotten(until: int) -> SessionExpired:
+def session_expired(until: int) -> SessionExpired:
     details = {"reason": "CLIENT_FORGOTTEN", "forgotten_until": str(until)}
     return SessionExpired("not known (any more)", details)
 
@@ -74,22 +74,22 @@ def deliver(
 
 
 def test_write_sent_once_and_refused_as_forgotten_is_sent_with_new_start_time():
-    assert deliver(forgotten(100), None) == ([7, 101], None)
-    assert deliver(Throttled("wait"), forgotten(100), forgotten(200), None) == (
+    assert deliver(session_expired(100), None) == ([7, 101], None)
+    assert deliver(Throttled("wait"), session_expired(100), session_expired(200), None) == (
         [7, 7, 101, 201],
         None,
     )
 
 
 def test_possibly_executed_write_is_not_sent_again():
-    sent, error = deliver(OutcomeUnknown("?"), forgotten(100))
+    sent, error = deliver(OutcomeUnknown("?"), session_expired(100))
     assert sent == [7, 7]
     assert isinstance(error, SessionExpired)
 
 
 @pytest.mark.parametrize("since", [0, 50])
 def test_writes_possibly_sent_by_another_process_keep_their_start_time(since):
-    sent, error = deliver(forgotten(100), since=since)
+    sent, error = deliver(session_expired(100), since=since)
     assert sent == [since]
     assert isinstance(error, SessionExpired)
 

@@ -43,7 +43,7 @@ def batch(rows=500, seed=1):
     )
 
 
-def naive(ps, row):
+def linear_search(ps, row):
     """Return the position of a row's partition by a linear search."""
     number = 0
     if ps.range_column_ids:
@@ -67,7 +67,7 @@ def test_locate_equals_reference_and_server_partitioning(name):
     for data in (rows, rows.slice(100, 77), rows.slice(0, 0)):
         found = parts.locate(SCHEMA, ps, data)
         assert found.dtype == np.int32
-        assert found.tolist() == [naive(ps, row) for row in data.to_pylist()]
+        assert found.tolist() == [linear_search(ps, row) for row in data.to_pylist()]
         for number, partition in enumerate(parts.partitions(SCHEMA, ps)):
             inside = parts.contains(SCHEMA, ps, partition, data)
             assert inside.tolist() == (found == number).tolist()

@@ -97,9 +97,9 @@ def test_follower_read_contains_definitions_up_to_its_time_and_leader_read_the_l
             assert answer.as_of.at >= made.at
             break
         assert refused, "the follower could not know the table yet"
-        gone = pb.DescribeTableRequest(name="v", staleness=within())
+        absent = pb.DescribeTableRequest(name="v", staleness=within())
         with pytest.raises(NotLeader) as raised:
-            await masters.ask(follower, methods.DESCRIBE_TABLE, gone)
+            await masters.ask(follower, methods.DESCRIBE_TABLE, absent)
         assert raised.value.details["reason"] == "NOT_HERE", (
             "only the leader reports that a table does not exist"
         )

@@ -132,19 +132,19 @@ def test_every_master_shows_which_tablet_servers_reach_it():
     async def work(masters):
         masters.start()
         leader = await masters.leader()
-        deaf = others(leader)[0]
+        partitioned = others(leader)[0]
         await masters.heartbeat("a", "b", "c")
         await masters.loop.delay(1_000_000)
         for _ in range(8):
             await masters.heartbeat("a", "b")
-            await masters.heartbeat("c", among=tuple(n for n in NAMES if n != deaf))
+            await masters.heartbeat("c", among=tuple(n for n in NAMES if n != partitioned))
             await masters.loop.delay(1_000_000)
         for name in NAMES:
             bound = pb.Staleness(max_age_ms=5_000)
             request = pb.ListServersRequest(staleness=bound)
             answer = await masters.ask(name, methods.LIST_SERVERS, request)
             found = {s.uuid: s.alive for s in answer.servers if s.role == "tserver"}
-            assert found == {"a": True, "b": True, "c": name != deaf}
+            assert found == {"a": True, "b": True, "c": name != partitioned}
             page = masters.master(name).pages()["/tservers"]()
             assert [row[2] for row in page.rows] == [str(alive) for alive in found.values()]
 

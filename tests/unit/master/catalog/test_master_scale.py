@@ -147,13 +147,13 @@ def test_repair_scan_examines_a_bounded_number_of_tablets(tablets):
 def test_repair_scan_covers_every_replica_including_unreported_ones():
     catalog, servers = running(1000)
     known, turns = servers.known_in(TERM, servers.alive(1)), ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
-    gone = of(catalog, SERVERS[0])[-1].edit()
-    gone.state = DELETED  # deleted; the operation's orders were lost
-    catalog.publish(catalog.draft(CatalogPlan((gone,))))
+    deleted = of(catalog, SERVERS[0])[-1].edit()
+    deleted.state = DELETED  # deleted; the operation's orders were lost
+    catalog.publish(catalog.draft(CatalogPlan((deleted,))))
     rounds = 2 * -(-len(servers.get("a").replicas) // MAX_REPLICAS_CHECKED)
     found = [a for _ in range(rounds) for a in reconcile.orders_for(catalog, known, turns.next)]
-    assert Counter(a.server for a in found) == {m.uuid: 2 for m in gone.consensus.members}
-    assert {a.tablet for a in found} == {gone.id}
+    assert Counter(a.server for a in found) == {m.uuid: 2 for m in deleted.consensus.members}
+    assert {a.tablet for a in found} == {deleted.id}
 
 
 def test_reported_tablets_are_scanned_first_then_all_in_rotation():

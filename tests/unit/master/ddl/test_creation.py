@@ -26,7 +26,7 @@ from tests.unit.master.support.ddl_operations import (
 from tests.unit.master.support.ddl_plans import Disk, Master
 from tests.unit.master.support.master_helpers import report
 
-PATIENCE_US = 1_000_000
+TIMEOUT_US = 1_000_000
 unsafe_plan: Any = partial(replace_tablet.unsafe_plan, time=7)
 
 
@@ -133,34 +133,34 @@ def test_replacements_are_batched_by_hundred_tablets_per_table():
 
 @pytest.mark.row("S0.69")
 def test_creation_timeout_waits_while_orders_are_pending_or_replicas_appear():
-    catalog, waiting, ordered = with_table(led=False), Creations(PATIENCE_US), ["a", "b"]
+    catalog, waiting, ordered = with_table(led=False), Creations(TIMEOUT_US), ["a", "b"]
     one, two = catalog.creating()
 
     def late(now_us):
         return [t.id for t in waiting.timed_out(catalog, ordered, now_us)]  # type: ignore[arg-type]
 
-    assert late(0) == late(5 * PATIENCE_US) == [], "no order was sent yet"
+    assert late(0) == late(5 * TIMEOUT_US) == [], "no order was sent yet"
     for server in ordered:
         for tablet in (one, two):
             waiting.record_attempt(tablet.id, ServerUuid(server))
-    assert late(6 * PATIENCE_US - 1) == []
+    assert late(6 * TIMEOUT_US - 1) == []
     shown(catalog, two, "a")
-    assert late(6 * PATIENCE_US) == [one.id], "an order to c was never attempted"
-    assert late(7 * PATIENCE_US - 1) == [one.id]
-    assert late(7 * PATIENCE_US) == [one.id, two.id]
+    assert late(6 * TIMEOUT_US) == [one.id], "an order to c was never attempted"
+    assert late(7 * TIMEOUT_US - 1) == [one.id]
+    assert late(7 * TIMEOUT_US) == [one.id, two.id]
     shown(catalog, one, "a", leader="a", term=1)
-    assert late(8 * PATIENCE_US) == [two.id], "the other tablet is RUNNING"
+    assert late(8 * TIMEOUT_US) == [two.id], "the other tablet is RUNNING"
 
 
 def test_creation_timeout_doubles_with_each_attempt():
-    catalog, waiting = with_table(led=False), Creations(PATIENCE_US)
+    catalog, waiting = with_table(led=False), Creations(TIMEOUT_US)
     tablet = catalog.creating()[0]
     record = tablet.edit()
     record.attempt = 3
     take(catalog, CatalogPlan((record,)))
     assert waiting.timed_out(catalog, [], 0) == []
-    assert tablet.id not in [t.id for t in waiting.timed_out(catalog, [], 8 * PATIENCE_US - 1)]
-    assert tablet.id in [t.id for t in waiting.timed_out(catalog, [], 8 * PATIENCE_US)]
+    assert tablet.id not in [t.id for t in waiting.timed_out(catalog, [], 8 * TIMEOUT_US - 1)]
+    assert tablet.id in [t.id for t in waiting.timed_out(catalog, [], 8 * TIMEOUT_US)]
 
 
 @pytest.mark.row("S1.44")

@@ -46,8 +46,8 @@ class Nowhere:
 
 
 def refuse(catalog, operation, error, match):
-    before, nowhere = rows_of(catalog), Nowhere()
-    memory = LeaderMemory(1, catalog, nowhere, nowhere, Locks(), lambda: None)
+    before, unavailable = rows_of(catalog), Nowhere()
+    memory = LeaderMemory(1, catalog, unavailable, unavailable, Locks(), lambda: None)
     with pytest.raises(error, match=match) as raised:
         run(operation, memory).send(None)
     assert rows_of(catalog) == before

@@ -57,7 +57,7 @@ class Definer:
         return await self.finder.define(method, request, timeout_ms=60_000)
 
 
-async def speak(masters):
+async def send_heartbeats(masters):
     """Act as three tablet servers that report to every running master."""
     while True:
         for name in NAMES:
@@ -86,18 +86,18 @@ def test_definitions_survive_a_hundred_leader_crashes():
         rng = seeded(11, "kills")
         masters.start()
         await masters.leader()
-        definer, speaking = Definer(masters, rng), asyncio.ensure_future(speak(masters))
+        definer, heartbeats = Definer(masters, rng), asyncio.ensure_future(send_heartbeats(masters))
         under_way = 0
         for _ in range(KILLS):
             under_way += await killed_in_between(masters, definer, rng)
-        speaking.cancel()
+        heartbeats.cancel()
         assert under_way > KILLS // 2, f"only {under_way} definitions were in progress"
         leader = await masters.leader()
         answer = await masters.ask(leader, methods.LIST_TABLES, pb.ListTablesRequest())
         assert {t.id: t.name for t in answer.tables} == definer.tables
         catalog = masters.master(leader).leading.current().catalog
-        gone = [t.id for t in catalog.every_table() if not t.live]
-        assert sorted(gone) == sorted(definer.dropped)
+        removed = [t.id for t in catalog.every_table() if not t.live]
+        assert sorted(removed) == sorted(definer.dropped)
         assert all(t.tablets == 3 for t in answer.tables)
         assert len(catalog.every_table()) == len(definer.tables) + len(definer.dropped)
 

@@ -139,13 +139,13 @@ def test_ddl_recovery_interrupted_at_each_step_sends_every_order(case):
 
 
 def _without_effect(action, replicas):
-    here = TabletId(action.tablet) in replicas.get(action.server, {})
+    exists = TabletId(action.tablet) in replicas.get(action.server, {})
     if isinstance(action, CreateTabletAction):
-        return here
+        return exists
     if isinstance(action, AlterTabletAction):
-        return not here
+        return not exists
     assert isinstance(action, DeleteTabletAction)
-    return not here
+    return not exists
 
 
 def test_dropping_a_range_locks_the_tablets_of_its_table():

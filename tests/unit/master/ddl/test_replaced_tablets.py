@@ -74,8 +74,8 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         await ddl.put(table, *range(60))
         lost = ddl.leading().tablet(table.tablets[0].id)
         (dead,) = members(ddl, lost)
-        gone = {t.id for t in ddl.leading().tablets() if lost.members[0] in t.members}
-        kept = [t.id for t in table.tablets if t.id not in gone]
+        lost_ids = {t.id for t in ddl.leading().tablets() if lost.members[0] in t.members}
+        kept = [t.id for t in table.tablets if t.id not in lost_ids]
         assert kept, "some tablets have no lost replica"
 
         async def replace(tablet, **more):
@@ -95,7 +95,7 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         assert (seen.tablet_id, seen.state, list(seen.shown_by)) == (lost.id, "RUNNING", [])
         assert ddl.leading() is before
         assert states(ddl) == ["RUNNING"] * 6, "no tablet was replaced yet"
-        made = {old: (await replace(old)).tablet_id for old in sorted(gone)}
+        made = {old: (await replace(old)).tablet_id for old in sorted(lost_ids)}
         assert (await replace(lost.id)).tablet_id == made[lost.id], "a repetition has no effect"
         rows = await ddl.keys(other)
         assert 0 < len(rows) < 60, "the other tablets have their rows"
@@ -109,7 +109,7 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         assert await ddl.keys(other) == list(range(60))
         assert {t.id for t in table.tablets} == {*kept, *made.values()}
         dead.start()
-        await cluster.until(lambda: not gone & {*ddl.groups()}, "what returns is deleted")
+        await cluster.until(lambda: not lost_ids & {*ddl.groups()}, "what returns is deleted")
         assert await ddl.keys(table) == list(range(60))
 
     with_cluster(work, options=QUICK)

@@ -108,8 +108,8 @@ def test_checksum_of_dropped_range_covers_its_last_rows(late):
         await healthy(ddl)
         sums, different = await ddl.ask(ksck_checksum.compare, ddl.core, CHECKSUM_MS)
         assert different == []
-        mine = [(s.rows, s.checksum, s.note) for s in sums if s.tablet == dropped]
-        assert len(mine) == 3
-        assert set(mine) == {(2, mine[0][1], "")}
+        of_dropped = [(s.rows, s.checksum, s.note) for s in sums if s.tablet == dropped]
+        assert len(of_dropped) == 3
+        assert set(of_dropped) == {(2, of_dropped[0][1], "")}
 
     scenario(work)

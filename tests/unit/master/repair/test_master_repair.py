@@ -27,7 +27,7 @@ UNRECOVERABLE = ReplicaHealth.UNRECOVERABLE
 STEPS = 40
 
 
-NOBODY = TargetServers(lambda _instead: None)
+NO_SERVERS = TargetServers(lambda _instead: None)
 
 
 def tablet(*members, replicas=3, leader="a", witness_first=False):
@@ -172,7 +172,7 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
     """Silent members return or are replaced; a majority remains in every state."""
     group = Group(situation)
     if 2 * len(group.answering) <= len(group.voters):
-        assert next_steps(situation, NOBODY) == []
+        assert next_steps(situation, NO_SERVERS) == []
         return
     for _ in range(STEPS):
         if not group.look() and group.situation.fully_replicated:
@@ -394,8 +394,8 @@ def test_voter_returning_before_witness_has_data_is_kept_and_witness_removed():
     assert steps(*ok, back, witness, witness_first=True)[0] == again
     coming = replace(back, replace=False, promote=True)
     assert steps(*ok, coming, witness, witness_first=True) == [Copy("x")]
-    gone = Remove("x", "a witness is not needed any more")
-    assert steps(*ok, healthy("c"), witness, witness_first=True) == [gone]
+    removal = Remove("x", "a witness is not needed any more")
+    assert steps(*ok, healthy("c"), witness, witness_first=True) == [removal]
 
 
 def test_witness_is_removed_before_replicas_with_data():

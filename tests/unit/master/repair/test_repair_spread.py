@@ -31,8 +31,8 @@ def cluster() -> Around:
         records.append(cat.TabletRecord(id=f"o{n}", table_id="o", state=TabletState.RUNNING.value))
     around.publish(CatalogPlan(tuple(records), (table,)))
     around.group(failed="c", others="b")
-    for name, mine in words.items():
-        around.server(name, *mine, catalog=True)
+    for name, words_of_server in words.items():
+        around.server(name, *words_of_server, catalog=True)
     around.server("f")
     return around
 

@@ -9,16 +9,16 @@ from tests.sim.systems.replicas import hosts_of
 from tests.unit.master.support.ddl_cluster import with_cluster
 
 
-def deafen(process, tablet):
+def ignore_entries(process, tablet):
     """Let a replica answer all messages except entries, as with a disk that hangs."""
     member: Any = hosts_of(process)[0].get(tablet).member
     step = member.step
 
-    def deaf(message, hlc):
+    def drop_entries(message, hlc):
         if not (isinstance(message, AppendEntries) and message.entries):
             step(message, hlc)
 
-    member.step = deaf
+    member.step = drop_entries
 
 
 def test_voter_that_accepts_no_entries_is_replaced():
@@ -30,7 +30,7 @@ def test_voter_that_accepts_no_entries_is_replaced():
         leader = cluster.leader_of(tablet)
         holders = [p for p, g, _ in cluster.replicas() if g == tablet]
         victim = next(p for p in holders if p is not leader)
-        deafen(victim, tablet)
+        ignore_entries(victim, tablet)
         await ddl.put(table, 3)
         await cluster.loop.delay(REPAIRING.member_failed_after_ms * 500)
         (peer,) = [p for p in status(leader, tablet).peers if p.ticks_stuck]

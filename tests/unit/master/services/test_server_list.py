@@ -20,8 +20,8 @@ mark: Any = server_states.mark
 INCARNATION = "cat"
 
 
-def seen(names, patient=True):
-    return ServerLiveness({n: server_info(n) for n in names}, patient)
+def seen(names, long_enough=True):
+    return ServerLiveness({n: server_info(n) for n in names}, long_enough)
 
 
 def put(catalog, *operations):
@@ -48,7 +48,7 @@ def test_each_change_of_a_server_is_one_entry_with_the_next_version():
     catalog = some()
     assert states(catalog) == {"a": (1, True), "b": (2, True), "c": (3, True)}
     assert due(catalog, seen("abc")) == [], "nothing changed"
-    assert due(catalog, seen("ab", patient=False)) == [], (
+    assert due(catalog, seen("ab", long_enough=False)) == [], (
         "the leader has not received heartbeats for long enough"
     )
     (died,) = due(catalog, seen("ab"))

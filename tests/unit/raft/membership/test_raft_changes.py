@@ -34,7 +34,7 @@ configurations = (
 edits = st.lists(st.builds(Change, st.sampled_from(ChangeKind), members), max_size=4)
 
 
-def naive(config, changes):
+def reference(config, changes):
     """The next members, or None: one edit after the other on a list."""
     found = list(config.members)
     if not changes or len({c.member.uuid for c in changes}) < len(changes):
@@ -54,7 +54,7 @@ def naive(config, changes):
 
 @given(configurations, edits)
 def test_configuration_change_applies_all_edits_or_none(config, changes):
-    expected = naive(config, changes)
+    expected = reference(config, changes)
     if expected is None:
         with pytest.raises(InvalidArgument):
             edited(config, changes)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.unit.raft.support.raft_random import Chaos
+from tests.unit.raft.support.raft_random import RandomRun
 
 SEEDS = range(24)
 FAULTS = ("lost", "doubled", "late", "crash", "torn", "held", "partition")
@@ -19,12 +19,12 @@ _seen: Counter[str] = Counter()
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_schedules_violate_no_invariant(seed):
-    chaos = Chaos(seed)
-    chaos.run()
-    chaos.seen["committed"] = len(chaos.cluster.committed)
-    chaos.seen["leaders"] = len(chaos.cluster.leaders)
-    chaos.heal()
-    _seen.update(chaos.seen)
+    random_run = RandomRun(seed)
+    random_run.run()
+    random_run.seen["committed"] = len(random_run.cluster.committed)
+    random_run.seen["leaders"] = len(random_run.cluster.leaders)
+    random_run.heal()
+    _seen.update(random_run.seen)
 
 
 def test_every_fault_kind_occurs():

@@ -39,8 +39,8 @@ def node():
 
 @pytest.mark.row("S4.33")
 def test_role_transitions_equal_design_and_documented_exceptions():
-    ours = {f"{a} {b}" for a, b in ROLE_TRANSITIONS}
-    assert ours == (SEED_004 - BY_WAY_OF_FOLLOWER) | DEMOTION
+    known = {f"{a} {b}" for a, b in ROLE_TRANSITIONS}
+    assert known == (SEED_004 - BY_WAY_OF_FOLLOWER) | DEMOTION
 
 
 @pytest.mark.row("S4.32", "S4.33")
@@ -57,7 +57,7 @@ def test_every_listed_transition_occurs_and_no_other(monkeypatch):
 
     monkeypatch.setattr(RaftCore, "role", property(slot.__get__, record))
     for seed in range(200, 206):
-        raft_random.Chaos(seed).run()
+        raft_random.RandomRun(seed).run()
     cluster = Cluster("123", spares="4")
     cluster.elect("1")
     for kind, voter in (

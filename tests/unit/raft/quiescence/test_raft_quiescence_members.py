@@ -68,8 +68,8 @@ def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
 def test_unelectable_member_delays_quiescence_while_its_server_lives(more):
     group = Group("123", **more)
     group.elect("1")
-    gone = "4" if "4" in group.servers else "3"
-    group.crash(gone)
+    removed = "4" if "4" in group.servers else "3"
+    group.crash(removed)
     group.propose("1", "x")
     group.settle()
     group.beat(times=4 * SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks)

@@ -16,7 +16,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-class Chaos:
+class RandomRun:
     """One run."""
 
     def __init__(self, seed: int) -> None:
@@ -52,7 +52,7 @@ class Chaos:
 
     # ---- what may happen -------------------------------------------------------------------------
 
-    def anyone(self) -> str | None:
+    def random_server(self) -> str | None:
         alive = [s.uuid for s in self.cluster.alive]
         return self.rng.choice(alive) if alive else None
 
@@ -82,14 +82,14 @@ class Chaos:
                 self.cluster.tick(server.uuid)
 
     def sync(self) -> None:
-        if name := self.anyone():
+        if name := self.random_server():
             server = self.cluster.servers[name]
             if server.disk.pending:
                 self.cluster.sync_one(server)
                 self.cluster.work(server)
 
     def hold(self) -> None:
-        if name := self.anyone():
+        if name := self.random_server():
             disk = self.cluster.servers[name].disk
             disk.held = not disk.held
             self.seen["held"] += disk.held
@@ -122,7 +122,7 @@ class Chaos:
             server.confirmed.clear()
 
     def crash(self) -> None:
-        if name := self.anyone():
+        if name := self.random_server():
             pending = len(self.cluster.servers[name].disk.pending)
             keep = self.rng.randrange(pending + 1)
             self.seen["crash"] += 1
@@ -188,7 +188,7 @@ class Chaos:
             self.incarnations[name] += 1
 
     def flush(self) -> None:
-        if name := self.anyone():
+        if name := self.random_server():
             self.cluster.flush(name)
 
     # ---- and how it must end ---------------------------------------------------------------------

@@ -203,54 +203,54 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
 async def test_copy_replaces_tombstone_and_keeps_its_vote_and_op_id(fleet):
     await fill(fleet)
     leader = await flush(fleet)
-    gone = (leader + 1) % 3
-    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    tombstone = fleet.replica(gone).tombstone.superblock
+    deleted = (leader + 1) % 3
+    await fleet.as_(deleted, fleet.host(deleted).delete_replica(GROUP))
+    tombstone = fleet.replica(deleted).tombstone.superblock
     assert tombstone.votes
     await fill(fleet)
-    await fleet.order(gone, leader)
-    progress = await fleet.copied(gone)
+    await fleet.order(deleted, leader)
+    progress = await fleet.copied(deleted)
     assert progress.last > tombstone.last
-    assert fleet.replica(gone).node.core.hard.term >= tombstone.hard_state.term
+    assert fleet.replica(deleted).node.core.hard.term >= tombstone.hard_state.term
     if (
-        tombstone.hard_state.term == fleet.replica(gone).node.core.hard.term
+        tombstone.hard_state.term == fleet.replica(deleted).node.core.hard.term
         and tombstone.hard_state.vote
     ):
-        assert fleet.replica(gone).node.core.hard.vote == tombstone.hard_state.vote
+        assert fleet.replica(deleted).node.core.hard.vote == tombstone.hard_state.vote
     await fleet.settled()
-    assert fleet.machine(gone).sums == {"k": 40}
+    assert fleet.machine(deleted).sums == {"k": 40}
 
 
 @scenario(servers=3, members=3)
 async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
     await fill(fleet)
     leader = await flush(fleet)
-    gone, behind = [n for n in range(3) if n != leader]
+    deleted, behind = [n for n in range(3) if n != leader]
     await fleet.settled()
     fleet.network.partition([f"s{behind}"], [f"s{n}" for n in range(3) if n != behind])
     await fill(fleet, 5)
     await fleet.until(
-        lambda: fleet.replica(gone).status().last == fleet.replica(leader).status().last, "acked"
+        lambda: fleet.replica(deleted).status().last == fleet.replica(leader).status().last, "acked"
     )
-    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    tombstone = fleet.replica(gone).tombstone.superblock
+    await fleet.as_(deleted, fleet.host(deleted).delete_replica(GROUP))
+    tombstone = fleet.replica(deleted).tombstone.superblock
     fleet.processes[leader].kill()
     fleet.network.heal()
-    await fleet.order(gone, behind, force=True)
-    err = await fleet.refused(gone)
+    await fleet.order(deleted, behind, force=True)
+    err = await fleet.refused(deleted)
     assert isinstance(err, InvalidArgument)
     assert str(tombstone.last) in str(err)
-    assert fleet.replica(gone).state is State.TOMBSTONED
-    assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
-    saved = Superblocks(fleet.processes[gone].env.files, "/data").load(GROUP)
+    assert fleet.replica(deleted).state is State.TOMBSTONED
+    assert fleet.leftovers(deleted) == [f"superblock/{GROUP}"]
+    saved = Superblocks(fleet.processes[deleted].env.files, "/data").load(GROUP)
     assert saved is not None
     assert saved.last == tombstone.last
     await fleet.pass_ms(5000)
     assert fleet.leading() is None, "who lacks what the tombstone promised does not get its vote"
     await fleet.restart(leader)
     await fleet.leader()
-    await fleet.order(gone, await fleet.leader())
-    await fleet.copied(gone)
+    await fleet.order(deleted, await fleet.leader())
+    await fleet.copied(deleted)
 
 
 @pytest.mark.row("S1.17", "S1.7")

@@ -104,35 +104,35 @@ def _tombstone_dies(step, power_cut):
     @scenario(servers=3, options=QUICK)
     async def steps(fleet):
         leader = await prepared(fleet)
-        gone = (leader + 1) % 3
+        deleted = (leader + 1) % 3
         await fleet.settled()
-        await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-        tombstone = fleet.replica(gone).tombstone.superblock
-        target = fleet.processes[gone]
+        await fleet.as_(deleted, fleet.host(deleted).delete_replica(GROUP))
+        tombstone = fleet.replica(deleted).tombstone.superblock
+        target = fleet.processes[deleted]
         target.disk.die_after(step)
         with suppress(Unavailable):  # dead before it answered
-            await fleet.order(gone, leader)
+            await fleet.order(deleted, leader)
         await fleet.until(
-            lambda: not target.alive or fleet.stage(gone) in (CopyStage.WAITING, *ENDED), "end"
+            lambda: not target.alive or fleet.stage(deleted) in (CopyStage.WAITING, *ENDED), "end"
         )
         if target.alive:
             target.kill(power_cut=power_cut)
         elif power_cut:
             target.power_cut()
-        await fleet.restart(gone)
-        replica = fleet.replica(gone)
+        await fleet.restart(deleted)
+        replica = fleet.replica(deleted)
         if replica.state is State.TOMBSTONED:
             kept = replica.tombstone.superblock
             assert (kept.last, kept.votes) == (tombstone.last, True)
             assert kept.hard_state.term >= tombstone.hard_state.term
-            assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
-            await fleet.order(gone, leader)
-            await fleet.copied(gone)
+            assert fleet.leftovers(deleted) == [f"superblock/{GROUP}"]
+            await fleet.order(deleted, leader)
+            await fleet.copied(deleted)
         else:
             assert replica.node.core.hard.term >= tombstone.hard_state.term
             assert replica.status().last >= tombstone.last
         await fleet.settled()
-        assert fleet.machine(gone).sums == EVERYTHING
+        assert fleet.machine(deleted).sums == EVERYTHING
 
     steps()
 

@@ -102,8 +102,8 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     await several(fleet, SPREAD)
     for group, source in SPREAD.items():
         await fleet.order(3, source, group=group)
-    here = fleet.host(3)
-    await fleet.until(lambda: here.copies.quota.waiting == 2, "two wait")
+    host = fleet.host(3)
+    await fleet.until(lambda: host.copies.quota.waiting == 2, "two wait")
 
     def held():
         return sorted(shown(fleet, n, "copy_held_bytes") > 3000 for n in range(3))
@@ -111,7 +111,7 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
     await fleet.until(
         lambda: held() == [False, False, True], "their sources hold nothing for those"
     )
-    (problem,) = here.problems()
+    (problem,) = host.problems()
     assert "2 copies to this server wait" in problem
     assert f"copy_staged_bytes is {ROOM}" in problem
     assert 3000 < shown(fleet, 3, "copy_staged_bytes") <= ROOM
@@ -128,8 +128,8 @@ async def test_copies_beyond_limit_wait_without_resources_and_continue(fleet):
         await fleet.copied(3, group=group)
     fleet.loop.after_step = lambda: None
     assert 3000 < max(most) <= ROOM
-    assert (here.copies.quota.used_bytes, here.copies.quota.waiting) == (0, 0)
-    assert here.problems() == []
+    assert (host.copies.quota.used_bytes, host.copies.quota.waiting) == (0, 0)
+    assert host.problems() == []
     assert [fleet.machine(3, g).sums for g in SPREAD] == [{"k": 1}] * 3
 
 
@@ -138,14 +138,14 @@ async def test_cancelled_waiting_copy_admits_the_next(fleet):
     await several(fleet, SPREAD)
     await fleet.order(3, 0, group=GROUP)
     await fleet.until(lambda: fleet.stage(3) is CopyStage.FILES, "the first one is let in")
-    here = fleet.host(3)
+    host = fleet.host(3)
     for group, waiting in ((OTHER, 1), (THIRD, 2)):
         await fleet.order(3, SPREAD[group], group=group)
-        await fleet.until(lambda n=waiting: here.copies.quota.waiting == n, "it waits")
-    await fleet.as_(3, here.copies.cancel(OTHER))
-    await fleet.as_(3, here.copies.cancel(GROUP))
+        await fleet.until(lambda n=waiting: host.copies.quota.waiting == n, "it waits")
+    await fleet.as_(3, host.copies.cancel(OTHER))
+    await fleet.as_(3, host.copies.cancel(GROUP))
     await fleet.copied(3, group=THIRD)
-    assert here.copies.quota.used_bytes == 0
+    assert host.copies.quota.used_bytes == 0
     assert fleet.leftovers(3, OTHER) == []
 
 

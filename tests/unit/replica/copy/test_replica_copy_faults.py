@@ -55,39 +55,39 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
     async def steps(fleet):
         await fill(fleet)
         leader = await flush(fleet)
-        gone = (leader + 1) % 3
-        await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-        copies = fleet.host(gone).copies
+        deleted = (leader + 1) % 3
+        await fleet.as_(deleted, fleet.host(deleted).delete_replica(GROUP))
+        copies = fleet.host(deleted).copies
         install, forget = copy_files.install, lifecycle.forget
         asked = []
 
         def end(*args):
             if first == "failed":
                 raise OSError(errno.EIO, "the disk")
-            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            asked.append(fleet.spawn(deleted, copies.cancel(GROUP)))
             install(*args)
 
         async def asked_again(*args):
-            asked.append(fleet.spawn(gone, copies.cancel(GROUP)))
+            asked.append(fleet.spawn(deleted, copies.cancel(GROUP)))
             await fleet.pass_ms(1)
             await forget(*args)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(shielded_steps, "forget", asked_again)
             patch.setattr(copy_files, "install", end)
-            await fleet.order(gone, leader)
-            await fleet.until(lambda: fleet.stage(gone) is CopyStage.CANCELLED, "cancelled")
+            await fleet.order(deleted, leader)
+            await fleet.until(lambda: fleet.stage(deleted) is CopyStage.CANCELLED, "cancelled")
         assert len(asked) == 1 + (first == "cancelled")
-        refused = fleet.refusals(gone, "group")
-        assert fleet.replica(gone).state is State.TOMBSTONED
-        assert fleet.leftovers(gone) == [f"superblock/{GROUP}"]
+        refused = fleet.refusals(deleted, "group")
+        assert fleet.replica(deleted).state is State.TOMBSTONED
+        assert fleet.leftovers(deleted) == [f"superblock/{GROUP}"]
         ask = RequestVote(
-            sender=uuid_of(leader), to=uuid_of(gone), term=99, hlc=1, last=OpId(99, 99), pre=True
+            sender=uuid_of(leader), to=uuid_of(deleted), term=99, hlc=1, last=OpId(99, 99), pre=True
         )
-        fleet.deliver(gone, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
-        assert fleet.refusals(gone, "group") == refused, "it votes again"
-        await fleet.order(gone, leader)
-        await fleet.copied(gone)
+        fleet.deliver(deleted, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
+        assert fleet.refusals(deleted, "group") == refused, "it votes again"
+        await fleet.order(deleted, leader)
+        await fleet.copied(deleted)
 
     steps()
 

@@ -53,15 +53,15 @@ def test_damaged_file_fails_replica_without_votes_or_reads(part):
     steps()
 
 
-@pytest.mark.parametrize("gone", ["superblock", "cmeta"])
-def test_lost_file_is_damage_not_a_new_replica(gone):
+@pytest.mark.parametrize("lost_part", ["superblock", "cmeta"])
+def test_lost_file_is_damage_not_a_new_replica(lost_part):
     @scenario()
     async def steps(fleet):
         await fleet.write(b"k 1")
         await fleet.settled()
         process = fleet.processes[0]
         process.kill()
-        process.disk.mount().remove(f"/data/{gone}/{GROUP}")
+        process.disk.mount().remove(f"/data/{lost_part}/{GROUP}")
         await fleet.restart(0)
         assert fleet.replica(0).state is State.FAILED
         with pytest.raises(AlreadyPresent):

@@ -102,12 +102,14 @@ async def test_new_leader_has_entries_for_returning_follower(fleet):
     for n in fleet.alive():
         await fleet.as_(n, fleet.replica(n).flush())
     await fleet.pass_ms(3000)
-    heir = next(n for n in fleet.alive() if n != leader)
-    assert fleet.host(heir).wal.stats().segments > 5, "it may lead next, and then has to send them"
+    successor = next(n for n in fleet.alive() if n != leader)
+    assert fleet.host(successor).wal.stats().segments > 5, (
+        "it may lead next, and then has to send them"
+    )
     fleet.processes[leader].kill()
     await fleet.restart(absent)
     await fleet.settled()
-    assert await fleet.leader() == heir, "only it is up to date"
+    assert await fleet.leader() == successor, "only it is up to date"
     assert fleet.machine(absent).sums == {"k": 60}
 
 

@@ -40,8 +40,8 @@ async def test_followers_are_passive_while_leader_lives(fleet):
 async def test_configuration_in_log_overrides_given_configuration(fleet):
     leader = await fleet.leader()
     assert fleet.replica(leader).status().config.id == NO_OP, "new: the one that it was given"
-    gone = next(m for m in fleet.config.members if int(m.uuid, 16) != leader)
-    work = fleet.replica(leader).change_config([Change(ChangeKind.REMOVE, gone)], NO_OP, 5000)
+    removed = next(m for m in fleet.config.members if int(m.uuid, 16) != leader)
+    work = fleet.replica(leader).change_config([Change(ChangeKind.REMOVE, removed)], NO_OP, 5000)
     config = await fleet.as_(leader, work)
     await fleet.until(
         lambda: fleet.replica(leader).status().committed_config == config, "committed"

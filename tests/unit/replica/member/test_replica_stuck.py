@@ -20,11 +20,11 @@ async def test_member_without_progress_is_counted_until_caught_up(fleet):
     member = fleet.replica(follower).member
     step = member.step
 
-    def deaf(message, hlc):
+    def drop_entries(message, hlc):
         if not (isinstance(message, AppendEntries) and message.entries):
             step(message, hlc)
 
-    member.step = deaf
+    member.step = drop_entries
     await fleet.write(b"k 1")
     await fleet.pass_ms(STUCK_MS + 1000)
     (peer,) = [p for p in fleet.replica(leader).status().peers if p.ticks_stuck]

@@ -96,16 +96,16 @@ async def test_configuration_change_with_lost_leadership_has_unknown_outcome(fle
 async def test_removed_replica_is_notified_and_stops_participating(fleet):
     await fleet.write(b"k 1")
     leader = await fleet.leader()
-    gone = (leader + 1) % 3
-    config = await change(fleet, remove(gone))
-    await fleet.until(lambda: saved(fleet, gone).id == config.id, "told")
-    assert fleet.replica(gone).status().role is Role.NON_PARTICIPANT
+    removed = (leader + 1) % 3
+    config = await change(fleet, remove(removed))
+    await fleet.until(lambda: saved(fleet, removed).id == config.id, "told")
+    assert fleet.replica(removed).status().role is Role.NON_PARTICIPANT
     terms = [fleet.replica(n).status().term for n in range(3)]
     await fleet.pass_ms(5000)
     assert [fleet.replica(n).status().term for n in range(3)] == terms
     assert fleet.leading() == leader
-    await fleet.as_(gone, fleet.host(gone).delete_replica(GROUP))
-    assert fleet.replica(gone).status().role is Role.NON_PARTICIPANT
+    await fleet.as_(removed, fleet.host(removed).delete_replica(GROUP))
+    assert fleet.replica(removed).status().role is Role.NON_PARTICIPANT
     assert (await fleet.write(b"k 1")).result == b"2"
 
 

@@ -41,13 +41,13 @@ def account():
     return account
 
 
-def pass_ticks(account, ticks, *speaking):
-    roused = []
+def pass_ticks(account, ticks, *servers):
+    woken = []
     for _ in range(ticks):
-        for server in speaking:
+        for server in servers:
             assert account.receive(keepalive(sender=server)) == []
-        roused += account.tick()
-    return roused
+        woken += account.tick()
+    return woken
 
 
 def test_no_group_is_woken_while_both_servers_send(account):
@@ -89,8 +89,8 @@ def test_new_incarnation_wakes_all_groups_and_old_one_is_ignored(account):
     assert account.is_latest(keepalive(incarnation=6))
     for _ in range(PACE.election_ticks):
         account.receive(late)
-        roused = account.tick()
-    assert roused == [ONE, TWO], "late words are no sign of life"
+        woken = account.tick()
+    assert woken == [ONE, TWO], "late words are no sign of life"
 
 
 def test_exited_replicas_wake_groups_by_id_and_by_count_when_ids_are_missing(account):
@@ -125,12 +125,12 @@ def test_server_is_absent_after_timeout_or_when_never_heard(account):
 
 def test_state_of_server_without_batches_is_dropped_unless_groups_rely_on_it(account):
     """A dropped server's incarnation is not known any more: an older one counts as new."""
-    earlier, gone = 4, [ServerUuid(f"{number + 4096:032x}") for number in range(3)]
-    for server in gone:
+    earlier, removed = 4, [ServerUuid(f"{number + 4096:032x}") for number in range(3)]
+    for server in removed:
         account.receive(keepalive(sender=server))
         pass_ticks(account, PACE.election_ticks, B)
     pass_ticks(account, (KEPT_TIMEOUTS - 2) * PACE.election_ticks, B)
-    old = [keepalive(earlier, sender=server) for server in (A, *gone)]
+    old = [keepalive(earlier, sender=server) for server in (A, *removed)]
     assert [account.receive(batch) for batch in old] == [[]] * 4
     assert [account.is_latest(batch) for batch in old] == [False, True, True, False]
     assert A in account

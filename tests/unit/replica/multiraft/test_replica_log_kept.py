@@ -25,8 +25,8 @@ async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     cmeta.save = full
-    gone = (leader + 1) % 3
-    member = Member(uuid_of(gone), f"s{gone}:9", f"s{gone}:7")
+    removed = (leader + 1) % 3
+    member = Member(uuid_of(removed), f"s{removed}:9", f"s{removed}:7")
     change = Change(ChangeKind.REMOVE, member)
     await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
     for _ in range(20):
@@ -38,7 +38,7 @@ async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
         fleet.processes[number].kill()
     await fleet.boot(leader)
     config = fleet.replica(leader).status().config
-    assert config.get(uuid_of(gone)) is None, "the removal was collected before it was saved"
+    assert config.get(uuid_of(removed)) is None, "the removal was collected before it was saved"
 
 
 @copy_support.scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))

@@ -119,26 +119,27 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     await asleep(fleet, MANY)
     led = leaders(fleet)
     fleet.processes[0].kill()
-    mine = [g for g in MANY if led[g] == 0]
-    assert mine
+    led_by_victim = [g for g in MANY if led[g] == 0]
+    assert led_by_victim
     await fleet.until(
-        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine),
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in led_by_victim),
         "new leaders",
         TWO_TIMEOUTS_MS,
     )
-    assert {g: n for g, n in leaders(fleet).items() if g not in mine} == {
-        g: n for g, n in led.items() if g not in mine
+    assert {g: n for g, n in leaders(fleet).items() if g not in led_by_victim} == {
+        g: n for g, n in led.items() if g not in led_by_victim
     }
     await asleep(fleet, MANY)  # without the dead one, for good
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
-    await fleet.write(b"k 1", group=mine[0])
+    await fleet.write(b"k 1", group=led_by_victim[0])
     await asleep(fleet, MANY)
     await fleet.restart(0)
     await fleet.until(
         lambda: (
-            fleet.replica(0, mine[0]).node.last == fleet.replica(1, mine[0]).node.last
+            fleet.replica(0, led_by_victim[0]).node.last
+            == fleet.replica(1, led_by_victim[0]).node.last
             and set(sleeping(fleet)) == set(MANY)
         ),
         "it is caught up, and all sleep",
@@ -176,13 +177,17 @@ async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_e
     assert sleeping(fleet) == MANY
     led = leaders(fleet)
     fleet.processes[0].pause()
-    mine = [g for g in MANY if led[g] == 0]
+    led_by_first = [g for g in MANY if led[g] == 0]
     await fleet.until(
-        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in led_by_first),
+        "led",
+        TWO_TIMEOUTS_MS,
     )
     await fleet.pass_ms(5000)
     fleet.processes[0].resume()
-    await fleet.until(lambda: not any(fleet.replica(0, g).is_leader for g in mine), "it hears")
+    await fleet.until(
+        lambda: not any(fleet.replica(0, g).is_leader for g in led_by_first), "it hears"
+    )
     await asleep(fleet, MANY)
 
 
@@ -314,12 +319,14 @@ async def test_lost_exit_announcements_are_detected_by_count(fleet):
 async def test_failed_log_leaves_no_group_without_leader(fleet):
     await asleep(fleet, MANY)
     led = leaders(fleet)
-    mine = [g for g in MANY if led[g] == 0]
+    led_by_first = [g for g in MANY if led[g] == 0]
     fleet.replica(0, MANY[0]).context.disk_failed(OSError("the disk is gone"))
     await fleet.until(
-        lambda: all(fleet.leading(g, [1, 2]) is not None for g in mine), "led", TWO_TIMEOUTS_MS
+        lambda: all(fleet.leading(g, [1, 2]) is not None for g in led_by_first),
+        "led",
+        TWO_TIMEOUTS_MS,
     )
-    await fleet.write(b"k 1", group=mine[0])
+    await fleet.write(b"k 1", group=led_by_first[0])
     assert all(fleet.replica(0, g).state is State.FAILED for g in MANY)
 
 
@@ -343,15 +350,15 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
         {},
     ]
     fleet.network.partition(["s0", "s1"], ["s0", "s1", "s2"])
-    for life in late:
-        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **life))
+    for message in late:
+        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, heartbeat),), **message))
         await fleet.pass_ms(1)
         assert not node.quiesced
-        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, offer),), **life))
+        fleet.deliver(follower, PeerBatch(sender, to, 1, ((GROUP, offer),), **message))
         await fleet.pass_ms(1)
-        assert not node.quiesced, life
-    life = {"incarnation": account.incarnation, "stopped_count": account.stopped_count}
-    batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **life)
+        assert not node.quiesced, message
+    message = {"incarnation": account.incarnation, "stopped_count": account.stopped_count}
+    batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **message)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
     assert node.quiesced, "its latest word is good"
@@ -370,8 +377,8 @@ async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
         sender=uuid_of(other), to=uuid_of(leader), term=node.term, hlc=1, success=True,
         match=node.last.index, hint=node.last, quiesce=True,
     )  # fmt: skip
-    life = {"incarnation": account.incarnation - 1, "stopped_count": account.stopped_count}
-    batch = PeerBatch(uuid_of(other), uuid_of(leader), 1, ((GROUP, answer),), **life)
+    identity = {"incarnation": account.incarnation - 1, "stopped_count": account.stopped_count}
+    batch = PeerBatch(uuid_of(other), uuid_of(leader), 1, ((GROUP, answer),), **identity)
     for _ in range(10):
         await fleet.pass_ms(100)
         fleet.deliver(leader, batch)

@@ -17,7 +17,7 @@ SECONDS = 40
 KINDS = ("kill", "power", "pause", "partition", "one way", "network", "blip")
 
 
-class Chaos:
+class RandomRun:
     """One run with faults and occasional writes to groups."""
 
     def __init__(self, fleet, seed):
@@ -148,10 +148,10 @@ class Chaos:
 def test_no_group_stays_quiesced_forever_and_no_acknowledged_write_is_lost(seed):
     @scenario(groups=GROUPS)
     async def steps(fleet):
-        chaos = Chaos(fleet, seed)
-        await chaos.run()
-        await chaos.heal()
-        assert chaos.acknowledged.total() > 10
-        assert chaos.slept > 1000
+        random_run = RandomRun(fleet, seed)
+        await random_run.run()
+        await random_run.heal()
+        assert random_run.acknowledged.total() > 10
+        assert random_run.slept > 1000
 
     steps()

@@ -32,10 +32,10 @@ class FakeLog:
 
 def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     """Return the groups that release entries, in their order."""
-    gone: list[TabletId] = []
+    released: list[TabletId] = []
 
     def replica(group: TabletId) -> Any:
-        flusher = SimpleNamespace(release_log=lambda: gone.append(group))
+        flusher = SimpleNamespace(release_log=lambda: released.append(group))
         return SimpleNamespace(member=SimpleNamespace(flusher=flusher))
 
     log = FakeLog(held)
@@ -43,7 +43,7 @@ def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     context: Any = SimpleNamespace(wal=log, options=options)
     Retention(context, {g: replica(g) for g in held}).collect()
     assert log.collections == [2]
-    return gone
+    return released
 
 
 def test_largest_group_releases_log_first_and_others_keep_theirs_within_limit():

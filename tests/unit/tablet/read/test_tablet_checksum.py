@@ -61,6 +61,6 @@ def test_checksum_ignores_bytes_under_a_null():
 
 def test_checksum_detects_value_moved_to_another_column():
     a, b = (pa.array([x], pa.int64()) for x in (1, 2))
-    here = checksum(pa.record_batch([a, b], ["a", "b"]), IDS[:2])
-    assert here != checksum(pa.record_batch([b, a], ["a", "b"]), IDS[:2])
-    assert here != checksum(pa.record_batch([a, b], ["a", "b"]), IDS[1:3])
+    both = checksum(pa.record_batch([a, b], ["a", "b"]), IDS[:2])
+    assert both != checksum(pa.record_batch([b, a], ["a", "b"]), IDS[:2])
+    assert both != checksum(pa.record_batch([a, b], ["a", "b"]), IDS[1:3])

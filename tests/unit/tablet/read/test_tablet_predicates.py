@@ -52,10 +52,10 @@ def test_scan_and_count_return_matching_rows_at_present_and_past_times(
     for step in range(6):
         rows = some_rows(rng, sorted(rng.sample(range(40), 20)))
         driver.write(RowOp.UPSERT, rows)
-        gone = sorted(rng.sample(sorted(model), min(5, len(model))))
-        driver.write(RowOp.DELETE_IGNORE, [{"k": k} for k in gone], ["k"])
+        deleted = sorted(rng.sample(sorted(model), min(5, len(model))))
+        driver.write(RowOp.DELETE_IGNORE, [{"k": k} for k in deleted], ["k"])
         model |= {r["k"]: r for r in rows}
-        model = {k: r for k, r in model.items() if k not in gone}
+        model = {k: r for k, r in model.items() if k not in deleted}
         if step == 3:
             past, then = dict(model), driver.now
         if state != "memory":

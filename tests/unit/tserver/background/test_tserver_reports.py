@@ -82,7 +82,7 @@ def test_master_converges_to_tablet_server_state(seed):
     changes, view = ChangeLog(), MasterView()
     truth: dict[TabletId, int] = {}
     known: dict[TabletId, int] = {}
-    forgot = False
+    lost_state = False
     for step in range(200):
         quiet = step > 190
         if not quiet and rng.random() < 0.5:
@@ -90,20 +90,20 @@ def test_master_converges_to_tablet_server_state(seed):
             truth[tablet] = step
             changes.note(tablet)
         if not quiet and rng.random() < 0.05:
-            known, forgot = {}, True
+            known, lost_state = {}, True
         full, changed = view.begin(changes)
         if not quiet and rng.random() < 0.3:
             continue  # the request is lost
         if full:
-            known, forgot = dict(truth), False
-        elif not forgot:
+            known, lost_state = dict(truth), False
+        elif not lost_state:
             known |= {t: truth[t] for t in changed}
         if not quiet and rng.random() < 0.3:
             continue  # the answer is lost
         view.on_response(
             leader=True,
-            needs_full=forgot,
-            acknowledged_sequence=0 if forgot else view.sequence,
+            needs_full=lost_state,
+            acknowledged_sequence=0 if lost_state else view.sequence,
         )
     assert known == truth
 

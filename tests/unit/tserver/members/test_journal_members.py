@@ -72,9 +72,9 @@ def test_dropped_journal_is_recalled_with_its_content_until_it_is_purged():
         await group.append("a")
         drop = pb.DropTableRequest(name="ops", kind=KIND, reserve_seconds=3600)
         await group.define(methods.DROP_TABLE, drop)
-        gone = await refused(group.describe("ops"))
-        assert gone.code == "NOT_FOUND"
-        assert "no journal 'ops'" in gone.message
+        refusal = await refused(group.describe("ops"))
+        assert refusal.code == "NOT_FOUND"
+        assert "no journal 'ops'" in refusal.message
         recall = pb.RecallTableRequest(id=group.id, new_name="work", kind=KIND)
         await group.define(methods.RECALL_TABLE, recall)
         assert (await group.describe("work")).id == group.id

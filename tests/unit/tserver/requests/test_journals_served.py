@@ -74,17 +74,17 @@ def test_waiting_tail_is_not_rebased_by_other_changes(monkeypatch):
 def test_tail_at_leader_ends_when_another_one_is_elected():
     async def work(group):
         (first,) = await group.append("a")
-        old, heir = group.holders()[:2]
+        old, successor = group.holders()[:2]
         began = group.cluster.loop.now_us()
 
         async def ended():
             err = await refused(group.tail(first, old))
             return err, group.cluster.loop.now_us()
 
-        (err, at), _ = await both(group, ended(), group.step_down(old, group.uuid(heir)))
+        (err, at), _ = await both(group, ended(), group.step_down(old, group.uuid(successor)))
         assert isinstance(err, NotLeader)
         assert at - began < 2_000_000, "it did not wait until its time was up"
-        assert (await group.tail(first, heir, wait_ms=0)).through >= first
+        assert (await group.tail(first, successor, wait_ms=0)).through >= first
 
     with_journal(work)
 
@@ -109,11 +109,11 @@ def test_tail_at_leader_ends_when_it_steps_down_without_majority():
 def test_tail_at_follower_continues_through_election():
     async def work(group):
         (first,) = await group.append("a")
-        old, heir, other = group.holders()
+        old, successor, other = group.holders()
 
         async def change():
-            await group.step_down(old, group.uuid(heir))
-            await group.cluster.until(lambda: group.leader is heir, "it leads")
+            await group.step_down(old, group.uuid(successor))
+            await group.cluster.until(lambda: group.leader is successor, "it leads")
             return await group.append("b")
 
         told, (second,) = await both(group, group.tail(first, other), change())

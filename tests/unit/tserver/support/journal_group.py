@@ -136,15 +136,15 @@ class JournalGroup(Scenario):
         """
 
         async def call() -> Any:
-            heard = asyncio.get_running_loop().create_future()
+            response = asyncio.get_running_loop().create_future()
             stream = self.core.env.rpc.request_stream(
                 to.address,
                 methods.JOURNAL_TAIL,
-                lambda found: None if heard.done() else heard.set_result(found),
+                lambda found: None if response.done() else response.set_result(found),
             )
             stream.send(request)
             try:
-                return await heard
+                return await response
             finally:
                 stream.abandon()
 

@@ -305,10 +305,10 @@ def test_forgotten_group_continues_at_any_index(at_once):
         machine = Machine(loop)
         wal, _ = await machine.open()
         await durable(wal, A, entries(1, 3))
-        forgotten = loop.create_future()
-        wal.forget(A, forgotten.set_result)
+        removed = loop.create_future()
+        wal.forget(A, removed.set_result)
         if not at_once:
-            assert await forgotten is None
+            assert await removed is None
         await durable(wal, A, entries(50, 52))
         assert [e.id.index for e in await wal.read(A, 50, 1 << 20)] == [50, 51, 52]
         machine.disk.crash()

@@ -69,9 +69,9 @@ def test_deleted_replica_is_forgotten_on_full_disk_behind_waiting_round():
         large = append(wal, A, [entry(1, bytes(SEGMENT + 400))])
         await loop.delay(3_000_000)
         assert not large.done()
-        forgotten = loop.create_future()
-        wal.forget(B, forgotten.set_result)
-        assert await forgotten is None
+        removed = loop.create_future()
+        wal.forget(B, removed.set_result)
+        assert await removed is None
         assert large.result() is None
 
     run(main)
@@ -91,11 +91,11 @@ def test_full_queue_accepts_markers_and_records_that_free_segments(tmp_path, cap
             append(wal, A, [entry(22, bytes(3000))])
         assert wal.stats().markers == 0
         await eventually(lambda: wal.stats().markers == 1, "a marker of the first round")
-        forgotten = asyncio.get_running_loop().create_future()
-        wal.forget(B, forgotten.set_result)
+        removed = asyncio.get_running_loop().create_future()
+        wal.forget(B, removed.set_result)
         tasks.gate.set()
         tasks.held = None
-        assert await forgotten is None
+        assert await removed is None
         assert await asyncio.gather(*waiting) == [None] * len(waiting)
         await wal.close()
 

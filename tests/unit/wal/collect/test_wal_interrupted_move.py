@@ -85,19 +85,19 @@ def test_entries_of_group_being_forgotten_are_not_moved():
         tasks: Any = machine.tasks()
         wal, _ = await open_wal(machine.files(), tasks, segment_bytes=SEGMENT)
         await in_two_segments(wal)
-        forgotten = loop.create_future()
+        removed = loop.create_future()
         in_lane = tasks.run
 
         async def read_then_forgotten(lane, work, *args, **more):
             found = await in_lane(lane, work, *args, **more)
             if lane is Lane.COMPUTE and not wal.stats().collected and not begun:
                 begun.append(wal.stats().segments)
-                wal.forget(A, forgotten.set_result)
+                wal.forget(A, removed.set_result)
             return found
 
         tasks.run = read_then_forgotten
         await collected(wal)
-        assert await forgotten is None
+        assert await removed is None
         assert wal.stats().moved == 0
         await fill(wal, B, 101, 200)
         await collected(wal)

@@ -305,9 +305,9 @@ def test_forgotten_group_has_no_unreadable_entries():
     async def main(loop):
         machine = Machine(loop)
         wal = await with_unreadable_entries(machine)
-        forgotten = loop.create_future()
-        wal.forget(A, forgotten.set_result)
-        assert await forgotten is None
+        removed = loop.create_future()
+        wal.forget(A, removed.set_result)
+        assert await removed is None
         assert not wal.unreadable
         await durable(wal, A, entries(1, 5))
         wal.set_anchor(A, 3, 6, movable=True)

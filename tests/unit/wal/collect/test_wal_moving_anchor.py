@@ -69,9 +69,9 @@ def test_records_after_forgotten_empty_replica_are_kept():
         machine = Machine(loop)
         wal = await beside_a_busy_group(machine, 5)
         wal.release(A)
-        forgotten = loop.create_future()
-        wal.forget(A, forgotten.set_result)
-        assert await forgotten is None
+        removed = loop.create_future()
+        wal.forget(A, removed.set_result)
+        assert await removed is None
         await durable(wal, A, entries(1, 5))
         await fill(wal, B, 101, 200)
         await collected(wal)

@@ -81,7 +81,7 @@ def test_any_flipped_byte_of_closed_segment_is_reported_with_file_and_offset():
         footer = find_footer(whole, len(whole), 1)
         assert footer is not None
         records = scan(whole, FIRST, 1).records
-        everyone = {A, B}
+        both_groups = {A, B}
         for at in range(len(whole)):
             replace(machine, flipped(whole, at))
             wal, recovered = await machine.open()
@@ -92,7 +92,7 @@ def test_any_flipped_byte_of_closed_segment_is_reported_with_file_and_offset():
                 where = len(whole) - TRAILER_BYTES
             assert damage.error.details == {"path": FIRST, "offset": str(where)}
             assert FIRST in damage.error.message
-            affected = {to_group(hit.group)} if hit else set() if at >= footer else everyone
+            affected = {to_group(hit.group)} if hit else set() if at >= footer else both_groups
             assert {g for g, r in recovered.items() if r.corrupt is not None} == affected
             assert all(isinstance(recovered[g].corrupt, BadChecksum) for g in affected)
             assert indices(recovered, C) == [1]

@@ -61,19 +61,19 @@ async def some_segments(loop, *, closed: bool):
 
 
 @pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.parametrize("gone", ["all", "first", "last but one on"])
-def test_missing_first_or_last_segments_are_reported_until_accepted(gone, closed):
+@pytest.mark.parametrize("removed", ["all", "first", "last but one on"])
+def test_missing_first_or_last_segments_are_reported_until_accepted(removed, closed):
     async def main(loop):
         machine = await some_segments(loop, closed=closed)
         there = names(machine)
-        drop(machine, {"all": there, "first": there[:1], "last but one on": there[3:]}[gone])
+        drop(machine, {"all": there, "first": there[:1], "last but one on": there[3:]}[removed])
         for start in range(1, 4):  # the same verdict at each start
             wal, recovered = await machine.open(segment_bytes=900)
             assert wal.unattributed is not None
             assert isinstance(wal.unattributed.error, LogGap)
             assert not wal.unattributed.certain
             assert all(g == C or own.corrupt is not None for g, own in recovered.items())
-            assert (A in recovered) == (gone != "all")
+            assert (A in recovered) == (removed != "all")
             await durable(wal, C, [entry(start)])
             await wal.close()
         wal, _ = await machine.open(segment_bytes=900)

@@ -105,8 +105,8 @@ def test_peer_not_reading_appends_still_receives_heartbeats():
 
             stuck: list[int] = []
             writers: list[asyncio.StreamWriter] = []
-            deaf = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 16)
-            address = addresses.join(*deaf.sockets[0].getsockname())
+            silent = await asyncio.start_server(accept, "127.0.0.1", 0, limit=1 << 16)
+            address = addresses.join(*silent.sockets[0].getsockname())
             try:
                 await stuck_scenario(a, address, stuck, control)
             finally:
@@ -114,8 +114,8 @@ def test_peer_not_reading_appends_still_receives_heartbeats():
                 for writer in writers:
                     writer.transport.abort()
                 await asyncio.gather(*(w.wait_closed() for w in writers), return_exceptions=True)
-                deaf.close()
-                await deaf.wait_closed()
+                silent.close()
+                await silent.wait_closed()
 
     uvloop.run(scenario())  # the loop of the servers
 
@@ -165,9 +165,9 @@ def test_frames_of_every_size_are_reassembled():
         connection.connection_made(asyncio.Transport())
         at = 0
         while at < len(sent):
-            room = connection.get_buffer(-1)
-            count = min(len(room), drawn.choice((1, 7, 5_000, 1 << 20)), len(sent) - at)
-            room[:count] = sent[at : at + count]
+            buffer = connection.get_buffer(-1)
+            count = min(len(buffer), drawn.choice((1, 7, 5_000, 1 << 20)), len(sent) - at)
+            buffer[:count] = sent[at : at + count]
             connection.buffer_updated(count)
             at += count
         assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"

@@ -38,15 +38,15 @@ def test_flight_data_equals_protobuf_encoding(header, body, metadata, described)
         else None
     )
     raw = flight.encode(FlightData(header, body, metadata, descriptor))
-    theirs = flight_pb2.FlightData.FromString(raw)
-    assert theirs.data_header.rstrip(b"\0") == header.rstrip(b"\0")
-    assert theirs.app_metadata == metadata
-    assert theirs.data_body == (body or b"")
+    parsed = flight_pb2.FlightData.FromString(raw)
+    assert parsed.data_header.rstrip(b"\0") == header.rstrip(b"\0")
+    assert parsed.app_metadata == metadata
+    assert parsed.data_body == (body or b"")
     back = flight.decode(raw)
     assert (back.descriptor, bytes(back.app_metadata)) == (descriptor, metadata)
     assert (back.body is None) == (body is None)
-    ours = flight.decode(theirs.SerializeToString())
-    assert bytes(ours.body or b"") == (body or b"")
+    decoded = flight.decode(parsed.SerializeToString())
+    assert bytes(decoded.body or b"") == (body or b"")
 
 
 def test_unknown_fields_are_skipped_and_known_ones_found():

@@ -78,10 +78,10 @@ def test_frames_of_every_size_are_reassembled():
         reader, at = FrameReader(LIMIT, Slabs(), got.append), 0
         got.clear()
         while at < len(raw):
-            room = reader.room()
-            assert len(room), "there is room while bytes are to come"
-            count = min(len(room), drawn.randint(1, most), len(raw) - at)
-            room[:count] = raw[at : at + count]
+            buffer = reader.room()
+            assert len(buffer), "there is room while bytes are to come"
+            count = min(len(buffer), drawn.randint(1, most), len(raw) - at)
+            buffer[:count] = raw[at : at + count]
             reader.take(count)
             at += count
         assert [(f.message, None if f.body is None else bytes(f.body)) for f in got] == sent
@@ -249,10 +249,10 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
         await eventually(lambda: len(answers) == 201, "the end of the server")
         assert isinstance(answers[200], NyalaError)
         await rpc.close()
-        gone: list[Any] = []
-        GrpcRpc().request_stream(address, methods.GET, gone.append).send(pb.GetRequest())
-        await eventually(lambda: gone, "that nobody is there")
-        assert isinstance(gone[0], Unavailable)
+        errors: list[Any] = []
+        GrpcRpc().request_stream(address, methods.GET, errors.append).send(pb.GetRequest())
+        await eventually(lambda: errors, "that nobody is there")
+        assert isinstance(errors[0], Unavailable)
 
     uvloop.run(scenario())
 
