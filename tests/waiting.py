@@ -12,7 +12,7 @@ _POLL_S = 0.005
 
 
 async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
-    """Return once `condition()` is true; fail with `what` when it is not in time."""
+    """Return once `condition()` is true; fail with `what` if it is not in time."""
     end = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > end:
@@ -25,7 +25,7 @@ async def eventually(condition: Callable[[], object], what: str, timeout_s: floa
 def wait_until(
     condition: Callable[[], T | None], what: str, timeout_s: float = 120, poll_s: float = 0.02
 ) -> T:
-    """Return what `condition()` returns once that is true; fail with `what` when it is not in time.
+    """Return the result of `condition()` once it is true; fail with `what` if it is not in time.
 
     The counterpart of `eventually` for tests that run no loop: they wait for processes.
     """

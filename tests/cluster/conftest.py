@@ -1,6 +1,6 @@
-"""One cluster for all modules that leave it as they found it; the others make their own.
+"""One cluster for all modules that restore its state; the others create their own.
 
-A failed test's report ends with the servers of its cluster: which of them run, the problems that ksck
+A failed test's report ends with the servers of its cluster: their states, the problems that ksck
 finds, and the end of each log.
 """
 

@@ -19,7 +19,7 @@ from nyala.testing import MiniCluster
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 SOON_S = 0.15
-"""A definition takes about so long at first: the leader is killed at a random moment of it."""
+"""Estimated seconds of a definition; the leader is killed at a random time within it."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Definitions:
     tables: dict[str, list[str]] = field(default_factory=dict)
 
     def next(self) -> None:
-        """Define something; returns once it is done, whichever leader did it."""
+        """Carry out a random definition; return once a leader has acknowledged it."""
         self.number += 1
         kinds = ["create", "alter", "alter", "drop"] if self.tables else ["create"]
         kind, name = self.rng.choice(kinds), f"{self.prefix}{self.number}"
@@ -74,9 +74,9 @@ def run(
     Args:
         cluster: of three masters or more.
         kills: number of kills; one after the answer does not count.
-        seed: of the definitions and of the moments of kills.
-        prefix: of the names of its tables; they are dropped at the end.
-        until: no further kill after this monotonic time; 0: there is time.
+        seed: seed of the definitions and of the times of kills.
+        prefix: prefix of the names of its tables, which are dropped at the end.
+        until: no further kill after this monotonic time; 0: no limit.
         say: receives progress messages.
 
     Raises:
@@ -93,7 +93,9 @@ def run(
             wait([under_way], rng.uniform(0, soon_s))
             if under_way.done():
                 missed, soon_s = missed + 1, soon_s / 2
-                assert missed <= 20 + kills, f"{missed} definitions were over first, {met} were not"
+                assert missed <= 20 + kills, (
+                    f"{missed} definitions ended before the kill, {met} did not"
+                )
             else:
                 met, soon_s = met + 1, min(SOON_S, soon_s * 1.2)
             cluster.kill(victim)

@@ -1,12 +1,12 @@
 """Runs the commands of a page of docs/operate in a shell, against a real local cluster.
 
-The convention, which a page keeps to:
+The format of a page:
 
 - A block fenced with `sh` is run: all such blocks of a page in order, in one bash that ends at the first
   command that fails; so variables carry over. Other blocks are not run.
 - A block fenced with `sh refused` has to fail: it shows a refusal.
-- A block fenced with `text` right behind one of these is what that one prints, on both outputs: each of its
-  lines has to appear, in this order. `...` stands for anything.
+- A block fenced with `text` right behind one of these is the expected output (both streams): each of its
+  lines has to appear, in this order. `...` matches anything.
 - `./nyala-data` is the local cluster, at the addresses that `nyala up` chooses (masters 7051, 7151, ...): the
   test's cluster, in the same folder, has others, which are put in their place in everything on the page; any
   other address of 127.0.0.1 becomes a free one.
@@ -43,8 +43,8 @@ class Step:
     Attributes:
         commands: as on the page.
         refused: they have to fail.
-        expected: lines that have to be printed; empty: anything may be.
-        line: of the page, where the block begins.
+        expected: lines that have to be printed; empty: any output.
+        line: line of the page at which the block begins.
     """
 
     commands: str
@@ -73,7 +73,7 @@ def steps(text: str) -> list[Step]:
 
 
 def missing(expected: tuple[str, ...], printed: str) -> str | None:
-    """Return the first expected line that is not among those printed from there on; None when all are."""
+    """Return the first expected line that is not printed in order; None if all are."""
     lines = iter(_plain(s) for s in printed.splitlines())
     for wanted in expected:
         pattern = ".*".join(re.escape(part) for part in _plain(wanted).split("..."))
@@ -87,12 +87,12 @@ def _plain(line: str) -> str:
 
 
 class Shell:
-    """One bash, which runs one block after the other; killed with all that it started at the end.
+    """One bash, which runs one block after the other; at the end it is killed with its processes.
 
     Args:
         folder: where it runs.
         masters: of the cluster.
-        programs: folder of its `nyala`.
+        programs: folder of the `nyala` program.
     """
 
     def __init__(self, folder: Path, masters: str, programs: Path) -> None:
@@ -158,12 +158,12 @@ def run_page(
 
     Args:
         page: the file.
-        cluster: whose folder is called `nyala-data`.
+        cluster: cluster whose folder is `nyala-data`.
         before: called before each step.
-        after: called at the end; what the page has started still runs then.
+        after: called at the end, while processes started by the page still run.
 
     Raises:
-        AssertionError: a command failed, or did not when it should have, or printed something else.
+        AssertionError: a command failed, an expected failure did not occur, or the output differs.
     """
     assert Path(cluster.dir).name == FOLDER, cluster.dir
     text, more = _at_addresses_of(cluster, page.read_text())
@@ -184,7 +184,7 @@ def run_page(
 
 
 def _at_addresses_of(cluster: MiniCluster, text: str) -> tuple[str, list[str]]:
-    """Put the cluster's addresses in the place of those that `nyala up` would have chosen.
+    """Replace the addresses that `nyala up` would choose by the cluster's.
 
     Returns:
         The text, and the addresses that servers get which the page itself starts.

@@ -1,7 +1,7 @@
-"""`nyala` for the pages' shells without its imports: a process that has them all forks one for each command.
+"""`nyala` for the pages' shells without its imports: a process with all imports forks one for each command.
 
-A command spends most of a second on imports, and a page has dozens. What runs is the command line as it is,
-in a process of its own with the caller's folder, environment and files; only the interpreter is warm.
+A command spends most of a second on imports, and a page has dozens. The command line runs unchanged in
+a process of its own with the caller's folder, environment and files.
 
     python -m tests.docs.quick SOCKET        the parent; prints a line when it is ready, ends with its input
 """
@@ -40,7 +40,7 @@ class Quick:
     """The parent process, and a folder with a `nyala` that sends it commands.
 
     Args:
-        folder: where both are found; empty.
+        folder: empty folder for both.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +50,9 @@ class Quick:
             stdout=subprocess.PIPE, stdin=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._parent.stdout is not None
-        assert self._parent.stdout.readline() == b"ready\n", "the parent of commands does not start"
+        assert self._parent.stdout.readline() == b"ready\n", (
+            "the parent process of commands does not start"
+        )
         client = folder / "nyala"
         client.write_text(CLIENT.format(python=sys.executable, path=path))
         client.chmod(0o755)
@@ -70,10 +72,10 @@ def main(path: str) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries those that end
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children
     os.write(1, b"ready\n")
     watched: list[Any] = [listener, 0]
-    while select.select(watched, [], [])[0] == [listener]:  # else whoever asked is gone
+    while select.select(watched, [], [])[0] == [listener]:  # else the caller has ended
         link = listener.accept()[0]
         if os.fork() == 0:
             listener.close()

@@ -54,7 +54,7 @@ def writing(cluster: MiniCluster) -> Iterator[list[int]]:
                 while not over.wait(0.05):
                     table.upsert([{"id": ROWS + len(done), "value": 1.0}])
                     done.append(ROWS + len(done))
-        except BaseException as err:  # it is the test's to raise
+        except BaseException as err:  # raised by the test
             failed.append(err)
 
     thread = threading.Thread(target=write)
@@ -75,7 +75,7 @@ def test_tablet_recovery_page_commands_run(tmp_path):
 
         def look(step: Step) -> None:
             if step.refused and "unsafe_replace_tablet" in step.commands:
-                before.append(rows(cluster))  # the last part of the page gives one tablet up
+                before.append(rows(cluster))  # the last part of the page abandons one tablet
 
         run_page(OPERATE / "lost-majority.md", cluster, look)
         assert before == [ROWS]

@@ -14,6 +14,6 @@ def test_durable_log_records_survive_power_failures_and_torn_tail_is_not_damage(
 @pytest.mark.row("S4.3")
 @pytest.mark.timeout(310)
 def test_without_sync_power_failure_loses_a_tail_without_hole():
-    """It fails as well if nothing was lost: the power failure would have had no effect."""
+    """The test also fails if nothing was lost, since the power failure then had no effect."""
     command = ("--cuts", 12, "--seed", 4, "--no-sync")
     print(sandbox.run("tests.faults.wal_cuts", *command, timeout_s=300))

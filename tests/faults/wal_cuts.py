@@ -1,7 +1,7 @@
 """Power failures of the disk under one process that writes the real log: `python -m tests.faults.wal_cuts`.
 
-Each incarnation opens the log after the previous failure, writes six groups until the next one, and is killed
-then, or sees the errors and ends by itself. Inside a sandbox only (sandbox.py).
+Each incarnation opens the log after the previous power failure, writes six groups until the next one, and is
+then killed, or gets errors and ends by itself. Inside a sandbox only (sandbox.py).
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.waiting import wait_until
 
 LIFE_S = 20.0
 MOST_BYTES = 120_000
-"""Bytes of the notebook at which the power is cut: some hundred slots."""
+"""Bytes of the notebook at which the power is cut: a few hundred slots."""
 MOST_EXTRA_RUNS = 20
 
 
@@ -38,8 +38,8 @@ def fork(disk: Disk, notebook: Path, rng: random.Random, *, sync: bool, write: b
         asyncio.run(live(disk.folder / "server", notes, child_rng, sync=sync, write=write))
         status = 0
     except OSError:
-        status = 0  # the power went while the log was opened
-    except BaseException:  # the top of a process: it may not return into its parent's stack
+        status = 0  # the power failed while the log was opened
+    except BaseException:  # a forked child must not return into its parent's stack
         traceback.print_exc()
     finally:
         sys.stderr.flush()
@@ -49,7 +49,7 @@ def fork(disk: Disk, notebook: Path, rng: random.Random, *, sync: bool, write: b
 def end(pid: int) -> None:
     """Wait until the process has ended by itself or by `kill -9`; any other end is a failure."""
     status = wait_until(lambda: ended(pid), f"life {pid} ends", LIFE_S)[0]
-    assert status in (0, signal.SIGKILL), f"a life ended with status {status}; see above"
+    assert status in (0, signal.SIGKILL), f"an incarnation ended with status {status}; see above"
 
 
 def ended(pid: int) -> tuple[int] | None:
@@ -91,7 +91,7 @@ def run(cuts: int, seed: int, folder: Path, *, sync: bool = True, until: float =
     """Cut the power repeatedly; return the checker after all checks have passed.
 
     Without syncs it continues, up to `UNLUCKY` times as many, until a cut has removed durable records:
-    which pages the kernel wrote by itself is not drawn from the seed.
+    which pages the kernel writes by itself does not depend on the seed.
     """
     rng, judge = random.Random(seed), Judge(sync=sync)
     disk = Disk(folder / "image", folder / "disk")

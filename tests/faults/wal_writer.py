@@ -1,8 +1,9 @@
-"""One incarnation of a process that writes the real log as fast as it can, with a notebook of its results.
+"""One incarnation of a process that writes the real log as fast as it can, with a notebook of results.
 
 The notebook is a file on another disk, one line of JSON each: `["recovered", groups]` what opening the log
-found; `["slot", number, records]` before a slot is submitted; `["durable", number]` when its callback said
-so; `["anchor", group, index]` before older entries are released; `["error", errno]` for a callback with one.
+found; `["slot", number, records]` before a slot is submitted; `["durable", number]` when its callback
+reported it; `["anchor", group, index]` before older entries are released; `["error", errno]` for a callback
+with one.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from nyala.wal.recovered import RecoveredGroup
 UUID = ServerUuid("5e" * 16)
 GROUPS = [TabletId(f"{n:032x}") for n in range(1, 7)]
 SEGMENT_BYTES = 256 << 10
-"""A new segment every 50 slots or so: cuts meet the roll and the preallocation."""
+"""Bytes of a segment, about 50 slots, so that power failures occur in rolls and preallocations."""
 
 MOST_REFUSED = 4_000
-"""Appends that are refused in a row before a writer gives up: a second at least."""
+"""Consecutive refused appends after which a writer stops: at least a second."""
 
 
 class Notebook:
-    """Lines that survive this process."""
+    """Lines of the notebook, which survive this process."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -104,7 +105,7 @@ class Writer:
         records += [[self._group, e.id.index, e.id.term, zlib.crc32(e.payload)] for e in entries]
         try:
             slot = self._wal.reserve(self._group, entries, hard_state)
-        except Throttled:  # the next segment is late; for good, once the power is gone
+        except Throttled:  # the next segment is late; permanently after a power failure
             self._new_term, self._last = before
             self._refused += 1
             self._failed = self._refused > MOST_REFUSED
@@ -132,7 +133,7 @@ class Writer:
 async def live(
     directory: Path, notebook: Notebook, rng: random.Random, *, sync: bool, write: bool
 ) -> None:
-    """Open the log, note its content, and write until the disk fails; or close it."""
+    """Open the log, record its content, and write until the disk fails; or close it."""
     tasks = LoopTasks()
     wal, recovered = await Wal.open(
         SystemFiles(), tasks, str(directory), server_uuid=UUID, segment_bytes=SEGMENT_BYTES,

@@ -1,4 +1,4 @@
-"""Directed runs of the simulator for the judge: one frequent fault each, which random mixtures have rarely.
+"""Directed runs of the simulator for the judge: one frequent fault each, which is rare in random mixtures.
 
 python -m tests.judge.directed [NAME ...]
 """

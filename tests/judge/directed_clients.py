@@ -20,7 +20,7 @@ class _ExternalChecks(CoreCluster):
         return None
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
-        """Compare nothing with the disk."""
+        """Skip the comparison with the disk."""
 
 
 async def fault_free_run(loop: SimLoop, make: Make) -> None:
@@ -55,7 +55,7 @@ async def written(cluster: CoreCluster, more: int) -> None:
 
 
 async def snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int]]] | None:
-    """Read everything as of a time; None if no server could."""
+    """Read everything as of a time; None if no server answers."""
     try:
         return await client.snapshot(at)
     except Failed:
@@ -63,7 +63,7 @@ async def snapshot(client: KvClient, at: int | None) -> tuple[int, list[list[int
 
 
 async def snapshots_of_deposed_leaders(loop: SimLoop) -> None:
-    """A deposed leader asked for a time that its successor has served returns the same rows, or an error."""
+    """A read at a deposed leader, at a time read at its successor, returns the same rows or an error."""
     cluster = await started(loop, 30)
     for _ in range(4):
         await cluster.until(lambda: cluster.leader() is not None, "a leader")

@@ -19,7 +19,7 @@ SEGMENT_WRITES = 44
 
 
 class _LargeServer(HostServer):
-    """A server whose entries are so large that the log has many segments, and memory few of the entries."""
+    """A server whose entries are so large that the log has many segments, and few entries are in memory."""
 
     options = with_options(OPTIONS, wal_retain_mb=1, raft_cache_bytes=64 << 10)
     padding = 24_000
@@ -44,7 +44,7 @@ def _others(cluster: CoreCluster, leader: SimProcess) -> list[SimProcess]:
     return [s for s in cluster.servers if s is not leader and s.alive]
 
 
-# ---- a log that is collected ---------------------------------------------------------------------------
+# ---- collection of the log ---------------------------------------------------------------------------
 
 
 async def log_collected_while_one_is_down(loop: SimLoop) -> None:
@@ -148,7 +148,7 @@ def _flip_bit(server: SimProcess, above: int) -> None:
 
 
 async def read_from_leader_with_clock_ahead(loop: SimLoop) -> None:
-    """A leader whose clock is ahead serves a read and dies; its successor's timestamps are still later."""
+    """A leader whose clock is ahead serves a read and crashes; its successor's timestamps are later."""
     cluster = await started(loop, 20)
     for worker in cluster.workers:
         worker.stopped = True

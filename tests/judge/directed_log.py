@@ -32,7 +32,7 @@ class _Written:
 
     def compare(self, hard: HardState, found: list[Entry]) -> None:
         for index, entry in enumerate(found, 1):
-            assert entry.id.index == index, f"{entry.id} stands in the place of {index}"
+            assert entry.id.index == index, f"{entry.id} is at index {index}"
             assert entry == self.entries.get(entry.id), f"{entry.id} was never written so"
         assert len(found) >= self.durable, f"{len(found)} entries of {self.durable} came back"
         assert hard.term <= self.term, f"term {hard.term} was never written"

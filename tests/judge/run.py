@@ -4,8 +4,8 @@
 
 First the tree must pass without faults (`fault_free`): a mutant that fails there is too coarse to test the
 judge. Then directed scenarios, the models of tests/model, and fixed seeds of the
-simulator. The last line names the part that killed it, and the time. Exit status: 0 survived, 2 too coarse, 3
-killed; with any other there is no verdict.
+simulator. The last line names the part that detected the mutant, and the time. Exit status: 0 survived, 2
+too coarse, 3 killed; with any other there is no verdict.
 """
 
 import argparse

@@ -12,21 +12,21 @@ from tests.model.member import Member, boot
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The limits of one exploration; within them every order of every action is taken.
+    """The limits of one exploration; within them every order of all actions is explored.
 
     Attributes:
-        name: of the exploration.
+        name: name of the exploration.
         top_term: no candidate has a higher term.
         top_index: no operation is proposed beyond it (a new leader's NOOP is not an operation).
-        crashes: number of crashes, of any member at any moment.
+        crashes: number of crashes, of any member at any time.
         slow: whether disks sync only by an action of their own, batch by batch.
-        pre_vote: whether a timeout asks first; otherwise it goes straight to the vote, which allows more.
-        voters: the group's full members.
+        pre_vote: whether a timeout begins with a pre-vote; without one more states are possible.
+        voters: voters with data.
         witnesses: its voters that never lead.
         learners: its non-voters.
-        spares: servers outside of the group, which may be added.
-        changes: membership changes that leaders may make, in words: "+4" adds a voter, "-3" removes one.
-        transfers: whether leaders may hand over.
+        spares: servers outside of the group that may be added.
+        changes: membership changes that leaders may make, as text: "+4" adds a voter, "-3" removes one.
+        transfers: whether leaders may transfer leadership.
         stalls: whether leaders detect lost messages or the absence of a majority.
         led: the group begins with member 1 leading term 1, its NOOP committed everywhere; otherwise with
             nothing.
@@ -67,7 +67,7 @@ def named(uuid: str, *, voter: bool = True, electable: bool = True) -> ConfigMem
 
 
 def begin(bounds: Bounds) -> list[Member]:
-    """Return the members of the initial state; no message is in flight."""
+    """Return the members of the initial state, without messages in flight."""
     config = bounds.config
     members = {
         u: Member(boot(u, config, HardState(), ()), config, slow=False) for u in bounds.uuids
@@ -92,7 +92,7 @@ def _elect_first(members: dict[str, Member]) -> None:
     while network:
         message = network.pop(0)
         network += inputs.take(members[message.to], message)
-    assert first.node.is_leader, "nobody leads"
+    assert first.node.is_leader, "no server leads"
     assert all(
         m.node.commit_index == 1
         for m in members.values()

@@ -1,4 +1,4 @@
-"""Messages that can never have an effect again; states that differ only in them are one.
+"""Messages that can never have an effect again; states that differ only in them are equal.
 
 Each rule is exact: it holds for any continuation, crashes included. Terms that are on disk never decrease,
 no member campaigns or leads twice in one term, and none campaigns beyond the top term of an exploration.
@@ -34,7 +34,7 @@ def _answer_is_late(message: AppendReply | VoteReply, to: Member) -> bool:
         return (
             core.state is RaftState.LEADER or core.hard.vote != core.uuid or core.leader is not None
         )
-    return core.leadership is None  # nobody answers a leader's message before it leads
+    return core.leadership is None  # a leader's message cannot be answered before it leads
 
 
 def _in_top_term(one: Member, top_term: int) -> bool:

@@ -1,11 +1,11 @@
 """Every state within bounds, breadth first: deliveries, timeouts, syncs and crashes in every order.
 
 The network is the set of all messages ever sent. Any of them may arrive at any time, any number of times,
-or never: loss, duplication and reordering without limit, and without actions of their own.
-Steps that only add messages (a heartbeat, a refusal) happen at once, everywhere: a network that may lose or
-delay them allows all continuations without them, so no state is hidden.
-A step of one member depends on that member and its input alone, so each such step of the real core is
-executed once and cached; a state is a few numbers: members, history, crashes, messages.
+or never: this covers loss, duplication and reordering without actions of their own.
+Steps that only add messages (a heartbeat, a refusal) are taken at once, everywhere: a network that may lose
+or delay them allows all continuations without them, so no state is omitted. A step of one member depends on
+that member and its input alone, so each such step of the real core is executed once and cached; a state is
+a few numbers: members, history, crashes, messages.
 """
 
 import time
@@ -52,8 +52,8 @@ class Explorer:
     """One exploration.
 
     Args:
-        bounds: its limits.
-        at_most: states after which it stops, incomplete.
+        bounds: limits of the exploration.
+        at_most: number of states after which it stops, incomplete.
     """
 
     bounds: Bounds
@@ -107,7 +107,7 @@ class Explorer:
         return after
 
     def _saturate(self, members: list[int], mask: int) -> int:
-        """Add all messages of steps that only send, and remove those without further effect."""
+        """Add all messages of steps that only send; remove messages without further effect."""
         machine, before = self.machine, -1
         for number in members:
             mask |= machine.moves(number)[0]

@@ -30,7 +30,7 @@ class Move:
 
 
 class Machine:
-    """All members' behaviour, each step taken once."""
+    """Behaviour of all members; each step is taken once."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
@@ -90,7 +90,7 @@ class Machine:
         return step
 
     def dead(self, number: int, sender: int, mask: int) -> int:
-        """Return, of the messages in `mask`, those between two members without effect for ever."""
+        """Return the messages in `mask` between two members that can never have an effect again."""
         seen, known = self._dead.get((number, sender), (0, 0))
         rest = mask & ~seen
         if rest:

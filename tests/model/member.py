@@ -2,7 +2,7 @@
 
 A member's inputs are plain functions; each obeys the host's rules (raft/ready.py) and then `settle`s, which
 drains the core's output. `normalise` removes state without influence on later steps (the reasons
-stand beside each line), so that states which differ only there are one state; `freeze` is its key.
+are beside each line), so that states which differ only there are equal; `freeze` returns their key.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from nyala.raft.ready import Outgoing
 from nyala.raft.state import RaftState
 
 ONE_EACH = RaftOptions(max_append_bytes=1)
-"""Options with one entry in each message, so that each may be lost alone."""
+"""Options with one entry in each message, so that each may be lost individually."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,13 @@ class Member:
     """A core with its host."""
 
     node: RaftNode
-    config: Configuration  # what consensus metadata says
+    config: Configuration  # consensus metadata
     hard: HardState = HardState()  # noqa: RUF009  (a frozen value)
     log: tuple[Entry, ...] = ()
     pending: tuple[Batch, ...] = ()
     waiting: tuple[Outgoing, ...] = ()
     durable: DurablePoint = DurablePoint()  # noqa: RUF009  (a frozen value)
-    slow: bool = False  # its disk syncs only when told to
+    slow: bool = False  # its disk syncs only by an action
 
 
 def boot(uuid: str, config: Configuration, hard: HardState, log: tuple[Entry, ...]) -> RaftNode:
@@ -130,7 +130,7 @@ def freeze(value: Any) -> Any:
 
 
 def plain(message: AnyMessage) -> AnyMessage:
-    """Drop the fields of a message that no safety rule reads: clocks and log collection."""
+    """Remove the fields of a message that no safety rule reads: clocks and log collection."""
     changes: dict[str, Any] = {"hlc": 0} if message.hlc else {}
     if getattr(message, "needed", 0):
         changes["needed"] = 0
@@ -138,18 +138,18 @@ def plain(message: AnyMessage) -> AnyMessage:
 
 
 def normalise(member: Member) -> None:
-    """Remove state without further influence, so that equal futures have equal keys."""
+    """Remove state without further influence, so that states with equal behaviour have equal keys."""
     core = member.node.core
     core.ticks = core.elapsed = 0  # time is an action, not a number
     core.timeout = core.options.election_ticks
     core.ticks_since_leader = (
         core.options.election_ticks
-    )  # whoever is asked has heard nothing for long
-    core.hlc = core.retain_index = 0  # stamps are the indexes; collection is the log's business
+    )  # a receiver of a pre-vote has no recent leader
+    core.hlc = core.retain_index = 0  # timestamps equal indexes; collection is not modelled
     if core.leadership is None:
         core.dirty = False
     else:
-        core.verified = core.log.committed  # a follower's belief; set anew when it steps down
+        core.verified = core.log.committed  # a follower's own match; set again when it steps down
         core.leadership.heartbeat_elapsed = core.leadership.idle = 0
         core.leadership.idle_inputs = ()
         leaving = core.leadership.removed.values()
@@ -157,13 +157,13 @@ def normalise(member: Member) -> None:
             one.heartbeats = 0
         for peer in (*core.leadership.peers.values(), *(one.peer for one in leaving)):
             peer.last_reply_at = peer.stalled_heartbeats = peer.last_received = peer.hlc = 0
-            peer.inflight.clear()  # the window is never full here
+            peer.inflight.clear()  # the window is never full in the model
             peer.inflight_bytes = 0
     _renumber(member)
 
 
 def _renumber(member: Member) -> None:
-    """Count versions from the durable one: only their order means anything."""
+    """Count versions from the durable one, since only their order matters."""
     core, base = member.node.core, member.node.core.durable_version
     core.durable_version = 0
     core.version -= base
@@ -245,7 +245,7 @@ def time_out(member: Member) -> list[AnyMessage]:
 
 
 def stand(member: Member) -> list[AnyMessage]:
-    """Let the election timeout pass, and leave out the question before the vote."""
+    """Let the election timeout pass, and omit the pre-vote."""
     member.node.core.become_pre_candidate()
     election.campaign(member.node.core, pre=False)
     return settle(member)

@@ -1,7 +1,7 @@
-"""Rules that hold in every state, and the history that they need. Values only.
+"""Rules that hold in every state, and the history that they need, as plain values.
 
-A `Face` has the part of a member that rules read; a `Past` the history: leaders by term, and the entries
-ever known to be committed, with the term in which this became known. Dissertation figure 3.2.
+A `Face` has the part of a member that rules read. A `Past` has the history: leaders by term, and all entries
+known to be committed, with the term in which they became known. Dissertation figure 3.2.
 """
 
 from collections.abc import Sequence
@@ -31,14 +31,14 @@ class Face:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Leaders and commits of all states up to this one."""
+    """Leaders and commits of all earlier states and this one."""
 
     leaders: tuple[tuple[int, str], ...] = ()
     committed: tuple[tuple[OpId, int], ...] = ()  # (entry, term in which it was known) by index
 
 
 def face(member: Member) -> Face:
-    """Return the face of a member after checking its own rules."""
+    """Check a member's own rules; return its face."""
     core = member.node.core
     entries = core.log.slice(core.log.first_cached, 1 << 62) or ()
     configs = [e.id for e in entries if e.kind is EntryKind.CONFIG]
@@ -64,10 +64,10 @@ def face(member: Member) -> Face:
 
 
 def remember(past: Past, one: Face) -> Past:
-    """Take a member's face into history.
+    """Add a member's face to the history.
 
     Raises:
-        AssertionError: it contradicts history.
+        AssertionError: it contradicts the history.
     """
     leaders, committed = past.leaders, past.committed
     if one.leads:
@@ -91,9 +91,9 @@ def check(past: Past, faces: Sequence[Face], fixed: bool) -> None:
     """Check all members together.
 
     Args:
-        past: history, with these faces in it.
-        faces: of all members.
-        fixed: the configuration never changes, so that majorities are known.
+        past: history, including these faces.
+        faces: faces of all members.
+        fixed: whether the configuration never changes, so that majorities are known.
 
     Raises:
         AssertionError: with the rule's name and the values.
@@ -112,11 +112,11 @@ def check(past: Past, faces: Sequence[Face], fixed: bool) -> None:
 
 def _matching(one: Face, other: Face) -> None:
     same = False
-    for mine, theirs in zip(reversed_common(one, other), reversed_common(other, one), strict=True):
-        assert mine == theirs or not same, (
-            f"log matching: {one.uuid} {mine} and {other.uuid} {theirs}"
+    for left, right in zip(reversed_common(one, other), reversed_common(other, one), strict=True):
+        assert left == right or not same, (
+            f"log matching: {one.uuid} {left} and {other.uuid} {right}"
         )
-        same = mine == theirs
+        same = left == right
 
 
 def reversed_common(one: Face, other: Face) -> tuple[OpId, ...]:
@@ -125,7 +125,7 @@ def reversed_common(one: Face, other: Face) -> tuple[OpId, ...]:
 
 
 def _kept(past: Past, faces: Sequence[Face]) -> None:
-    """Committed entries are on a majority's disks, and on every member that a majority might elect."""
+    """Committed entries are on a majority's disks, and on every member that a majority may elect."""
     voters = next(f.voters for f in faces if f.uuid in f.voters)
     needed = quorum.majority(len(voters))
     counted = [f for f in faces if f.uuid in voters]

@@ -1,9 +1,9 @@
-"""The full size of the tablet's checks, side by side, within a time: `./run soak store`.
+"""Full size of the tablet's checks, run in parallel within a time: `./run soak store`.
 
     python -m tests.properties.store_soak [--minutes M] [--seed N]
 
 10,000 sequences of the machine, the operation fuzz, 100,000 where texts and 5,000 examples of each property
-of keys and predicates; the rest is left out when the time is over, and the last line reports the counts.
+of keys and predicates; what does not fit into the time is omitted, and the last line reports the counts.
 """
 
 import argparse
@@ -25,7 +25,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tim
 
 
 class Failed(Exception):
-    """A part found something."""
+    """A part has failed."""
 
 
 def call(*command: str, **environ: str) -> str:
@@ -40,7 +40,7 @@ def call(*command: str, **environ: str) -> str:
 
 
 def sequences(seed: int, end: float) -> str:
-    """Slices of the machine's sequences, each with a seed of its own."""
+    """Run slices of the model test's sequences, each with its own seed."""
     count = 0
     while count < SEQUENCES and time.monotonic() < end:
         each = {"STORE_SEQUENCES": str(SLICE // MACHINES), "HYPOTHESIS_PROFILE": "nightly"}
@@ -51,7 +51,7 @@ def sequences(seed: int, end: float) -> str:
 
 
 def fuzz(seed: int, end: float) -> str:
-    """Runs of a thousand operations."""
+    """Fuzz runs of a thousand operations."""
     count = 0
     while count < FUZZ_RUNS and (left := (end - time.monotonic()) / 60) > 0:
         size = ("--seed", f"{seed + count}", "--runs", f"{FUZZ_SLICE}", "--minutes", f"{left}")
@@ -61,7 +61,7 @@ def fuzz(seed: int, end: float) -> str:
 
 
 def where(seed: int, end: float) -> str:
-    """Texts that may be no expression."""
+    """Fuzz texts that may not be expressions."""
     left = max(0.0, (end - time.monotonic()) / 60)
     size = ("--seed", f"{seed}", "--inputs", f"{WHERE_TEXTS}", "--minutes", f"{left}")
     output = call(sys.executable, "-m", "tests.properties.where_fuzz", *size)
@@ -85,7 +85,7 @@ def _number(pattern: str, output: str) -> int:
 
 
 def main() -> int:
-    """Run all parts in two lines, return 1 if any found something."""
+    """Run all parts in two threads; return 1 if any has failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)

@@ -3,7 +3,7 @@
     python -m tests.properties.tablet_fuzz [--seed N] [--runs R] [--minutes M] [--operations 1000]
 
 Each operation is the name of a step (tablet_steps.py) and the seed of its details, so that a list of
-them is a test on its own: a failing list is shortened by leaving operations out.
+them is a complete test; a failing list is shortened by removing operations.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SHORTENING_S = 120
 
 
 def draw(seed: int, count: int) -> list[Operation]:
-    """The operations of a seed: writes twice as often as work on files, failures half as often."""
+    """Return the operations of a seed: writes twice as often as maintenance, failures half as often."""
     chance = random.Random(seed)
     names = [*steps.WRITING, *steps.WRITING, *steps.FILING, *steps.READING]
     names += [n for n in steps.FAILING if chance.random() < 0.5] or list(steps.FAILING)
@@ -34,7 +34,7 @@ def draw(seed: int, count: int) -> list[Operation]:
 
 
 def world(seed: int) -> World:
-    """Return the world of a seed: three of nine have colliding hashes, every second one small blocks."""
+    """Return the tablet of a seed: three of nine have colliding hashes, every second one small blocks."""
     schema = list(SCHEMAS.values())[seed % len(SCHEMAS)]
     return World(seed, schema, weak_hash if seed // len(SCHEMAS) % 3 == 0 else None)
 
@@ -46,13 +46,13 @@ def problem(seed: int, operations: Sequence[Operation]) -> tuple[int, str] | Non
         for number, (name, details) in enumerate(operations):
             try:
                 steps.run(at, name, details)
-            except Exception:  # whatever it is, it is what this looks for
+            except Exception:  # any error is a finding
                 return number, f"operation {number + 1}, {name}:\n{traceback.format_exc()}"
     return None
 
 
 def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list[Operation]:
-    """Leave out operations that a failure does not need: all after it, halves, then smaller parts."""
+    """Remove operations that a failure does not need: all after it, halves, then smaller parts."""
     kept, size = list(operations), max(1, len(operations) // 2)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -72,7 +72,7 @@ def shortest(seed: int, operations: Sequence[Operation], seconds: float) -> list
 
 
 def run(seed: int, count: int, seconds: float = SHORTENING_S) -> str | None:
-    """One run; return a report of its failure, or None."""
+    """Run one seed; return a report of its failure, or None."""
     operations = draw(seed, count)
     found = problem(seed, operations)
     if found is None:
@@ -88,7 +88,7 @@ def run(seed: int, count: int, seconds: float = SHORTENING_S) -> str | None:
 
 
 def main() -> int:
-    """Run seeds until one fails, or the runs or the time are over."""
+    """Run seeds until one fails, or the number of runs or the time is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Keys: byte order is tuple order, decoding gives the values back, and the naive implementation agrees."""
+"""Keys: byte order is tuple order, decoding returns the values, and the naive implementation agrees."""
 
 import pyarrow as pa
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A frame that makes a table can be written to it, and reads back as it was; or it is refused by name."""
+"""A frame that creates a table can be written to it and read back unchanged; others are refused by column."""
 
 import datetime as dt
 from decimal import Decimal
@@ -50,14 +50,14 @@ def as_pandas(table: pa.Table, draw: Any) -> pd.DataFrame:
     shape = draw(st.integers(0, 2))
     if shape == 0:
         return frame
-    if shape == 1:  # a filtered frame keeps where its rows were
+    if shape == 1:  # a filtered frame keeps its rows' index
         return pd.concat([frame.iloc[:1], frame])[1:].iloc[::-1][::-1]
     return frame.set_index("k")
 
 
 @st.composite
 def frames(draw: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """A frame of some kind, and its rows in Python's own values."""
+    """A frame of some library, and its rows as Python values."""
     count = draw(st.integers(1, 5))
     kinds = draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=4))
     columns: dict[str, pa.Array] = {"k": pa.array(range(count), pa.int32())}
@@ -77,7 +77,7 @@ def frames(draw: Any) -> tuple[Any, list[dict[str, Any]]]:
     if shape == "polars" and any(
         t in types for t in (pa.decimal256(9, 4), pa.decimal32(5, 2), pa.date64())
     ):
-        shape = "arrow"  # polars does not take these, or makes something else of them
+        shape = "arrow"  # polars refuses these, or converts them
     if shape == "pandas":
         return as_pandas(table, draw), rows
     made: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Lists of dicts lose nothing: each value is stored exactly, or refused with its column and row.
+"""Values in lists of dicts are stored exactly, or refused with their column and row.
 
-So are defaults and the ends of ranges.
+The same holds for defaults and bounds of ranges.
 """
 
 import datetime as dt
@@ -41,7 +41,7 @@ LOST = object()
 
 
 def numeric(value: Any) -> Any:
-    """Return a number as Python's own; LOST: it is none."""
+    """Return a number as a Python number; LOST if it is not one."""
     if isinstance(value, bool | np.bool_) or not isinstance(
         value, int | float | Decimal | np.number
     ):
@@ -50,7 +50,7 @@ def numeric(value: Any) -> Any:
 
 
 def stored(value: Any, kind: pa.DataType) -> Any:
-    """Return the value stored in a column of a type; LOST: not representable."""
+    """Return the value stored in a column of a type; LOST if it is not representable."""
     if value is None or value is pd.NaT or value is pd.NA:
         return None
     number = numeric(value)
@@ -90,7 +90,7 @@ def moment(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, np.datetime64):
         value = (
             LOST if value.dtype == "datetime64[D]" else pd.Timestamp(value)
-        )  # Arrow takes no numpy dates
+        )  # Arrow accepts no numpy dates
     if isinstance(value, dt.datetime):
         if getattr(value, "nanosecond", 0) or kind == pa.date32():
             return LOST
@@ -121,7 +121,7 @@ def test_value_is_stored_exactly_or_refused_with_its_row(kind, values):
         to_batches(rows, schema)
     if (
         len({type(v) for v in values if stored(v, kind) is not None}) > 1
-    ):  # else the column alone is named
+    ):  # otherwise only the column is named
         row = int(caught.value.details["row"])
         assert expected[row] is LOST, caught.value.message
         assert f"column 'v', row {row}: " in caught.value.message

@@ -1,4 +1,4 @@
-"""`client.sql` answers every SELECT as DuckDB by itself does over the same Arrow tables."""
+"""`client.sql` returns the same as DuckDB alone over the same Arrow tables, for every SELECT."""
 
 from random import Random
 

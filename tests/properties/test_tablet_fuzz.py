@@ -27,7 +27,7 @@ def test_thousand_random_operations_on_five_keys_equal_model(seed):
 
 
 def test_regression_empty_batch_with_decimal_key():
-    """The key encoder wrote into its read-only input, and the tablet failed."""
+    """Regression: the key encoder wrote into its read-only input, and the tablet failed."""
     schema = from_arrow(pa.schema([("k", pa.decimal128(5, 2)), ("v", pa.int8())]), ["k"])
     driver = Driver("data/t", schema, files=SimDisk(random.Random(1)).mount())
     for op in WRITES:

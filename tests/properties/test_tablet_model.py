@@ -1,4 +1,4 @@
-"""The tablet against its model: any sequence of writes, flushes, merges, crashes and reads."""
+"""The tablet against its model: any sequence of writes, flushes, compactions, crashes and reads."""
 
 import os
 from typing import ClassVar
@@ -81,7 +81,7 @@ TestPairKey.settings = TestWeakHash.settings = QUICK
 
 
 def test_regression_horizon_reverted_by_power_failure():
-    """A merge died before its manifest's name was synced; the next process stood on it all the same."""
+    """Regression: a compaction crashed before its manifest's name was synced; the next process used it."""
     state = IntKeyMachine()
     state.start(seed=5055, small=False)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Splits of scans by bytes, compared with the model: together they have all rows of any tablet."""
+"""Splits of scans by bytes, compared with the model: together they return all rows of any tablet."""
 
 import random
 from typing import Any
@@ -33,7 +33,7 @@ MANY: list[tuple[Schema | None, list[Key]]] = [
 
 
 def pieces_of(cuts: list[bytes]) -> list[KeyBounds]:
-    """The bounds of the pieces that cuts make."""
+    """Return the bounds of the splits at these keys."""
     return [KeyBounds(b, e) for b, e in zip([b"", *cuts], [*cuts, None], strict=True)]
 
 
@@ -60,7 +60,7 @@ def check_pieces(world: World, chance: random.Random) -> int:
         plain = [r for b in view.scan(at, None, where, within=within) for r in b.to_pylist()]
         assert sorted(map(repr, exact(plain))) == sorted(map(repr, exact(piece)))
         assert view.count(at, where, within) == len(piece)
-        if keys:  # a run that broke after a row goes on within its bounds
+        if keys:  # a run interrupted after a row continues within its bounds
             row = chance.randrange(len(keys))
             after = KeyBounds(keys[row] + b"\0", within.upper)
             rest = view.scan(at, None, where, ordered=True, within=after)
@@ -101,7 +101,7 @@ def wide(directory: str, compression: str, rowsets: int) -> Driver:
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return a list that takes each block read from now on: its file and number."""
+    """Return a list that records each block read from now on: its file and number."""
     read, original = [], ColumnReader.column
 
     def column(self: ColumnReader, chunk: int, wanted: Column) -> pa.Array:
@@ -113,7 +113,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def stored(driver: Driver, names: list[str]) -> int:
-    """The bytes of some columns in the files."""
+    """Return the bytes of some columns in the files."""
     chunks = [r.view().chunks for r in driver.disk_rowsets()]
     return sum(
         c.bytes_of(n, i)
@@ -133,14 +133,14 @@ def test_splits_have_requested_bytes_of_projected_columns(
     for names, count in ((["k", "a", "s"], 10), (["a"], 8), (["k", "s"], 25)):
         whole = stored(driver, names)
         cuts = split_keys(view, ScanFilter(driver.now), driver.ids(*names), whole // count)
-        assert not read, "where to cut is known without reading a column"
+        assert not read, "the split keys are found without reading a column"
         assert abs(len(cuts) + 1 - count) <= count // 4
         rows = [view.count(driver.now, None, piece) for piece in pieces_of(cuts)]
         assert sum(rows) == ROWS
-        if names == ["a"]:  # cells of one size, and the texts do not count
+        if names == ["a"]:  # cells of one size; the texts are not projected
             assert min(rows) > ROWS / count / 2
             assert max(rows) < ROWS / count * 1.5
-        elif compression == "lz4":  # blocks are small enough to tell short rows from long ones
+        elif compression == "lz4":  # small blocks, so that short and long rows are distinguished
             assert rows[0] > 1.5 * rows[-2]
             assert max(rows) < 3 * ROWS / count
         read.clear()

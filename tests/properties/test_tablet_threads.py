@@ -1,7 +1,7 @@
 """Readers on their own threads while a tablet is written, flushed and compacted, with a server's lanes.
 
-The lane APPLY applies, cuts and installs; the pool COMPUTE builds and reads. In any interleaving, a
-reader sees exactly the model at its timestamp, in the view that it took, and a held view never changes.
+The lane APPLY applies, fixes cuts and installs; the pool COMPUTE builds and reads. In any interleaving, a
+read in a view equals the model at its timestamp, and a held view never changes.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ ROUNDS = 120
 
 
 class Scene:
-    """One tablet that a writer, maintenance and readers share."""
+    """One tablet shared by a writer, maintenance and readers."""
 
     def __init__(self, directory: str, seed: int, **kwargs: Any) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
         self.driver = Driver(directory, PAIR_KEY, **kwargs)
         self.model = Model(PAIR_KEY)
-        self.applied = 0  # a time up to which everything can be read
+        self.applied = 0  # the latest time at which all rows can be read
         self.done = False
         self.reads = self.works = 0
         self.tasks = LoopTasks(compute_threads=2)
@@ -52,7 +52,7 @@ class Scene:
             self.done = True
 
     def apply_one(self) -> None:
-        """Hundreds of rows over few keys, so that memory grows while it is read. Lane APPLY."""
+        """Write hundreds of rows over few keys, so that memory grows during reads. Lane APPLY."""
         chance = self.chance
         op = chance.choice(
             [RowOp.UPSERT, RowOp.UPSERT, RowOp.INSERT_IGNORE, RowOp.UPDATE, RowOp.DELETE_IGNORE]
@@ -70,7 +70,7 @@ class Scene:
         self.applied = entry.stamp
 
     async def maintain(self) -> None:
-        """Flush or merge, over and over, as the server's maintenance does."""
+        """Flush or compact repeatedly, as the server's maintenance does."""
         tablet, chance = self.driver.tablet, random.Random(self.seed)
         while not self.done:
             if chance.random() < 0.6:
@@ -87,7 +87,7 @@ class Scene:
                 self.works += 1
 
     async def read(self, chance: random.Random) -> None:
-        """Take a view, read it twice: at once, and after others have been read."""
+        """Take a view and read it twice: at once, and after reads of other views."""
         held = (self.driver.tablet.view(), 0)
         while not self.done:
             newest = self.applied
@@ -99,7 +99,7 @@ class Scene:
             self.reads += 1
 
     def compare(self, view: View, at: int, chance: random.Random) -> None:
-        """One read of each kind, each against the model at that time."""
+        """Compare one read of each kind with the model at that time."""
         state = sorted(self.model.state_at(at).items())
         shown = exact([self.model.shown(row) for _, row in state])
         assert exact([r for b in view.scan(at, ordered=True) for r in b.to_pylist()]) == shown

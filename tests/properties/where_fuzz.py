@@ -1,8 +1,8 @@
-"""Any bytes as a `where`: a predicate with the correct rows, or a clear refusal; never a crash.
+"""Fuzz of `where`: any bytes give a predicate with the correct rows, or a clear refusal.
 
     python -m tests.properties.where_fuzz [--seed N] [--inputs 100000] [--minutes M]
 
-Texts are random bytes, words of the language in any order, and damaged valid expressions.
+Texts are random bytes, tokens of the language in any order, and damaged valid expressions.
 The rows of a parsed text are counted on a small tablet and by the model; an error has a position.
 """
 
@@ -46,7 +46,7 @@ BATCH = 500
 
 
 def tablet() -> Driver:
-    """Rows of every pool's values, in two rowsets and in memory."""
+    """A tablet with rows of every pool's values, in two rowsets and in memory."""
     chance = random.Random(1)
     driver = Driver("data/t", SCHEMA, files=SimDisk(chance).mount())
     for _ in range(3):
@@ -60,7 +60,7 @@ def tablet() -> Driver:
 
 
 def text(chance: random.Random) -> str:
-    """One input."""
+    """Return one input."""
     kind = chance.randrange(10)
     if kind < 2:
         return chance.randbytes(chance.choice([1, 3, 20, 200])).decode("utf-8", "surrogateescape")
@@ -78,7 +78,7 @@ def text(chance: random.Random) -> str:
 
 
 def harmed(good: str, chance: random.Random) -> str:
-    """Bytes flipped, left out, doubled or replaced by words."""
+    """Return a text with bytes flipped, removed, doubled or replaced by tokens."""
     data = bytearray(good.encode())
     for _ in range(chance.randrange(1, 4)):
         place = chance.randrange(len(data))
@@ -106,7 +106,7 @@ def check(driver: Driver, rows: list[dict[Any, Any]], where: str) -> bool:
         position = int(refusal.details["position"])
         assert 1 <= position <= len(where) + 1, f"position {position} in {len(where)} characters"
         assert 10 < len(refusal.message) < 1_000, refusal.message
-        refusal.message.encode()  # whoever shows it can
+        refusal.message.encode()  # the message must be encodable
         return False
     again = predicate_from_proto(predicate_to_proto(tree), SCHEMA)
     expected = sum(evaluate_reference(tree, row) is True for row in rows)
@@ -133,7 +133,7 @@ def run(seed: int, inputs: int, minutes: float = 60) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Check inputs until one fails or the time is over."""
+    """Check inputs until one fails or the time has passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--inputs", type=int, default=100_000)

@@ -1,4 +1,4 @@
-"""Runs the scenarios in tests/scenarios/raft: commands, then `----`, then what the group did.
+"""Runs the scenarios in tests/scenarios/raft: commands, then `----`, then the transcript.
 
 Only protocol facts are in a transcript: role changes, writes, messages as they leave, commits, answers.
 A line `quiet COMMAND` writes nothing. NYALA_REWRITE=1 writes what happened into the files; read the diff.
@@ -8,10 +8,10 @@ A line `quiet COMMAND` writes nothing. NYALA_REWRITE=1 writes what happened into
     tick N [TICKS]     time passes for N         timeout N    ... until its election timeout
     heartbeat N        time passes until N, a leader, sends heartbeats (not delivered)
     propose N TEXT...  transfer N TO             read N
-    deliver [A->B]     what is on the way, once  settle [A->B ...]   until nothing is on the way
-    drop [A->B]        lose what is on the way   duplicate A->B      reverse A->B
+    deliver [A->B]     messages in flight, once  settle [A->B ...]   until no message is in flight
+    drop [A->B]        lose messages in flight   duplicate A->B      reverse A->B
     hold N             N's disk takes writes, and syncs only at `sync N`; `unhold N`
-    crash N [KEEP]     restart N                 flush N      files hold what is applied
+    crash N [KEEP]     restart N                 flush N      files hold applied entries
     change N [if=OP] +4'p -3 =2w   N, a leader, adds (' non-voter, w witness, p to be promoted, r to be
                        replaced), removes, or changes members, all at once
     unsafe_config N [term=T] A B...   N, a survivor, makes A, B ... the only members
@@ -54,7 +54,7 @@ class Scenario:
         self.outside: set[str] = set()
         self.seen = 0
 
-    # ---- what is written down --------------------------------------------------------------------
+    # ---- transcript ----------------------------------------------------------------------------
 
     def watch(self, uuid: str, ready: Ready) -> None:
         say = self.lines.append
@@ -75,7 +75,7 @@ class Scenario:
             say(f"{uuid} confirms read round {ready.confirmed.round} at {ready.confirmed.index}")
 
     def notice(self, uuid: str) -> None:
-        """Write down a role change."""
+        """Record a role change."""
         core = self.cluster[uuid].core
         now = (core.state.value, core.term)
         if now != self.roles.get(uuid, ("follower", 0)):
@@ -83,7 +83,7 @@ class Scenario:
         self.roles[uuid] = now
 
     def leave(self) -> None:
-        """Write down the messages that have left since the last look, and lose those cut off."""
+        """Record the messages sent since the last call, and lose those of partitioned members."""
         fresh = self.cluster.network[self.seen :]
         kept = []
         for message in fresh:
@@ -127,7 +127,7 @@ class Scenario:
 
     def do_elect(self, uuid: str) -> None:
         cluster = self.cluster
-        for other in cluster.alive:  # nobody has heard of a leader lately
+        for other in cluster.alive:  # no member has a recent leader
             other.node.core.ticks_since_leader = cluster.options.election_ticks
         for _ in range(4):
             if not cluster[uuid].is_leader:
@@ -302,6 +302,6 @@ def run_file(path: Path) -> None:
     """Run one scenario, and compare (or, with NYALA_REWRITE=1, replace) its transcript.
 
     Raises:
-        AssertionError: the group did something else.
+        AssertionError: the transcript differs.
     """
     scenario_file.run(path, Scenario().run)

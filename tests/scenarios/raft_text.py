@@ -1,4 +1,4 @@
-"""Entries, members and messages as a scenario of a Raft group writes them, both ways."""
+"""Notation of entries, members and messages in scenarios of a Raft group, parsed and printed."""
 
 from nyala.common.ids import NO_OP, OpId, ServerUuid
 from nyala.raft import membership
@@ -91,7 +91,7 @@ def op_of(text: str) -> OpId:
 
 
 def _hand_entry(text: str) -> Entry:
-    """`2.3:x` or `2.3:config(1,2)` with its index as stamp, `2.3:x@7` with another."""
+    """`2.3:x` or `2.3:config(1,2)` with its index as timestamp, `2.3:x@7` with another."""
     op, rest = text.split(":")
     payload, _, stamp = rest.partition("@")
     at, kind, data = op_of(op), EntryKind.OPERATION, payload.encode()

@@ -1,4 +1,4 @@
-"""Files of scenarios in blocks: commands, `----`, and the transcript that is expected of them."""
+"""Files of scenarios in blocks: commands, `----`, and the expected transcript."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ REWRITE = "NYALA_REWRITE"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Comments and commands, and the transcript that is expected of them."""
+    """Comments and commands, and the expected transcript."""
 
     head: tuple[str, ...]
     expected: tuple[str, ...]

@@ -29,7 +29,7 @@ def folders(tmp_path_factory):
             (folder / f"{name}.csv").write_bytes(text)
     (data / "flights.csv").write_text("\n".join(lines) + "\n")
     cells = lines[700].split(",")
-    cells[15] = str(int(cells[15]) + 1)  # distance: what the change stream never touches again
+    cells[15] = str(int(cells[15]) + 1)  # distance: not changed by the change stream
     altered = [*lines[:700], ",".join(cells), *lines[701:]]
     (expect / "flights.csv").write_text("\n".join(altered) + "\n")
     return data, expect

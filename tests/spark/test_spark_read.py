@@ -55,7 +55,7 @@ PUSHED = [  # filters that the servers evaluate whole
     "naive < timestamp_ntz'2013-11-03 05:30:00.000005'", "at >= timestamp'2013-11-03 05:30:00.000005Z'",
     "dec > 1.25", "i8 > 3 and i32 <= 490000", "d is null", "k between 5 and 7",
 ]  # fmt: skip
-KEPT = [  # filters that Spark evaluates itself, as they mean something else there or cannot be said
+KEPT = [  # filters that Spark evaluates itself, since they have another meaning there or cannot be expressed
     "d > 1", "d >= 1.5", "not (d < 1)", "d = double('NaN')", "f <=> float('NaN')", "not (d = 1.5D)",
     "d in (1.5, double('NaN'))", "s like 'a_d'", "s like '%b'", "k in (1, 2, 3) or d > 3", "isnan(f)",
 ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_snapshot_time_is_fixed_when_frame_is_loaded(spark, cluster, client):
 
     options = {"table": "moving", "masters": masters}
     frame = spark.read.format("nyala").options(**options).load()
-    # One task reads the four tablets one after the other; the rows are gone before it reads the first.
+    # One task reads the four tablets one after the other; the rows are deleted before the first read.
     assert frame.coalesce(1).mapInArrow(delete_all_then_pass_on, "k bigint").count() == 400
     assert moving.count() == 0
     assert spark.read.format("nyala").options(**options).load().count() == 0
@@ -172,7 +172,7 @@ def test_snapshot_time_is_fixed_when_frame_is_loaded(spark, cluster, client):
 
 
 def test_all_queries_over_a_frame_read_at_the_time_of_its_load(spark, cluster, client):
-    """With filters, which Spark plans anew, and without, in one query and in several."""
+    """With filters, which Spark plans again, and without, in one query and in several."""
     table = client.create_table("grows", pa.schema([("k", pa.int64())]), ["k"], replicas=1)
     options = {"table": "grows", "masters": cluster.masters}
     table.insert([{"k": 0}]).raise_for_errors()

@@ -97,13 +97,13 @@ def test_op_kind_accepts_only_its_options_and_columns(spark, table, save):
 
 
 class FailsInTheMiddle(TableWriter):
-    """The first try of every task breaks once half of its batches are acknowledged."""
+    """The first attempt of every task fails once half of its batches are acknowledged."""
 
     def write(self, iterator):
         def broken():
             for number, batch in enumerate(iterator):
                 if number == 5 and TaskContext.get().attemptNumber() == 0:
-                    raise OSError("the first try breaks here")
+                    raise OSError("the first attempt fails here")
                 yield batch
 
         def backwards():
@@ -141,7 +141,7 @@ def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
     versions = table.changes(before, net=False).to_arrow()
-    assert versions.num_rows == 2000, "some row was written twice"
+    assert versions.num_rows == 2000, "a row was written twice"
 
 
 def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):

@@ -1,4 +1,4 @@
-"""The writes of a task that runs again: late, in another order, after an alteration. Without Spark itself."""
+"""Writes of a repeated task: late, in another order, after an alteration. Without Spark itself."""
 
 import os
 from collections import Counter
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 
 @pytest.fixture(scope="module")
 def quick():
-    """A cluster that keeps results for a second."""
+    """A cluster with results that expire after a second."""
     with MiniCluster(1, 1, options={"client_result_ttl_s": "1"}) as made:
         yield made
 
@@ -49,7 +49,7 @@ def attempt(quick, table, name, batches, op="upsert", value="x"):
 
 
 class Forgotten(Exception):
-    """A tablet no longer has a task's results; a task does not handle this class itself."""
+    """A tablet no longer has a task's results; tasks do not handle this error."""
 
 
 def once(table, op, batch):
@@ -125,7 +125,7 @@ def test_unrepeatable_task_is_refused_with_remedy(quick, table, op):
         attempt(quick, table, name, [keys[0][::-1], keys[1]], op)
     with TaskWrites(
         quick.masters, table.name, other
-    ) as task:  # nor later, once numbers were given up
+    ) as task:  # nor later, once sequences are abandoned
         task.write(["upsert"], lambda t: t.upsert(rows([1, 2])))
     with TaskWrites(quick.masters, table.name, other) as task:
         task.write(["upsert"], lambda t: t.upsert(rows([2, 1])))
@@ -201,7 +201,7 @@ def test_rows_of_one_key_stay_in_order(seed):
     assert len(pieces) <= 3 * most
 
 
-# ---- what the driver checks ------------------------------------------------------------------------
+# ---- checks of the driver ------------------------------------------------------------------------
 
 
 def check(quick, table, frame, **options):

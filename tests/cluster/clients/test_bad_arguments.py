@@ -108,7 +108,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("where", HOSTILE, ids=range(len(HOSTILE)))
 def test_malformed_where_expressions_are_refused(table, where):
-    """An error of the tree with a position, or rows; never anything else, and never after long."""
+    """A `NyalaError` with a position, or rows, within the time limit."""
     answer = refusal(lambda: table.scan(["k"], where=where).to_arrow().num_rows)
     assert answer in ("INVALID_ARGUMENT", "NOT_FOUND", "TOO_LARGE") or answer.isdigit(), answer
 

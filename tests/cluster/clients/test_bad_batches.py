@@ -30,7 +30,7 @@ def test_invalid_headers_are_refused(direct, batches):
         ({"sequence": 0, "first_outstanding": 0}, "INVALID_ARGUMENT"),
         ({"sequence": 3, "first_outstanding": 4}, "INVALID_ARGUMENT"),
         ({"sequence": (1 << 64) - 1}, "INVALID_ARGUMENT"),
-        ({"schema_version": 99}, "UNAVAILABLE"),  # this replica may be about to learn of it
+        ({"schema_version": 99}, "UNAVAILABLE"),  # this replica may not have the alteration yet
         ({"column_ids": ids[:2]}, "SCHEMA_MISMATCH"),
         ({"column_ids": [ids[0], ids[0], ids[1]]}, "SCHEMA_MISMATCH"),
         ({"column_ids": [*ids[:2], 4_000_000]}, "SCHEMA_MISMATCH"),
@@ -68,7 +68,7 @@ def test_streams_of_another_schema_are_refused(direct, batches):
     assert put(direct, batches, batches.message(wide), wide.schema) == "SCHEMA_MISMATCH"
     narrow = batches.mine.select(["k"])
     assert put(direct, batches, batches.message(narrow), narrow.schema) == "SCHEMA_MISMATCH"
-    # A stream's schema says one thing, its batch another: its buffers are checked, not believed.
+    # A batch that does not match its stream's schema: the buffers are validated.
     for false in ([[1], [7], [1.0]], [[1], ["w"], ["x"]], [[1], ["w"], [True]]):
         assert (
             put(direct, batches, batches.message(pa.record_batch(false, names=names))) != "INTERNAL"
@@ -103,7 +103,7 @@ def test_damaged_arrow_bytes_are_refused(direct, batches, seed):
 def no_effect(message: FlightData, batches: Batches) -> FlightData:
     """Return the message as an insert of keys that may exist or not, voided as a whole by one that does.
 
-    A flipped bit in a value is still a batch; with all_or_nothing and keys that are there it has no effect.
+    A flipped bit in a value is still a batch; with all_or_nothing and existing keys it has no effect.
     """
     header = batches.header(op=pb.INSERT, all_or_nothing=True)
     return FlightData(message.header, message.body, header.SerializeToString())
@@ -111,7 +111,7 @@ def no_effect(message: FlightData, batches: Batches) -> FlightData:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_raw_frames_are_refused(batches, seed):
-    """Whole FlightData messages, damaged: field numbers, lengths, metadata and all."""
+    """Damaged FlightData messages: field numbers, lengths, metadata and bodies."""
     path = "/" + methods.DO_PUT.path
     schema = flight.encode(flight.schema_data(batches.schema))
     whole = flight.encode(batches.message(batches.mine, all_or_nothing=True))
@@ -122,7 +122,7 @@ def test_damaged_raw_frames_are_refused(batches, seed):
 
 
 def test_used_sequence_with_other_operation_is_refused(direct, batches):
-    """Same client, same number, other bytes; and a number below those that are outstanding."""
+    """Same client and sequence with other bytes; and a sequence below the first outstanding one."""
     who = uuid.uuid4().bytes
     first = batches.message(batches.mine, client_id=who, sequence=5, first_outstanding=5)
     assert put(direct, batches, first) == f"took 0 rows, {batches.mine.num_rows} errors"

@@ -49,7 +49,7 @@ class Target:
         return found
 
     def until_level(self):
-        """Wait until the follower has all that the leader has: from then on nothing changes by itself."""
+        """Wait until the follower has all that the leader has: from then on its state is constant."""
 
         def level():
             mine, leaders = self.told_by(self.name), self.told_by(self.leader)

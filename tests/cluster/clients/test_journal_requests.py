@@ -50,7 +50,7 @@ class Requests:
         return found.tablets[0]
 
     def ask(self, method: Any, request: Any) -> Any:
-        """Ask the server that leads by now."""
+        """Send a request to the present leader."""
         request.tablet_id = self.tablet().id
         answers: list[Any] = []
 
@@ -79,7 +79,7 @@ class Requests:
         return answer
 
     def tail(self, address: str, after: int) -> list[bytes]:
-        """Ask a server once what came after an id."""
+        """Send one request for the changes after an id."""
         request = jb.JournalTailRequest(
             request=7, tablet_id=self.tablet().id, log="log", after=after, wait_ms=5000
         )
@@ -97,13 +97,13 @@ class Requests:
 
         found = self.connection.run(call())
         if isinstance(found, NyalaError) or found.HasField("error"):
-            print(found)  # its replica may still be made, or opened
+            print(found)  # its replica may not be created or opened yet
             return []
         assert (found.request, found.rebased) == (7, False)
         return [e.entry.data for e in found.events]
 
     def tells(self, address: str, after: int, entries: list[bytes]) -> bool:
-        """Return whether a server tells these entries."""
+        """Return whether a server returns these entries."""
         return self.tail(address, after) == entries
 
 

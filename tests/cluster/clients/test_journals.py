@@ -119,7 +119,7 @@ def test_tails_and_watches_follow_other_clients(cluster, journal):
         version = same_journal.set("k/1", b"v")
         deletion = same_journal.delete("k/1")
     seen = [next(events) for _ in range(2)]
-    if seen[0] == nyala.Entry(first, b"1"):  # it was asked for before the second came
+    if seen[0] == nyala.Entry(first, b"1"):  # the read was sent before the second entry
         seen = [seen[1], next(events)]
     assert seen == [nyala.Entry(second, b"2"), nyala.Invalidated((first,), second)]
     found = next(changes)

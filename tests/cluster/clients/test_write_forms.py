@@ -40,7 +40,7 @@ def codes(result):
 def test_every_write_form_reports_row_errors(client):
     table = create(client, "forms")
     present, absent = row(1, v=5), row(2, v=6)
-    # form, rows, rows without an error, errors, what is there afterwards by key
+    # form, rows, rows without an error, errors, expected rows by key
     cases = [
         ("insert", [present], 1, [], {1: 5}),
         ("insert", [row(1, v=9), absent], 1, [(0, "already_present")], {1: 5, 2: 6}),

@@ -115,7 +115,9 @@ def test_damage_fails_one_replica_without_losing_rows(cluster, read):
         folder = Path(cluster.data_dir(leader)) / "data" / place.id
         quiet(cluster, leader, place.id, read)
         data = max(folder.glob("*.dat"), key=lambda path: path.stat().st_size)
-        with open(data, "r+b") as file:  # the column blocks come first; each server maps its own
+        with open(
+            data, "r+b"
+        ) as file:  # the column blocks are first; each server maps its own file
             size = data.stat().st_size
             for at in range(64, size - 600, 64):
                 file.seek(at)

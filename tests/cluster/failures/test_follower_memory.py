@@ -62,7 +62,7 @@ def test_follower_that_cannot_flush_stays_within_budget_and_catches_up(tmp_path)
         folder = Path(cluster.data_dir(victim)) / "data" / table.tablets()[0].id
         files = shutil.copytree(folder, tmp_path / "files")
         before = anonymous_bytes(cluster, victim)
-        with small_disk(str(folder)):  # from now on nothing can be flushed there
+        with small_disk(str(folder)):  # from now on flushes fail on this server
             shutil.copytree(files, folder, dirs_exist_ok=True)
             for begin in range(0, BATCH * BATCHES, BATCH):
                 keys = np.arange(begin, begin + BATCH)

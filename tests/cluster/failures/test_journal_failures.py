@@ -1,4 +1,4 @@
-"""kill -9 and SIGSTOP of a journal's leader under appenders and tails: each entry is told once."""
+"""kill -9 and SIGSTOP of a journal's leader under appenders and tails: each entry is returned once."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def own() -> Iterator[MiniCluster]:
 
 
 class Appender(threading.Thread):
-    """Appends numbers, each on condition that nothing came since its last; settles unknown outcomes."""
+    """Appends numbers, each on the condition that its last entry is the newest; resolves unknown outcomes."""
 
     def __init__(self, cluster: MiniCluster, log: str) -> None:
         super().__init__(daemon=True)
@@ -45,13 +45,13 @@ class Appender(threading.Thread):
                     last = log.append(b"%d" % number, expected=last)
                 except nyala.errors.OutcomeUnknown:
                     continue
-                except nyala.ConditionFailed as err:  # an earlier try took effect
+                except nyala.ConditionFailed as err:  # an earlier attempt took effect
                     last = err.last
                 self.appended.append(last)
 
 
 class Follower(threading.Thread):
-    """Holds what a tail tells, until the entry "end"."""
+    """Collects the entries of a tail until the entry "end"."""
 
     def __init__(self, cluster: MiniCluster, log: str) -> None:
         super().__init__(daemon=True)
@@ -89,7 +89,7 @@ def leader(cluster: MiniCluster) -> str:
 
 
 def goes_on(appenders: list[Appender], before: int) -> Callable[[], bool]:
-    """Return whether the first appender has gone on, or one has failed."""
+    """Return whether the first appender has made progress, or one has failed."""
     return lambda: len(appenders[0].appended) > before + 3 or any(a.failure for a in appenders)
 
 

@@ -1,4 +1,4 @@
-"""A resumed leader still takes itself for the leader: it must not serve reads or writes."""
+"""A resumed leader does not know its successor; it must not serve reads or writes."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -48,7 +48,7 @@ def test_resumed_leader_never_omits_writes_acknowledged_elsewhere(cluster):
             try:
                 table.upsert([{"k": 1, "v": 2 * round_ + 1}]).raise_for_errors()
                 after = token(client, table, latest=False)
-                with ThreadPoolExecutor(8) as pool:  # they wait in its sockets
+                with ThreadPoolExecutor(8) as pool:  # the requests wait in its socket buffers
                     requests = [stale, after] * 4
                     asked = [pool.submit(refusal, direct.read, address, r) for r in requests]
                     wait_until(partial(all_run, asked), "reads are under way")

@@ -108,7 +108,7 @@ def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(clust
     for server in others:
         wait_in_files(cluster, server, tablet, "lost")
     wait_equal(cluster)
-    for server in SERVERS:  # what was written is in the logs of all three again
+    for server in SERVERS:  # the written rows are in the logs of all three again
         cluster.kill(server)
     for server in SERVERS:
         cluster.start(server, wait=False)

@@ -61,7 +61,7 @@ def test_kill_of_all_servers_under_load_keeps_acknowledged_writes(cluster):
             start_all(cluster)
     workload.check()
     flushed = [*Path(cluster.dir).glob("tserver-*/data/*/*")]
-    assert len(flushed) > 12, "flush_bytes is small: rowsets are on disk"
+    assert len(flushed) > 12, "the small flush_bytes puts rowsets on disk"
     with cluster.connect() as client:
         assert workload.verify(client.table("load").scan().to_arrow()) > 1000
     wait_until(lambda: all_equal(cluster), "equal replicas")

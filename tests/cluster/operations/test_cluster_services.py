@@ -54,7 +54,7 @@ def test_health_and_metrics_are_served_by_every_server(cluster):
 
 @pytest.mark.row("S0.29")
 def test_one_master_address_is_enough_through_failover(cluster):
-    """A client with the address of one follower master finds the leader, and the next one."""
+    """A client with the address of one follower master finds the leader, also after a failover."""
     leader = cluster.leader_master()
     other = next(n for n in MASTERS if n != leader)
     with nyala.connect(cluster.address(other), timeout_ms=60_000) as client:
@@ -86,7 +86,7 @@ def test_call_times_out_with_clear_error_when_all_masters_are_down(cluster):
 
 
 def test_known_tablets_are_written_and_read_without_any_master(cluster):
-    """Masters are needed to look up tablets, not to use known ones."""
+    """Masters are required to look up tablets, not to use known ones."""
     with cluster.connect() as client:
         table = client.create_table("known", SCHEMA, ["k"])
         table.insert([{"k": 1, "v": "x"}]).raise_for_errors()
@@ -102,7 +102,9 @@ def test_invalid_addresses_are_refused_before_sending(cluster):
     (free,) = layout.free_ports(1)
     with pytest.raises(Unavailable, match="no nyala master answers"):
         nyala.connect(f"127.0.0.1:{free}", timeout_ms=1_000)
-    with pytest.raises(Unavailable, match="no nyala master answers"):  # a tablet server is none
+    with pytest.raises(
+        Unavailable, match="no nyala master answers"
+    ):  # the address of a tablet server, not of a master
         nyala.connect(cluster.address("tserver-0"), timeout_ms=1_000)
 
 
@@ -116,7 +118,7 @@ def test_command_line_lists_the_cluster(cluster):
     listed = cli("table", "list", *at, "--format", "json")
     assert "seen" in [t["table"] for t in json.loads(listed.stdout)]
     described = cli("table", "describe", "seen", *at)
-    assert tablet in described.stdout, "ids are shown whole"
+    assert tablet in described.stdout, "ids are printed completely"
     scanned = cli("table", "scan", "seen", *at, "--format", "csv")
     assert (scanned.returncode, scanned.stdout) == (0, "k,v\n7,x\n")
     asked = cli("sql", "select v, count(*) n from seen group by v", *at, "--format", "json")

@@ -100,7 +100,7 @@ class Servers:
         return self.ask(target, methods.COPY_STATUS, request).copies[0]
 
     def replace(self, old, new, tablet):
-        """Let a server that has a copy already take another one's place; the copy is used."""
+        """Move a replica to a server that has a copy already; the copy is used."""
         connection = Connection(self.cluster.masters, ClientOptions(timeout_ms=60_000))
         try:
             move = Membership(connection.core, tablet)
@@ -132,7 +132,7 @@ def filled(cluster, name, buckets=1):
 
 
 def server_without_replica(cluster, name, tablet):
-    """Return the server that the masters have given no replica of a table's tablet."""
+    """Return the server without a replica of a table's tablet."""
     with cluster.connect() as client:
         (place,) = (p for p in client.table(name).tablets() if p.id == tablet)
     holders = {address for _, address in place.replicas}
@@ -153,7 +153,7 @@ def test_copy_under_writes_is_complete(four, servers, chains):
         progress = servers.until_over(target, tablet)
         assert progress.stage == "WAITING", progress
         assert progress.bytes_done == progress.bytes_total > 1_000_000
-        assert written > 1, "writes went on"
+        assert written > 1, "writes continued during the copy"
         copy, original = servers.replica(target, tablet), servers.replica(leader, tablet)
         assert copy.report.role == "NON_PARTICIPANT"
         assert copy.last_index == progress.last_index <= original.last_index
@@ -215,7 +215,7 @@ def test_disk_full_during_copy_and_two_concurrent_copies_to_one_server(four, ser
     for tablet in (first, second):
         servers.start(target, leaders[tablet], tablet)
     stages = [servers.progress(target, t).stage for t in (first, second)]
-    assert not {*stages} & {*OVER}, f"both are under way: {stages}"
+    assert not {*stages} & {*OVER}, f"both copies are in progress: {stages}"
     for tablet in (first, second):
         assert servers.until_over(target, tablet).stage == "WAITING"
     for tablet in (first, second):
@@ -257,7 +257,7 @@ def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_pat
 
 
 def replace_rows(folder, scratch):
-    """Put files in a replica's place that lack its first row, of the same cut."""
+    """Replace a replica's files by files of the same cut without its first row."""
     files = SystemFiles()
     was = Tablet.open(files, folder)
     cut, schema = was.cut, was.info.schema

@@ -78,7 +78,7 @@ def test_table_altered_by_command_line_is_readable_from_python(cluster):
 
 
 def test_invalid_create_or_replace_is_refused_without_changes(cluster):
-    cluster.wait_healthy()  # whoever leads knows all three servers
+    cluster.wait_healthy()  # the leader knows all three servers
     with cluster.connect() as client:
         with pytest.raises(
             InvalidArgument, match="5 replicas need 5 live tablet servers, and 3 are"
@@ -150,7 +150,7 @@ def test_leader_kills_during_definitions_lose_and_duplicate_none(cluster):
 
 @pytest.mark.row("S0.18", "S0.86")
 def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
-    """Calls wait in its sockets while others lead, define tables and answer look-ups; then it resumes."""
+    """The paused leader gets requests while others lead, define tables and answer look-ups, and resumes."""
     with cluster.connect() as client, Direct() as direct:
         old = client.create_table("stopped", SCHEMA, ["k"])
         victim = cluster.leader_master()
@@ -163,7 +163,7 @@ def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
         ]
         cluster.pause(victim)
         try:
-            assert client.table("stopped").id == old.id, "another master looks it up"
+            assert client.table("stopped").id == old.id, "another master answers the look-up"
             client.drop_table("stopped")
             new = client.create_table("stopped", SCHEMA, ["k"])
             with ThreadPoolExecutor(len(calls)) as pool:
@@ -201,5 +201,5 @@ def test_definitions_require_master_majority_and_lookups_do_not(cluster):
         finally:
             cluster.start(other, wait=False)
             cluster.start(leader)
-        if "alone" in client.tables():  # the drop without an answer may have come through since
+        if "alone" in client.tables():  # the unanswered drop may have taken effect since
             client.drop_table("alone")

@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("k", pa.int64())])
 
 
 class Definitions(Worker):
-    """Defines table after table; each is there, and nothing else."""
+    """Creates tables; exactly these must exist."""
 
     def step(self, client, table):
         name = f"{self.name}-{self.acknowledged}"

@@ -33,7 +33,7 @@ def four():
         "copy_rate_bytes": str(RATE_BYTES),
         "copy_retry_ms": "2000",
         "flush_bytes": "1000000",
-        "repair": "off",  # masters would add what a command takes away
+        "repair": "off",  # else the masters add a member that a command has removed
         "client_result_ttl_s": "60",
     }
     with MiniCluster(tservers=4, options=options) as made:
@@ -66,7 +66,7 @@ class Operator:
         return next(n for n in self.names.values() if n not in members)
 
     def led(self):
-        """The group as it is, if its leader answers."""
+        """Status of the group, if its leader answers."""
         group = self.connection.run(Membership(self.connection.core, self.tablet).view())
         return group if group.leader else None
 
@@ -91,7 +91,7 @@ class Operator:
         try:
             wait_until(is_tombstone, f"a tombstone on {name}", poll_s=0.2)
         except AssertionError as late:
-            raise AssertionError(f"{late}; it says {seen[-1]}") from None
+            raise AssertionError(f"{late}; last output: {seen[-1]}") from None
 
     def do(self, command, *servers, notify=lambda _: None):
         """Run one command to its end; return its steps."""
@@ -101,7 +101,7 @@ class Operator:
         return membership.done
 
     def until_looked_up(self, *members):
-        """The masters name exactly these: look-ups follow."""
+        """Wait until look-ups at the masters return exactly these servers."""
         wait_until(lambda: sorted(self.holders()) == sorted(members), f"the masters name {members}")
 
     def begin(self, *words):
@@ -128,7 +128,7 @@ def operating(cluster, name, filled=0):
     """A table of one tablet, in which chains grow; at the end they are verified and all replicas compared."""
     with cluster.connect() as client:
         linked_list.fill(linked_list.create(client, name), filled)
-        wait_ksck(cluster)  # a replica that was never made leaves no tombstone either
+        wait_ksck(cluster)  # a replica that was never created leaves no tombstone
         connection = Connection(cluster.masters, ClientOptions(timeout_ms=60_000))
         try:
             with LinkedList(cluster.connect, name, 3) as chains:
@@ -139,7 +139,7 @@ def operating(cluster, name, filled=0):
             wait_equal(cluster)
         finally:
             connection.close()
-            client.drop_table(name)  # half changed, it would fail the tests that follow
+            client.drop_table(name)  # an incomplete change would fail later tests
 
 
 @pytest.mark.row("S1.28", "S1.2")
@@ -168,7 +168,7 @@ def test_group_shrinks_to_one_and_grows_again_while_servers_are_killed(four):
         operator.chains.verify()
         four.kill(last)
         four.start(last)
-        four.kill(second)  # the tombstone is what the next copy finds
+        four.kill(second)  # the next copy finds the tombstone
         four.start(second)
         operator.do("add", second)
         four.kill(second)
@@ -192,12 +192,12 @@ def test_killed_command_and_killed_source_are_resumed(four):
         def notify(words):
             messages.append(words.split()[0])
             if words.startswith(WAIT_FOR_COPY) and not killed:
-                killed.append(operator.names[words.split()[5]])  # the leader, which hardly changes
+                killed.append(operator.names[words.split()[5]])  # the leader, which rarely changes
                 four.kill(killed[0])
 
         operator.do("move", old, new, notify=notify)
         assert killed, "the copy was over before its source could be killed"
-        assert "copy" in messages, "what the killed source had begun was of no use"
+        assert "copy" in messages, "the copy from the killed source begins anew"
         assert "remove" in messages
         operator.chains.verify()
         operator.until_looked_up(*(n for n in operator.names.values() if n != old))

@@ -73,7 +73,7 @@ def test_directory_of_another_or_unknown_role_is_refused(tmp_path, unused_addres
 
 
 def test_tablet_server_of_another_cluster_is_refused_and_exits(cluster, tmp_path):
-    """Its own masters are not those that it is started with: nothing of it is touched."""
+    """A start with masters other than the saved ones is refused and changes nothing."""
     with_other = tmp_path / "other"
     try:
         made = cli("up", "--dir", str(with_other), "--masters", "1", "--tservers", "1", "--base-port",
@@ -105,7 +105,7 @@ def test_tablet_server_of_another_cluster_is_refused_and_exits(cluster, tmp_path
 
 def free_base(servers: int) -> int:
     """Return a base port whose ports are all free."""
-    first = 21050 + 350 * (os.getpid() % 8)  # whoever else looks for some begins elsewhere
+    first = 21050 + 350 * (os.getpid() % 8)  # concurrent searches begin elsewhere
     for base in range(first, 27000, 350):
         ports = [
             base + 100 * i + k + d for i in range(servers) for k in (0, 1) for d in (0, 1000, 2000)

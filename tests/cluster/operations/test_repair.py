@@ -52,7 +52,7 @@ def members(cluster, address):
 
 
 def failed(cluster, address):
-    """Return whether the leaders of all tablets with a member at an address have given it up."""
+    """Return whether the leaders of all tablets with a member at an address have removed it."""
     steps = [
         {m.uuid: m.address for m in r.consensus.members}.get(h.uuid, "")
         for name in cluster.names
@@ -68,7 +68,7 @@ def rebuilt(cluster, dead):
     """Return whether the only problem is the lost server."""
     try:
         problems = ksck(cluster).problems
-    except NyalaError:  # the masters do not answer at the moment
+    except NyalaError:  # the masters do not answer yet
         return False
     return all(p.startswith(f"tablet server {dead}") for p in problems)
 
@@ -130,8 +130,8 @@ def test_server_in_maintenance_keeps_replicas_and_its_standby_plan_is_followed_w
 
     standbys = wait_until(written, "each of its tablets has a standby server", poll_s=0.2)
     four.kill(victim)
-    wait_until(lambda: failed(four, absent), "its leaders give it up", 60, 0.2)
-    assert members(four, absent).keys() == held.keys(), "and it keeps its place"
+    wait_until(lambda: failed(four, absent), "its leaders report it as failed", 60, 0.2)
+    assert members(four, absent).keys() == held.keys(), "the absent server stays a member"
     nyala(four, "tserver", "state", "exit_maintenance", absent)
     wait_until(lambda: rebuilt(four, absent), "all replicas rebuilt", 120, 0.2)
     after = members(four, "")

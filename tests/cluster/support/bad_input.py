@@ -70,7 +70,7 @@ def all_run(cluster: MiniCluster, direct: Direct) -> bool:
 
 
 def incarnations(cluster: MiniCluster, direct: Direct) -> dict[str, int]:
-    """Return each server's incarnation: another one means that its process was another."""
+    """Return each server's incarnation, which changes with each start."""
     return {
         n: direct.ask(cluster.address(n), methods.SERVER_INFO, pb.ServerInfoRequest()).incarnation
         for n in cluster.names

@@ -1,4 +1,4 @@
-"""Raw access to one server: messages, streams and bytes as no proper client would send them."""
+"""Raw access to one server: messages, streams and bytes that a correct client never sends."""
 
 import random
 from collections.abc import Coroutine
@@ -20,7 +20,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 T = TypeVar("T")
 ANSWER_MS = 20_000
-"""A server on a busy machine may take seconds; one that is stopped takes all of it."""
+"""Time-out of a call; a server on a busy machine may take seconds."""
 
 
 class Direct:
@@ -73,7 +73,7 @@ class Direct:
     def put(
         self, address: str, schema: pa.Schema, batches: list[FlightData]
     ) -> list[pb.WriteResult]:
-        """Send messages in one DoPut; return the results that came before its end.
+        """Send messages in one DoPut; return the results before its end.
 
         Raises:
             NyalaError: the stream failed.

@@ -1,9 +1,9 @@
 """Chains of rows, each of which names the one before: a row lost, doubled or undone breaks one (Kudu's test).
 
-Each worker grows some chains with keys drawn at random, so that neighbours lie in different tablets, and
+Each worker grows some chains with keys drawn at random, so that adjacent rows are in different tablets, and
 marks rows that it wrote before, so that updates are in flight too. It records the rows that must exist.
-Moments are remembered with their hybrid time: a snapshot then has each chain as it was, from its end back to
-its beginning, with no link missing.
+Some times are recorded with the lengths of the chains: a snapshot at such a time has each chain from its end
+back to its beginning without a missing link.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,18 +29,18 @@ CHAINS = 4
 NONE = -1
 """Link of a chain's first row."""
 FILLER = ""
-"""The chain that rows are in which only make a tablet large."""
+"""Chain number of rows that only make a tablet large."""
 MARK_RATE = 0.3
 
 
 def create(client: Client, name: str, buckets: int = 1) -> Table:
-    """Create the table that the chains are in."""
+    """Create the table of the chains."""
     partition = Partition(hash=[Hash(["key"], buckets)]) if buckets > 1 else None
     return client.create_table(name, SCHEMA, ["key"], partition)
 
 
 def fill(table: Table, count: int) -> None:
-    """Add rows of no chain. The keys of chains are positive; these are not."""
+    """Add rows outside of the chains, with keys that are not positive."""
     for first in range(0, count, 20_000):
         numbers = range(first, min(first + 20_000, count))
         rows = [(-n - 1, NONE, FILLER, n, False) for n in numbers]
@@ -49,12 +49,12 @@ def fill(table: Table, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A time, and how long each chain was at least and at most.
+    """A time, and the minimum and maximum length of each chain at it.
 
     Attributes:
         at: hybrid time.
-        least: rows by chain that were acknowledged before it was taken.
-        most: rows by chain that were sent before it had been read at for the first time.
+        least: rows by chain that were acknowledged before that time.
+        most: rows by chain that were sent before the first read at that time.
     """
 
     at: int
@@ -66,8 +66,8 @@ class Links(Worker):
     """Grows `CHAINS` chains by a row each in one insert; now and then marks some rows written before.
 
     Attributes:
-        keys: of the rows of each chain, in order, those under way too.
-        acked: how many of each are acknowledged.
+        keys: keys of the rows of each chain, in order, rows in flight included.
+        acked: number of acknowledged rows of each chain.
         marked: keys of rows whose mark is acknowledged.
     """
 
@@ -101,13 +101,13 @@ def _rows(rows: Sequence[tuple[object, ...]], schema: pa.Schema) -> pa.Table:
 
 
 class LinkedList(Crew[Links]):
-    """All chains of one run, grown while something happens to the cluster.
+    """All chains of one run, grown during operations on the cluster.
 
     Args:
-        connect: makes a client.
-        table: made by `create`.
-        seed: of the keys.
-        workers: how many threads grow chains.
+        connect: returns a client.
+        table: table created by `create`.
+        seed: seed of the keys.
+        workers: number of threads that grow chains.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class LinkedList(Crew[Links]):
 
     @property
     def acknowledged(self) -> int:
-        """Rows that were acknowledged."""
+        """Number of acknowledged rows."""
         return sum(w.acked for w in self.workers) * CHAINS
 
     def until_acknowledged(self, count: int) -> None:
-        """Wait until so many rows were."""
+        """Wait until that many rows are acknowledged."""
 
         def grown() -> bool:
             self.check()
@@ -132,10 +132,10 @@ class LinkedList(Crew[Links]):
         wait_until(grown, f"{count} rows of chains")
 
     def verify(self) -> int:
-        """Read the chains as of now, and as of each moment so far; return the rows of now.
+        """Read the chains as of now, and as of each recorded time; return the present rows.
 
         Raises:
-            AssertionError: a chain is broken, shorter than acknowledged, or has what nobody wrote.
+            AssertionError: a chain is broken, shorter than acknowledged, or has rows that were never written.
         """
         self.check()
         with self._connect() as client:
@@ -157,7 +157,7 @@ class LinkedList(Crew[Links]):
     def _verify(self, found: pa.Table, moment: Moment) -> int:
         chains: dict[str, dict[int, tuple[int, int]]] = {c: {} for c in moment.least}
         keys = found.column("key").to_pylist()
-        assert len(set(keys)) == len(keys), "a key is there twice"
+        assert len(set(keys)) == len(keys), "a key exists twice"
         columns = (found.column(n).to_pylist() for n in ("link", "chain", "place"))
         for key, link, chain, place in zip(keys, *columns, strict=True):
             if chain == FILLER:
@@ -175,6 +175,6 @@ class LinkedList(Crew[Links]):
                 assert place in rows, f"{what} has no row at {place} of {size}: a link is missing"
                 key, link = rows[place]
                 assert link == before, f"{what}: row {place} names {link}, not {before}"
-                assert key == written[chain][place], f"{what}: row {place} is another one"
+                assert key == written[chain][place], f"{what}: row {place} has another key"
                 before = key
         return len(keys)

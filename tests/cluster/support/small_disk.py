@@ -18,5 +18,5 @@ def small_disk(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # lazily: the server may have a file of it open, and finds the other folder at its next try
+        # lazily, since the server may have a file open; its next attempt uses the other folder
         subprocess.run(["umount", "--lazy", folder], check=True)

@@ -1,7 +1,7 @@
 """Threads that write and read a table while servers crash, each with a record of the rows that must exist.
 
-A worker counts an operation only when it was acknowledged, and stops the run on the first answer that a
-single, never failing server would not give: a row error on a row of its own means that one of its writes
+A worker counts an operation only when it is acknowledged, and stops the run on the first answer that is
+impossible for a single server without failures: a row error on a row of its own means that one of its writes
 took effect twice or not at all. Table: (owner, n) -> v, by.
 """
 
@@ -22,7 +22,7 @@ KEY = ["owner", "n"]
 BATCH = 8
 """Rows of one insert: with four tablets, most go to several of them."""
 PAUSE_S = 0.01
-"""Seconds between two operations of a worker, so that six servers fit on two cores."""
+"""Seconds between two operations of a worker, so that two cores suffice for six servers."""
 
 
 def create(client: Client, name: str, buckets: int = 4) -> Table:
@@ -77,7 +77,7 @@ class Worker(threading.Thread):
 
 
 class Inserts(Worker):
-    """Inserts new rows for ever: a row error is a duplicate of its own write."""
+    """Inserts new rows: a row error is a duplicate of its own write."""
 
     sent = 0
 
@@ -91,7 +91,7 @@ class Inserts(Worker):
 
 
 class Versions(Worker):
-    """Upserts ever higher versions of a few rows; readers compare with `done` and `begun`."""
+    """Upserts increasing versions of a few rows; readers compare with `done` and `begun`."""
 
     KEYS = 24
 
@@ -138,9 +138,9 @@ class Lives(Worker):
 
 
 class Race(Worker):
-    """Takes the next free number, in a race with others: a counter of conditional inserts.
+    """Takes the next free number in competition with others: a counter of conditional inserts.
 
-    If a retry of the winner got `already_present`, no worker would own that number.
+    If a retry of a successful insert got `already_present`, no worker would own that number.
     """
 
     OWNER = "race"
@@ -198,7 +198,7 @@ W = TypeVar("W", bound=Worker)
 
 
 class Crew(Generic[W]):
-    """Workers that begin and end together.
+    """Workers that are started and stopped together.
 
     Attributes:
         workers: all of them.
@@ -234,9 +234,9 @@ class Workload(Crew[Worker]):
     """All workers of one run.
 
     Args:
-        connect: makes a client.
-        table: made by `create`.
-        seed: of what they draw.
+        connect: returns a client.
+        table: table created by `create`.
+        seed: seed of the workers' choices.
     """
 
     def __init__(self, connect: Callable[[], Client], table: str, seed: int) -> None:
@@ -266,7 +266,7 @@ class Workload(Crew[Worker]):
                 assert v == n, f"race {n}: {v}"
                 won[n] = by
             elif owner in own:
-                assert (owner, n) not in seen, f"{owner}/{n} is there twice"
+                assert (owner, n) not in seen, f"{owner}/{n} exists twice"
                 seen[owner, n] = v
         expected = {k: v for w in self.workers for k, v in w.expected().items()}
         lost = sorted(expected.keys() - seen.keys())

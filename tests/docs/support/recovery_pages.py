@@ -20,6 +20,6 @@ def some_table(cluster: MiniCluster, replicas: int = 3) -> None:
 
 
 def fill(cluster: MiniCluster) -> None:
-    """Write all rows, as they are at first."""
+    """Write all rows with their first values."""
     with cluster.connect() as client:
         client.table("metrics").upsert(pa.table({"id": range(ROWS), "value": [0.5] * ROWS}))

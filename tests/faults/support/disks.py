@@ -45,7 +45,7 @@ class Disk:
         subprocess.run(["mount", "-o", "loop", str(self.image), str(self.folder)], check=True)
 
     def cut(self) -> None:
-        """Cut the power of the disk. Its users continue and get errors."""
+        """Cut the power of the disk. Processes that use it continue and get errors."""
         fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
@@ -56,7 +56,7 @@ class Disk:
     def write_back(self, path: Path, rng: random.Random) -> None:
         """Let some pages of a file reach the image, others not, as memory pressure does at any time.
 
-        Of what is not synced, a cut then leaves a later page without an earlier one: a torn write.
+        After a power failure, of unsynced writes a later page may exist without an earlier one: a torn write.
         """
         with open(path, "rb") as file, open(self.folder / "unrelated", "ab") as other:
             pages = max(1, os.fstat(file.fileno()).st_size // PAGE)
@@ -70,7 +70,7 @@ class Disk:
             )  # commits the journal, and with it that those pages are written
 
     def unmount(self) -> None:
-        """Unmount it; its users have ended, or end in a moment."""
+        """Unmount it; processes that use it have ended or are ending."""
         command = ["umount", str(self.folder)]
         wait_until(
             lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0,
@@ -78,6 +78,6 @@ class Disk:
         )  # fmt: skip
 
     def power_on(self) -> None:
-        """Mount the disk again as a machine does that starts after a cut."""
+        """Mount the disk again, as a machine that starts after a power failure."""
         self.unmount()
         self.mount()

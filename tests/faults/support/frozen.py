@@ -11,9 +11,9 @@ from tests.waiting import wait_until
 def freeze(pids: Sequence[int]) -> None:
     """Stop processes with all their threads.
 
-    A system call that is under way may still end, but nobody sees how: an `fsync` that meets the cut of
-    its disk may wrongly return success (the commit it waits for was dropped by another thread's), which
-    no program sees when the machine is off.
+    A system call in progress may still end, but its result is not seen: an `fsync` during the power failure
+    may wrongly return success (the commit that it waits for was dropped by another thread's), which no
+    program sees on a machine without power.
     """
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

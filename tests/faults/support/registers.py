@@ -42,7 +42,7 @@ class Histories:
         """Check all histories after the clients have ended; return the number of operations.
 
         Raises:
-            AssertionError: no order explains the answers for some key.
+            AssertionError: the history of some key is not linearizable.
         """
         for key, history in self.ops.items():
             assert linearizable(history), f"key {key} is not linearizable: {history}"

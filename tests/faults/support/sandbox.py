@@ -1,7 +1,7 @@
 """Runs a module in mount, network and pid namespaces of its own, which end with it.
 
 The kernel cleans up, also after a failure, a time-out or `kill -9`: when the module's process ends, every
-process that it started dies with the pid namespace; then its mounts, the loop devices behind them (they
+process in its pid namespace is killed; then its mounts, the loop devices behind them (they
 detach themselves), its network devices and its iptables rules go with the other two.
 """
 
@@ -53,13 +53,13 @@ def missing() -> str | None:
 def run(module: str, *args: object, timeout_s: float, show: bool = False) -> str:
     """Run `python -m MODULE --dir FOLDER ARGS` in a sandbox; return what it printed.
 
-    The folder is made for it and removed once everything that was mounted in it is gone.
+    The folder is created for it and removed once everything in it is unmounted.
 
     Args:
-        module: with a command line.
-        args: of it.
-        timeout_s: after which it is ended with all that it started.
-        show: print as it goes, and return nothing.
+        module: module with a command line.
+        args: its arguments.
+        timeout_s: seconds after which it is killed with its processes.
+        show: print its output immediately, and return nothing.
 
     Raises:
         AssertionError: it failed, or did not end in time; with the end of its output.

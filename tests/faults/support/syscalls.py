@@ -1,4 +1,4 @@
-"""Makes the system calls of a running process fail or wait, by strace, which root may attach."""
+"""Makes system calls of a running process fail or wait, by strace, which needs root."""
 
 import contextlib
 import signal
@@ -17,10 +17,10 @@ def injected(pid: int, calls: str, what: str, log: Path = Path("/dev/null")) -> 
     """Change system calls of a process and its threads while the context is open.
 
     Args:
-        pid: of the process.
-        calls: their names: SYNCS, WRITES.
+        pid: id of the process.
+        calls: names of system calls: SYNCS, WRITES.
         what: an action of strace: "error=EIO", "error=EIO:when=5+", "delay_enter=300000".
-        log: gets a line for each call, which begins with its thread.
+        log: file with a line for each call, which begins with its thread id.
     """
     command = ["strace", "-f", "-qq", "-o", str(log), "-p", str(pid)]
     command += ["-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]

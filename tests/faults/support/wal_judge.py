@@ -47,15 +47,15 @@ class Group:
 
 
 class Judge:
-    """Reads the notebooks of one log's incarnations, in order.
+    """Checks the notebooks of one log's incarnations, in order.
 
-    Attributes:
-        durable: slots that were reported durable.
-        torn: openings that found a torn tail.
-        lost: appended slots that no start has found, none of them reported durable unless the log does
-            not sync.
-        lost_durable: of them, those that were reported durable.
-        errors: incarnations in which a callback received an error.
+        Attributes:
+            durable: slots that were reported durable.
+            torn: number of starts that found a torn tail.
+    lost: number of appended slots that no start has found; with syncs none of them was reported
+                durable.
+            lost_durable: of them, those that were reported durable.
+            errors: incarnations in which a callback received an error.
     """
 
     def __init__(self, *, sync: bool = True) -> None:
@@ -70,8 +70,8 @@ class Judge:
 
         Args:
             notebook: of the incarnation.
-            counted: its bytes before the cut: durability reported later, by a process that outlived
-                its disk, no user of a machine without power could have seen.
+            counted: its bytes before the power failure; later reports of durability, by a process that
+                outlives its disk, cannot occur on a machine without power.
 
         Raises:
             AssertionError: the log has violated its contract.
@@ -86,7 +86,7 @@ class Judge:
             elif kind == "slot":
                 self._slots.append((rest[0], rest[1]))
             elif kind == "durable":
-                assert not failed, f"slot {rest[0]} was called durable after an error"
+                assert not failed, f"slot {rest[0]} was reported durable after an error"
                 if at <= counted:
                     self._told.add(rest[0])
                     self.durable += 1
@@ -101,18 +101,18 @@ class Judge:
         return self._groups.setdefault(group, Group())
 
     def _recovered(self, found: dict[str, Any], damage: list[str], torn: bool) -> None:
-        assert not damage, f"a torn tail was called damage: {damage}"
+        assert not damage, f"a torn tail was reported as damage: {damage}"
         self.torn += torn
-        last_told = max((n for n, _ in self._slots if n in self._told), default=0)
+        last_reported = max((n for n, _ in self._slots if n in self._told), default=0)
         waiting = [(n, r) for n, records in self._slots for r in records]
         if self._sync:
-            while waiting and waiting[0][0] <= last_told:
+            while waiting and waiting[0][0] <= last_reported:
                 self._take(waiting.pop(0)[1])
         first_difference = self._difference(found)
         while waiting and self._difference(found):
             self._take(waiting.pop(0)[1])
         assert not self._difference(found), (
-            f"after slot {last_told}, the last that was called durable: {first_difference}; after "
+            f"after slot {last_reported}, the last one reported durable: {first_difference}; after "
             f"all slots: {self._difference(found)}"
         )
         missing = {n for n, _ in waiting}

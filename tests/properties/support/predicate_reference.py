@@ -1,4 +1,4 @@
-"""Reference evaluation of a predicate on one row in plain Python, with the three truth values of SQL."""
+"""Reference evaluation of a predicate on one row in plain Python, in SQL's three-valued logic."""
 
 import operator
 from collections.abc import Mapping

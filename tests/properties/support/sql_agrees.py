@@ -1,4 +1,4 @@
-"""Helpers of the tests of sql agrees, shared with other tests."""
+"""Tables and comparison of results for the test of SQL against DuckDB."""
 
 import datetime as dt
 import math

@@ -1,7 +1,7 @@
 """Random queries over given tables: joins, sub-queries, common table expressions, windows, set operations.
 
-Whatever the order of rows, a query has one answer: no sums of floats, no row numbers among equals, and a
-limit only where all columns are ordered by.
+The result of a query does not depend on the order of rows: no sums of floats, no row numbers among equal
+rows, and a limit only with an order by all columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ KINDS = tuple(LITERALS)
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL takes it."""
+    """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -39,11 +39,11 @@ class Source:
 
 @dataclass
 class Queries:
-    """Draws queries.
+    """Generator of random queries.
 
     Args:
-        random: where from.
-        tables: kinds of the columns of each, by names.
+        random: source of the choices.
+        tables: kinds of columns by table and column name.
     """
 
     random: Random
@@ -63,7 +63,7 @@ class Queries:
         return self.random.choices(KINDS, k=self.random.randrange(1, 4))
 
     def query(self, kinds: Sequence[str], depth: int) -> str:
-        """Return a query that gives columns c0, c1, ... of these kinds."""
+        """Return a query with result columns c0, c1, ... of these kinds."""
         roll = self.random.random()
         if depth and roll < 0.15:
             word = self.random.choice(["union", "union all", "except", "intersect"])
@@ -80,7 +80,7 @@ class Queries:
 
     def with_names(self, kinds: Sequence[str], depth: int) -> str:
         mine = self.kinds()
-        inner = self.query(mine, depth)  # may read the table that its name hides
+        inner = self.query(mine, depth)  # may read the table hidden by its name
         name = self.random.choice(["w", "W2", *self.tables])
         self.named.append((name, tuple((f"c{n}", kind) for n, kind in enumerate(mine))))
         text = f"with {quoted(name)} as ({inner}) select * from ({self.query(kinds, depth)}) q"

@@ -1,7 +1,7 @@
-"""Model of a tablet: a dictionary of rows and the list of what happened, row by row in plain Python.
+"""Model of a tablet: a dictionary of rows and the list of their changes, in plain Python.
 
-Rows are kept by column id, as they were written: an altered schema needs nothing but the ids. What a row
-lacks is the default of the added column. Rows are shown by name.
+Rows are kept by column id, as they were written: an altered schema only needs the ids. A column that a row
+lacks has the default of the added column. Rows are shown by name.
 """
 
 from bisect import bisect_right
@@ -23,12 +23,12 @@ WRITES = tuple(op for op in RowOp if op is not RowOp.MIXED)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two cells are the same: of floats all bits count, so that NaN equals itself."""
+    """Return whether two cells are equal; floats are compared by bits, so that NaN equals itself."""
     return bool(exact(one) == exact(other))
 
 
 def exact(value: Any) -> Any:
-    """Return a cell, or something made of cells, as a value that equals only the very same one."""
+    """Return a cell, or a structure of cells, as a value with exact equality."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, dict):
@@ -37,7 +37,7 @@ def exact(value: Any) -> Any:
 
 
 def plain(value: pa.Scalar | None) -> Any:
-    """A scalar as Python has it."""
+    """Return a scalar as a Python value."""
     return None if value is None else value.as_py()
 
 
@@ -147,25 +147,25 @@ class Model:
         }
 
     def state_at(self, stamp: int) -> dict[Key, Stored]:
-        """The rows at a time, whole, by column id."""
+        """Return the rows at a time, by column id."""
         found = self.states[bisect_right(self.stamps, stamp) - 1]
         return {k: self.whole(row) for k, row in found.items()}
 
     def at(self, stamp: int) -> dict[Key, Row]:
-        """The rows at a time, in key order, by name."""
+        """Return the rows at a time in key order, by column name."""
         return {k: self.shown(row) for k, row in sorted(self.state_at(stamp).items())}
 
     def shown(self, row: Stored, only: tuple[Column, ...] | None = None) -> Row:
-        """One row by name, of all columns or of some."""
+        """Return one row by column name, with all columns or some."""
         return {c.name: row[c.id] for c in only or self.schema.columns}
 
     def by_version(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
-        """Every version that began, or ended without a successor, in (since, until]."""
+        """Return each version that began, or ended without a successor, in (since, until]."""
         found = [e for e in self.events if since < e[0] <= until]
         return [(stamp, key, op, self.whole(row)) for stamp, key, op, row in found]
 
     def net(self, since: int, until: int) -> list[tuple[int, Key, str, Stored]]:
-        """One change per key that was written and differs in being there, or was written anew."""
+        """Return one change per key: written, or deleted if it existed before."""
         before, after = self.state_at(since), self.state_at(until)
         last = {e[1]: e for e in self.by_version(since, until)}
         found = []
@@ -178,7 +178,7 @@ class Model:
         return found
 
     def change(self, event: tuple[int, Key, str, Stored]) -> Row:
-        """One entry of a change feed as it is read: a delete shows the key and nothing else."""
+        """Return one entry of a change feed as it is read: a delete has the key columns only."""
         stamp, _, op, row = event
         shown = self.shown(row)
         if op == "delete":

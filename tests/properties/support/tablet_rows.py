@@ -1,4 +1,4 @@
-"""Random schemas, rows and predicates for the tablet: every type, few values of each: they collide."""
+"""Random schemas, rows and predicates for the tablet: every type, few values of each, so that keys repeat."""
 
 import random
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def random_schema(chance: random.Random) -> Schema:
 
 
 def random_alteration(chance: random.Random, schema: Schema) -> Step:
-    """One step that the schema can take; names of dropped columns are used again."""
+    """One valid alteration of the schema; names of dropped columns are reused."""
     used = [c.name for c in schema.columns]
     free = [n for n in (f"v{i}" for i in range(16)) if n not in used]
     values = [c.name for c in schema.value_columns]
@@ -104,7 +104,7 @@ def random_keys(chance: random.Random, schema: Schema, most: int = 5) -> list[Ke
 
 
 def random_value(chance: random.Random, column: Column) -> Any:
-    """A cell: often null where that is allowed, at times where it is not, hardly ever too large."""
+    """A cell: often null where allowed, sometimes where not allowed, rarely too large."""
     if chance.random() < (NULLS if column.nullable else NULL_KEYS):
         return None
     if column.type in (pa.string(), pa.binary()) and chance.random() < 0.003:
@@ -122,7 +122,7 @@ def random_rows(
     partial: bool | None = None,
     columns: list[str] | None = None,
 ) -> tuple[list[Row], list[str]]:
-    """Rows for one batch of an operation, and which columns they give in which order."""
+    """Rows of one batch of an operation, and the order of the given columns."""
     partial = chance.random() < 0.4 if partial is None else partial
     names = [c.name for c in schema.key_columns]
     if columns is None:
@@ -165,7 +165,7 @@ def random_predicate(chance: random.Random, schema: Schema, depth: int = 2) -> P
 
 
 def _between(pool: list[Any]) -> list[Any]:
-    """Neighbours of the values of a pool, at the edges of statistics and key ranges."""
+    """Values adjacent to those of a pool, at the edges of statistics and key ranges."""
     if isinstance(pool[0], datetime):
         return [m + timedelta(microseconds=1) for m in pool[1:3]]
     if isinstance(pool[0], str):
@@ -176,6 +176,6 @@ def _between(pool: list[Any]) -> list[Any]:
 def weak_hash(
     offsets: "np.ndarray[Any, np.dtype[np.int64]]", data: "np.ndarray[Any, Any]", seed: int
 ) -> "np.ndarray[Any, np.dtype[np.uint64]]":
-    """Two values for all keys, both with the same upper half."""
+    """A hash with two values for all keys, both with the same upper half."""
     sizes = np.diff(offsets).astype(np.uint64)
     return np.uint64(7 << 32) | (sizes & np.uint64(1))

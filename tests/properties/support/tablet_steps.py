@@ -1,7 +1,7 @@
 """Random steps on a tablet: each is a name and a function of (world, random numbers).
 
-Writes come in every form; maintenance runs alone, beside writes, with errors or into a power failure; reads
-are compared with the model. `after` is what holds after any step.
+Writes have every form; maintenance runs without and beside writes, with errors or up to a power failure;
+reads are compared with the model. `after` has the checks after any step.
 """
 
 import errno

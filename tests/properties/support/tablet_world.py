@@ -1,6 +1,6 @@
-"""A tablet on a disk that may fail, its model, and what a reader would hold: the state of random steps.
+"""A tablet on a disk that may fail, its model, and the views of readers: the state of random steps.
 
-`check_*` compare everything that can be read with the model; `tablet_steps.py` has what may happen.
+`check_*` compare everything that can be read with the model; the steps are in `tablet_steps.py`.
 """
 
 import random
@@ -37,19 +37,19 @@ from tests.unit.tablet.support.tablet_support import Driver, payload
 
 CODECS = ["none", "lz4", "zstd"]
 STARTS = [0, 7_250_000_000_000_000_001]
-"""Timestamps, small ones and of a clock: neighbours that are equal as floating point numbers."""
+"""Timestamps, small ones and those of a clock, whose successors are equal as floating point numbers."""
 SMALL = (
     (ordered, "WINDOW_ROWS", 4), (ordered, "_FIRST_ROWS", 2), (columns, "BLOCK_ROWS", 3),
     (changes, "GATHER_ROWS", 3), (memrowset, "_FIRST_CAPACITY", 4), (memrowset, "_FAN_IN", 2),
     (memrowset, "CHUNK_ROWS", 6), (flush, "MAX_DEL_FILES", 2),
 )  # fmt: skip
-"""Sizes at which a few rows already fill windows, blocks and arrays."""
+"""Limits that a few rows reach: windows, blocks and arrays."""
 HashKeys = Callable[..., Any]
 
 
 @contextmanager
 def sizes(*, small: bool) -> Iterator[None]:
-    """Within it windows, blocks and arrays are small, or as they are."""
+    """Context in which windows, blocks and arrays are small, or unchanged."""
     with ExitStack() as stack:
         for module, name, size in SMALL if small else ():
             assert size < getattr(module, name)
@@ -74,7 +74,7 @@ class World:
         )
         self.model = Model(schema)
         self.horizon = 0
-        self.schemas = [schema]  # of all times
+        self.schemas = [schema]  # at all times so far
         self.held: list[tuple[View, int, dict[Key, Row]]] = []
 
     @property
@@ -86,14 +86,14 @@ class World:
         return self.driver.now
 
     def write(self, chance: random.Random, op: RowOp, *, whole: bool = False, **shape: Any) -> None:
-        """One batch; the tablet's result has to be the model's."""
+        """Apply one batch; the tablet's result must equal the model's."""
         rows, columns = random_rows(chance, self.schema, self.keys, op, **shape)
         found = self.driver.write_full(op, rows, columns, all_or_nothing=whole)
         expected = self.model.write(self.now, op, rows, columns, whole)
         assert (found[0], [(e.row, e.code) for e in found[1]]) == expected
 
     def write_for_an_older_schema(self, chance: random.Random) -> None:
-        """A batch that was in flight when the table was altered."""
+        """Apply a batch that was in flight when the table was altered."""
         under, op = chance.choice(self.schemas), chance.choice(list(RowOp))
         rows, columns = random_rows(chance, under, self.keys, op)
         data = payload(under, op, rows, columns)
@@ -103,7 +103,7 @@ class World:
         assert (count, [(e.row, e.code) for e in errors]) == expected
 
     def alter(self, chance: random.Random) -> None:
-        """One to three alterations at once, or one without effect."""
+        """Apply one to three alterations at once, or one without effect."""
         schema = self.schema
         for _ in range(chance.randrange(1, 4)):
             schema = alter(schema, [random_alteration(chance, schema)])
@@ -117,7 +117,7 @@ class World:
         assert self.driver.tablet.info.schema.version == self.schema.version
 
     def write_group(self, chance: random.Random, count: int, *, alike: bool = False) -> None:
-        """Several batches in one call, all of one form or not: grouping never changes results."""
+        """Apply several batches in one call, of one form or several: grouping never changes results."""
         expected, entries = [], []
         op, given = chance.choice(list(RowOp)), None
         for _ in range(count):
@@ -131,7 +131,7 @@ class World:
         assert [(n, [(e.row, e.code) for e in errors]) for n, errors in found] == expected
 
     def reopen(self, *, power_cut: bool) -> None:
-        """A crash of the process or of the machine; the recovered tablet reads the same."""
+        """Crash the process or the machine; the recovered tablet reads the same."""
         before = self.horizon
         (self.disk.crash if power_cut else self.disk.kill)()
         self.disk.die_at = None
@@ -142,16 +142,16 @@ class World:
         assert self.horizon >= before
 
     def some_time(self, chance: random.Random) -> int:
-        """A time that can be read: at, right before or right after something happened."""
+        """Return a readable time: at, right before or right after a change."""
         at = chance.choice(self.model.stamps) + chance.choice([-1, 0, 0, 1])
         return min(max(at, self.horizon), self.now)
 
     def hold(self, at: int) -> None:
-        """A reader takes a view and keeps it."""
+        """Take a view and keep it."""
         self.held = [*self.held[-4:], (self.driver.tablet.view(), at, self.model.at(at))]
 
     def check_held(self) -> None:
-        """Check that the readers' views read as when they were taken."""
+        """Check that reads of the kept views are unchanged."""
         for view, at, expected in self.held:
             found = [r for b in view.scan(at, ordered=True) for r in b.to_pylist()]
             assert exact(found) == exact(list(expected.values()))
@@ -162,7 +162,7 @@ class World:
             assert exact(self._one_by_one(view, at, self.keys)) == exact(wanted)
 
     def check_now(self) -> None:
-        """All rows, by scan and by count."""
+        """Check all rows, by scan and by count."""
         self.check_scan(self.now)
         assert self.driver.tablet.rows == len(self.model.rows)
 
@@ -175,7 +175,7 @@ class World:
         assert view.count(at) == len(expected)
 
     def check_get(self, at: int, wanted: list[Key]) -> None:
-        """Look-ups of some keys, in any order, some of them twice."""
+        """Check look-ups of some keys, in any order, some of them twice."""
         expected = self.model.at(at)
         batch = self.key_batch(wanted, self.schema)
         view = self.driver.tablet.view()
@@ -185,7 +185,7 @@ class World:
         assert exact(self._one_by_one(view, at, wanted)) == exact(rows)
 
     def _one_by_one(self, view: View, at: int, wanted: list[Key]) -> list[dict[str, Any]]:
-        """As `View.get`, but by `View.few` and the bytes in which its rows travel."""
+        """As `View.get`, by `View.few` and the encoding of its rows."""
         columns, batch = view.schema.columns, self.key_batch(wanted, view.schema)
         encoded = encode_keys(batch.columns, [a.type for a in batch.columns])
         keys = [encoded.key_at(n) for n in range(len(wanted))]
@@ -200,7 +200,7 @@ class World:
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
 
     def check_query(self, chance: random.Random, at: int) -> None:
-        """An ordered scan with everything that a scan can be given, and the count of the same."""
+        """Check an ordered scan with any options, and the count of the same."""
         view, where = self.driver.tablet.view(), random_predicate(chance, self.schema)
         state = sorted(self.model.state_at(at).items())
         matching = [(k, row) for k, row in state if evaluate_reference(where, row) is True]
@@ -238,7 +238,7 @@ class World:
         return encode_keys(arrays, kinds).key_at(0)
 
     def check_changes(self, chance: random.Random, since: int, until: int, *, net: bool) -> None:
-        """The feed of (since, until], whole or with a condition, in batches of any size."""
+        """Check the feed of (since, until], with or without a condition, in batches of any size."""
         expected = (self.model.net if net else self.model.by_version)(since, until)
         where = None
         if chance.random() < 0.4:

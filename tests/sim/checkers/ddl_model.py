@@ -1,4 +1,4 @@
-"""Model of definitions, by the answers to clients: each table is defined by one client, step by step.
+"""Model of definitions, from the answers to clients: each table is defined by one client, step by step.
 
 A definition whose outcome is unknown leaves two possible states; the next answer, or the state after
 healing, determines which.
@@ -15,11 +15,11 @@ class Shape:
     """One state of a table.
 
     Attributes:
-        state: PRESENT; DROPPED, and it can be recalled; GONE for good.
-        name: that it has.
-        columns: names, in order.
-        ranges: (lower, upper) of each.
-        replicas: of each tablet.
+        state: PRESENT; DROPPED, which can be recalled; GONE permanently.
+        name: name of the table.
+        columns: names of the columns, in order.
+        ranges: (lower, upper) of each range.
+        replicas: number of replicas of each tablet.
     """
 
     state: str
@@ -30,7 +30,7 @@ class Shape:
 
 
 class Modelled:
-    """One table by the answers to its client."""
+    """One table according to the answers to its client."""
 
     def __init__(self, table_id: str, shape: Shape) -> None:
         self.table_id = table_id
@@ -38,7 +38,7 @@ class Modelled:
 
     @property
     def shape(self) -> Shape:
-        """The one state that is possible, or the first of several."""
+        """The only possible state, or the first of several."""
         return next(iter(self.possible))
 
     def done(self, change: Callable[[Shape], Shape]) -> None:
@@ -50,7 +50,7 @@ class Modelled:
         self.possible |= {change(s): None for s in self.possible}
 
     def saw(self, shape: Shape) -> None:
-        """Take the present state. Raises AssertionError when it is not possible."""
+        """Set the present state. Raises AssertionError if it is not possible."""
         assert shape in self.possible, (
             f"table {self.table_id} is {shape}, and may be {list(self.possible)}"
         )

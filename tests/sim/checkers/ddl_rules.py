@@ -1,8 +1,9 @@
-"""Rules of definitions at every moment, and at the end, for all clients and faults.
+"""Rules of definitions at any time and at the end, under all clients and faults.
 
-While clients define: no definition is half visible, the leader's memory equals what is applied of its disk,
-names are unique, no replica is deleted unless its group and the catalog call it deleted, replicas of unknown
-tablets are kept. At the end every tablet has a leader and its number of replicas, and there are no others.
+While clients define: no definition is partly visible, the leader's memory equals the applied rows of its
+disk, names are unique, no replica is deleted unless it is removed by its group and the catalog, replicas of
+unknown tablets are kept. At the end every tablet has a leader and its number of replicas, and there are no
+others.
 """
 
 from collections import Counter
@@ -53,11 +54,14 @@ class CatalogWatch:
         self._fitting: set[tuple[bytes, ...]] = set()
 
     def start(self) -> None:
-        """Check periodically, between two steps; a violation ends the run at once."""
+        """Check periodically between two steps; a violation ends the run."""
         loop, inner, network = self._cluster.loop, self._cluster.look, self._cluster.network
 
         def look() -> None:
-            touched, called = network.touched, network.called  # who gives an order may die at once
+            touched, called = (
+                network.touched,
+                network.called,
+            )  # the sender of an order may crash at once
             masters = [p for p in self._cluster.masters if p.name in touched or p.name in called]
             called.clear()
             inner()
@@ -81,7 +85,9 @@ class CatalogWatch:
         for process in self._cluster.masters:
             self._read_newest(process)
         self._deletions()
-        assert not any(map(orphan_gone, self._cluster.tservers)), "what is nobody's was deleted"
+        assert not any(map(orphan_gone, self._cluster.tservers)), (
+            "a replica of an unknown tablet was deleted"
+        )
 
     def glance(self) -> None:
         """Check the masters alone, if a definition is under way."""
@@ -91,7 +97,7 @@ class CatalogWatch:
                 self._equals_disk(process, term)
 
     def _leading(self) -> Iterator[tuple[SimProcess, Term]]:
-        """Yield the masters that lead and are ready; `current` is not asked: it drops an ended term."""
+        """Yield the masters that lead and are ready. `current` is not called: it drops an ended term."""
         for process in self._cluster.masters:
             leading: MasterLeadership | None = getattr(process.server, "leading", None)
             if not process.alive or leading is None or leading.term is None:
@@ -106,7 +112,7 @@ class CatalogWatch:
         return next((term.catalog for _, term in self._leading()), None)
 
     def _whole(self, catalog: Catalog) -> None:
-        """No definition is half visible, and names are unique."""
+        """Check that no definition is partly visible, and names are unique."""
         tablets: dict[str, list[Any]] = {}
         for tablet in catalog.tablets():
             tablets.setdefault(tablet.table_id, []).append(tablet)
@@ -131,7 +137,7 @@ class CatalogWatch:
             spec.partition.SerializeToString(),
             *(t.record.partition.SerializeToString() for t in live),
         )
-        if shown in self._fitting:  # the rest follows from these bytes alone
+        if shown in self._fitting:  # the memory depends on these bytes only
             return
         schema = convert.schema_from_proto(spec.schema)
         ps = convert.partition_schema_from_proto(spec.partition)
@@ -162,7 +168,7 @@ class CatalogWatch:
                 self.checks["memory not ahead of disk"] += 1
             else:
                 self._compared[process.name] = known
-                assert rows == held, f"{process.name}: memory is not what its disk holds"
+                assert rows == held, f"{process.name}: memory differs from its disk"
                 self.checks["memory equals disk"] += 1
 
     def _deletions(self) -> None:
@@ -179,15 +185,15 @@ class CatalogWatch:
         assert isinstance(process.server, TabletServer), process.server
         voter = known is None or process.server.uuid in known.voters
         tablet = self._newest.tablet(group)
-        assert tablet is not None, f"{process.name} deleted {group} of nobody"
+        assert tablet is not None, f"{process.name} deleted {group}, which is not in the catalog"
         assert not (tablet.live and voter), f"{process.name} deleted {tablet.id}"
 
     def _read_newest(self, process: SimProcess) -> None:
-        """Read the applied rows of a master's disk if none was ever further: orders may follow from it, and
-        if all masters crash now the next leader begins with it."""
+        """Read the applied rows of a master's disk if it is the furthest so far: orders may follow from them,
+        and if all masters crash now the next leader begins with them."""
         for host in hosts_of(process):
             replica = host.find(SYS_CATALOG)
-            if replica is None or replica.member is None:  # removed, or half a copy
+            if replica is None or replica.member is None:  # removed, or an incomplete copy
                 continue
             if not isinstance(replica.machine, Tablet):
                 continue
@@ -197,7 +203,7 @@ class CatalogWatch:
                 self._newest.load(sys_catalog.scan(replica.machine.view(), at))
                 self._whole(self._newest)
 
-    # ---- when all is healed ------------------------------------------------------------------------
+    # ---- after healing ------------------------------------------------------------------------------
 
     def unsettled(self) -> str:
         """Return the tablets and servers that differ from the catalog; empty if there are none."""
@@ -244,7 +250,7 @@ class CatalogWatch:
 
 
 def versions(view: View, at: int) -> set[CatalogRow]:
-    """Return every row that a disk has had recently, up to a time."""
+    """Return the rows of a disk at recent times, up to a time."""
     since = max(view.horizon, at - LATELY)
     batches = view.changes(since, at, net=False)
     rows = set(sys_catalog.scan(view, since))
@@ -263,7 +269,7 @@ def rows_of(catalog: Catalog) -> dict[tuple[str, str], CatalogRow]:
 
 
 ORPHAN = TabletId("0f" * 16)
-"""A replica of a tablet that no catalog has."""
+"""A replica of a tablet without a catalog entry."""
 
 
 async def plant_orphan(process: SimProcess) -> None:
@@ -283,13 +289,13 @@ async def plant_orphan(process: SimProcess) -> None:
 
 
 def orphan_gone(process: SimProcess) -> bool:
-    """Return whether the tablet that no catalog has was deleted."""
+    """Return whether the tablet without a catalog entry was deleted."""
     found = [host.find(ORPHAN) for host in hosts_of(process)]
     return any(r is not None and r.state is State.TOMBSTONED for r in found)
 
 
 def orphan_lives(process: SimProcess) -> bool:
-    """Return whether the tablet that no catalog has still runs."""
+    """Return whether the tablet without a catalog entry still runs."""
     return any(
         r.group == ORPHAN and r.state is State.RUNNING for h in hosts_of(process) for r in h.all()
     )

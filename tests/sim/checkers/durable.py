@@ -1,8 +1,8 @@
 """Durable state of each group, its sync having returned: log records, votes in superblocks, and
 the cuts of copied state machines' files.
 
-`DurableLog` observes one `SimDisk` and reads the records written, so that a check can ask at any
-moment, of a running or a stopped server, whether an entry or a vote would survive a power failure now.
+`DurableLog` observes one `SimDisk` and reads the records written, so that a check knows at any
+time, for a running or a stopped server, whether an entry or a vote would survive a power failure.
 It knows the formats of the two logs (nyala's and `stores.PlainLog`) and of the superblocks of deleted
 replicas, and does not use the server.
 """
@@ -40,9 +40,9 @@ class Kept:
 
     Attributes:
         term: of the last hard state.
-        votes: by term, those that were durable once.
-        terms: of the entries, by index.
-        last: highest index.
+        votes: votes that were durable once, by term.
+        terms: terms of the entries by index.
+        last: highest index of an entry.
         files: index up to which the machine's files contain all committed entries.
     """
 
@@ -57,16 +57,16 @@ class Kept:
         return self.terms.get(op.index) == op.term or op.index <= self.files
 
     def entry(self, term: int, index: int) -> None:
-        """Take an entry; it replaces entries at and above its index, unless it is there already."""
+        """Add an entry; it replaces entries at and above its index, unless it exists already."""
         if self.terms.get(index) == term:
-            return  # a recovery has written its tail again
+            return  # a recovery has rewritten its tail
         for above in range(index + 1, self.last + 1):
             self.terms.pop(above, None)
         self.terms[index] = term
         self.last = index
 
     def hard_state(self, term: int, vote: str) -> None:
-        """Take a term and vote ("": none)."""
+        """Set a term and vote ("": none)."""
         self.term = max(self.term, term)
         if vote:
             self.votes[term] = vote
@@ -90,7 +90,7 @@ class DurableLog:
     """Observer of one disk.
 
     Args:
-        names: of the disk: a file whose name is not durable is not there after a power cut.
+        names: directory tree of the disk: a file whose name is not durable is lost in a power failure.
     """
 
     def __init__(self, names: Names) -> None:
@@ -98,7 +98,7 @@ class DurableLog:
         self._groups: dict[str, Kept] = {}
         self._pending: dict[Inode, list[Fact]] = {}
         self._sequences: dict[Inode, int] = {}
-        self._manifests: dict[Inode, None] = {}  # written, and not seen to be durable yet
+        self._manifests: dict[Inode, None] = {}  # written, not yet durable
 
     def group(self, group: str) -> Kept:
         """Return the durable state of a group."""
@@ -112,14 +112,14 @@ class DurableLog:
         return copy.deepcopy(self._groups)
 
     def put_back(self, image: dict[str, Kept], files: dict[str, Inode]) -> None:
-        """Take the durable state of a disk image; these are its files now, by path."""
+        """Set the durable state of a disk image with these files by path."""
         self._groups = copy.deepcopy(image)
         self._pending, self._manifests, self._sequences = {}, {}, {}
         for path, inode in files.items():
             if "/wal/" in path:
                 self._begin(inode, bytes(inode.content))
 
-    # ---- what the disk does ------------------------------------------------------------------------
+    # ---- operations of the disk -----------------------------------------------------------------------
 
     def wrote(self, path: str, inode: Inode, offset: int, data: bytes) -> None:
         """Bytes were written, not yet synced."""
@@ -140,7 +140,7 @@ class DurableLog:
             if "/state" in path:
                 self._manifests[inode] = None
             return
-        before = self._pending.get(inode, ())  # what is written again replaces what was there
+        before = self._pending.get(inode, ())  # a rewrite replaces the earlier records
         self._pending[inode] = [*(f for f in before if f.start < offset), *facts]
 
     def _begin(self, inode: Inode, data: bytes) -> None:
@@ -195,13 +195,13 @@ class DurableLog:
         self._manifests.clear()
 
     def _settle_files(self, inode: Inode) -> None:
-        """Take the cut of a manifest once it is complete and in a replica's folder."""
+        """Record the cut of a manifest once it is complete and in a replica's folder."""
         place = self._names.place(inode)
         if inode.changes or not place.startswith(MACHINES):
             return
         del self._manifests[inode]
         if not inode.content.startswith(b'{"parts"', 4):
-            return  # of a machine that is never copied: its log had it all
+            return  # of a machine that is never copied: its log has all entries
         try:
             cut = read_manifest(bytes(inode.content))["cut"]
         except Corrupt:
@@ -229,7 +229,7 @@ def _records(data: bytes, offset: int, sequence: int) -> Iterator[Fact]:
     at = 0
     while at >= 0:
         record = unpack_record(data, at, sequence, offset)
-        if record is None:  # damaged, and written again by a recovery; other groups' records follow
+        if record is None:  # damaged, and rewritten by a recovery; other groups' records follow
             at = data.find(RECORD_MAGIC, at + 1)
             continue
         raw = data[at : at + record.length]

@@ -35,7 +35,7 @@ class Ledger:
         self._scans: list[tuple[int, list[tuple[int, int]]]] = []
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             await self._loop.delay(self._rng.expovariate(1 / 150_000))
             if self._rng.random() < 0.1:
@@ -72,8 +72,8 @@ class Ledger:
     def _check(self, rows: list[tuple[int, int]], expected: set[int]) -> None:
         keys = [k for k, _ in rows]
         seen = set(keys)
-        assert len(seen) == len(keys), "a row is there twice"
-        assert all(k == v for k, v in rows), "a row has another's value"
+        assert len(seen) == len(keys), "a row exists twice"
+        assert all(k == v for k, v in rows), "a row has the value of another one"
         missing = sorted(expected - seen)
         assert not missing, (
             f"{len(missing)} acknowledged rows are missing, the first is {missing[0]}"
@@ -84,7 +84,7 @@ class Ledger:
         rows = await self._rows(0)
         self._check(rows, self.acknowledged)
         extra = {k for k, _ in rows} - self.acknowledged - self.unknown
-        assert not extra, f"rows that nobody wrote: {sorted(extra)[:5]}"
+        assert not extra, f"rows that were never written: {sorted(extra)[:5]}"
         for at, before in self._scans:
             assert await self._rows(at) == before, f"the snapshot at {at} has changed"
 

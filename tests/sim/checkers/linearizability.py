@@ -29,8 +29,8 @@ class Op:
     """One operation of a history.
 
     Attributes:
-        call: when it was called.
-        ret: when its answer came; OPEN when its outcome is unknown.
+        call: time of the call.
+        ret: time of the answer; OPEN if the outcome is unknown.
         kind: see `Kind`.
         value: written or read (None: no row).
         ok: for INSERT, UPDATE and DELETE: whether their condition on the row held; None: unknown.
@@ -81,7 +81,7 @@ def _says_nothing(op: Op) -> bool:
 
 
 def _candidates(ops: list[Op], done: int, low: int) -> list[int]:
-    """Operations that may come next: those called before any other not yet done has returned."""
+    """Operations that may be next: those called before any other remaining one has returned."""
     first_return, found = OPEN, []
     for i in range(low, len(ops)):
         if ops[i].call > first_return:

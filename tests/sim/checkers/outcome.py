@@ -21,7 +21,7 @@ class Outcome:
         history: operations of the clients.
         events: turns of the loop.
         time_s: virtual seconds.
-        terms: leaders seen.
+        terms: leaders by term.
         clients: number of concurrent clients.
         checks: number of checks of each invariant.
     """
@@ -36,12 +36,12 @@ class Outcome:
 
     @property
     def faults(self) -> int:
-        """Number of all kinds together."""
+        """Number of checks of all kinds."""
         return sum(count(self.trace).values())
 
     @property
     def invalid(self) -> str:
-        """Why its time does not count as time under load; empty: it counts."""
+        """Reason why its time does not count as time under load; empty if it counts."""
         thin = []
         if self.clients < LEAST_CLIENTS:
             thin.append(f"{self.clients} clients")

@@ -32,12 +32,12 @@ class Promises:
     def message_sent(
         self, name: str, message: AnyMessage, node: RaftNode | None, kept: Kept
     ) -> None:
-        """Check a message when it is sent.
+        """Check a message that is being sent.
 
         Args:
-            name: of the sender.
-            message: that is sent.
-            node: its core; None: it takes no part.
+            name: name of the sender.
+            message: the message.
+            node: its core; None if its replica does not run.
             kept: durable state of its disk.
 
         Raises:
@@ -66,14 +66,14 @@ class Promises:
             kept.term > term and term not in kept.votes
         )  # written with a later term: no second vote
         assert passed or kept.votes.get(term) == candidate, (
-            f"{self._name}: {name} tells its vote for {candidate} in term {term}; durable on its disk is "
+            f"{self._name}: {name} sends its vote for {candidate} in term {term}; durable on its disk is "
             f"term {kept.term}, vote {kept.votes.get(term, 'none')}"
         )
 
     def _acknowledged(self, name: str, message: AppendReply, node: RaftNode, kept: Kept) -> None:
         log = node.core.log
         if node.term != message.term or message.match <= log.base.index:
-            return  # said in an earlier term: the log may have changed since
+            return  # acknowledged in an earlier term: the log may have changed since
         self.checks["acknowledgements"] += 1
         op = log.op_id(message.match)
         assert kept.holds(op), (

@@ -2,9 +2,9 @@
 
 `GroupWatch.step` checks one member after a step, and what changed since the last check
 only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).
-Over time, members dead and alive: one leader a term, one log up to an op id, committed entries stay and are
-durable on a majority, the active configuration is the last in the log, stamps grow with the log, what
-a core takes for durable is on its disk.
+Over time, for running and stopped members: one leader per term, one log up to an op id, committed entries
+stay and are durable on a majority, the active configuration is the last in the log, timestamps increase
+with the log, entries that a core counts as durable are on its disk.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from nyala.raft.state import RaftCore
 from tests.sim.checkers.durable import Kept
 
 Fact = tuple[int, int, EntryKind, bytes]
-"""Of an entry: term of the entry before it, stamp, kind, payload."""
+"""Facts of an entry: term of the previous entry, timestamp, kind, payload."""
 
 
 @dataclass(slots=True)
@@ -28,8 +28,8 @@ class Seen:
     """State of one core's log at the last check.
 
     Attributes:
-        state: at the last check, to detect cheaply that nothing changed.
-        base: index below which nothing is checked.
+        state: state at the last check, to detect cheaply that nothing changed.
+        base: index below which entries are not checked.
         terms: of the entries above it.
         committed: index up to which commits were checked.
         configs: the configuration entries of the log, oldest first, above the one it began with.
@@ -45,7 +45,7 @@ class Seen:
 
     @property
     def last(self) -> int:
-        """Index of the last entry that was looked at."""
+        """Index of the last checked entry."""
         return self.base + len(self.terms)
 
 
@@ -57,7 +57,7 @@ class GroupWatch:
 
     Args:
         name: of the group, for messages.
-        disk: what is durable on the disk of a server, by uuid; None: that server is not known.
+        disk: durable state of the disk of a server by uuid; None for an unknown server.
     """
 
     def __init__(self, name: str, disk: Callable[[str], Kept | None]) -> None:
@@ -75,7 +75,7 @@ class GroupWatch:
     # ---- one member, after a step ------------------------------------------------------------------
 
     def step(self, name: str, node: RaftNode) -> None:
-        """Check what changed at one member.
+        """Check the changes of one member.
 
         Raises:
             AssertionError: with the values.
@@ -127,7 +127,7 @@ class GroupWatch:
         if keep == log.last.index:
             return
         entries = log.slice(max(keep + 1, log.first_cached), 1 << 62)
-        assert entries is not None, f"{self._name}: {name} does not know its log {log!r}"
+        assert entries is not None, f"{self._name}: {name} has an inconsistent log {log!r}"
         if not terms and entries and entries[0].id.index > keep + 1:
             seen.base = keep = entries[0].id.index - 1
         for entry in entries:
@@ -155,7 +155,7 @@ class GroupWatch:
         last = seen.configs[-1][0] if seen.configs else seen.first_config
         if seen.configs or active.id.index > seen.base:
             assert active.id == last, (
-                f"{self._name}: {name} goes by the configuration at {active.id}, its log's last is {last}"
+                f"{self._name}: {name} uses the configuration at {active.id}, its log's last is {last}"
             )
         if seen.configs:
             assert membership.encode(active) == seen.configs[-1][1], f"{self._name}: {active}"
@@ -177,7 +177,7 @@ class GroupWatch:
             self.highest = log.committed
 
     def _check_majority(self, name: str, core: RaftCore, op: OpId) -> None:
-        """A committed entry is on the disks of a majority: of the active members, or of those before."""
+        """Check that a committed entry is on the disks of a majority of the active or previous members."""
         self.checks["commits"] += 1
         shown = []
         for config in (core.configs.active, core.configs.committed):
@@ -196,19 +196,19 @@ class GroupWatch:
         if kept is not None and log.stable > log.base.index and kept.last:
             op = log.op_id(log.stable)
             assert kept.holds(op), (
-                f"{self._name}: {name} takes {op} for durable; its disk holds "
+                f"{self._name}: {name} counts {op} as durable; its disk holds "
                 f"{kept.terms.get(op.index, 'no entry')}.{op.index}, the last is {kept.last}"
             )
             self._terms[name] = kept.term
 
     def put_back(self, name: str) -> None:
-        """A member's disk was replaced by an older image: forget its last state."""
+        """Remove the last state of a member whose disk was replaced by an older image."""
         self._terms.pop(name, None)
 
     # ---- all members together ----------------------------------------------------------------------
 
     def whole(self, members: Iterable[tuple[str, RaftNode]]) -> None:
-        """Check everything about every member from scratch."""
+        """Check the complete state of every member."""
         together = list(members)
         for name, node in together:
             self.step(name, node)

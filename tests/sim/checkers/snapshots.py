@@ -70,7 +70,7 @@ class Snapshots:
         self.repeated += 1
 
     async def finish(self) -> None:
-        """Read all snapshots that are not too old once more, after healing."""
+        """Read all snapshots that are not too old again, after healing."""
         for one in self._taken[-5:]:
             await self._again(*one)
 

@@ -1,4 +1,4 @@
-"""Check that all servers take part in all their groups, and that committed entries are durable there."""
+"""Check that all servers are active members of their groups, and that committed entries are durable there."""
 
 from collections.abc import Container, Iterator
 
@@ -22,7 +22,7 @@ def behind(
         groups: to check.
         wanted: by group, index that each voter has to reach; filled at the first call.
         away: uuids of servers that are not checked.
-        voters: minimum number of voters; a replica that is replaced in place is none for some time.
+        voters: minimum number of voters; a replica that is replaced in place is no voter for some time.
     """
     for group in groups:
         members = {node.core.uuid: (p, node) for p, g, node in cluster.replicas() if g == group}

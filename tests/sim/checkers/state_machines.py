@@ -1,4 +1,4 @@
-"""Comparison of the members' state machines as they apply: one order, one result, one state."""
+"""Comparison of the members' state machines: equal order, results and state."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from tests.sim.systems.kv import Applied
 
 
 class ApplyWatch:
-    """Follows the machines of one group: the same operations in the same order, none left out or repeated,
-    the same results, and the same bytes wherever the whole state was summed up."""
+    """Checks the machines of one group: the same operations in the same order, none omitted or repeated,
+    the same results, and the same checksums of the whole state."""
 
     def __init__(self) -> None:
         self._canon: dict[int, Applied] = {}

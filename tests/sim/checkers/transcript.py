@@ -1,6 +1,6 @@
 """Readable transcript of the events before a failure: messages, disk operations, faults marked.
 
-A run that fails is run again with a `Recorder`; ordinary runs pay nothing. Lines are by virtual time:
+A failed run is repeated with a `Recorder`; ordinary runs have no overhead. Lines are by virtual time:
 
       12.345678  core-1 -> core-2      entries 3.18..3.20 after 3.17, commit 3.16
     ! 12.400000  power_cut             core-1
@@ -33,9 +33,9 @@ QUIET = {
     "peer_sent", "peer_lost", "peer_doubled", "call", "call_doubled", "answer", "call_refused", "peer_cut",
     "call_lost", "answer_lost", "call_cut", "answer_cut", "call_timed_out", "stream", "straggler",
 }  # fmt: skip
-"""Events not shown: messages are shown by their content, calls by the clients' operations."""
+"""Kinds of events that are not shown: messages are shown by content, calls by the clients' operations."""
 _CEILING = re.compile(r"/(ceiling|clock)(\.tmp)?\b")
-"""File of the hybrid clock's ceiling, whose frequent writes are not shown."""
+"""Name of the file of the hybrid clock's ceiling, whose frequent writes are not shown."""
 _KEY = re.compile(r"history of key (\d+)")
 _GROUP = re.compile(r"\b[0-9a-f]{32}\b")
 
@@ -53,7 +53,7 @@ class Recorder:
         self._names: dict[str, str] = {}
 
     def note(self, at_us: int, kind: str, text: str) -> None:
-        """Take one event."""
+        """Record one event."""
         if at_us <= self._until_us and kind not in QUIET and not _CEILING.search(text):
             self._events.append((at_us, kind, text))
 
@@ -65,7 +65,7 @@ class Recorder:
             self._events.append((at_us, "sent", (batch, copies)))
 
     def show(self, lines: int, failure: str) -> str:
-        """Return the last lines about the groups and the key that a failure names; all if it names none."""
+        """Return the last lines about the groups and the key of a failure; all lines if it names none."""
         named = set(_GROUP.findall(failure))
         key = _KEY.search(failure)
         of_key = None if key is None else f"key {key[1]}:"
@@ -81,7 +81,7 @@ class Recorder:
                     text = self._words(message)
                     way = (batch.sender, batch.to, group)
                     if last_text.get(way) == text and "entries" not in text:
-                        continue  # said before, and nothing has changed
+                        continue  # unchanged since the last line
                     last_text[way] = text
                     shown.append(
                         self._line(

@@ -1,1 +1,1 @@
-"""Faults: which ones, when, and how they are injected."""
+"""Faults: their kinds and times, and their injection."""

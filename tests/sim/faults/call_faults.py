@@ -27,9 +27,9 @@ class CallFault:
 
     Attributes:
         at: number of the step.
-        phase: of the step.
+        phase: phase of the step.
         kind: kill, pause, or cut between the client and the server.
-        wide: it happens to all servers of that kind: all masters, or all tablet servers.
+        wide: whether it affects all masters, or all tablet servers.
     """
 
     at: int
@@ -42,9 +42,9 @@ class Steps:
     """Transport of a client, with a fault at one step. An `env.rpc.Rpc`.
 
     Args:
-        cluster: of the servers.
+        cluster: cluster of the servers.
         client: process that makes the calls.
-        inner: carries them.
+        inner: transport that carries them.
 
     Attributes:
         count: steps so far.
@@ -105,7 +105,7 @@ class Steps:
         )
 
     def _step(self, address: str) -> str:
-        """Count a step; return the phase at which the fault comes, which may have come already."""
+        """Count a step; return the phase of the fault, which may have been injected already."""
         self.count += 1
         if self.fault is None or self.fault.at != self.count:
             return ""

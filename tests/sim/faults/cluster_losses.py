@@ -1,9 +1,10 @@
 """Losses of data on disks of a whole cluster while their server is down, beside a swarm's faults.
 
-One server at a time, when all groups are complete; no other fault but those of messages and slow disks
-until all are complete again; a server loses data only when the others have it, and know its terms.
+One server at a time, when all groups are complete; only faults of messages and slow disks until all are
+complete again; a server loses data only when the others have it, and know its terms.
 Tablet servers lose any data; FAILED replicas are replaced: on another server, in place if there is none.
-Masters lose any data too, but only the last of them may be FAILED, since no master is replaced by itself.
+Masters lose any data too, but only the last of them may be FAILED, since masters are not replaced
+automatically.
 Checks: two of three running servers accept writes, all groups become complete, acknowledged writes exist.
 """
 
@@ -17,11 +18,11 @@ from tests.sim.systems.replicas import hosts_of
 from tests.sim.world.process import SimProcess
 
 CALM_S = 20
-"""Losses are put off when not all is whole within this."""
+"""Seconds to wait for complete groups before a loss is postponed."""
 WRITES_S = 60
 WHOLE_S = 120
 VOTERS = 3
-"""Number of voters of each group that is whole."""
+"""Number of voters of a complete group."""
 
 
 class ClusterLosses:
@@ -32,7 +33,7 @@ class ClusterLosses:
         rng: source of the choices.
 
     Attributes:
-        given_up: a master that stays FAILED.
+        given_up: the master that stays FAILED.
     """
 
     def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
@@ -42,11 +43,11 @@ class ClusterLosses:
 
     @property
     def away(self) -> set[str]:
-        """Return the uuids of the master that lost something: it may stay FAILED, the others may not."""
+        """Return the uuids of the master that lost data: it may stay FAILED, the others may not."""
         return set() if self.given_up is None else self._cluster.uuids(self.given_up)
 
     async def fault(self) -> None:
-        """Let one server lose something, if all is whole."""
+        """Let one server lose data, if all groups are complete."""
         cluster, rng = self._cluster, self._rng
         if self.given_up is not None or not await self._whole():
             cluster.loop.trace.note("loss_put_off", "")
@@ -66,7 +67,9 @@ class ClusterLosses:
         else:
             cluster.loop.trace.note("disk_loss", f"{victim.name} {kind}")
             KINDS[kind](victim, rng)
-            if victim in cluster.masters:  # noted now: `heal` may end this fault at its next wait
+            if (
+                victim in cluster.masters
+            ):  # recorded now: `heal` may end this fault at its next wait
                 self.given_up = victim
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)
@@ -74,7 +77,7 @@ class ClusterLosses:
         await self._refilled(victim, kind)
 
     async def _whole(self) -> bool:
-        """Wait for all groups to be whole, but not for long."""
+        """Wait for complete groups for a limited time."""
         cluster, wanted = self._cluster, dict[TabletId, int]()
         for _ in range(round(CALM_S / 0.1)):
             all_hosted = all(s.alive and hosts_of(s) for s in cluster.servers)
@@ -84,7 +87,7 @@ class ClusterLosses:
         return False
 
     async def _refilled(self, victim: SimProcess, kind: str) -> None:
-        """Wait until all is whole: the same, or replaced."""
+        """Wait until all groups are complete, with the same replicas or new ones."""
         cluster = self._cluster
         target = cluster.history.writes + 3
         await cluster.until(lambda: cluster.history.writes >= target, "writes of two", WRITES_S)

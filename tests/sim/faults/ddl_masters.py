@@ -1,7 +1,7 @@
 """Additions and removals of masters of a simulated cluster while clients define tables.
 
-A removed master is stopped permanently, and its replacement is new. The next command completes what an
-interrupted one has left.
+A removed master is stopped permanently, and its replacement is new. The next command completes an
+interrupted one.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ class MasterHand:
 
     Args:
         cluster: of three masters.
-        victims: servers that may get faults; updated.
+        victims: servers with faults; the list is updated.
     """
 
     def __init__(self, cluster: SimCluster, victims: list[SimProcess]) -> None:
@@ -40,7 +40,7 @@ class MasterHand:
         self.stopped = False
 
     async def run(self) -> None:
-        """Work until `stopped`, and then until there are three again."""
+        """Run until `stopped`, and then until there are three masters again."""
         loop = self._cluster.loop
         while not self.stopped:
             await loop.delay(self._rng.expovariate(1 / PAUSE_US))

@@ -2,7 +2,7 @@
 
 Bit flips and I/O errors occur only on the disks of `prone` servers, of which no group has a majority: a
 replica with damage stays FAILED, and the others have to continue. Any disk may be full for a while, or
-occasionally refuse the growth of files. Where a flipped bit could not be distinguished from the torn tail of
+occasionally refuse the growth of files. While a flipped bit could not be distinguished from the torn tail of
 a crash, no server crashes (`SimDisk.doubtful`), and no bit is flipped.
 """
 
@@ -16,9 +16,9 @@ from tests.sim.world.loop import SimLoop
 from tests.sim.world.process import SimProcess
 
 FREE_BYTES = 3000
-"""Largest number of bytes that are free on a disk that becomes full."""
+"""Largest number of free bytes on a disk that becomes full."""
 READS = 20
-"""Factor of the fault rates of reads, which are rarer than writes: most of them happen at a start."""
+"""Factor of the fault rates of reads, which are rarer than writes, since most are at a start."""
 LEAST_LOG_BYTES = 4000
 """Bytes of the shortest log in which bits are flipped: its last records must prove those before them."""
 

@@ -1,7 +1,7 @@
 """Losses of a disk while its server is down: deleted files or folders, flipped bits, a restored older image.
 
-One server at a time, while the others run and are connected; votes and acknowledgements of its last
-moments that only a stopped or unreachable server received are unknown to the others. Checks: a returning
+One server at a time, while the others run and are connected; recent votes and acknowledgements
+that only a stopped or unreachable server received are unknown to the others. Checks: a returning
 server has all entries again, or is FAILED; with an older image, which cannot be detected, it catches up.
 """
 
@@ -98,11 +98,11 @@ IMAGE = "older image"
 
 
 class Losses:
-    """One run: servers lose something, one after the other, while clients work.
+    """One run: servers lose data, one after the other, under clients.
 
     Args:
         loop: virtual time.
-        seed: of everything drawn.
+        seed: seed of all choices.
     """
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
@@ -135,7 +135,7 @@ class Losses:
         image = victim.disk.image()
         await self.loop.delay(rng.choice((20, 300, 3000)) * 1000)
         victim.kill(power_cut=rng.random() < 0.5)
-        if rng.random() < 0.5:  # long enough for another leader
+        if rng.random() < 0.5:  # long enough for an election
             target = cluster.history.acknowledged + 5
             await cluster.until(lambda: cluster.history.reached(target), "writes of two", WITHIN_S)
         if kind == IMAGE:
@@ -172,7 +172,7 @@ class Losses:
         return server.alive and server.server is not None and server.server.failed is not None
 
     def _all_level(self) -> bool:
-        """Return whether all take part, and have all that was committed lately, durably."""
+        """Return whether all are active members, and have recently committed entries durably."""
         nodes = [self.cluster.node(s) for s in self.cluster.servers]
         highest = self.cluster.watch.highest
         return all(

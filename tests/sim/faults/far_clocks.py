@@ -1,7 +1,8 @@
 """Wall clocks with a large offset for some time, of one server at a time, in either direction.
 
 Checks: no server's hybrid clock is further ahead than the error of a correct clock and `clock_max_ahead_ms`
-allow: the wrong one is outvoted or refused. Its server takes part again afterwards (`soundness.py`).
+allow: the wrong one is corrected by the majority or refused. Its server is active again afterwards
+(`soundness.py`).
 
 A clock is wrong while its server runs, and correct when it starts: a server that starts with a wrong clock
 without contact to others follows it (docs/operate/clocks.md). Starts with wrong
@@ -18,11 +19,11 @@ from tests.sim.systems.replicas import hosts_of
 from tests.sim.world.loop import WALL_START_US
 
 BOUND_US = (Options().clock_max_ahead_ms + SKEW_MAX_MS) * 1000
-"""Largest microseconds of a hybrid clock ahead of true time."""
+"""Largest allowed lead of a hybrid clock over true time in microseconds."""
 APART_S = 60.0
-"""Between the errors of two clocks."""
+"""Smallest difference of the errors of two clocks."""
 LOOK_US = 5_000
-"""Shorter than the time for which a server is down."""
+"""Seconds of an offset; shorter than the time for which a server is down."""
 FAR_S = (30.0, 3600.0, 365 * 86_400.0, 24 * 365 * 86_400.0)
 
 
@@ -32,7 +33,7 @@ class FarClocks:
     Args:
         cluster: of the clocks.
         rng: source of the choices.
-        length_s: mean time until it is set right.
+        length_s: mean time until the clock is corrected.
     """
 
     def __init__(self, cluster: SimCluster, rng: random.Random, length_s: float) -> None:
@@ -42,13 +43,13 @@ class FarClocks:
         self._count = 0
 
     async def fault(self) -> None:
-        """Set one clock far wrong, and right again."""
+        """Set one clock far wrong, and correct it again."""
         rng, loop = self._rng, self._cluster.loop
         victim = rng.choice(
             [s for s in self._cluster.servers if s.alive] or self._cluster.servers[:1]
         )
-        # never twice the same: what was heard of a wrong clock is remembered for a minute, and two
-        # that are wrong by as much are a majority of three
+        # never twice the same: offsets of a wrong clock are kept for a minute, and two
+        # equal offsets are a majority of three
         self._count += 1
         by_us = round(rng.choice((-1, 1)) * (rng.choice(FAR_S) + APART_S * self._count) * 1e6)
         loop.trace.note("far_clock", f"{victim.name} {by_us}")
@@ -62,13 +63,13 @@ class FarClocks:
             loop.trace.note("right_clock", victim.name)
 
     async def watch(self) -> None:
-        """Look at all hybrid clocks, again and again."""
+        """Check all hybrid clocks repeatedly."""
         while True:
             self.look()
             await self._cluster.loop.delay(100_000)
 
     def look(self) -> None:
-        """Look at all hybrid clocks.
+        """Check all hybrid clocks.
 
         Raises:
             AssertionError: one is too far ahead.

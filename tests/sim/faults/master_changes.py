@@ -45,7 +45,7 @@ def new_master(cluster: SimCluster, *known: str) -> SimProcess:
 def operator(
     cluster: SimCluster, *known: str, wire: Any = None, timeout_ms: int = 20_000
 ) -> MasterGroup:
-    """Return an operator's command on a machine of its own with some addresses of masters."""
+    """Return an operator's command on its own machine with some addresses of masters."""
     cluster.client()
     process = cluster.clients[-1]
     assert process.env is not None
@@ -90,7 +90,7 @@ class Changer:
         return [] if config is None else sorted(m.address for m in config.members if m.voter)
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             await self._cluster.loop.delay(self._rng.expovariate(1 / 300_000))
             voters = self.voters()

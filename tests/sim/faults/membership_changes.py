@@ -23,7 +23,7 @@ class Members:
 
     Args:
         cluster: of the group.
-        everybody: all servers as members, by server.
+        everybody: all servers as members, by name.
         prone: uuids of servers with disk faults.
         rng: source of the choices.
     """
@@ -62,7 +62,7 @@ class Members:
             trace.note("change_refused", f"{type(err).__name__} {err}")
         else:
             wrong = expected is not None and expected.term > server.node.term
-            assert not wrong, f"a change on top of {expected} was taken"
+            assert not wrong, f"a change on top of {expected} was accepted"
             trace.note("change_taken", "")
 
     def _wanted(self, config: Configuration) -> Iterator[Change]:
@@ -91,7 +91,7 @@ class Members:
         members = [m for m in config.members if m.uuid != uuid]
         if change.kind is not ChangeKind.REMOVE:
             members.append(change.member)
-        # One that is to be promoted may be a voter by the time its disk goes wrong, or never.
+        # One that is to be promoted may or may not be a voter when its disk fails.
         voters = [m for m in members if m.voter or (m.promote and m.uuid in self._prone)]
         sound = [m for m in voters if m.uuid not in self._prone]
         leaders = [m for m in sound if m.electable]

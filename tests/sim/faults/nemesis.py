@@ -18,15 +18,15 @@ class Nemesis:
     Args:
         network: of the simulation.
         servers: to crash, pause and skew; the list may change during the run.
-        everybody: names that partitions divide, clients included.
+        everybody: names of all processes that partitions separate, clients included.
         swarm: rates of the faults.
         rng: source of the choices.
-        leader: returns the present leader, which faults prefer.
-        prone: servers with disk faults: never a majority of any group.
-        extra: further faults: mean seconds between two, and the fault.
+        leader: returns the present leader, the preferred target of faults.
+        prone: servers with disk faults, never a majority of any group.
+        extra: further faults, with the mean seconds between two.
 
     Attributes:
-        alone: a fault of `only` is active, and no other one begins.
+        alone: whether a fault of `only` is active, during which no other one begins.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Nemesis:
                 self._loop.trace.note("skew", f"{server.name} {server.clock.skew_us}")
 
     def start(self) -> None:
-        """Begin; faults come at random until `heal`."""
+        """Start; faults are injected at random times until `heal`."""
         swarm = self._swarm
         for mean_s, fault in (
             (swarm.crash_s, self._crash),
@@ -99,14 +99,14 @@ class Nemesis:
         """Run a fault exclusively: wait until active ones have ended, and let none begin."""
         self.alone = True
         try:
-            while self._under_way > 1:  # it is one itself
+            while self._under_way > 1:  # the caller is a fault itself
                 await self._loop.delay(100_000)
             await fault()
         finally:
             self.alone = False
 
     async def heal(self) -> None:
-        """Stop all faults; everything runs again and reaches everything."""
+        """Stop all faults; all processes run and are connected again."""
         for task in self._tasks:
             task.cancel()
         for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
@@ -125,7 +125,7 @@ class Nemesis:
                 server.start()
 
     def _victim(self) -> SimProcess:
-        """Draw a living server; there is one."""
+        """Draw a running server; at least one exists."""
         leader = self._leader()
         if leader is not None and self._rng.random() < self._swarm.leader_rate:
             return leader
@@ -139,7 +139,7 @@ class Nemesis:
         victims = alive if everyone else [self._victim()]
         if self._rng.random() < self._swarm.in_operation_rate:
             await self._kill_in_operation(victims[0])
-            if not victims[0].alive:  # torn bytes need the power to go with the process
+            if not victims[0].alive:  # torn bytes need a power failure
                 victims[0].power_cut()
                 victims = victims[1:]
         for victim in victims:

@@ -1,7 +1,7 @@
 """Moves of replicas as faults: copied, added, promoted, removed, deleted, witnesses created and filled.
 
 Each step is drawn from those that an operator's tool would take now, so that moves are started, interrupted
-and continued by others, in every order. Orders of copies are the product's calls.
+and continued by others, in any order. Orders of copies are the product's calls.
 No step leaves fewer than three voters with all committed entries, or fewer than two of them with
 data; only replicas that are no members are deleted, by compare-and-set on their configuration.
 """
@@ -30,7 +30,7 @@ from tests.sim.world.process import SimProcess
 LEAST_VOTERS = 3
 MOST_VOTERS = 5
 NEAR = 300
-"""Entries that a member may lack and still count as caught up."""
+"""Number of entries that a caught-up member may lack."""
 ORDER_MS = 1500
 SETTLE_S = 90
 Work = Callable[[], Awaitable[None]]
@@ -62,7 +62,7 @@ class Mover:
 
     Args:
         cluster: of `MovingServer`s.
-        rng: what and when.
+        rng: source of the choices.
     """
 
     def __init__(self, cluster: Any, rng: random.Random) -> None:
@@ -75,7 +75,7 @@ class Mover:
     # ---- under faults ------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """Do one of the things that may be done now."""
+        """Take one of the steps that are possible now."""
         self._count()
         found = self._leading()
         if found is None:
@@ -93,7 +93,7 @@ class Mover:
         return leader, leader.server.node
 
     def _count(self) -> None:
-        """Note the copies that have ended, or have become replicas, since the last look."""
+        """Count the copies that have ended, or have become replicas, since the last call."""
         for process in self._cluster.servers:
             server = process.server
             if not process.alive or server is None or server.host is None:
@@ -128,7 +128,7 @@ class Mover:
         witness = isinstance(replica.member.applier.machine, Witness)
         return Has.WITNESS if witness else Has.DATA
 
-    # ---- what may be done --------------------------------------------------------------------------
+    # ---- possible steps ----------------------------------------------------------------------------
 
     def _steps(self, leader: SimProcess, node: RaftNode) -> Iterator[Step]:
         config = node.core.configs.active
@@ -186,7 +186,7 @@ class Mover:
         leaders = [u for u in data if config.may_lead(u)]
         return len(voters) >= LEAST_VOTERS and near.issuperset(voters) and len(leaders) >= 2
 
-    # ---- how it is done ----------------------------------------------------------------------------
+    # ---- execution of steps ---------------------------------------------------------------------------
 
     def _copy(self, leader: SimProcess, target: SimProcess, rank: int) -> Step:
         return Step(
@@ -287,7 +287,7 @@ class Mover:
     def _refused(self, err: Exception) -> None:
         self._loop.trace.note("move_refused", f"{type(err).__name__} {err}")
 
-    # ---- when all is healed ------------------------------------------------------------------------
+    # ---- after healing -----------------------------------------------------------------------------
 
     async def finish(self) -> None:
         """Complete started steps and one whole move after healing."""
@@ -330,7 +330,7 @@ class Mover:
         name = "" if wanted is None else self._cluster.by_uuid(wanted).name
         if step.rank in (0, 1, 2, 3):
             return True
-        if step.rank == 4:  # one too many goes: any but the one that is wanted
+        if step.rank == 4:  # remove a surplus one, not the wanted one
             return len(config.voters) > LEAST_VOTERS and not (name and f" {name} " in step.text)
         coming = wanted is not None and config.get(wanted) is None
         if step.rank in (5, 6) and self._few(found[1]):

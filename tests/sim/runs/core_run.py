@@ -20,7 +20,7 @@ from tests.sim.world.trace import Recorder
 CLIENTS = 8
 PAUSE_US = 500_000
 WRITES_PER_S = 12
-"""Writes per second below which clients pause briefly; otherwise they write about 10 times a second."""
+"""Writes per second below which clients pause only briefly; otherwise each writes 10 times per second."""
 EVENTS_PER_S = 40_000
 """Events per second, ten times those of the busiest run; more is a livelock."""
 
@@ -29,7 +29,7 @@ OUTVOTED = 6
 APPLIES_US = 150_000.0
 MOVE_S = 0.7
 HANDS = 2
-"""Two at a time move replicas of one group, each with a step every so often."""
+"""Number of concurrent movers of one group's replicas, and the time between their steps."""
 MOVING_SPARES = 3
 
 
@@ -55,7 +55,7 @@ async def scenario(
     servers: int,
     make: Make | None,
 ) -> Outcome:
-    """Start, work under faults, heal, make progress, check."""
+    """Start, run under faults, heal, require progress, check."""
     spares = MOVING_SPARES if make is moving else 1 if swarm.change_s else 0
     cluster = CoreCluster(loop, seed, servers, make, spares)
     swarm = _fitting(swarm, make)
@@ -180,12 +180,12 @@ async def _outvoted(loop: SimLoop, seed: int, make: Make) -> None:
         old.delays.apply_us = apply_us
         cluster.network.heal()
         await loop.delay(500_000)
-    assert asked >= OUTVOTED // 2, f"only {asked} led while another one did"
+    assert asked >= OUTVOTED // 2, f"only {asked} led at the same time as another server"
     await cluster.progress()
 
 
 def _asker(cluster: CoreCluster, servers: list[SimProcess]) -> tuple[SimProcess, Worker]:
-    """Return a client that knows these servers only."""
+    """Return a client that knows only these servers."""
     process = cluster.new_process()
     client = KvClient(
         process.open(), [s.address for s in servers], timeout_ms=1000, sessions=cluster.sessions

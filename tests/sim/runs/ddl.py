@@ -1,6 +1,6 @@
 """Clients that define tables, with names that collide, in a simulated cluster whose masters fail.
 
-Each table has one client that defines it and knows its possible states by the answers. The rules
+Each table has one client that defines it and knows its possible states from the answers. The rules
 for all tables together are in `checkers/ddl_rules.py`.
 """
 
@@ -63,13 +63,13 @@ class Definer:
         self.stopped = False
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
             await self._once()
 
     def _refused(self, err: Rejected) -> None:
-        """Names collide, and servers are down: nothing else is refused."""
+        """Check a refusal: only repeated names and missing servers are allowed reasons."""
         assert isinstance(err, AlreadyPresent) or "live tablet servers" in err.message, err
         self._model.refused += 1
 
@@ -107,7 +107,7 @@ class Definer:
         except Rejected as err:
             return self._refused(err)
         except NyalaError:
-            self._model.unknown += 1  # whoever it belongs to, nobody touches it again
+            self._model.unknown += 1  # in any case it is not used again
             return
         shape = Shape(PRESENT, name, ("k", "v"), RANGES, replicas)
         table = self._model.tables[made.id] = Modelled(made.id, shape)
@@ -195,7 +195,7 @@ class Definer:
         except NyalaError:
             self._model.unknown += 1
             table.unknown(change)
-            self._mine.remove(table)  # it may yet take effect: nobody touches the table again
+            self._mine.remove(table)  # it may still take effect: the table is not used again
         else:
             table.done(change)
             self._model.acknowledged += 1
@@ -203,7 +203,7 @@ class Definer:
 
 
 async def look(core: ClientCore, table: Modelled) -> Shape:
-    """Return the state of a table by the masters' answer. Raises Retryable without an answer."""
+    """Return the state of a table according to the masters. Raises Retryable without an answer."""
     try:
         described = await describe(core.masters, "", OPTIONS.timeout_ms, table_id=table.table_id)
     except NotFound:
@@ -233,7 +233,7 @@ async def define(
     watch: CatalogWatch,
     pause_us: float,
 ) -> tuple[list[Definer], list[asyncio.Task[None]]]:
-    """Start the clients; from now on a violated rule ends the run."""
+    """Start the clients; from then on a violated rule ends the run."""
     made = [Definer(cluster, model, number, watch, pause_us) for number in range(definers)]
     watch.start()
     return made, [d.process.run(d.run) for d in made]

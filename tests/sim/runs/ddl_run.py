@@ -1,4 +1,4 @@
-"""One run of definitions under faults, and many of them until so many simulated hours are done.
+"""One run of definitions under faults, or runs until a number of simulated hours is reached.
 
 ./run soak ddl                                     five simulated hours, or as many as fit
 python -m tests.sim.runs.ddl_run --seed 7               one seed; with --lines N a transcript of a failure
@@ -31,7 +31,7 @@ CLIENTS = 5
 TSERVERS = 4
 SECONDS = 60.0
 PAUSE_US = 800_000
-"""Between two definitions of a client: so busy that an hour of one core is five simulated ones."""
+"""Mean microseconds between two definitions of a client; an hour of one core is five simulated hours."""
 SETTLE_S = 180
 DEFINING = msgspec.structs.replace(
     REPAIRING, copy_wait_ms=8000, tablet_creation_timeout_ms=3000, history_max_age_s=15
@@ -39,7 +39,7 @@ DEFINING = msgspec.structs.replace(
 """Options under which copies without membership are deleted early, not after ten minutes. New tablets that
 do not become RUNNING are replaced early, and those of dropped ranges deleted early."""
 LEAST_DEFINITIONS_PER_S = 0.5
-"""Of time in which fewer are acknowledged none is counted."""
+"""Acknowledged definitions per second below which the time of a run does not count."""
 
 
 @dataclass(slots=True)
@@ -47,10 +47,10 @@ class Found:
     """Result of one seed.
 
     Attributes:
-        report: readable, of a failure; empty: none.
-        done: definitions that were acknowledged, by kind.
+        report: readable report of a failure; empty if none.
+        done: acknowledged definitions by kind.
         checks: number of checks of each rule.
-        trace: the run's events; None: from another process.
+        trace: the run's events; None if it ran in another process.
     """
 
     seed: int
@@ -68,7 +68,7 @@ class Found:
 
     @property
     def counted_s(self) -> float:
-        """Simulated seconds that count: under definitions and faults, not those of the settling."""
+        """Simulated seconds that count: those under definitions and faults."""
         busy = self.acknowledged >= LEAST_DEFINITIONS_PER_S * self.seconds and self.faults
         return self.seconds if busy and not self.report else 0.0
 
@@ -117,7 +117,7 @@ async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
         definer.stopped = True
     for work in working:
         await work
-    core = cluster.client()  # the first one was idle, and all masters that it knew may be gone
+    core = cluster.client()  # all masters known to the first, idle client may be removed
     await cluster.run(cluster.clients[-1], settled, core, model)
     await _settle(loop, watch)
     await cluster.until(lambda: orphan_lives(cluster.tservers[0]), "what is nobody's")
@@ -134,7 +134,7 @@ async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
 
 
 async def _settle(loop: SimLoop, watch: CatalogWatch) -> None:
-    """Wait until every tablet is whole and nothing else is left."""
+    """Wait until every tablet is complete and no other replica exists."""
     end = loop.time() + SETTLE_S
     while why := watch.unsettled():
         assert loop.time() < end, f"not within {SETTLE_S} s: {why}"
@@ -162,7 +162,7 @@ def judge(job: tuple[int, float, int]) -> Found:
     seed, seconds, lines = job
     try:
         found = run_ddl(seed, seconds)
-    except Exception as err:  # whatever it is, it is reported with the command that repeats it
+    except Exception as err:  # any error is reported with the command that repeats it
         found = Found(seed, seconds)
         where = "".join(traceback.format_exception(err, limit=-4))
         command = (
@@ -170,7 +170,7 @@ def judge(job: tuple[int, float, int]) -> Found:
         )
         events = _transcript(seed, seconds, lines, str(err)) if lines else ""
         found.report = f"{events}{where}\nFAILED ddl seed {seed}\nrepeat it with: {command}"
-    found.trace = None  # it is long
+    found.trace = None  # the report is long
     return found
 
 
@@ -178,7 +178,7 @@ def _transcript(seed: int, seconds: float, lines: int, failure: str) -> str:
     recorder = Recorder()
     try:
         run_ddl(seed, seconds, recorder)
-    except Exception as err:  # the same one, unless the run is not deterministic
+    except Exception as err:  # the same failure, unless the run is not deterministic
         again = "" if str(err) == failure else f"run again it failed otherwise: {err}\n"
         return recorder.show(lines, failure) + "\n" + again
     return "it did not fail when it was run again: the run is not deterministic\n"

@@ -21,7 +21,7 @@ READ_ROWS = 10
 
 
 class Call:
-    """One kind of call. `number` makes each run's names and keys its own."""
+    """One kind of call. `number` makes names and keys unique to each run."""
 
     reads = False
 
@@ -148,7 +148,7 @@ class Lists(Call):
         assert (await core.describe(TABLE)).table.name == TABLE
         with contextlib.suppress(NotFound):
             await core.open_table("nothing")
-            raise AssertionError("a table that is not there was opened")
+            raise AssertionError("a table that does not exist was opened")
 
 
 class Now(Call):

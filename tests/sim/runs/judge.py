@@ -1,4 +1,4 @@
-"""Runs one seed, and if it fails, again for the transcript.
+"""Runs one seed; a failed seed is run again for the transcript.
 
 A `Verdict` is plain data: it may be sent between processes.
 """
@@ -25,7 +25,7 @@ class Verdict:
     """Outcome of one seed.
 
     Attributes:
-        report: readable, of a failure; empty: none.
+        report: readable report of a failure; empty if none.
         invalid: reason why its time does not count as time under load; empty: none.
         other: further counts, by name.
     """

@@ -4,7 +4,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-SEEDS_A_PROCESS = 20  # what a seed leaves behind in a process's memory goes with it
+SEEDS_A_PROCESS = 20  # memory left by a seed is freed with the process
 
 Job = TypeVar("Job")
 Found = TypeVar("Found")
@@ -14,9 +14,9 @@ def judged(judge: Callable[[Job], Found], jobs: Iterable[Job], workers: int) -> 
     """Return the result of each job, in order. At most one job per worker is taken in advance.
 
     Args:
-        judge: a function of a module, which a new process can import.
-        jobs: the next one is taken when a worker is free.
-        workers: processes; 1: this one.
+        judge: function of a module, so that a new process can import it.
+        jobs: jobs; the next one is taken when a worker is free.
+        workers: number of processes; 1: this process.
     """
     if workers == 1:
         yield from map(judge, jobs)

@@ -35,7 +35,7 @@ Change = tuple[int, int, str, int | None]
 
 @dataclass(slots=True)
 class Span:
-    """A range that was there: by virtual time, surely from `added` until `dropping`."""
+    """A range that existed in virtual time at least from `added` until `dropping`."""
 
     low: int
     high: int
@@ -48,11 +48,11 @@ class Seen:
     """Answers to clients.
 
     Attributes:
-        writes: acknowledged ones: (timestamp, key, value).
-        newest: the highest timestamp of them.
-        scans: (time, condition, rows) of each.
-        counts: (time, rows).
-        feeds: (since, until, net, changes) of each.
+        writes: acknowledged writes: (timestamp, key, value).
+        newest: highest timestamp of a write.
+        scans: (time, condition, rows) of each scan.
+        counts: (time, rows) of each count.
+        feeds: (since, until, net, changes) of each feed.
         spans: the ranges that existed.
         done: number of operations of each kind.
     """
@@ -67,10 +67,10 @@ class Seen:
 
 
 class Client(ABC):
-    """One client of the table, as it was opened in the beginning.
+    """One client of the table, as it was opened at the beginning.
 
     Attributes:
-        stopped: it ends as soon as it is idle.
+        stopped: whether it ends as soon as it is idle.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Client(ABC):
         return replace(self._opened)
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             await self._loop.delay(self._rng.expovariate(1 / self._pause_us))
             try:
@@ -100,11 +100,11 @@ class Client(ABC):
 
     @abstractmethod
     async def _once(self) -> None:
-        """Do one thing."""
+        """Do one operation."""
 
 
 class Definer(Client):
-    """Adds ranges, drops them, and cuts them anew. The only one that does."""
+    """Adds, drops and replaces ranges. It is the only client that alters them."""
 
     async def _once(self) -> None:
         there = [s for s in self._seen.spans if s.dropping == FAR]
@@ -144,7 +144,7 @@ class Definer(Client):
         self._seen.spans += [Span(low, low + WIDTH, self._loop.time()) for low in added]
 
     async def _learn(self) -> None:
-        """An alteration failed or has unknown outcome: begin anew with the final state.
+        """Read the final state after an alteration that failed or has unknown outcome.
 
         An alteration may still be executed until its deadline, and slightly longer.
         """
@@ -183,7 +183,7 @@ class Writer(Client):
             assert [c for _, c, _ in written.errors] == ["no_partition"], written.errors
             for span in seen.spans:
                 there = span.added <= began and now <= span.dropping
-                assert not (there and span.low <= key < span.high), f"{span} had no place for {key}"
+                assert not (there and span.low <= key < span.high), f"{span} refused {key}"
             seen.done["no place"] += 1
             return
         seen.writes.append((written.timestamp, key, value))
@@ -192,7 +192,7 @@ class Writer(Client):
 
 
 class Reader(Client):
-    """Scans, counts, and follows the feed."""
+    """Scans, counts, and reads the feed."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -207,7 +207,7 @@ class Reader(Client):
         self._seen.done[what.__name__.strip("_")] += 1
 
     async def _read(self, **spec: Any) -> tuple[int, list[dict[str, Any]]]:
-        """Read at a time above all that was acknowledged before, or at the one given."""
+        """Read at a time above all acknowledged writes, or at the given time."""
         newest = self._seen.newest
         plan = self.core.plan(self._table(), ReadSpec(**spec))
         if self._rng.random() < 0.3:
@@ -271,7 +271,7 @@ class Judge:
     """The whole history of the table, with the checks of answers to clients.
 
     Args:
-        history: every change, read in the end by a client that opened the table then.
+        history: all changes, read at the end by a client that opened the table then.
     """
 
     def __init__(self, history: list[Change]) -> None:
@@ -299,7 +299,7 @@ class Judge:
         """
         there = {(stamp, key, value) for stamp, key, op, value in self._history if op != "delete"}
         for write in seen.writes:
-            assert write in there, f"acknowledged, and not there: {write}"
+            assert write in there, f"acknowledged, and missing: {write}"
         for at, (low, high), found in seen.scans:
             wanted = {k: v for k, v in self.state(at).items() if low <= k < high}
             assert found == wanted, f"a scan of [{low}, {high}) at {at} gave {found}, not {wanted}"

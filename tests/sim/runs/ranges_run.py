@@ -1,4 +1,4 @@
-"""One run of ranges that are added and dropped under readers and writers, and many within a time.
+"""One run of ranges that are added and dropped under readers and writers, or many runs within a time.
 
 ./run soak ranges                                  as many seeds as fit
 python -m tests.sim.runs.ranges_run --seed 7            one seed
@@ -48,7 +48,7 @@ class Found:
     """Result of one seed.
 
     Attributes:
-        report: of a failure; empty: none.
+        report: report of a failure; empty if none.
         seen: answers to clients.
         trace: the run's events.
     """
@@ -68,7 +68,7 @@ class Found:
 
 
 def swarm_of(seed: int) -> Swarm:
-    """Return the mixture that a seed draws; clocks are apart in most."""
+    """Return the mixture that a seed draws; in most of them clocks differ."""
     pick = seeded(seed, "ranges swarm").choice
     return Swarm(
         crash_s=pick((0, 4, 8)), down_s=pick((0.3, 0.7, 2)), leader_rate=pick((0.3, 0.6, 1)),
@@ -132,11 +132,11 @@ def judge(job: tuple[int, float]) -> Found:
     seed, seconds = job
     try:
         found = run_ranges(seed, seconds)
-    except Exception as err:  # whatever it is, it is reported with the command that repeats it
+    except Exception as err:  # any error is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = f"python -m tests.sim.runs.ranges_run --seed {seed} --seconds {seconds:g}"
         return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {command}")
-    found.trace = None  # it is long
+    found.trace = None  # the report is long
     return found
 
 

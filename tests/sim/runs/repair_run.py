@@ -27,7 +27,7 @@ from tests.sim.world.process import SimProcess
 REPLICAS = 3
 NONE: Mapping[str, str] = {}
 SIZES = (5, 1, 3)
-"""To which the number of replicas is altered, one after the other."""
+"""Numbers of replicas to which the table is altered, in order."""
 TABLETS = 3
 LIMIT_S = 120
 
@@ -40,7 +40,7 @@ class Graves:
         self._tablets = tablets
         self.replicas = REPLICAS
         self.stood_in = 0
-        """So often a witness was seen to vote while a tablet was waited for."""
+        """Number of times that a witness was a voter during the wait for a tablet."""
         self._dead: list[SimProcess] = []
         self._first: dict[TabletId, set[str]] = {}
 
@@ -58,7 +58,7 @@ class Graves:
         return {t: self._voters(t) for t in self._tablets}
 
     def whole(self) -> bool:
-        """Return whether every tablet has its voters, on living servers that have data and a leader."""
+        """Return whether every tablet has a leader and all its voters, with data and on running servers."""
         living = {p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None}
         return all(
             len(voters := self._voters(t)) == self.replicas and living.issuperset(voters)
@@ -74,7 +74,7 @@ class Graves:
         victim.kill(power_cut=True)
 
     def sound(self) -> bool:
-        """Return whether every voter takes part too, with its leader's committed entries durable."""
+        """Return whether every voter is active too, with its leader's committed entries durable."""
         if not self.whole():
             return False
         for tablet in self._tablets:
@@ -93,7 +93,7 @@ class Graves:
 
     @property
     def rebuilt(self) -> int:
-        """Replicas on servers without one at the first loss."""
+        """Number of replicas on servers that had none at the first loss."""
         return sum(len(set(self._voters(t)) - self._first[t]) for t in self._tablets)
 
 
@@ -139,7 +139,7 @@ async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str], tservers: int)
 
 
 async def _begin(cluster: SimCluster, options: Mapping[str, str]) -> tuple[ClientCore, Graves]:
-    """Start the cluster, a table and work on it."""
+    """Start the cluster with a table and clients."""
     core = await cluster.start()
     await cluster.create_table(core, "t", TABLETS, REPLICAS, options)
     await cluster.add_workers(3, pause_us=PAUSE_US, writes_per_s=WRITES_PER_S)
@@ -203,7 +203,7 @@ async def _insisting(cluster: SimCluster, ask: Callable[[], Awaitable[object]]) 
             await cluster.loop.delay(2e6)
         else:
             return
-    raise AssertionError("nobody does it")
+    raise AssertionError("the call was never answered")
 
 
 def _lists_agree(cluster: SimCluster) -> bool:
@@ -225,8 +225,8 @@ def run_losing(seed: int, kinds: Sequence[str], tservers: int = REPLICAS + 1) ->
 
     Args:
         seed: seed of everything drawn.
-        kinds: losses, one after the other.
-        tservers: number of tablet servers; as many as replicas: each replica is replaced in place.
+        kinds: kinds of the losses, in order.
+        tservers: number of tablet servers; if equal to the replicas, each one is replaced in place.
     """
     return run(
         lambda loop: _losing(loop, seed, kinds, tservers),
@@ -252,11 +252,11 @@ def run_repair(
     """Run one seed; return the numbers of rebuilt replicas and of observed votes of witnesses.
 
     Args:
-        seed: of everything drawn.
-        swarm: the faults.
+        seed: seed of all choices.
+        swarm: mixture of the faults.
         deaths: number of servers lost permanently.
-        seconds: virtual, over which the losses are spread.
-        options: of the table.
+        seconds: virtual seconds over which the losses are spread.
+        options: options of the table.
     """
     return run(
         lambda loop: _scenario(loop, seed, swarm, deaths, seconds, options),

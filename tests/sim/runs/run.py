@@ -39,7 +39,7 @@ class Batch:
         self.events = self.elections = self.failed = self.invalid = self.writes = 0
 
     def add(self, verdict: Verdict) -> None:
-        """Take one seed."""
+        """Add one seed."""
         level = verdict.level
         self.seeds[level] += 1
         self.faults += verdict.faults
@@ -61,7 +61,7 @@ class Batch:
         return sum(self.valid_s[level] for level in REAL) / 3600
 
     def missing(self) -> list[str]:
-        """Kinds of fault that should have happened and have not."""
+        """Kinds of fault that should have occurred and have not."""
         if self.seeds.total() < ENOUGH_SEEDS:
             return []
         return [
@@ -124,7 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _verdicts(given: argparse.Namespace, first: int, batch: Batch) -> Iterator[Verdict]:
-    """Run seed after seed, in order, until time or hours are over."""
+    """Run seeds in order until the time or the simulated hours are reached."""
     minutes = given.minutes or (24 * 60 if given.hours else 0)
     end = time.monotonic() + 60 * minutes
 

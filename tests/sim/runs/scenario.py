@@ -1,4 +1,4 @@
-"""Support of the scenario tests: a running cluster with a table and clients at work, checked at the end."""
+"""Support of the scenario tests: a running cluster with a table and active clients, checked at the end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ class ScenarioCluster:
 
     @property
     def names(self) -> list[str]:
-        """Every process, clients among them."""
+        """All processes, including clients."""
         return [p.name for p in (*self.cluster.servers, *self.cluster.clients)]
 
     async def do(self, fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
@@ -42,7 +42,7 @@ class ScenarioCluster:
         return await self.cluster.run(self.owner, fn, *args)
 
     async def leader(self, but: SimProcess | None = None) -> SimProcess:
-        """Wait for the tablet to have a leader (another than `but`) and return it."""
+        """Wait until the tablet has a leader other than `but`; return it."""
 
         def found() -> SimProcess | None:
             leader = self.cluster.leader_of(self.tablet)
@@ -74,7 +74,7 @@ class ScenarioCluster:
 
 
 def dies_in(operation: str, part: str) -> Callable[[str, str], bool]:
-    """Return a `die_when`: in the next such file operation on a path that has this part."""
+    """Return a `die_when` for the next such file operation on a path that contains this part."""
     return lambda kind, path: kind == operation and part in path
 
 

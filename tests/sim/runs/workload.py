@@ -27,11 +27,11 @@ class Unknown(Exception):
 
 
 class Failed(Exception):
-    """An operation that surely had no effect."""
+    """An operation that had no effect."""
 
 
 class NotLinearizable(AssertionError):
-    """No order explains the answers; `at_s` is when the last of them came."""
+    """A history that is not linearizable; `at_s` is the time of its last answer."""
 
     def __init__(self, text: str, at_s: float) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class KeyValue(Protocol):
         ...
 
     async def change(self, kind: Kind, key: int, value: int) -> bool:
-        """Do one change; return whether the row was as it needs it. Raises Failed, Unknown."""
+        """Do one change; return whether its condition on the row held. Raises Failed, Unknown."""
         ...
 
 
@@ -56,7 +56,7 @@ class History:
 
     Attributes:
         width: number of keys in use at a time.
-        ops: per key, in order of completion; unknown ones from their call on.
+        ops: operations per key in order of completion; those with unknown outcome from their call on.
     """
 
     width: int = 3
@@ -71,7 +71,7 @@ class History:
     unknown: int = 0
 
     def pick(self, rng: random.Random) -> int:
-        """Return a key to work on."""
+        """Return a key for the next operation."""
         while len(self.active) < self.width:
             self.active.append(self.next_key)
             self.ops[self.next_key] = []
@@ -110,8 +110,8 @@ class Worker:
 
     Args:
         loop: virtual time.
-        client: for its calls.
-        history: for its records.
+        client: client of the calls.
+        history: history of the operations.
         rng: source of the choices.
         pause_us: mean time between two operations.
         writes_per_s: while all clients together have written less, pauses are short.
@@ -137,7 +137,7 @@ class Worker:
         self.stopped = False
 
     async def run(self) -> None:
-        """Work until `stopped`."""
+        """Run until `stopped`."""
         while not self.stopped:
             behind = self._history.writes < self._writes_per_s * self._loop.time()
             pause_us = min(self._pause_us, HURRY_US) if behind else self._pause_us
@@ -194,15 +194,15 @@ class Worker:
             recorder.note(self._loop.now_us(), self.name, text)
 
     async def read_all(self) -> None:
-        """Read every key that was ever used: nothing acknowledged may be missing."""
+        """Read every key that was used: all acknowledged writes must exist."""
         for key in self._history.ops:
-            assert await self.read(key), f"key {key} cannot be read although all is well"
+            assert await self.read(key), f"key {key} cannot be read after healing"
 
 
 def shortest(ops: list[Op]) -> list[Op]:
     """Return the shortest beginning, by time of return, that is not linearizable."""
     settled = sorted(o.ret for o in ops if o.ret != OPEN)
-    low, high = 0, len(settled) - 1  # if a beginning is bad, every longer one is
+    low, high = 0, len(settled) - 1  # if a prefix is not linearizable, no longer one is
     while low < high:
         middle = (low + high) // 2
         if linearizable(_until(ops, settled[middle])):
@@ -222,7 +222,7 @@ def _until(ops: list[Op], end: float) -> list[Op]:
 
 
 def culprits(bad: list[Op]) -> list[Op]:
-    """Return the answers without any one of which a history would be linearizable, if soon found."""
+    """Return the operations without each of which a history is linearizable, if found within a limit."""
     return [
         one for one in bad[-SHOWN:] if one.ret != OPEN and _soon([o for o in bad if o is not one])
     ]
@@ -244,7 +244,7 @@ def show(ops: list[Op], odd: Collection[Op] = ()) -> str:
 
 
 async def let_succeed(loop: SimLoop, workers: Sequence[Worker], within_s: float) -> None:
-    """All is healed: each worker's operations succeed soon; then no worker begins another one."""
+    """Check after healing that each worker's operations succeed within a time; then stop the workers."""
     end = loop.time() + within_s
     wanted = {worker: worker.acknowledged + 2 for worker in workers}
     while any(worker.acknowledged < least for worker, least in wanted.items()):

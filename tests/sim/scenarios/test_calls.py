@@ -1,7 +1,7 @@
 """No Python calls per row of a batch in client, server, log, apply and scan, all in this process.
 
 Counted over the whole cluster (three masters, three tablet servers, one client, lanes inline), with the
-limits raised so that 100,000 rows travel as one batch.
+limits raised so that 100,000 rows are sent as one batch.
 """
 
 import functools
@@ -53,7 +53,9 @@ def calls_of(count: int) -> tuple[int, int]:
         client = cluster.clients[-1]
         table = await cluster.create_table(core)
         do = functools.partial(cluster.run, client)
-        for _ in range(2):  # warm: kernels, streams, the first allocation of a rowset of this size
+        for _ in range(
+            2
+        ):  # warm-up: kernels, streams, the first allocation of a rowset of this size
             assert await do(write, core, table, rows(0, count)) == count
             assert await do(read, core, table) == count
         with Counter() as writing:
@@ -70,4 +72,4 @@ def test_call_count_less_than_doubles_for_hundredfold_rows():
     few, many = calls_of(1_000), calls_of(100_000)
     assert many[0] < 2 * few[0], f"write: {few[0]} and {many[0]} calls"
     assert many[1] < 2 * few[1], f"scan: {few[1]} and {many[1]} calls"
-    assert many[0] - few[0] < 50_000, "one call for every second row would be as many"
+    assert many[0] - few[0] < 50_000, "fewer calls than one for every second row"

@@ -23,7 +23,7 @@ async def copy(env: Env, address: str) -> CopyProgress:
 
 
 async def tools(cluster: SimCluster) -> SimProcess:
-    """A machine with nothing on its disk."""
+    """A machine with an empty disk."""
     cluster.client()
     return cluster.clients[-1]
 
@@ -45,7 +45,9 @@ def test_master_catalog_copy_is_repeatable_after_crash():
             machine.power_cut()
             files = machine.disk.mount()
             begun = files.exists(f"{HERE}/instance")
-            assert not begun or not found(files).initialised, "half a copy passes for a catalog"
+            assert not begun or not found(files).initialised, (
+                "an incomplete copy counts as a catalog"
+            )
             machine.open()
         progress = await machine.run(copy, machine.env, leader.address)
         assert progress.last.index > 0

@@ -1,4 +1,4 @@
-"""A permanently lost master is replaced by one with its uuid; and returns all the same."""
+"""A permanently lost master is replaced by one with its uuid, and returns later."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def with_masters(work: Callable[[SimCluster], Awaitable[None]]) -> None:
 
 
 async def tables(cluster: SimCluster) -> list[str]:
-    """The names of all tables, by a client of its own."""
+    """The names of all tables, read by a new client."""
     core = cluster.client()
 
     async def ask() -> list[str]:
@@ -42,7 +42,7 @@ async def tables(cluster: SimCluster) -> list[str]:
 
 
 async def led(cluster: SimCluster) -> SimProcess:
-    """Wait for a leader that the others know."""
+    """Wait for a leader that all masters know."""
     await cluster.until(lambda: cluster.leader_master() is not None, "a master leads")
     await tables(cluster)
     found = cluster.leader_master()
@@ -55,7 +55,7 @@ def victim(cluster: SimCluster, leads: bool) -> SimProcess:
 
 
 async def fill(cluster: SimCluster, process: SimProcess, uuid: ServerUuid) -> None:
-    """Make a directory that of a dead master, with a copy of the leader's catalog, and start it."""
+    """Create a directory with a dead master's identity and a copy of the leader's catalog, and start it."""
 
     async def copy(env: Env, source: str) -> None:
         await copy_to_directory(StoppedServer(env, OPTIONS, FOLDER, "master"), SYS_CATALOG, source)
@@ -70,7 +70,7 @@ async def fill(cluster: SimCluster, process: SimProcess, uuid: ServerUuid) -> No
 
 
 async def works_without(cluster: SimCluster, dead: SimProcess, name: str) -> None:
-    """One more master may be lost: the catalog is read and changed."""
+    """Stop one more master: the catalog can be read and changed."""
     dead.kill()
     await led(cluster)
     await cluster.create_table(cluster.client(), name)
@@ -95,7 +95,7 @@ def test_dead_master_is_replaced_in_any_role(leads: bool) -> None:
 
 
 def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> None:
-    """Rewrite where one of a stopped master's peers is."""
+    """Rewrite the address of one of a stopped master's peers."""
     files = master.disk.mount()
     known = inspection.stopped_replica(files, FOLDER, SYS_CATALOG)
     peers = [
@@ -122,8 +122,8 @@ def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
             await led(cluster)
         await fill(cluster, there, uuid)
         await cluster.create_table(cluster.client(), "meanwhile")
-        (await led(cluster)).kill()  # the old one would be a majority with either of the two
-        old.disk.lost_data = True  # the judge lets it fail
+        (await led(cluster)).kill()  # the old one and either of the two would be a majority
+        old.disk.lost_data = True  # the checkers allow its failure
         old.start()
         await cluster.until(lambda: old.server and old.server.failure, "it finds out")
         assert isinstance(old.server.failure, InvalidArgument)

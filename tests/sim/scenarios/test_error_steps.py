@@ -48,7 +48,7 @@ class Bench:
         return await self.cluster.run(self.admin_process, fn, *args)
 
     async def once(self, kind: type[Call], fault: CallFault | None) -> int:
-        """Run a call; return how many steps it took. The fault is over afterwards."""
+        """Run a call; return the number of its steps. Afterwards the fault is undone."""
         self.number += 1
         call = kind(self.number)
         await self.ask(call.prepare, self.admin)
@@ -86,9 +86,9 @@ class Bench:
             return
         done = await self.ask(call.done, self.admin)
         if error is None or isinstance(error, NotReady):
-            assert all(done), f"{what}, and it was not done: {done}"
+            assert all(done), f"{what}, and it had no effect: {done}"
         elif has_no_effect(error):
-            assert not any(done), f"{what}, and it was done: {done}"
+            assert not any(done), f"{what}, and it had an effect: {done}"
         elif isinstance(error, PartlyWritten):
             open_, lost = error.unknown.to_pylist(), error.not_written.to_pylist()
             lost += range(error.next_row, len(done))
@@ -144,4 +144,4 @@ def test_error_at_each_step_states_correct_outcome_of_call(kind):
 
     found = bench(work, seed=CALLS.index(kind))
     print(kind.__name__, found.outcomes)
-    assert set(found.outcomes) - {"done"}, "nothing went wrong at all"
+    assert set(found.outcomes) - {"done"}, "no fault had an effect"

@@ -18,7 +18,7 @@ from tests.sim.world.tasks import SimClock
 
 @pytest.mark.row("S4.2")
 def test_page_cache_data_of_failed_sync_is_durable_only_after_rewrite():
-    """The kernel takes such bytes for clean; a restart reads them, and a later sync does not write them."""
+    """The kernel counts such bytes as clean; a restart reads them, and a later sync does not write them."""
 
     async def main(loop: SimLoop) -> None:
         cluster = CoreCluster(loop, 1, 3, host)
@@ -44,7 +44,7 @@ def test_page_cache_data_of_failed_sync_is_durable_only_after_rewrite():
 
 
 def test_flipped_bit_in_clock_ceiling_is_detected():
-    """With a ceiling that is too low, a restart could give timestamps that were used or promised before."""
+    """With a ceiling that is too low, a restart could give timestamps that were used or closed before."""
 
     async def main(loop: SimLoop) -> None:
         disk, clock = SimDisk(random.Random(1)), SimClock(loop)
@@ -63,7 +63,7 @@ def test_flipped_bit_in_clock_ceiling_is_detected():
 
 
 async def elected_by_a_tombstone(loop: SimLoop) -> None:
-    """One of three is deleted, and continues to vote; leaders crash, also while it saves its vote."""
+    """One of three replicas is deleted and continues to vote; leaders crash, also while it saves its vote."""
     cluster = CoreCluster(loop, 3, 3, host)
     for server in cluster.servers:
         server.start()

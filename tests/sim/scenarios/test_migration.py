@@ -35,7 +35,9 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
             await cluster.run(
                 cluster.clients[-1], migrate, operator(cluster, first.address), named[:1]
             )
-        assert addresses(await looked(cluster)) == [first.address], "nothing was changed"
+        assert addresses(await looked(cluster)) == [first.address], (
+            "the refused command changed nothing"
+        )
         killed = 0
         while True:
             try:
@@ -44,11 +46,11 @@ def test_single_master_migration_to_three_survives_command_crash_after_each_orde
                 killed += 1
                 continue
             break
-        assert killed >= 4, "two of them were added, and copied"
+        assert killed >= 4, "two masters were added and copied"
         assert not any("copy" in step or "add" in step for step in whole.done)
         assert addresses(await looked(cluster)) == sorted([first.address, *named])
         assert (await begin()).done == []
-        for paused in cluster.masters:  # an old client knows the first one only
+        for paused in cluster.masters:  # an old client knows only the first master
             core = cluster.client()
             paused.pause()
             if paused is first:

@@ -100,7 +100,7 @@ def test_crash_during_flush():
             fill = 0
             while leader.alive:
                 fill += 1
-                assert fill < 200, "no flush came"
+                assert fill < 200, "no flush took place"
                 keys = [10**6 * fill + k for k in range(500)]
                 with contextlib.suppress(Failed, Unknown):
                     await running.do(running.client.write, pb.UPSERT, rows_of(keys, keys))

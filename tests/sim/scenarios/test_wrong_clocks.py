@@ -13,7 +13,7 @@ LIMIT_MS = Options().clock_max_ahead_ms
 
 
 def ahead_us(running: ScenarioCluster) -> int:
-    """Return how far the furthest hybrid clock of a living server is ahead of true time."""
+    """Return the largest lead of a running server's hybrid clock over true time."""
     now_us = WALL_START_US + running.loop.now_us()
     alive = [s for s in running.cluster.servers if s.alive and s.server is not None]
     return max(to_micros(s.server.info().hybrid_time) - now_us for s in alive)
@@ -41,7 +41,7 @@ def test_single_clock_wrong_by_years_affects_no_other_server():
 
 
 async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, SimProcess]:
-    """Return a group that lost one of three, and which of the others is ahead, twice `by_us`."""
+    """Return a group that lost one of three members, and the server that is ahead by twice `by_us`."""
     cluster = CoreCluster(loop, 1, 3, host)
     for server in cluster.servers:
         server.start()
@@ -56,7 +56,7 @@ async def two_that_are_apart(loop: SimLoop, by_us: int) -> tuple[CoreCluster, Si
 
 
 def test_clocks_within_simulated_offsets_stop_no_group():
-    """Simulated runs require progress with such clocks, so the default options have to allow them."""
+    """Regression of the default options: simulated runs require progress with such clocks."""
 
     async def main(loop: SimLoop) -> None:
         cluster, _ = await two_that_are_apart(loop, SKEW_MAX_MS * 1000)

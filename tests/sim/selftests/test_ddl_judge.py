@@ -70,7 +70,7 @@ class Scene:
         await self.cluster.run(leader, self.term.rows.replicate, draft.rows)
 
     async def replicate(self, plan: CatalogPlan) -> None:
-        """Change disks and memory, as an operation would that has forgotten half of it."""
+        """Change disks and memory, as an incomplete operation would."""
         term = self.term
         leader = self.cluster.leader_master()
         assert leader is not None
@@ -89,7 +89,7 @@ class Scene:
 
 
 def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
-    """Set the scene, and act."""
+    """Prepare the state, and apply the violation."""
 
     async def scenario(loop: SimLoop) -> None:
         cluster = SimCluster(loop, 1, tservers=4, options=DEFINING)
@@ -107,7 +107,7 @@ def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
 
 
 def looks(watch: CatalogWatch) -> None:
-    """Check so often that memory is compared with an unchanged disk, too."""
+    """Check often enough to compare memory with an unchanged disk, too."""
     for _ in range(EVERY):
         watch.look()
 

@@ -68,7 +68,7 @@ def test_entry_is_durable_after_sync_of_data_and_file_name():
     file.append([records(1, wal_format.SEGMENT_HEADER_BYTES, 3, 3)])
     assert not kept.holds(OpId(3, 2))
     file.sync(data_only=True)
-    assert not kept.holds(OpId(3, 2)), "the file still has the name of a temporary one"
+    assert not kept.holds(OpId(3, 2)), "the file still has its temporary name"
     files = disk.mount()
     files.rename("/data/wal/0000000001.wal.new", "/data/wal/0000000001.wal")
     assert not kept.holds(OpId(3, 2)), "the rename was not synced"
@@ -109,11 +109,11 @@ PLANTED = {
     "acknowledgement before the sync": (Mistakes(early_acks=True), range(5)),
     "vote not persisted": (Mistakes(forgets_votes=True), range(5)),
 }
-"""Each with seeds that are to find it."""
+"""Planted mistakes, each with seeds that must find it."""
 
 
 def hunt(make: Make, seeds: Sequence[int]) -> str:
-    """Return the failure that random runs find for a mistake."""
+    """Return the failure of random runs with a mistake."""
     for seed in seeds:
         servers = 3 if seed % 3 else 5
         try:
@@ -131,7 +131,7 @@ def test_planted_bug_is_detected_by_random_runs(what: str):
 
 
 def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPatch):
-    """Random mixtures have it rarely, since a paused leader steps down in its first iteration."""
+    """Rare in random mixtures, since a paused leader steps down in its first iteration."""
     seed = 1  # each of ten seeds finds it
 
     def complete(self: PendingReads, applied: int, applied_stamp: int) -> int:

@@ -8,7 +8,7 @@ from tests.sim.checkers.linearizability import OPEN, Kind, Op, linearizable
 
 
 def history(seed: int, operations: int = 120, clients: int = 5) -> list[Op]:
-    """A linearizable history: each operation takes effect at a drawn moment within it."""
+    """A linearizable history: each operation takes effect at a random time within it."""
     rng = random.Random(seed)
     free = [0.0] * clients
     spans = []

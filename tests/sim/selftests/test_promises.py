@@ -1,4 +1,4 @@
-"""Rule of a vote that is sent: it is on the disk, or nothing but a later term is."""
+"""Rule for sent votes: the vote is durable, or a later term is."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def send_vote(*durable: tuple[int, str]) -> None:
 
 
 def test_vote_is_sent_when_it_or_a_later_term_is_durable():
-    """Votes of two terms in one iteration are one record, of the later; the first is not repeated."""
+    """Votes of two terms in one iteration are one record of the later term; the first is not repeated."""
     send_vote((13, ONE))
     send_vote((15, OTHER))
 

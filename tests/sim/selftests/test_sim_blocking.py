@@ -62,7 +62,7 @@ async def played(loop: SimLoop, what: str, other: list[int] | None = None) -> in
     server = process.server
     process.run(getattr(server, what))
     await loop.delay(30 * SECOND_US)
-    assert len(server.ticks) > 500, "it went on"
+    assert len(server.ticks) > 500, "the server continued"
     if other is not None:
         other.append(gap_us(beside.server.ticks))
     found = gap_us(server.ticks)
@@ -74,7 +74,7 @@ async def played(loop: SimLoop, what: str, other: list[int] | None = None) -> in
 def test_blocking_call_stops_process_for_disk_duration():
     others: list[int] = []
     assert run(lambda loop: played(loop, "on_loop", others)) > SECOND_US
-    assert others[0] < 20_000, "another process has a loop of its own"
+    assert others[0] < 20_000, "another process is not blocked"
     assert run(lambda loop: played(loop, "reads")) > 20_000
     assert run(lambda loop: played(loop, "in_lane")) < 20_000
 
@@ -95,10 +95,10 @@ def test_pause_and_disk_wait_end_independently(paused_first):
         if paused_first:
             await loop.delay(30 * SECOND_US)
             assert not incarnation.stalled
-            assert incarnation.paused, "only whoever paused it resumes it"
+            assert incarnation.paused, "the end of the disk wait does not end the pause"
         seen = len(process.server.ticks)
         process.resume()
-        assert incarnation.paused != paused_first, "the disk is still waited for"
+        assert incarnation.paused != paused_first, "the end of the pause does not end the disk wait"
         await loop.delay(30 * SECOND_US)
         assert not incarnation.paused
         assert len(process.server.ticks) > seen + 500

@@ -35,7 +35,7 @@ def test_servers_with_lost_data_recover_and_others_continue():
         faults += count(run_cluster(seed, LOSING, seconds=8).trace)
         if all(faults[kind] for kind in WANTED):
             return
-    raise AssertionError(f"not all of it happened: {faults}")
+    raise AssertionError(f"not all faults occurred: {faults}")
 
 
 @pytest.mark.parametrize("seed", [207, 243])

@@ -1,4 +1,4 @@
-"""Raft's core under swarm faults on fixed seeds; the same trace twice; planted mistakes are caught."""
+"""Raft's core under swarm faults on fixed seeds; equal traces of one seed; planted mistakes are detected."""
 
 import os
 import re
@@ -90,4 +90,4 @@ def test_planted_acknowledgement_before_sync_is_detected():
         except AssertionError as err:
             assert re.search("durable on", str(err))  # noqa: PT017
             return
-    raise AssertionError("acknowledgements before the sync were not caught in 30 seeds")
+    raise AssertionError("acknowledgements before the sync were not detected in 30 seeds")

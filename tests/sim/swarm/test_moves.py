@@ -1,4 +1,4 @@
-"""Replicas moved about in the swarm: planted mistakes in copies are caught."""
+"""Replicas moved under swarm faults: planted mistakes in copies are detected."""
 
 from typing import Any
 
@@ -31,12 +31,12 @@ def caught(swarm: Swarm, match: str) -> str:
             if match not in str(err):
                 raise
             return f"seed {seed}: {err}"
-    raise AssertionError(f"seeds {SEEDS} hold: the mistake was not caught")
+    raise AssertionError(f"seeds {SEEDS} pass: the mistake was not detected")
 
 
 @pytest.mark.row("S1.7")
 def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
-    """It acknowledges entries that a power failure would remove: detected by the safety checks."""
+    """Acknowledged entries that a power failure would remove: detected by the safety checks."""
 
     kept: dict[tuple[str, str], list[Entry]] = {}
 

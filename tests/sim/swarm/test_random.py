@@ -1,4 +1,4 @@
-"""The whole cluster under swarm faults on fixed seeds; planted mistakes in the real servers are caught."""
+"""The whole cluster under swarm faults on fixed seeds; planted mistakes in the real servers are detected."""
 
 import asyncio
 import os
@@ -82,7 +82,7 @@ def _python(code: str, hash_seed: str) -> str:
 
 
 def test_deposed_leader_without_read_round_is_detected(monkeypatch: pytest.MonkeyPatch):
-    """The planted stale read: a leader that answers at once, without asking whether it still leads."""
+    """The planted stale read: a leader that answers without confirming its leadership."""
 
     def start_read(self: Replica, at: int | None, timeout_ms: int) -> asyncio.Future[int]:
         if not self.is_leader:

@@ -56,10 +56,10 @@ class SimCluster:
 
     Args:
         loop: virtual time.
-        seed: of everything drawn.
+        seed: seed of all choices.
         masters: number of masters.
         tservers: number of tablet servers.
-        options: of all servers.
+        options: options of all servers.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class SimCluster:
         return next(s for s in self.servers if s.name == name)
 
     async def start(self) -> ClientCore:
-        """Start everything and return a client that has seen it work."""
+        """Start everything; return a client once a call has succeeded."""
         for server in self.servers:
             server.start()
         core = self.client()
@@ -172,7 +172,7 @@ class SimCluster:
     async def add_workers(
         self, count: int, table: str = "t", pause_us: float = 30_000, writes_per_s: float = 0
     ) -> None:
-        """Start clients at work on a table; see `Worker`."""
+        """Start clients that use a table; see `Worker`."""
         for _ in range(count):
             core = self.client()
             process = self.clients[-1]
@@ -186,26 +186,26 @@ class SimCluster:
             self._working.append(process.run(worker.run))
 
     def replicas(self) -> Iterator[tuple[SimProcess, TabletId, RaftNode]]:
-        """Every living core: (process, group, core)."""
+        """All cores of running servers: (process, group, core)."""
         for server in self.servers:
             for group, node in nodes_of(server):
                 yield server, group, node
 
     def members(self, group: TabletId) -> Iterator[tuple[str, RaftNode]]:
-        """The living cores of a group."""
+        """The cores of a group on running servers."""
         return ((p.name, node) for p, g, node in self.replicas() if g == group)
 
     def leader_of(self, group: TabletId) -> SimProcess | None:
-        """The living server that leads a group in its highest term."""
+        """The running server that leads a group in its highest term."""
         leading = [(n.term, p.name) for p, g, n in self.replicas() if g == group and n.is_leader]
         return self.server(max(leading)[1]) if leading else None
 
     def leader_master(self) -> SimProcess | None:
-        """The living master that leads."""
+        """The running leader master."""
         return self.leader_of(SYS_CATALOG)
 
     def leader(self) -> SimProcess | None:
-        """Any server that leads something, for the nemesis."""
+        """Any server that leads a group, for the nemesis."""
         leading = sorted({p.name for p, _, n in self.replicas() if n.is_leader})
         if not leading:
             return None
@@ -272,7 +272,7 @@ class SimCluster:
         return {uuid for uuid, p in self._uuids.items() if p is process}
 
     def put_back(self, name: str) -> None:
-        """A server's disk is older than it was."""
+        """Handle the replacement of a server's disk by an older image."""
         for watch in self._watches.values():
             watch.put_back(name)
 
@@ -318,7 +318,7 @@ class SimCluster:
             await self.loop.delay(10_000)
 
     async def finish(self, within_s: float = 90) -> None:
-        """All is healed: each client's operations succeed soon; nothing acknowledged may be missing."""
+        """Check after healing that each client's operations succeed and all acknowledged writes exist."""
         await let_succeed(self.loop, self.workers, within_s)
         await asyncio.gather(*self._working)
         if self.workers:

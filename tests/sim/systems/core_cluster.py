@@ -132,23 +132,23 @@ class CoreCluster:
     def _kept(self, uuid: str) -> Kept | None:
         return self._by_uuid[ServerUuid(uuid)].disk.durable.group(GROUP)
 
-    # ---- who is there ------------------------------------------------------------------------------
+    # ---- servers -----------------------------------------------------------------------------------
 
     def node(self, server: SimProcess) -> RaftNode | None:
-        """The core of a living server that takes part."""
+        """The core of a running server with an active replica."""
         if not server.alive or server.server is None:
             return None
         found: RaftNode | None = server.server.node
         return found
 
     def nodes(self) -> Iterator[tuple[str, RaftNode]]:
-        """The cores of living servers that take part."""
+        """The cores of running servers with active replicas."""
         for server in self.servers:
             if (node := self.node(server)) is not None:
                 yield server.name, node
 
     def leader(self) -> SimProcess | None:
-        """The living server that leads the highest term."""
+        """The running server that leads in the highest term."""
         leading = [(n.term, name) for name, n in self.nodes() if n.is_leader]
         return self.server(max(leading)[1]) if leading else None
 
@@ -178,7 +178,7 @@ class CoreCluster:
         return KvClient(env, [s.address for s in self.servers], sessions=self.sessions)
 
     def add_workers(self, count: int, pause_us: float = 20_000, writes_per_s: float = 0) -> None:
-        """Start clients at work; all together hurry as long as they write less than is wanted."""
+        """Start clients; pauses are short as long as they write less than required together."""
         for _ in range(count):
             client = self.client()
             rng = seeded(self.seed, "worker", len(self.workers))
@@ -188,7 +188,7 @@ class CoreCluster:
             self.working.append(self.clients[-1].run(worker.run))
 
     def add_snapshots(self) -> None:
-        """Start a client that reads everything as of a time, again and again."""
+        """Start a client that reads everything as of a time repeatedly."""
         one = Snapshots(self.loop, self.client(), seeded(self.seed, "snapshots"))
         self.snapshots.append(one)
         self.working.append(self.clients[-1].run(one.run))
@@ -209,7 +209,7 @@ class CoreCluster:
         kept = server.disk.durable.group(GROUP)
         try:
             silent = server not in self._failed or not batch.messages
-            assert silent, f"{name} has FAILED and says {batch.messages}"
+            assert silent, f"{name} has FAILED and sends {batch.messages}"
             for _, message in batch.messages:
                 self.promises.message_sent(name, message, node, kept)
         except AssertionError as err:
@@ -266,11 +266,11 @@ class CoreCluster:
             self.loop.trace.recorder.note(self.loop.now_us(), "  " + name, text)
 
     async def progress(self, within_s: float = 60) -> None:
-        """All is healed: each client's operations succeed soon, and nothing acknowledged is missing."""
+        """Check after healing that each client's operations succeed and all acknowledged writes exist."""
         await let_succeed(self.loop, self.workers, within_s)
         for one in self.snapshots:
             one.stopped = True
-        await asyncio.gather(*self.working)  # what is under way is part of the history
+        await asyncio.gather(*self.working)  # operations in progress are part of the history
         last = Worker(self.loop, self.client(), self.history, seeded(self.seed, "last"))
         await last.read_all()
         for one in self.snapshots:

@@ -34,7 +34,7 @@ class Mistakes:
     Attributes:
         stale_reads: a leader serves reads without a read round.
         early_acks: messages are sent before the sync that they depend on.
-        forgets_votes: a term is written without the vote in it.
+        forgets_votes: a term is written without its vote.
     """
 
     stale_reads: bool = False
@@ -55,9 +55,9 @@ class CoreServer:
         env: the simulated world.
         transport: to the other members.
         uuid: this server.
-        config: the group's first.
-        store: of its log.
-        mistakes: planted ones.
+        config: first configuration of the group.
+        store: store of its log.
+        mistakes: planted mistakes.
         addresses: peer addresses of all servers, members or not.
     """
 
@@ -88,7 +88,7 @@ class CoreServer:
         self.node: RaftNode | None = None
 
     async def start(self) -> None:
-        """Recover from the log and take part."""
+        """Recover from the log and start the core."""
         files = self._env.files
         files.make_dir("/core")
         self._clock = HybridClock(self._env.clock, files, "/core/ceiling")
@@ -124,7 +124,7 @@ class CoreServer:
 
     def _receive(self, batch: PeerBatch) -> None:
         if not self._clock.merge(max(batch.hlc, *(m.hlc for _, m in batch.messages))):
-            return  # as if lost: the ceiling is not durable so far up yet
+            return  # treated as lost: above the durable ceiling
         for _, message in batch.messages:
             self._core.step(message, self._clock.peek())
         self._pump()

@@ -35,12 +35,12 @@ class HostServer:
         env: the simulated world.
         transport: to the other members.
         uuid: this server.
-        config: the group's first; a server that is not in it has no replica at first.
+        config: first configuration of the group; servers outside of it begin without a replica.
         me: this server as a member.
 
     Attributes:
         options: of the process.
-        padding: bytes that make each change larger and mean nothing.
+        padding: bytes without meaning that enlarge each change.
     """
 
     options = OPTIONS
@@ -75,7 +75,7 @@ class HostServer:
         await self._begin(self.host)
 
     async def _begin(self, host: ReplicaHost) -> None:
-        """Make the replica that every server begins with."""
+        """Create the initial replica."""
         if host.find(GROUP) is None:
             await host.create_replica(GROUP, self._config, self._create)
 
@@ -108,13 +108,13 @@ class HostServer:
 
     @property
     def failed(self) -> BaseException | None:
-        """Why the replica is FAILED; None: it is not."""
+        """Reason why the replica is FAILED; None if it is not."""
         replica = None if self.host is None else self.host.find(GROUP)
         return None if replica is None else replica.error
 
     @property
     def node(self) -> RaftNode | None:
-        """The core, while there is one."""
+        """The core; None without one."""
         replica = None if self.host is None else self.host.find(GROUP)
         return None if replica is None else replica.node
 

@@ -1,4 +1,4 @@
-"""A replicated key-value store small enough to simulate by the hour: the replica engine without tablets.
+"""A replicated key-value store for simulations of hours: the replica engine without tablets.
 
 `KvMachine` is a state machine on files, `KvServer` a process that serves it on one group, `KvClient`
 retries until its deadline as the real client does.
@@ -24,9 +24,9 @@ from tests.sim.checkers.linearizability import Kind
 from tests.sim.runs.workload import Failed, Unknown
 
 HISTORY_US = 40_000_000
-"""Versions of a key older than this, by the stamps of the entries, may be forgotten."""
+"""Age, by timestamps of entries, after which versions of a key may be removed."""
 IMAGE_EVERY = 64
-"""The whole state is summed up each time an index divides by this."""
+"""Interval of indexes between checksums of the whole state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +112,10 @@ class KvMachine:
         """Return all rows as of a time, by key.
 
         Raises:
-            Unavailable: that is too long ago.
+            Unavailable: the time is below the horizon.
         """
         if stamp < self.horizon:
-            raise Unavailable(f"the rows at {stamp} are forgotten")
+            raise Unavailable(f"the rows at {stamp} are removed")
         rows = []
         for key in sorted(self.versions):
             value = None
@@ -128,7 +128,7 @@ class KvMachine:
         return rows
 
     def _forget(self, horizon: int) -> None:
-        """Remove versions that ended before a time, at every member alike, since timestamps are equal."""
+        """Remove versions that ended before a time, equally at every member, since timestamps are equal."""
         self.horizon = max(self.horizon, horizon)
         for key, versions in list(self.versions.items()):
             keep = len(versions) - 1

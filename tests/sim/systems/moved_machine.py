@@ -31,7 +31,7 @@ class Checkpoint:
         machine.held.append(self)
 
     def release(self) -> None:
-        """Let the files go."""
+        """Release the files."""
         if self in self._machine.held:
             self._machine.held.remove(self)
             self._machine.sweep()
@@ -41,7 +41,7 @@ class MovedMachine(KvMachine):
     """As `KvMachine`, in several files.
 
     Attributes:
-        held: checkpoints whose files are kept.
+        held: checkpoints with files in use.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -66,9 +66,9 @@ class MovedMachine(KvMachine):
         self._files.sync_dir(self._directory)
 
     def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        """As there; removes files that the new manifest does not name."""
+        """As in `KvMachine`; removes files that the new manifest does not name."""
         build = super().prepare_flush(cut)
-        assert build is not None, "it always flushes"
+        assert build is not None, "a build is always prepared"
 
         def swept() -> Callable[[], None]:
             install = build()
@@ -82,7 +82,7 @@ class MovedMachine(KvMachine):
         return swept
 
     def manifest(self) -> tuple[bytes, list[str]]:
-        """Return the manifest's bytes and the files that it names; nothing: never flushed."""
+        """Return the manifest's bytes and the files that it names; empty if never flushed."""
         path = f"{self._directory}/{MANIFEST}"
         raw = self._files.read(path) if self._files.exists(path) else b""
         return raw, list(read_manifest(raw)["parts"]) if raw else []

@@ -82,13 +82,13 @@ class MovingServer(HostServer):
 
     @property
     def failed(self) -> BaseException | None:
-        """As there; that half a copy was removed is no failure."""
+        """As in `HostServer`; the removal of an incomplete copy is no failure."""
         err = super().failed
         return None if isinstance(err, Unavailable) else err
 
     @property
     def machine(self) -> Any:
-        """As there; a witness has applied nothing."""
+        """As in `HostServer`; a witness has applied nothing."""
         assert self.replica is not None
         machine = self.replica.machine
         return NO_ROWS if isinstance(machine, Witness) else machine

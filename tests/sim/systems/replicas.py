@@ -1,4 +1,4 @@
-"""The one place that looks into servers for their replicas' cores, for the checkers."""
+"""Access of the checkers to the cores of servers' replicas, in one place."""
 
 from nyala.common.errors import Unavailable
 from nyala.common.ids import TabletId
@@ -20,7 +20,7 @@ def hosts_of(process: SimProcess) -> list[ReplicaHost]:
 
 
 def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId, RaftNode]]:
-    """Return group and core of each replica of a process that takes part; `asleep`: of quiet groups too.
+    """Return group and core of each active replica of a process; `asleep`: of quiescent groups too.
 
     Raises:
         AssertionError: a replica is FAILED though its disk has no damage.
@@ -29,7 +29,7 @@ def nodes_of(process: SimProcess, *, asleep: bool = True) -> list[tuple[TabletId
     for host in hosts_of(process):
         for replica in host.all() if asleep else host.active_replicas():
             error = replica.error
-            whole = error is None or isinstance(error, Unavailable)  # half a copy
+            whole = error is None or isinstance(error, Unavailable)  # an incomplete copy
             if not whole and not process.disk.lost_data:
                 raise AssertionError(f"{process.name}: {replica.group} FAILED") from error
             member = replica.member

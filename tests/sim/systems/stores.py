@@ -1,4 +1,4 @@
-"""Logs of a `CoreServer`: a plain file that is obviously right, or nyala's own log."""
+"""Logs of a `CoreServer`: a plain file of minimal code, or nyala's own log."""
 
 import asyncio
 import base64
@@ -74,7 +74,7 @@ class PlainLog:
 
 
 class WalLog:
-    """nyala's log, with segments so small that they roll often.
+    """nyala's log, with small segments that roll often.
 
     Args:
         segment_bytes: see `Wal.open`.
@@ -84,7 +84,7 @@ class WalLog:
         self._segment_bytes = segment_bytes
 
     async def open(self, env: Env, uuid: str) -> tuple[HardState, list[Entry]]:
-        """Recover; nothing that a crash can do is damage."""
+        """Recover; effects of a crash must not count as damage."""
         self.wal, groups = await Wal.open(
             env.files,
             env.tasks,

@@ -1,4 +1,4 @@
-"""The real client as the workload sees it: single rows of a table of (k, v)."""
+"""The real client as a client of the workload: single rows of a table of (k, v)."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class TableClient:
 
     Args:
         core: the client.
-        table: opened by it.
+        table: table opened by it.
     """
 
     def __init__(self, core: ClientCore, table: OpenTable) -> None:
@@ -42,7 +42,7 @@ class TableClient:
         return value
 
     async def change(self, kind: Kind, key: int, value: int) -> bool:
-        """Do one change; return whether the row was as it needs it."""
+        """Do one change; return whether its condition on the row held."""
         batch = rows_of([key]) if kind is Kind.DELETE else rows_of([key], [value])
         errors = await self.write(_OPS[kind], batch)
         assert all(e[1] in ("already_present", "not_found") for e in errors), errors

@@ -55,7 +55,7 @@ class SimDisk:
     Args:
         rng: draws faults and the data that survives a crash.
         trace: notes operations; None for tests that need none.
-        name: of the owner, for the trace.
+        name: name of the owner, for the trace.
     """
 
     def __init__(self, rng: random.Random, trace: Trace | None = None, name: str = "disk") -> None:
@@ -71,7 +71,7 @@ class SimDisk:
         self.on_death: Callable[[], None] | None = None
         self.on_sync: Callable[[], None] | None = None
         self.on_operation: Callable[[str, str], None] | None = None
-        self.lost_data = False  # it has shown damage or errors: whoever reads it may fail
+        self.lost_data = False  # it had damage or errors, so that its reader may fail
         self._doubt = 0  # see `doubtful`
         self.syncs = 0
         self.durable = DurableLog(self.names)
@@ -91,7 +91,7 @@ class SimDisk:
             self._doubt = 1
 
     def note_append(self, path: str, data: bytes) -> None:
-        """Something was written as it should be."""
+        """A write to the log was correct."""
         if self._doubt == 2 and "/wal/" in path and not data.startswith(SEGMENT_MAGIC):
             self._doubt = 3
 
@@ -103,7 +103,7 @@ class SimDisk:
             self.on_sync()
 
     def touched(self, kind: str, path: str) -> None:
-        """An operation that a real disk takes its time for begins."""
+        """An operation that takes time on a real disk begins."""
         if self.on_operation is not None:
             self.on_operation(kind, path)
 
@@ -115,7 +115,7 @@ class SimDisk:
         return self._mounted
 
     def die_after(self, operations: int) -> None:
-        """Crash the process in the n-th changing operation from now (1: the next one)."""
+        """Crash the process in the n-th changing operation from now on (1: the next one)."""
         self.die_at = self.operations + operations
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class SimDisk:
             self._mounted.alive = False
 
     def crash(self) -> None:
-        """Cut the power: unsynced contents and names survive only by luck."""
+        """Cut the power: unsynced contents and names survive at random."""
         self.kill()
         inodes: dict[int, tuple[str, Inode]] = {}
         for directory in sorted(self.names.seen):
@@ -141,12 +141,12 @@ class SimDisk:
                 self.trace.note(f"crash_keeps_{how}", f"{self.name} {path}")
         for names in self.names.seen.values():
             for inode in names.values():
-                if inode.changes:  # a name that had been removed is back
+                if inode.changes:  # a removed name exists again
                     inode.crash(self.rng)
         self.durable.crashed()
 
     def image(self) -> Image:
-        """Return the disk as it is seen now."""
+        """Return the present image of the disk."""
         tree = {
             directory: {name: bytes(inode.content) for name, inode in names.items()}
             for directory, names in self.names.seen.items()

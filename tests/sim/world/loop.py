@@ -29,11 +29,11 @@ class ProcessDied(BaseException):
 
 
 class Stuck(AssertionError):
-    """No event is left and the run is not over: a task waits forever."""
+    """No event is left before the end of the run: a task waits forever."""
 
 
 class Blocked(AssertionError):
-    """A running server has waited for a disk on its loop, where everything else waits with it."""
+    """A running server has blocked its event loop with a disk operation."""
 
 
 class BudgetSpent(AssertionError):
@@ -45,10 +45,10 @@ class Incarnation:
 
     Attributes:
         name: of the process, for traces.
-        dead: it has ended.
-        held: it is paused.
-        stalled: a call on its loop waits for a disk.
-        paused: its callbacks wait, for either reason.
+        dead: whether it has ended.
+        held: whether it is paused.
+        stalled: whether a call on its loop waits for a disk.
+        paused: whether its callbacks wait, for either reason.
         failures: unhandled exceptions of its tasks and callbacks, and unexpected ones that it logged.
     """
 
@@ -98,7 +98,7 @@ class Incarnation:
         self.held = self.paused = True
 
     def stall(self) -> None:
-        """Stop running callbacks after this one: it waits for a disk."""
+        """Stop running callbacks after this one, which waits for a disk."""
         self.stalled = self.paused = True
 
     def resume(self, loop: "SimLoop") -> None:
@@ -117,7 +117,7 @@ def close_quietly(coro: Any) -> None:
     """Close a coroutine of a dead incarnation, without effects of its `finally` blocks."""
     try:
         coro.close()
-    except BaseException:  # it belongs to a dead process: nobody is left to tell
+    except BaseException:  # an error in a dead process is ignored
         return
 
 
@@ -148,7 +148,7 @@ class _Handle(events.Handle):
             context.run(self._callback, *self._args)
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as err:  # as asyncio does: the loop goes on, the failure is noted
+        except BaseException as err:  # as in asyncio: the loop continues, the failure is recorded
             self._loop.call_exception_handler({"message": repr(self), "exception": err})
 
 
@@ -190,7 +190,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._collect_at = _COLLECT_EVERY
         self._max_time_s = max_time_s
         self._max_events = max_events
-        self._generators: dict[int, Incarnation | None] = {}  # by address: weak references go first
+        self._generators: dict[int, Incarnation | None] = {}  # by address; weak references go first
         self.events = 0
         self.failures: list[BaseException] = []
         self.blocked: list[str] = []
@@ -302,11 +302,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> Any:
-        """Refused: threads have no place in a simulation."""
+        """Refuse threads, which a simulation cannot have."""
         raise AssertionError(f"{func} would run in a thread; use env.tasks.run")
 
     def _check_closed(self) -> None:
-        """Permit calls after the end: garbage of the run may still schedule something, which never runs."""
+        """Permit calls after the end: garbage of the run may schedule callbacks, which never run."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no thread waits for the loop."""
@@ -373,8 +373,8 @@ def run(
     loop.trace.recorder = recorder
     collecting = gc.isenabled()
     gc.collect()
-    gc.freeze()  # the next run's collection need not walk what is alive now: modules, mostly
-    gc.disable()  # a collection at another moment would close generators at another moment
+    gc.freeze()  # exclude present objects, mostly modules, from the next run's collection
+    gc.disable()  # collections at other times would close generators at other times
     try:
         with swallowed(functools.partial(_fail, loop)):
             result = loop.run_until_complete(main(loop))

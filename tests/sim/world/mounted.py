@@ -165,7 +165,7 @@ class SimFiles:
     intact = True
 
     def unreadable_offset(self, mapped: memoryview) -> int | None:
-        """Return nothing: a snapshot is never cut short."""
+        """Return None: a snapshot is never truncated."""
         return None
 
     def write_atomic(self, path: str, data: Buffer) -> None:
@@ -329,7 +329,7 @@ class SimAppendFile:
             self._files._die()
 
     def release(self) -> None:
-        """A simulated disk has no memory of the system's in front of it."""
+        """Do nothing: a simulated disk has no page cache."""
         assert self._open, f"{self._path} is closed"
 
     def preallocate(self, length_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Names of simulated files: directories, and the changes to them that a power failure undoes."""
+"""Names of simulated files: directories, and changes to them that a power failure undoes."""
 
 import random
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class _Change:
 
 
 class Names:
-    """The directory tree: as seen, and as the disk has it."""
+    """The directory tree as seen by processes, and as durable on the disk."""
 
     def __init__(self) -> None:
         self.seen: Tree = {"": {}, "/": {}}
@@ -57,7 +57,7 @@ class Names:
         return self.seen.get(directory, {}).get(name)
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents, durable at once as `Files` says, with all else in its parent."""
+        """Make a directory and its parents, durable at once, with other changes of their parents."""
         while path not in self.seen:
             self.sync(dirname(path))
             self.seen[path] = {}
@@ -122,7 +122,7 @@ class Names:
         return undone
 
     def put_back(self, tree: Tree) -> None:
-        """Be this tree, all of it durable."""
+        """Replace the content by this tree, all of it durable."""
         self.seen = {directory: dict(names) for directory, names in tree.items()}
         self._durable = {directory: dict(names) for directory, names in tree.items()}
         self._changes = []

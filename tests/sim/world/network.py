@@ -54,16 +54,16 @@ class SimNetwork:
 
     Args:
         loop: virtual time.
-        rng: draws delays and fates.
+        rng: draws delays and losses.
     """
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.loop = loop
         self.rng = rng
         self.faults = NetFaults()
-        self.doubles_calls = True  # where servers know a repeated request
-        self.touched: dict[str, None] = {}  # who has sent or been sent something since last asked
-        self.called: dict[str, None] = {}  # who has begun a call; whoever asks empties it
+        self.doubles_calls = True  # whether servers recognise a repeated request
+        self.touched: dict[str, None] = {}  # names of senders and receivers since the last check
+        self.called: dict[str, None] = {}  # names of callers since the last check
         self.on_send: Callable[[str, PeerBatch], None] | None = None
         self._endpoints: dict[str, Endpoint] = {}
         self._cut: set[tuple[str, str]] = set()
@@ -90,14 +90,14 @@ class SimNetwork:
         return None if found is None else found.name
 
     def cut(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Let nothing pass from any source to any target (this direction only)."""
+        """Cut messages from any source to any target (this direction only)."""
         targets = list(targets)
         for source in sources:
             self._cut.update((source, target) for target in targets if target != source)
             self.trace.note("cut", f"{source} -> {' '.join(targets)}")
 
     def partition(self, left: Iterable[str], right: Iterable[str]) -> None:
-        """Let nothing pass between two sets of processes."""
+        """Cut messages between two sets of processes, in both directions."""
         left, right = list(left), list(right)
         self.cut(left, right)
         self.cut(right, left)
@@ -109,7 +109,7 @@ class SimNetwork:
         self._cut.clear()
 
     def passes(self, source: str, target: str) -> bool:
-        """Return whether messages from source to target get through."""
+        """Return whether messages from source to target are delivered."""
         return (source, target) not in self._cut
 
     def draw_delay_us(self) -> float:
@@ -130,7 +130,7 @@ class SimNetwork:
         return 1
 
     def after(self, delay_us: float, fn: Callable[..., None], *args: Any) -> Any:
-        """Call `fn` later, on behalf of no process."""
+        """Call `fn` later, for no process."""
         return self.loop.call_later(delay_us / 1e6, fn, *args, context=self._nobody)
 
     def into(
@@ -158,7 +158,7 @@ class SimNetwork:
         self._on_death.setdefault(incarnation, {})[key] = fn
 
     def forget(self, incarnation: Incarnation, key: object) -> None:
-        """Take back `when_dead`."""
+        """Undo `when_dead`."""
         self._on_death.get(incarnation, {}).pop(key, None)
 
     def died(self, incarnation: Incarnation) -> None:

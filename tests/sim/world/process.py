@@ -27,7 +27,7 @@ START_AGAIN_US = 2_000_000
 
 
 class Server(Protocol):
-    """Server that a program makes: a real one by shape."""
+    """Interface of a server that a program makes."""
 
     async def start(self) -> None:
         """Recover and begin to serve."""
@@ -131,7 +131,7 @@ class SimProcess:
             endpoint = Endpoint(self.name, self.incarnation, self.server.handlers())
             self.network.bind(self.address, endpoint)
             await self.server.start()
-        except Exception as err:  # a start that fails is a failure of the run, unless forgiven
+        except Exception as err:  # a failed start fails the run, unless it is allowed
             full = isinstance(err, OSError) and err.errno == errno.ENOSPC
             if full or (self.disk.lost_data and isinstance(err, NyalaError | OSError)):
                 self._refused(err)
@@ -143,7 +143,7 @@ class SimProcess:
             started.set_result(None)
 
     def _refused(self, err: Exception) -> None:
-        """A server does not start from a damaged or full disk: it ends, and is started again later."""
+        """Handle a start that was refused for a damaged or full disk: start again later."""
         self.loop.trace.note("start_refused", f"{self.name} {err}")
         self.network.after(0, self._end_of, self.incarnation)
 
@@ -215,7 +215,7 @@ class SimProcess:
         if incarnation is None or INCARNATION.get() is not incarnation or self.tasks.in_lane:
             return
         self.loop.trace.note("on_loop", f"{self.name} {kind} {path}")
-        if self.started is not None and self.started.done():  # before that nobody is served
+        if self.started is not None and self.started.done():  # before that no requests are served
             stack = "".join(traceback.format_stack(limit=16)[:-3])
             self.loop.blocked.append(
                 f"{self.name} waits for a disk on its loop: {kind} {path}\n{stack}"

@@ -89,7 +89,7 @@ class _Call:
         network.trace.note(kind, f"{self._what} {len(self._payload)} {crc32(self._payload):08x}")
         for _ in range(copies):
             network.after(network.draw_delay_us(), self._arrive)
-        if not copies and network.rng.random() < 0.5:  # a connection that was reset says so
+        if not copies and network.rng.random() < 0.5:  # a reset connection is reported
             network.after(network.draw_delay_us() * 2, self._refuse, None)
         timer = network.after(timeout_ms * 1000, self._expire, timeout_ms)
         try:
@@ -128,7 +128,7 @@ class _Call:
             sent = b"+" + self._method.encode_response(response)
         except NyalaError as err:
             sent = b"-" + to_proto(err).SerializeToString(deterministic=True)
-        except Exception as err:  # a bug in a handler fails the run, and its caller is told
+        except Exception as err:  # a bug in a handler fails the run and the call
             endpoint.incarnation.failed(err)
             sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()
         if endpoint.incarnation.dead:

@@ -78,7 +78,7 @@ class Pipe:
             return
         network = self._network
         if self._stalled_us and self.sender is not None and self.sender.dead:
-            return  # nobody is left to send it again
+            return  # no sender is left to repeat it
         if not network.passes(self._source, self.target):
             self._stalled_us += RETRY_US
             if self._stalled_us > STALL_US:
@@ -200,7 +200,7 @@ class Stream:
         except NyalaError as err:
             if not endpoint.incarnation.dead:
                 await self._last(b"-" + to_proto(err).SerializeToString(deterministic=True))
-        except Exception as err:  # a bug in a handler fails the run, and its caller is told
+        except Exception as err:  # a bug in a handler fails the run and the call
             if endpoint.incarnation.dead:
                 return
             endpoint.incarnation.failed(err)
@@ -214,7 +214,7 @@ class Stream:
         try:
             await self._down.send(payload)
         except NyalaError:
-            return  # the client has gone
+            return  # the client has ended
 
     async def _requests(self) -> AsyncIterator[Any]:
         while (payload := await self._up.receive())[:1] != b".":

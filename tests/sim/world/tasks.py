@@ -48,7 +48,7 @@ class SimClock:
         self._loop = loop
         self._drift_ppm = drift_ppm
         self.skew_us = skew_us
-        self.far_us = 0  # on top of it, for a while
+        self.far_us = 0  # additional temporary skew
 
     def monotonic_us(self) -> int:
         """Microseconds since the simulation began, as this process counts them."""
@@ -121,8 +121,8 @@ class SimTasks:
                 finally:
                     self.in_lane = False
             except ProcessDied:
-                raise  # unwinds to the loop, which forgets it
-            except (Exception, asyncio.CancelledError) as err:  # handed to whoever waits
+                raise  # unwinds to the loop, which ignores it
+            except (Exception, asyncio.CancelledError) as err:  # raised at the waiting caller
                 self._done(lane)
                 if not future.done():
                     future.set_exception(err)

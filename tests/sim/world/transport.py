@@ -69,7 +69,7 @@ class SimTransport:
         )
 
     def _refused(self, address: str, to: ServerUuid) -> None:
-        """Dial a process that has ended: refused, if the link is up and no other process listens."""
+        """Connect to a process that has ended: refused, if the link is up and no other process listens."""
         network, name = self._network, self._network.owner(address)
         if name is None or network.endpoint(address) is not None:
             return

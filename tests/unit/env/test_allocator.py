@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system beyond a bound, and stays below it."""
+"""Freed memory beyond a bound is returned to the system, and kept below it."""
 
 import os
 import subprocess
@@ -50,7 +50,7 @@ def returned(most_bytes: int) -> int:
 
 
 def test_freed_memory_beyond_bound_is_returned_to_system():
-    assert returned(0) < 50_000_000, "the allocator keeps it, or this test says nothing"
+    assert returned(0) < 50_000_000, "without the bound the allocator keeps freed memory"
     assert returned(50_000_000) > 150_000_000
 
 

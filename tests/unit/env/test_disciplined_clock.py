@@ -177,7 +177,7 @@ def test_time_within_bound_is_merged_and_time_beyond_it_is_refused(tmp_path):
         with pytest.raises(FarAhead, match="clock_max_ahead_ms"):
             clock.merge(far)
     assert clock.seen == last
-    assert clock.merge(last), "what it has passed is no news"
+    assert clock.merge(last), "an earlier time is merged without effect"
 
 
 def test_bound_is_relative_to_monotonic_time_not_wall_clock(tmp_path):

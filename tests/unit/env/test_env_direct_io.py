@@ -50,7 +50,7 @@ def test_whole_pages_bypass_page_cache_where_supported(tmp_path):
     path.touch()
     writer = DirectWriter(str(path))
     wrote = writer.write(pages(3)[: 2 * PAGE + 5], 0)
-    assert wrote in (0, 2 * PAGE), "0 on a file system without such writes"
+    assert wrote in (0, 2 * PAGE), "0 on a file system without direct writes"
     for data, offset in ((pages(2)[1:], 0), (pages(2), 5), (pages(2)[: PAGE - 1], 0)):
         assert writer.write(data, offset) == 0
     writer.close()

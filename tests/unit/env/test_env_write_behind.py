@@ -1,4 +1,4 @@
-"""A file that is written by a thread: whole when it is synced, and an error is not lost."""
+"""A file written by a thread: complete when synced; errors are reported."""
 
 import errno
 import os

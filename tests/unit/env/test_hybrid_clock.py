@@ -49,7 +49,7 @@ class Server:
         return self.wall.wall_us() - to_micros(self.clock.peek())
 
     async def live(self, seconds: float) -> None:
-        """Let time pass as a host's ticks do."""
+        """Advance time in ticks, as a host does."""
         for _ in range(round(seconds * 20)):
             self.clock.refresh()
             await self.loop.delay(50_000)
@@ -76,7 +76,7 @@ async def test_ceiling_advances_when_half_of_its_range_is_used(server):
     assert server.durable() > before
     assert server.tasks.jobs == [Lane.CLOCK]
     await server.live(30)
-    assert 10 <= len(server.tasks.jobs) <= 14, "one write for each half of the reach"
+    assert 10 <= len(server.tasks.jobs) <= 14, "one write for each half of the range"
     assert server.lag_us() <= 0
 
 
@@ -92,7 +92,7 @@ async def test_slow_disk_makes_clock_lag_without_waits(server):
         await server.loop.delay(50_000)
     server.tasks.seconds = 0.001
     await server.live(10)
-    assert server.lag_us() <= 0, "and it catches up"
+    assert server.lag_us() <= 0, "the clock catches up with the wall clock"
 
 
 @on_server
@@ -102,7 +102,7 @@ async def test_only_timestamp_above_ceiling_waits_for_disk(server):
     near, far = (server.clock.seen + from_micros(s * SECOND_US) for s in (1, 60))
     assert server.clock.merge(near)
     assert not server.clock.merge(far)
-    assert server.clock.seen == near, "nothing was moved"
+    assert server.clock.seen == near, "neither value is changed"
     await server.clock.advance_past(far)
     assert far <= server.clock.seen < server.durable() - MARGIN // 2
     assert SECOND_US <= server.loop.now_us() - began <= 3 * SECOND_US

@@ -126,7 +126,7 @@ def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
     second.start()
     for each in (closing, first, second):
         each.join(10)
-    assert told[0] is InvalidArgument, "the late call was accepted, and nothing ends it"
+    assert told[0] is InvalidArgument, "the late call was accepted and never ends"
     assert len(told) == 2
 
 

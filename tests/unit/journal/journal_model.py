@@ -1,4 +1,4 @@
-"""A model of a journal: dictionaries, and nothing that a journal does to be fast or durable."""
+"""A model of a journal: dictionaries, without files and optimisations."""
 
 import random
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ class Model:
         return new_id
 
     def check(self, journal: JournalMachine) -> None:
-        """Make sure that a journal holds the same."""
+        """Check that a journal has the same content."""
         state = journal.state
         assert state.last == self.last
         found = {
@@ -82,7 +82,7 @@ class Model:
 
 
 def draw_step(draw: random.Random, model: Model) -> steps.Step:
-    """Return a step that a client may send: conditions that hold mostly, changes of any kind."""
+    """Return a random step: conditions that hold mostly, changes of any kind."""
     conditions: list[steps.Condition] = []
     for _ in range(draw.choice((0, 0, 1, 2))):
         log, key, off = draw.choice(LOGS), draw.choice(KEYS), draw.choice((0, 0, 0, 1))

@@ -1,4 +1,4 @@
-"""Flushes and merges of a journal that die or fail at any file operation leave the old cut or the new one."""
+"""Flushes and merges of a journal that crash or fail at any file operation leave the old or the new cut."""
 
 import random
 from collections.abc import Callable

@@ -16,7 +16,7 @@ INFO = JournalInfo(TabletId("f" * 32), TableId("e" * 32), "ops", 1, 1 << 30)
 
 
 class FullDisk(SystemFiles):
-    """A disk on which the next files cannot be written, if so told."""
+    """A disk that fails the next writes on request."""
 
     full = False
 

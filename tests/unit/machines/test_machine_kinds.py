@@ -1,4 +1,4 @@
-"""Both kinds of state machines through the registry, as servers and tools see them: made, opened, checked."""
+"""Both kinds of state machines through the registry, as in servers and tools: created, opened, checked."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def operation(kind: Any, number: int) -> bytes:
 
 
 def made(kind: Any, directory: str) -> Any:
-    """Make a machine with content, which is in memory only."""
+    """Create a machine with content in memory only."""
     machine: Any = kind.create(FILES, directory, order(kind))
     for number in range(1, COUNT + 1):
         machine.apply([Operation(OpId(1, number), number * 10, operation(kind, number))])
@@ -135,7 +135,7 @@ def test_definition_is_applied_once(kind, tmp_path):
     info = registry.describe(machine)
     assert info is not None
     assert (info.name, info.version) == ("m", 1)
-    assert kind.definition(machine, wanted) is None, "it is that already"
+    assert kind.definition(machine, wanted) is None, "the definition has no effect"
 
 
 @KINDS

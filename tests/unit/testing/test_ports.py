@@ -1,4 +1,4 @@
-"""Ports of a local cluster stay its own, also while the server that listens there is down."""
+"""Ports of a local cluster stay reserved while their server is down."""
 
 import socket
 

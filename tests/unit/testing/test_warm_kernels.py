@@ -19,9 +19,9 @@ def test_kernels_are_compiled_once_per_cache(compilations, monkeypatch, tmp_path
     messages: list[str] = []
     assert warm.warm_kernels(messages.append)
     assert not warm.warm_kernels(messages.append)
-    assert len(messages) == 1, "the reason of the wait is printed once per machine"
+    assert len(messages) == 1, "the reason of the wait is printed once per cache"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "another"))
-    assert warm.warm_kernels(), "an empty cache is not warm, whatever was done for another"
+    assert warm.warm_kernels(), "an empty cache is not warm, even if another one is"
     assert len(compilations) == 2
 
 

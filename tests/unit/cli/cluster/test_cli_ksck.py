@@ -1,4 +1,4 @@
-"""Findings of ksck from the replicas of a tablet: leaders, states, logs that lag or do not fit."""
+"""Findings of ksck from the replicas of a tablet: leaders, states, logs that lag or diverge."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -119,7 +119,7 @@ def test_master_with_failed_catalog_is_shown_as_failed():
 
 
 class Servers:
-    """Tablet servers: the list of each by its address, and the same running copies on all."""
+    """Tablet servers: the server list of each by its address, and equal running replicas on all."""
 
     def __init__(
         self,

@@ -77,7 +77,7 @@ def test_differing_replica_is_named(other):
 
 def test_witness_is_skipped_with_notice():
     sums, problems = World(b={"witness": True, "at": 0}, a={}, c={}).compare()
-    assert len(problems) == 2, "without a leader nobody can fix the time"
+    assert len(problems) == 2, "without a leader there is no common time"
     sums, problems = World(c={"witness": True, "at": 0}).compare()
     assert problems == []
     assert [s.note for s in sums] == ["", "", "skipped: a witness, it has no data"]

@@ -1,4 +1,4 @@
-"""Masters added and removed by commands, through real servers in virtual time: whole, cut off, refused."""
+"""Masters added and removed by commands, with real servers in virtual time: completed, cut off, refused."""
 
 from functools import partial
 from unittest.mock import AsyncMock
@@ -43,7 +43,7 @@ def test_master_group_grows_and_shrinks_while_client_knows_one_old_address():
         assert again.done == []
         made = await cluster.create_table(cluster.client(), "later")
         known = [t.name for t in await cluster.run(cluster.clients[-1], scenario.core.tables)]
-        assert sorted(known) == ["kept", "later"], "a client that was there before follows"
+        assert sorted(known) == ["kept", "later"], "an old client finds the new masters"
         assert (opened.id, made.id) != ("", "")
         for server in cluster.tservers:
             assert sorted(server.server.masters.current()) == voters
@@ -73,7 +73,7 @@ def test_interrupted_master_command_continues_when_repeated():
             assert voters == of(cluster.masters)
 
     with_scenario(work, masters=3)
-    assert len(killed) >= 7, "who was removed may delete its catalog before it is told to"
+    assert len(killed) >= 7, "one step fewer if the removed master deletes its catalog by itself"
 
 
 @pytest.mark.row("S2.5")
@@ -87,13 +87,15 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
         await cluster.create_table(scenario.core, "since")
         await cluster.loop.delay(
             10_000_000
-        )  # the leader's last word to it is not repeated for ever
+        )  # the leader's last message to it is not repeated for ever
         absent.start()
         await scenario.until(
             lambda: absent.server and "was removed" in str(absent.server.failure),
             "it knows",
         )
-        assert "was removed" in absent.server.failure.message, "its page says it does not serve"
+        assert "was removed" in absent.server.failure.message, (
+            "the removed master reports that it does not serve"
+        )
         assert len(cluster.leader_master().server.pages()["/masters"]().rows) == 2
         with pytest.raises(Unavailable, match="was removed from the masters, which are"):
             await scenario.ask(absent.address, methods.LIST_TABLES, pb.ListTablesRequest())
@@ -104,10 +106,14 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
             "nor does it after another start",
         )
         status = await scenario.ask(absent.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
-        assert sorted(m.address for m in status.consensus.members) == voters, "it names the others"
+        assert sorted(m.address for m in status.consensus.members) == voters, (
+            "the removed master reports the present members"
+        )
         core = ClientCore(cluster.clients[0].env, [absent.address], CLIENT_OPTIONS)
         tables = await cluster.run(cluster.clients[0], core.tables)
-        assert [t.name for t in tables] == ["since"], "and who knows no other finds them through it"
+        assert [t.name for t in tables] == ["since"], (
+            "a client that knows only the removed master finds the others"
+        )
         _, voters = await scenario.do("add", absent.address)
         assert voters == of(cluster.masters)
 
@@ -217,14 +223,14 @@ def test_master_start_requires_current_or_former_peer_list():
 
 @pytest.mark.row("S2.16")
 def test_new_master_restarts_after_crash_with_installed_copy():
-    """Before its first start is complete, its list is not known to have been correct."""
+    """The list of a master is not checked until its first start is complete."""
 
     async def work(scenario):
         first, removed = scenario.cluster.masters[0], scenario.a_master()
         await scenario.do("add", removed.address)
         new = scenario.a_master(first.address, removed.address)
         await new.started
-        new.server.identity.learn = AsyncMock()  # it never came so far
+        new.server.identity.learn = AsyncMock()  # its first start was not completed
         await scenario.do("add", new.address)
         await scenario.do("remove", removed.address)
         new.kill()
@@ -244,10 +250,12 @@ def test_tablet_server_with_old_master_list_finds_current_masters():
             await scenario.do("add", scenario.a_master(first.address).address)
         _, voters = await scenario.do("remove", first.address)
         for followed in cluster.tservers:
-            assert sorted(followed.server.masters.current()) == voters, "the command waits for that"
+            assert sorted(followed.server.masters.current()) == voters, (
+                "the command waits for the tablet servers' lists"
+            )
         first.kill()
         server.kill()
-        server.start()  # its list: the first one only
+        server.start()  # its list has only the first master
         await scenario.until(
             lambda: server.server is not None and sorted(server.server.masters.current()) == voters,
             "it reports to those that it had kept",

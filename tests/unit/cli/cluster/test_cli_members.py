@@ -29,7 +29,7 @@ def test_move_under_load_leaves_new_voter_and_tombstone():
         assert scenario.state(old) == "TOMBSTONED"
         assert not any(m.replace or m.promote for m in scenario.status().committed_config.members)
         assert await scenario.do("move", scenario.uuid(old), new.address) == [], (
-            "all is done already"
+            "a repetition has no steps"
         )
 
     with_scenario(work, workers=3)
@@ -70,14 +70,14 @@ def test_move_reports_copy_progress():
         tenths = [w.split(": ")[1] for w in messages if w.startswith("wait for the copy from ")]
         assert len(tenths) > 2, messages
         assert all(" % of " in t for t in tenths), messages
-        assert len(set(tenths)) == len(tenths), "each is said once"
+        assert len(set(tenths)) == len(tenths), "each progress message is printed once"
 
     with_scenario(work, workers=1, copy_rate_bytes=3000)
 
 
 @pytest.mark.parametrize("repair", ["off", "on"])
 def test_move_is_cancelled_by_making_source_a_voter_again(repair):
-    """Masters then remove the new member by themselves; without repair a command does."""
+    """The masters then remove the new member; without repair a command does."""
 
     async def work(scenario):
         new, old = scenario.empty_servers()[0], scenario.holders()[1]
@@ -152,7 +152,9 @@ def test_witness_replaces_dead_member_and_receives_data_later():
         await scenario.do("remove", scenario.uuid(dead))
         dead.restart()
         await scenario.cluster.loop.delay(3_000_000)
-        assert scenario.state(dead) in ("RUNNING", "CONFIGURING"), "nobody has told it"
+        assert scenario.state(dead) in ("RUNNING", "CONFIGURING"), (
+            "the dead member is not notified of its removal"
+        )
         await scenario.do("remove", scenario.uuid(dead))
         assert scenario.state(dead) == "TOMBSTONED"
         assert scenario.kinds() == {p.name: "voter" for p in (leader, other, new)}
@@ -172,7 +174,7 @@ def test_briefly_silent_member_keeps_its_data():
             }
             if removed and address == old.address and len(misses) < 3:
                 misses.append(method)
-                raise Unavailable("not at home")
+                raise Unavailable("no server at the address")
             return await wire.call(address, method, request, timeout_ms=timeout_ms)
 
         flaky: Any = Calls(call, wire)
@@ -199,7 +201,7 @@ def test_witness_restores_majority_long_before_copy_ends():
         took["witness"] = scenario.cluster.loop.now_us() - began
         other.kill()
         await scenario.cluster.loop.delay(3_000_000)
-        assert scenario.leader is leader, "one more may die, and the others are a majority"
+        assert scenario.leader is leader, "one more member may fail, and the others are a majority"
         await other.restart()
         began = scenario.cluster.loop.now_us()
         await scenario.do("change_type", scenario.uuid(new), MemberKind.VOTER)

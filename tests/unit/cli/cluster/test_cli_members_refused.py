@@ -96,7 +96,7 @@ def test_repeatedly_failing_copy_ends_command_with_reason():
             assert "are free" in err.message
         faults.capacity_bytes = None
         await scenario.on(membership.move, scenario.uuid(old), scenario.uuid(new))
-        assert new.name in scenario.kinds(), "what failed before is no reason not to try again"
+        assert new.name in scenario.kinds(), "an earlier failure does not prevent another attempt"
 
     with_scenario(work)
 

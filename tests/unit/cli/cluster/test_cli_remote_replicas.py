@@ -57,7 +57,7 @@ def test_copy_command_starts_copy_and_waits():
         assert (row.state, row.role, row.table) == ("CONFIGURING", "NON_PARTICIPANT", "t")
         assert row.copy.startswith("WAITING")
         again = await scenario.copy(scenario.uuid(leader), new.address)
-        assert again.stage == "WAITING", "it is under way still: the same is told"
+        assert again.stage == "WAITING", "a repeated command reports the copy in progress"
         assert await scenario.delete(new.address)
         assert scenario.state(new) == "TOMBSTONED"
         assert not await scenario.delete(new.address)

@@ -26,7 +26,7 @@ def rotten(name):
 
 
 def of_another(folder):
-    """Format its identity anew, as after a copy of the other files."""
+    """Format a new identity, as after a copy of the other files."""
     (folder / "instance").unlink()
     other = folder.parent / "other"
     format_instance(SystemFiles(), str(other), "tserver", U2, replaces=False)

@@ -156,7 +156,7 @@ def test_rewrite_beside_running_server_is_refused(folder, held, verb, words):
 
 @pytest.mark.row("S1.39")
 def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
-    """It would be taken up again, and its majority may be lost."""
+    """The pending change would be active again, and its majority may be lost."""
     logged(folder, [*map(entry, range(1, 5)), changed(5, member(U1, 7051), member(U2, 7151))])
     before = everything(folder)
     status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", U1)
@@ -165,12 +165,14 @@ def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
     assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
     config = saved(folder)[1]
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
-    assert saved(folder)[0] == HardState(3 + TERM_GAP), "no term in common with the lost"
+    assert saved(folder)[0] == HardState(3 + TERM_GAP), (
+        "the new term is above those of the lost members"
+    )
 
 
 @pytest.mark.row("S2.17")
 def test_single_member_has_all_committed_entries_and_others_may_not(folder):
-    """Else its copies would be empty, and a majority of the new configuration."""
+    """Otherwise its empty copies would be a majority of the new configuration."""
     logged(folder, [entry(n) for n in range(1, 10)])
     assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
     assert saved(folder)[1].id == OpId(1, 9)

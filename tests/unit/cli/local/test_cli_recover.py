@@ -49,7 +49,7 @@ def everything(folder):
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
-    """The server was started since, and has noted the loss; or not."""
+    """With and without a start of the server since, which records the loss."""
     lose_log(folder)
     if noted:
         stage(folder, ReplicaStage.LOST)
@@ -63,7 +63,9 @@ def test_replica_with_lost_log_is_recovered_alone_from_files(folder, noted):
     assert os.path.exists(expected["backup"])
     found, hard_state, alone, last = now(folder)
     assert (found, last) == (ReplicaStage.READY, OpId(0, 0))
-    assert hard_state == HardState(5 + TERM_GAP), "no term in common with the lost, and no vote"
+    assert hard_state == HardState(5 + TERM_GAP), (
+        "the new term is above those of the lost members, without a vote"
+    )
     assert (alone.voters, alone.lost, alone.id) == ((U1,), (U2, U3, U4), OpId(5 + TERM_GAP, 3))
     held = everything(folder)
     assert "nothing to do: it is the only member" in recover(folder, "--yes")[1]
@@ -106,7 +108,7 @@ def test_log_contiguous_with_files_is_kept(folder):
     assert "its log continues up to entry 1.6" in stderr
     found, hard_state, alone, last = now(folder)
     assert (found, last, alone.id) == (ReplicaStage.READY, OpId(1, 6), OpId(7 + TERM_GAP, 6))
-    assert hard_state.term == 7 + TERM_GAP, "above the log's too"
+    assert hard_state.term == 7 + TERM_GAP, "the new term is above the log's"
 
 
 def test_log_not_contiguous_with_files_is_discarded(folder):

@@ -34,7 +34,7 @@ def status(last, *, known_commit=0, state="RUNNING", members=(1, 2, 3), term=4):
 
 
 class Servers:
-    """Answers as servers with these replicas would; the others do not answer."""
+    """Transport to servers with these replicas; others do not answer."""
 
     def __init__(self, found: dict[int, pb.TabletStatus]) -> None:
         self._found = {f"s:{n}": (U[n], one) for n, one in found.items()}
@@ -51,7 +51,7 @@ class Servers:
 
 
 def ask(found, work) -> Any:
-    """Run `work(env)` where these servers answer."""
+    """Run `work(env)` with these servers."""
 
     async def main():
         env = system_env(Servers(found))  # type: ignore[arg-type]

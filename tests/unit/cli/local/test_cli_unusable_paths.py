@@ -1,4 +1,4 @@
-"""Offline verbs on a data directory with a path that cannot be used: one clear line, never a raw error."""
+"""Offline verbs on a data directory with a path that cannot be used: one clear line, never a raw OSError."""
 
 import errno
 import shutil
@@ -38,7 +38,7 @@ PATHS = (
 
 
 def swap(path: Path) -> None:
-    """Put a file where a folder was, or a folder where a file was."""
+    """Replace a folder by a file, or a file by a folder."""
     if path.is_dir():
         shutil.rmtree(path)
         path.write_text("a text\n")

@@ -191,7 +191,7 @@ def test_missing_segments_footers_and_headers_are_named(folder):
     wal = folder / "wal"
     whole = (wal / FIRST).read_bytes()
     (wal / FIRST).write_bytes(whole[: whole.index(b"the last") + 8])
-    status, text = dump(wal / FIRST)  # the segments behind it tell
+    status, text = dump(wal / FIRST)  # decided by the later segments
     assert status == 1
     assert "DAMAGE: the footer is missing, although the log continues after it" in text
     (wal / FIRST).write_bytes(b"\0" + whole[1:])
@@ -270,7 +270,7 @@ def test_newer_format_and_invalid_group_exit_with_status_2(tmp_path, monkeypatch
 
 
 def test_wal_dump_runs_beside_active_server(tmp_path):
-    """Each dump shows a log that was correct at some time, under concurrent writes."""
+    """Under concurrent writes, each dump shows the log as it was at some time."""
 
     async def main():
         tasks = LoopTasks()

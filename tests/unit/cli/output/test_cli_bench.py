@@ -52,6 +52,6 @@ def test_signal_stops_processes_started_by_benchmark(number):
         assert running.stdout is not None
         assert running.stdout.readline() == "started\n"
         running.send_signal(number)
-        running.send_signal(number)  # impatience does not leave anything behind
+        running.send_signal(number)  # a second signal leaves no process behind
         assert running.stdout.read() == "stopped\n"
     assert running.returncode == 128 + number

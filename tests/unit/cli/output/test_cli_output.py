@@ -109,7 +109,7 @@ def run(*words, **environ):
 
 @pytest.fixture(autouse=True)
 def nowhere(tmp_path, monkeypatch):
-    """No local cluster is in the folder where a verb runs."""
+    """The verb runs in a folder without a local cluster."""
     monkeypatch.chdir(tmp_path)
 
 

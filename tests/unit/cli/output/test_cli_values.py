@@ -1,4 +1,4 @@
-"""Values of tables on the command line: all that tables store, as options and in listings."""
+"""Values of tables on the command line: every type, as options and in listings."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ from nyala.cli.output import Format
 
 
 class Answers:
-    """A client of which every query has the same answer."""
+    """A client that returns the same result for every query."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Helpers of the tests of cli masters, shared with other tests."""
+"""Scenarios of commands that add and remove masters."""
 
 from tests.sim.faults.master_changes import addresses, change, new_master, operator
 from tests.sim.systems.cluster import SimCluster
@@ -7,7 +7,7 @@ from tests.unit.cli.support.member_commands import Wire
 
 
 class Scenario:
-    """A cluster whose masters change, and the commands that change them."""
+    """A cluster, and commands that change its masters."""
 
     def __init__(self, cluster):
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Helpers of the tests of cli recover, shared with other tests."""
+"""Directory of a stopped server for the tests of recovery commands."""
 
 import asyncio
 

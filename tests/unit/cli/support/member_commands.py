@@ -1,4 +1,4 @@
-"""Commands about members against real servers in virtual time, which may be killed at any order."""
+"""Commands about members against real servers in virtual time, which may be killed at any of their orders."""
 
 from dataclasses import replace
 from typing import Any
@@ -64,7 +64,7 @@ class Scenario(Group):
     """A group, and commands about it."""
 
     def command(self, timeout_ms=20_000, **wire):
-        """Return a fresh command, and its wire."""
+        """Return a new command, and its transport."""
         self.cluster.client()
         carried: Any = Wire(self.core.env.rpc, **wire)
         addresses = [m.address for m in self.cluster.masters]
@@ -93,7 +93,7 @@ class Scenario(Group):
         return by_name
 
     async def verify(self):
-        """All replicas have the same rows, and the masters name those of the configuration."""
+        """Wait until all replicas have the same rows, and the masters list the members."""
 
         async def compared():
             return await ksck_checksum.compare(self.core, 20_000)

@@ -13,8 +13,8 @@ def test_attempts_end_before_deadline_and_requested_delay_is_observed():
         before = attempts.left_ms()
         assert await attempts.pause(at_least_ms=250)
         after = attempts.left_ms()
-        assert not await attempts.pause(at_least_ms=after), "no time would be left for a try"
-        assert attempts.left_ms() == after, "so it is not waited for either"
+        assert not await attempts.pause(at_least_ms=after), "no time would be left for an attempt"
+        assert attempts.left_ms() == after, "the pause is skipped"
         pauses = 0
         while await attempts.pause():
             pauses += 1

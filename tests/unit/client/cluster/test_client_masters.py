@@ -75,7 +75,7 @@ def test_leader_hint_is_followed_immediately():
     )
     assert answer is LISTED
     assert script.asked == [A, C]
-    assert time.now_us < 10_000, "no pause on the way"
+    assert time.now_us < 10_000, "no pause before a hinted leader"
 
 
 def test_leader_hint_leads_to_unlisted_master():
@@ -88,13 +88,13 @@ def test_leader_hint_leads_to_unlisted_master():
 @pytest.mark.row("S0.29")
 def test_call_is_retried_through_failover_until_a_master_leads():
     def answer(address, number):
-        if number < 12:  # the leader died, the others do not know of another yet
+        if number < 12:  # the leader has crashed, the others have no new one yet
             return Unavailable("connection refused") if address == A else NotLeader("no leader")
         return LISTED if address == B else NotLeader("no", {"address": B})
 
     script, _, _, found = ask(answer, timeout_ms=60_000)
     assert found is LISTED
-    assert set(script.asked[:12]) == {A, B, C}, "all of the list are asked"
+    assert set(script.asked[:12]) == {A, B, C}, "all masters of the list are tried"
 
 
 @pytest.mark.row("S0.29")
@@ -118,7 +118,7 @@ def test_mutual_leader_hints_do_not_loop():
     masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), (A, B))
     with pytest.raises(TimedOut):
         asyncio.run(masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=1_000))
-    assert len(script.asked) < 40 + MAX_HOPS, "pauses lie between the rounds"
+    assert len(script.asked) < 40 + MAX_HOPS, "rounds are separated by pauses"
 
 
 def test_unknown_outcome_is_retried_and_refusal_is_not():
@@ -144,10 +144,10 @@ def test_configuration_replaces_addresses_unless_a_member_is_unknown():
     config = pb.ConsensusState(config_term=1, config_index=7)
     config.members.add(uuid="", address=C)
     known.apply_config(config)
-    assert list(known) == [A, B, C], "as a master writes it that is not of the group yet"
+    assert list(known) == [A, B, C], "a configuration with an unknown member replaces nothing"
     config.members[0].uuid = "c"
     known.apply_config(config)
-    assert list(known) == [C, A], "the given address stays, as the last one"
+    assert list(known) == [C, A], "the given address stays at the end"
     config.members[0].address, config.config_index = B, 6
     known.apply_config(config)
-    assert list(known) == [C, A, B], "an older configuration removes none"
+    assert list(known) == [C, A, B], "an older configuration removes no address"

@@ -1,4 +1,4 @@
-"""Reads of a client: pages, other leaders, followers that are behind, logs that are gone."""
+"""Reads of a client: pages, other leaders, followers that are behind, deleted logs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -118,7 +118,7 @@ async def test_stale_read_includes_everything_that_client_has_seen(s):
         assert [data for _, data in found] == [b"1", b"2"]
     assert s.journal.seen == last
     asked = {a for a, r in s.servers.asked if isinstance(r, pb.JournalReadRequest)}
-    assert len(asked) > 1, "followers were asked too"
+    assert len(asked) > 1, "followers were queried too"
 
 
 @scenario

@@ -1,4 +1,4 @@
-"""Steps of a client against servers that fail: each takes effect once, and errors say whether it did."""
+"""Steps of a client against servers that fail: each takes effect once, and errors state its outcome."""
 
 from collections.abc import Awaitable, Callable
 

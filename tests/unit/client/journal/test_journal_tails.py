@@ -1,4 +1,4 @@
-"""Tails and watches of a client: each valid entry once and in order, whatever happens to the servers."""
+"""Tails and watches of a client: each valid entry once and in order, under faults of the servers."""
 
 import asyncio
 import random
@@ -112,7 +112,7 @@ async def test_tail_continues_when_its_replica_is_cut_off(s):
     first = await s.append("a", b"1")
     assert (await anext(events)).id == first
     waiting = asyncio.ensure_future(anext(events))
-    s.servers.members[ADDRESSES[0]].frozen = True  # the masters still think that it leads
+    s.servers.members[ADDRESSES[0]].frozen = True  # the masters still list it as leader
     s.servers.lead(ADDRESSES[1])
     second = await s.append("a", b"2")
     s.journal.tablet.leader = ADDRESSES[0]

@@ -85,7 +85,7 @@ def test_snapshot_time_is_not_below_write_acknowledged_by_silent_server(dead):
 
 def test_snapshot_time_ignores_silent_server_not_needed_for_majorities():
     cluster = Cluster({"a": None, "b": at(0.1), "c": at(0.3)}, groups=[["a", "b", "c"], ["b"]])
-    assert cluster.now() == at(0.3), "whichever of them has acknowledged"
+    assert cluster.now() == at(0.3), "the time is above acknowledgements of any majority"
 
 
 def test_snapshot_time_ignores_one_wrong_clock():
@@ -102,7 +102,7 @@ def test_snapshot_time_requires_a_tablet_server():
     ("times", "expected"),
     [
         ((0, 0.1, 5), 0.1),
-        ((0, 5, 5.1), 5),  # two of three have passed it: it may be acknowledged
+        ((0, 5, 5.1), 5),  # a write at this time may be acknowledged by two of three
         ((5, 5, 0), 5),
         ((0, 0.2, None), 0.2),
         ((0, 9, None), 9),

@@ -116,7 +116,7 @@ async def test_lookup_returns_rows_in_key_order_and_none_for_absent_keys(s):
     assert await s.get(5, columns=("v",)) == [{"v": 50}]
     await s.write(k3=31)
     assert await s.get(3) == [{"k": 3, "v": 31}]
-    assert s.sent, "they went by the stream"
+    assert s.sent, "the look-ups used the stream"
 
 
 @scenario
@@ -181,7 +181,9 @@ async def test_partitioned_leader_answers_no_lookup(s):
     old = s.cluster.leader_of(tablet.id)
     others = [p.name for p in s.cluster.servers if p is not old]
     s.cluster.network.partition([old.name], others)
-    await s.write(**{f"k{key}": 77})  # the others choose a leader; the old one may not know yet
+    await s.write(
+        **{f"k{key}": 77}
+    )  # the others elect a leader, which the old one may not know yet
     part = reads_pb2.GetPart(tablet_id=tablet.id, column_ids=(0, 1), keys=[encoded(key)])
     [answer] = await s.on(s.ask, old.address, [part])
     assert answer.answers[0].error.code in ("NOT_LEADER", "TIMED_OUT")

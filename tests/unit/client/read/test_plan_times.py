@@ -72,7 +72,7 @@ def times(work: Callable[[ReadPlan], Awaitable[object]], refusals: int, **spec: 
 
 @pytest.mark.parametrize("way", [ReadPlan.collect, ReadPlan.verified])
 def test_snapshot_time_unused_by_reads_is_renewed_with_partitioning(way):
-    """A write to a range that was added since is acknowledged before this read begins to succeed."""
+    """A write to a range added since the plan is acknowledged before the repeated plan."""
     assert times(way, 2) == [101, 102, 103]
 
 

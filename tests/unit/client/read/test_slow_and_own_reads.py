@@ -1,4 +1,4 @@
-"""Slow scans keep their snapshot; a client reads all that it has written or read. In virtual time."""
+"""Slow scans keep their snapshot; a client reads its own writes and reads. In virtual time."""
 
 import pyarrow as pa
 import pytest
@@ -11,7 +11,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.holds import SECOND, scenario
 
 ROWS = 400
-"""Rows, more than a stream buffers without a reader: ten in a message."""
+"""Number of rows, more than a stream buffers without a reader, at ten rows a message."""
 
 
 async def upsert(s, value):
@@ -53,7 +53,7 @@ async def test_slowly_read_scan_keeps_its_snapshot_while_history_is_collected(s)
     await s.settle()
     with pytest.raises(HistoryGone):
         await s.read(token.at)
-    assert len(rows) == 10, "the server waits for who reads"
+    assert len(rows) == 10, "the server waits for a slow reader"
     rows += await rest_of(s, scan)
     assert sorted(r["k"] for r in rows) == list(range(ROWS))
     assert {r["v"] for r in rows} == {1}
@@ -91,7 +91,7 @@ async def test_read_your_writes_includes_all_writes_and_observed_times(s):
         assert at >= stamp
         assert values == [value]
     ahead = s.core.clock.seen + (2 * SECOND << LOGICAL_BITS)
-    s.core.clock.merge(ahead)  # as another cluster's or program's answer would
+    s.core.clock.merge(ahead)  # as an answer of another cluster or program
     at, values = await read()
     assert at >= ahead
     assert values == [5]

@@ -87,12 +87,12 @@ async def test_leader_serves_stale_read_when_followers_exceed_bound(s):
     await s.loop.delay(10_000_000)
     await s.write(2)
     values, header = await s.stale(20)
-    assert values == [2], "what was acknowledged more than 20 ms ago, or is read at once"
+    assert values == [2], "the leader serves the read"
     assert header.server_uuid == s.leader_uuid()
     assert header.age_ms <= 20
     await s.loop.delay(500_000)
     values, header = await s.stale(1_000)
-    assert header.server_uuid != s.leader_uuid(), "the leader keeps its followers fresh for a while"
+    assert header.server_uuid != s.leader_uuid(), "the leader continues to close time for a while"
 
 
 @scenario

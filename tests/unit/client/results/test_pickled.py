@@ -1,4 +1,4 @@
-"""Errors and scan tokens cross processes whole: pickled, copied, deep-copied."""
+"""Errors and scan tokens are unchanged after pickling, copy and deep copy."""
 
 import copy
 import pickle
@@ -26,7 +26,7 @@ WAYS = (
 
 
 def every(base: type[NyalaError]) -> list[type[NyalaError]]:
-    """Return all kinds of errors that importing the client brings, those of other rooms included."""
+    """Return all error classes that the client imports, those of other packages included."""
     return [base, *(found for sub in base.__subclasses__() for found in every(sub))]
 
 
@@ -70,7 +70,7 @@ def test_row_errors_keep_their_table(way: Any):
 @pytest.mark.parametrize("way", WAYS)
 def test_pickled_scan_token_is_equal(way: Any):
     message = pb.ScanToken(tablet_id="t", masters=["m:1"], at=7, replicas=["a:1", "b:1"])
-    connection: Any = threading.Lock()  # of a client: it stays in its process
+    connection: Any = threading.Lock()  # of a client, which cannot be pickled
     found = way(ScanToken(message, connection))
     assert bytes(found) == message.SerializeToString()
     assert (found.tablet_id, found.at, found.replicas) == ("t", 7, ("a:1", "b:1"))

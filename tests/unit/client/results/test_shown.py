@@ -1,4 +1,4 @@
-"""Texts of a client's objects in a notebook, and messages of refused slips."""
+"""Representations of a client's objects in a notebook, and messages for misspelt arguments."""
 
 from datetime import datetime
 from typing import Any

@@ -71,7 +71,7 @@ def test_sql_fetches_only_needed_columns_and_rows(tables, query, columns, keys):
     if keys is None:
         assert asked.where is None
     else:
-        assert asked.where is not None, "nothing was pushed down"
+        assert asked.where is not None, "no filter was pushed down"
         sent = tables.read("t", ("k",), asked.where, 0).column("k").to_pylist()
         assert set(sent) == keys
     assert answer.to_pylist() == plainly(tables, query).to_pylist()
@@ -152,7 +152,7 @@ def test_tables_are_listed_and_described(tables):
         assert [(r["column_name"], r["column_type"]) for r in shown][:3] == [
             ("k", "BIGINT"), ("name", "VARCHAR"), ("day", "DATE"),
         ]  # fmt: skip
-    assert not tables.asked, "rows were read to tell of columns"
+    assert not tables.asked, "rows were read for a description"
 
 
 def test_names_that_differ_in_case_only_are_refused_by_name(tables):

@@ -1,4 +1,4 @@
-"""Values of two kinds in one column, and filters of a query at the edge of what is pushed down."""
+"""Values of two types in one column, and filters at the limits of push-down."""
 
 import datetime as dt
 
@@ -47,7 +47,7 @@ class Zone(dt.tzinfo):
 @pytest.mark.parametrize("offset", [None, dt.timedelta(seconds=3661, microseconds=5)])
 @pytest.mark.parametrize("beside", [[], [EAST]])
 def test_zone_without_whole_second_offset_is_refused(zone, offset, beside):
-    """Arrow would take the first for UTC and cut the other off."""
+    """Arrow would treat the first as UTC and truncate the other."""
     table = from_arrow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", zone))]), ["k"])
     values = [*beside, NOON.replace(tzinfo=Zone(offset))]
     with pytest.raises(SchemaMismatch, match=f"column 't', row {len(beside) if zone else '.'}"):

@@ -1,4 +1,4 @@
-"""Helpers of the tests of client bulk, shared with other tests."""
+"""Tables and rows for the tests of large writes."""
 
 import pyarrow as pa
 

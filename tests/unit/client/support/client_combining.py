@@ -1,4 +1,4 @@
-"""Helpers of the tests of client combining, shared with other tests."""
+"""Requests of small writes for the tests of combining."""
 
 import pyarrow as pa
 

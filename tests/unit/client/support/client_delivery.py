@@ -1,4 +1,4 @@
-"""Helpers of the tests of client delivery, shared with other tests."""
+"""Servers with scripted answers for the tests of delivery."""
 
 import pyarrow as pa
 
@@ -8,7 +8,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 class Streams:
-    """Every server answers with the next line of the script."""
+    """Transport whose answers follow a script."""
 
     def __init__(self, script: list[NyalaError | None], *, silent: bool = False) -> None:
         self._script = script
@@ -39,7 +39,7 @@ class Places:
 
 
 class DroppedRange(Places):
-    """Finds at each look-up that the table has no tablets left."""
+    """Location source of a table without tablets."""
 
     def learn(self, tablet: TabletLocation, **more: object) -> None:
         tablet.leader = None

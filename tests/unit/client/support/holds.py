@@ -1,4 +1,4 @@
-"""Helpers of the tests of holds, shared with other tests."""
+"""A table with short history for the tests of holds."""
 
 from typing import Any
 
@@ -54,11 +54,11 @@ class Scenario:
         return first
 
     async def settle(self) -> None:
-        """Flush every replica, and let compactions look around."""
+        """Flush every replica, and let compactions run."""
         for process in self.cluster.tservers:
             if process.alive:
                 await self.cluster.run(process, process.server.host.find(self.group).flush)
-        await self.loop.delay(65 * SECOND)  # tablets that sleep are looked at once a minute
+        await self.loop.delay(65 * SECOND)  # quiescent tablets are checked once a minute
 
     async def read(self, at: int) -> Any:
         async def reading():

@@ -1,4 +1,4 @@
-"""Helpers of the tests of uploads, shared with other tests."""
+"""Servers with chosen outcomes for the tests of uploads."""
 
 import random
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def some(first: int, end: int) -> pa.RecordBatch:
 
 
 class Tablets:
-    """Takes requests in place of servers: each after a time, with a fate that `fate` gives its rows."""
+    """Receives requests in place of servers: each is answered after a time, with outcomes by `fate`."""
 
     def __init__(self, env: Env, fate: Callable[[list[int]], NyalaError | None], each_ms: int = 5):
         self.env, self.fate, self.each_ms = env, fate, each_ms

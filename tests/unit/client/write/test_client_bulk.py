@@ -34,7 +34,7 @@ async def one_turn():
 
 
 class Sink:
-    """Takes batches in place of servers; each is answered after as many loop turns as drawn."""
+    """Receives batches in place of servers; each is answered after a random number of loop turns."""
 
     def __init__(self, fail_at=None, error=None, bad_row=None):
         self.got: dict[TabletId, list[list[int]]] = {}
@@ -45,7 +45,7 @@ class Sink:
 
     async def deliver(self, table, tablet, op, piece, whole, attempts):
         self.under_way[tablet.id] += 1
-        assert self.under_way[tablet.id] == 1, "two batches of one write are on the way to a tablet"
+        assert self.under_way[tablet.id] == 1, "two batches of one write to a tablet are in flight"
         self.most = max(self.most, self.under_way.total())
         received = self.got.setdefault(tablet.id, [])
         received.append(piece.column("v").to_pylist())
@@ -80,7 +80,7 @@ def write(sink, batch, table=None, **more):
 
 def test_bulk_write_sends_every_row_once_in_order_with_tablets_in_parallel():
     sink = Sink()
-    rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys come again and again
+    rows = numbered(np.random.default_rng(1).integers(0, 60, 3_000))  # keys repeat
     written = write(sink, rows)
     sent = [v for pieces in sink.got.values() for piece in pieces for v in piece]
     assert sorted(sent) == list(range(3_000))
@@ -164,7 +164,7 @@ def test_failed_tablet_gets_no_more_batches_and_no_window_starts():
         write(sink, numbered(np.arange(20_000)))
     assert isinstance(partly.value.__cause__, Unavailable)
     counts = [len(pieces) for pieces in sink.got.values()]
-    assert max(counts) <= 20, "far from all 100 batches of each tablet"
+    assert max(counts) <= 20, "most of the 100 batches of each tablet are not sent"
     sink = Sink(fail_at=1, error=Throttled("full"))
     with pytest.raises(Throttled):
         write(sink, numbered(np.arange(20_000)))

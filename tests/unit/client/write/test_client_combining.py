@@ -139,7 +139,7 @@ async def test_second_request_waits_for_as_many_callers_as_the_first(bench):
     bench.server.answer(0)
     await bench.settle()
     assert len(bench.server.sent()) == 2
-    bench.server.answer(1)  # nobody is under way any more
+    bench.server.answer(1)  # no request is in flight any more
     await bench.settle()
     assert bench.server.sent()[2:] == [[7]]
 
@@ -245,7 +245,7 @@ async def test_cancelled_waiting_caller_is_not_sent(bench):
 @simulated
 async def test_each_caller_has_its_own_deadline(bench):
     calls = []
-    for number in range(IN_FLIGHT):  # the line is taken
+    for number in range(IN_FLIGHT):  # a request is in flight
         calls.append(bench.call(table(), rows(0), timeout_ms=60_000 if number else 200))
         await bench.settle()
     short = bench.call(table(), rows(1), timeout_ms=200)
@@ -259,7 +259,7 @@ async def test_each_caller_has_its_own_deadline(bench):
 
 @simulated
 async def test_combined_request_has_earliest_deadline_of_its_callers(bench):
-    """Its rows are not sent again after one of its callers has got a time-out."""
+    """The rows of a request are not sent again after a time-out of one of its callers."""
     for _ in range(IN_FLIGHT):
         bench.call(table(), rows(0), timeout_ms=60_000)
         await bench.settle()

@@ -46,7 +46,7 @@ def deliver(
         result = await delivery.send(
             where, where.tablets[0], header, rows(1), Attempts(env, 10_000)
         )
-        result.timestamp = int(loop.time() * 1000)  # milliseconds that it took
+        result.timestamp = int(loop.time() * 1000)  # elapsed milliseconds
         return result
 
     return run(main)

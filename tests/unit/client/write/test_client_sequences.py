@@ -20,7 +20,7 @@ def test_first_outstanding_is_oldest_unanswered_sequence():
     first, second = numbers.begin(A)[0], numbers.begin(A)[0]
     assert numbers.begin(A) == (3, first)
     numbers.end(A, second)
-    assert numbers.begin(A) == (4, first), "the oldest is still under way"
+    assert numbers.begin(A) == (4, first), "the oldest operation is still outstanding"
     numbers.end(A, first)
     assert numbers.begin(A) == (5, 3)
 
@@ -52,12 +52,12 @@ def test_idle_tablet_continues_above_all_forgotten_sequences(
     assert use(numbers, first, 7) == 7
     assert use(numbers, second, 3) == 3
     assert use(numbers, first) == 8
-    assert use(numbers, third) == 1, "nothing is forgotten yet"
-    assert use(numbers, first) == 9, "used later than the second"
-    assert use(numbers, second) == 4, "above its own numbers"
+    assert use(numbers, third) == 1, "no sequences were dropped yet"
+    assert use(numbers, first) == 9, "A was used after B"
+    assert use(numbers, second) == 4, "B continues above its own sequences"
     assert use(numbers, fourth, 2) == 5
     assert use(numbers, third) == 10
-    assert use(numbers, first) == 10, "above all numbers that it had"
+    assert use(numbers, first) == 10, "the tablet continues above its dropped sequences"
 
 
 def test_tablet_with_pending_operation_is_not_forgotten(monkeypatch: pytest.MonkeyPatch):

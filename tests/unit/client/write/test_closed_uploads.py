@@ -1,4 +1,4 @@
-"""A client closed by another thread while a stream of rows is written: the error has its progress."""
+"""A client closed by another thread while a stream of rows is written: the error reports the progress."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class Requests:
 
 
 class Core:
-    """A client's core without a cluster: it writes to `requests`."""
+    """A client's core without a cluster, which writes to `requests`."""
 
     requests: Requests
 
@@ -42,7 +42,7 @@ class Core:
         self.bulk = Batcher(env, self.requests, clock, BatchLimits())  # type: ignore[arg-type]
 
     async def reach(self, _timeout_ms: int) -> None:
-        """As if a master had answered."""
+        """Return the table's definition in place of a master."""
 
     async def begin(self, table: Any, op: int, *, all_or_nothing: bool, timeout_ms: int) -> Any:
         return self.bulk.begin(table, op, all_or_nothing, timeout_ms)

@@ -30,7 +30,7 @@ LARGE = flight.batch_parts(pa.record_batch([pa.array(range(100_000))], schema=SC
 
 
 class BreakingRpc:
-    """Every stream takes `batches` batches and then breaks with `error`; None: it never answers."""
+    """Every stream accepts `batches` batches and then fails with `error`; None: it never answers."""
 
     def __init__(self, error: NyalaError | None, batches: int) -> None:
         self.error = error
@@ -42,7 +42,7 @@ class BreakingRpc:
     async def stream(
         self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
     ) -> AsyncIterator[Any]:
-        taken = -1  # the schema comes first
+        taken = -1  # the first message is the schema
         async for _ in request:
             taken += 1
             if taken == self.batches and self.error is not None:

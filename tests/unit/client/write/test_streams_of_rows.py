@@ -19,7 +19,7 @@ WHOLE = pa.table({"k": range(5), "v": [-n for n in range(5)]})
 
 
 class Connection:
-    """Takes batches; notes how far its source has been read when each arrives."""
+    """Receives batches; records how far its source has been read at each."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

@@ -64,7 +64,9 @@ def check(error: PartlyWritten, tablets: Tablets, rows: int) -> None:
     assert all(r < error.next_row for r in [*unknown, *unwritten])
     assert not {r for r in tablets.acknowledged | tablets.unknown if r >= error.next_row}
     again = [*unknown, *unwritten, *range(error.next_row, rows)]
-    assert sorted([*again, *tablets.acknowledged]) == list(range(rows)), "each row once"
+    assert sorted([*again, *tablets.acknowledged]) == list(range(rows)), (
+        "each row is written or reported exactly once"
+    )
 
 
 FATES = st.sampled_from(
@@ -82,7 +84,7 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
         return raised.value
 
     outcome, tablets = scenario(work, lambda rows: error if bad in rows else None)
-    if type(error) is NyalaError:  # nothing is known of those rows either
+    if type(error) is NyalaError:  # the outcome of those rows is unknown too
         tablets.unknown.update(r for r in tablets.taken if r not in tablets.acknowledged)
     assert isinstance(outcome, PartlyWritten)
     cause: Any = outcome.__cause__
@@ -165,7 +167,7 @@ def test_source_is_read_only_with_free_capacity():
 
     written, tablets = scenario(work)
     assert written.rows == 10_000
-    assert tablets.requests <= 10_000 / 25, "small batches travel together"
+    assert tablets.requests <= 10_000 / 25, "small batches are sent together"
 
 
 def test_source_error_is_raised_after_writing_rows_already_read():

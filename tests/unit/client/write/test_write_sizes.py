@@ -116,7 +116,9 @@ async def test_combined_small_writes_stay_below_limit(core, table, write, count)
         for task in tasks:
             assert (await task).rows == 1
     assert await count() == 40
-    assert 2 * 500 < max(sizes) < 8 * KIB, "some shared one, and none was refused and cut again"
+    assert 2 * 500 < max(sizes) < 8 * KIB, (
+        "some writes shared a request, and none was refused and split"
+    )
 
 
 @scenario
@@ -128,7 +130,7 @@ async def test_oversized_row_in_stream_reports_rows_written_before(core, table, 
     assert caught.value.rows == 300 == await count()
 
 
-# ---- the arithmetic ----------------------------------------------------------------------------------
+# ---- computed sizes ---------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Partitioning as users write it, and the messages of refusals."""
+"""Partitioning as written by users, and messages of refusals."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

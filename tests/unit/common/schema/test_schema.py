@@ -1,4 +1,4 @@
-"""Schemas: type names both ways, and the definitions that no table can have."""
+"""Schemas: type names in both directions, and invalid definitions."""
 
 from decimal import Decimal
 

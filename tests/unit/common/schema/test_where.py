@@ -97,7 +97,7 @@ def test_comparison(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        # out of range: true, false or null of the whole type, so that null rows stay unknown
+        # out of range: true or false for all values, and null for null rows
         ("n = 300", ("n", ">", 127)),
         ("n <> 300", ("n", "<=", 127)),
         ("n < 300", ("n", "<=", 127)),

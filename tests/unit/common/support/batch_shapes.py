@@ -1,4 +1,4 @@
-"""User data of every shape, for the tests of accepted and refused input."""
+"""User data of every form, for the tests of accepted and refused input."""
 
 from datetime import date, datetime
 

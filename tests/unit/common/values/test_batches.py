@@ -1,4 +1,4 @@
-"""User data: every accepted shape gives the same batches, of the stored types."""
+"""User data: every accepted form gives the same batches, of the stored types."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

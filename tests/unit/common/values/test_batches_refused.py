@@ -1,4 +1,4 @@
-"""User data that would lose something, does not fit or is malformed: refused, with row and column named."""
+"""User data that is malformed, too large or not exactly representable: refused with row and column."""
 
 from datetime import UTC
 from decimal import Decimal

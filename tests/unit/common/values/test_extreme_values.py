@@ -1,4 +1,4 @@
-"""Values of every type, the least and greatest among them, through all conversions to users and back.
+"""Values of every type, including the least and greatest, through all conversions to users and back.
 
 Python's `datetime` and `date` have the years 1 to 9999; a column holds more (D11).
 """
@@ -114,7 +114,7 @@ def looked_up(value: pa.Scalar) -> Any:
 
 
 def check_back(value: pa.Scalar) -> None:
-    """A row that was read can be printed, and written back as it is, alone and among others."""
+    """A row that was read can be printed, and written back unchanged, alone and with others."""
     found = looked_up(value)
     assert repr({"v": found})
     assert python_of(value) == found or found != found
@@ -152,7 +152,7 @@ def test_times_within_python_range_are_python_times(micros, days):
 
 @every_value
 def test_default_of_any_value_is_set_added_and_described(value, capsys):
-    """The master took the default through Python, and answered INTERNAL."""
+    """Regression: the master converted the default to Python, and answered INTERNAL."""
     schema = table_of(value.type)
     spec = pb.TableSpec(name="t", schema=convert.schema_to_proto(schema), replicas=3)
     steps = AlterSteps(OpenTable(TableId("i"), "t", schema, PartitionSchema(), 3, {}))
@@ -247,7 +247,7 @@ def test_listings_show_lists_and_structs_of_far_times(how, capsys):
 
 @pytest.mark.parametrize("text", ["0000-01-01 00:00:00", "9999-12-31 00:00:00"])
 def test_command_line_default_accepts_any_year_of_four_digits(text, monkeypatch, capsys):
-    """Year 0 was an OverflowError of Python's."""
+    """Regression: year 0 raised Python's OverflowError."""
     schema, steps = pa.schema([("k", pa.int64()), ("v", NAIVE)]), mock.Mock()
     table = SimpleNamespace(definition=from_arrow(schema, ["k"]), alter=lambda: steps)
     client = SimpleNamespace(table=lambda _name: table)

@@ -1,6 +1,6 @@
 """Dates and times beyond the years 1 to 9999 are stored like all others, and Python has no type for them.
 
-Look-ups and listings give `FarTime` for them, errors name them, and definitions keep them.
+Look-ups and listings return `FarTime` for them, errors print them, and definitions store them.
 """
 
 from typing import Any

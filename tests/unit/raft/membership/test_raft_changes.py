@@ -63,7 +63,7 @@ def test_configuration_change_applies_all_edits_or_none(config, changes):
     assert list(after.members) == expected
     together = len(set(config.voters) | set(after.voters))
     meet = majority(len(config.voters)) + majority(len(after.voters))
-    assert meet > together, "any two majorities, of before and after, share a server"
+    assert meet > together, "any old and any new majority share a server"
 
 
 def test_refused_change_states_reason_and_changes_nothing():
@@ -95,7 +95,7 @@ def test_non_voter_is_added_by_an_entry_without_changing_majority():
     op = cluster.change("1", Change(ADD, member("4", voter=False)))
     cluster.crash("3")
     cluster.settle()
-    assert cluster["1"].commit_index == op.index, "two of three, whatever 4 says"
+    assert cluster["1"].commit_index == op.index, "1 and 2 are a majority of the three voters"
     cluster.heartbeat("1")
     assert cluster["4"].status().role is Role.LEARNER
     assert cluster["4"].status().config.id == op
@@ -103,11 +103,11 @@ def test_non_voter_is_added_by_an_entry_without_changing_majority():
     cluster.propose("1", "x")
     cluster.settle()
     assert cluster["4"].last == cluster["1"].last
-    assert cluster["1"].commit_index == op.index, "its acknowledgement counts for nothing"
+    assert cluster["1"].commit_index == op.index, "a non-voter's acknowledgement does not count"
     cluster.tick("4", 100)
     cluster.tick("1", 12)
-    assert not cluster["1"].is_leader, "nor is it a majority to stay in office by"
-    assert cluster["4"].term == 1, "and it never stands"
+    assert not cluster["1"].is_leader, "a leader steps down with answers of a non-voter only"
+    assert cluster["4"].term == 1, "a non-voter never campaigns"
 
 
 def test_log_is_kept_for_added_members_and_not_for_removed_ones():
@@ -125,9 +125,9 @@ def test_log_is_kept_for_added_members_and_not_for_removed_ones():
     cluster.servers["4"].alive = False
     cluster.change("1", Change(ADD, member("4", voter=False)))
     cluster.settle()
-    assert cluster["1"].view.retain_index == 1, "4 may lack everything"
+    assert cluster["1"].view.retain_index == 1, "4 may lack all entries"
     cluster.heartbeat("1")
-    assert cluster["2"].view.retain_index == 1, "whoever leads next keeps it, too"
+    assert cluster["2"].view.retain_index == 1, "the next leader may need the entries too"
     cluster.servers["4"].alive = True
     for _ in range(3):
         cluster.heartbeat("1")
@@ -181,7 +181,7 @@ def test_returning_server_disrupts_neither_term_nor_leader_nor_writes(removed):
             op = cluster.propose("1", "x")
             assert op is not None
             cluster.settle(lambda m: m.sender not in cut and m.to not in cut)
-            assert cluster["1"].commit_index == op.index, "each write takes one round, as before"
+            assert cluster["1"].commit_index == op.index, "each write takes one round"
 
     if removed:
         cluster.change("1", Change(REMOVE, member("5")))
@@ -198,7 +198,9 @@ def test_returning_server_disrupts_neither_term_nor_leader_nor_writes(removed):
 def test_add_server_is_repeatable_after_any_outcome():
     cluster = cluster_with_leader()
     wanted = Change(ADD, member("4", voter=False))
-    cluster.change("1", wanted, expected=NO_OP)  # and its leader is gone before anybody hears of it
+    cluster.change(
+        "1", wanted, expected=NO_OP
+    )  # and its leader crashes before any member receives it
     cluster.network.clear()
     cluster.crash("1")
     cluster.elect("2")

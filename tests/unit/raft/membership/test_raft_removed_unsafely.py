@@ -1,6 +1,7 @@
 """A server removed by an unsafe change is added again while it still has its old replica.
 
-It may have committed entries that no other member has: it must detect that and fail, and not follow or vote.
+It may have committed entries that no other member has; it must detect that and fail, without following or
+voting.
 """
 
 import pytest
@@ -13,7 +14,7 @@ from nyala.raft.messages import AppendEntries
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 
 APART = 100
-"""Distance of the terms of the lost members from that of an unsafe change, by the tool that orders it."""
+"""Distance that the tool keeps between the terms of lost members and that of an unsafe change."""
 
 
 FLUSHED, CUT_OFF, CRASHED = "flushed", "cut off", "crashed"
@@ -81,7 +82,7 @@ def test_former_committer_of_lost_entries_fails_instead_of_following(how, more, 
     held = cluster["1"].last
     with pytest.raises(Forbidden, match="delete it and let the group copy it again"):
         add(cluster)
-    assert cluster["1"].last == held, "it did not take what follows on something else"
+    assert cluster["1"].last == held, "entries after a diverging one are refused"
     assert cluster["3"].core.configs.active.voters == ("3",)
 
 

@@ -99,7 +99,7 @@ def test_committed_entries_are_not_replaced_by_fetched_suffix():
     n.ready()
     n.step(suffix(OpId(1, 1), (2, 2)), 1)
     assert log_of(n) == ["1.1", "1.2"]
-    assert not sent(n, FetchSuffix), "nor is an earlier place looked for"
+    assert not sent(n, FetchSuffix), "no suffix from an earlier index is requested"
 
 
 def test_suffix_is_ignored_with_known_leader_or_when_unelectable():
@@ -108,7 +108,7 @@ def test_suffix_is_ignored_with_known_leader_or_when_unelectable():
     led.ready()
     led.step(suffix(OpId(1, 1), (2,)), 1)
     assert log_of(led) == ["1.1"]
-    assert led.term == 1, "not even the term of who sent it"
+    assert led.term == 1, "the sender's term is ignored too"
     other = node(W, 1)
     other.step(Suffix(sender=B, to=W, term=3, previous=OpId(1, 1), entries=entries(2, first=2),
                       last=OpId(2, 2)), 1)  # fmt: skip
@@ -174,7 +174,7 @@ def test_witness_votes_and_counts_but_never_campaigns():
     op = cluster.propose("1", "x")
     cluster.settle()
     assert op is not None
-    assert cluster["1"].commit_index == op.index, "leader and witness are two of three"
+    assert cluster["1"].commit_index == op.index, "leader and witness are a majority of three"
     cluster.deliver(TimeoutNow(sender=A, to=W, term=1))
     cluster.crash("1")
     cluster.tick("3", 50 * TICKS)
@@ -191,7 +191,7 @@ def test_witness_keeps_complete_log_until_it_has_data():
         cluster.propose("1", text)
     cluster.settle()
     cluster.heartbeat("1")
-    assert cluster["2"].view.retain_index == 6, "the others have everything"
+    assert cluster["2"].view.retain_index == 6, "the other members have all entries"
     assert cluster["3"].view.retain_index == 1
     cluster.change("1", Change(ChangeKind.MODIFY, Member(W, "3:1")))
     cluster.settle()
@@ -209,7 +209,9 @@ def test_permanent_witness_discards_only_entries_that_all_members_have():
     cluster.tick("1", cluster.options.heartbeat_ticks)
     cluster.settle(lambda m: "2" not in (m.to, m.sender))
     assert cluster["1"].commit_index == 3
-    assert cluster["3"].view.retain_index == 3, "2 lacks 1.3: the witness alone may have it to lend"
+    assert cluster["3"].view.retain_index == 3, (
+        "2 lacks 1.3, which only the witness may have besides the leader"
+    )
     cluster.settle()
     cluster.heartbeat("1")
     assert cluster["3"].view.retain_index == 4

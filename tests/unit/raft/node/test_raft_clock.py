@@ -18,7 +18,9 @@ def test_shared_read_round_is_confirmed_at_later_time():
         sender=B, to=A, term=1, success=True, match=1, hint=OpId(1, 1), round=number, hlc=9_400
     )
     n.step(echo, 9_501)
-    assert n.ready().confirmed is None, "a later leader could stamp 9,450: below the second read"
+    assert n.ready().confirmed is None, (
+        "a later leader could write at 9,450, below the second read's time"
+    )
     n.step(altered(echo, hlc=9_500), 9_502)
     assert n.ready().confirmed.round == number
 
@@ -32,7 +34,7 @@ def test_core_discards_time_of_wrong_clock():
     n.step(VoteReply(sender=C, to=A, term=2, granted=True), 5_001)
     assert n.is_leader
     (first,) = n.ready().append
-    assert first.stamp == 5_001, "the leader's first entry is stamped by the clock as it is now"
+    assert first.stamp == 5_001, "the leader's first entry has a timestamp of the corrected clock"
 
 
 def test_core_requests_votes_with_current_time():

@@ -34,11 +34,11 @@ def entry(term, index, payload=b"", stamp=None):
 @pytest.mark.row("S4.30")
 def test_leader_orders_entries_and_majority_commits():
     cluster = cluster_with_leader()
-    assert cluster.propose("2", "no") is None, "a follower takes nothing"
+    assert cluster.propose("2", "no") is None, "a follower refuses proposals"
     ops = [cluster.propose("1", text) for text in ("a", "b", "c")]
     assert [op.index for op in ops] == [2, 3, 4], "the order of the calls is the order of the log"
     cluster.work(cluster.servers["1"])
-    assert cluster["1"].commit_index == 1, "durable on the leader alone is not committed"
+    assert cluster["1"].commit_index == 1, "an entry durable only on the leader is not committed"
     assert [e.payload for e in cluster.servers["1"].applied] == [b""]
     reply_lost = [m for m in cluster.network if m.to == "2"]
     cluster.network.clear()
@@ -46,7 +46,9 @@ def test_leader_orders_entries_and_majority_commits():
     for message in reply_lost:
         cluster.deliver(message)
     cluster.settle()
-    assert cluster["1"].commit_index == 1, "received by a majority is not committed either"
+    assert cluster["1"].commit_index == 1, (
+        "an entry received by a majority and not durable is not committed"
+    )
     cluster.sync("2")
     cluster.settle()
     assert [e.payload for e in cluster.servers["1"].applied] == [b"", b"a", b"b", b"c"]
@@ -104,7 +106,7 @@ def test_new_leader_noop_timestamp_is_above_log_and_clock():
     cluster = cluster_with_leader()
     cluster.propose("1", "x")
     cluster.settle()
-    cluster.servers["3"].clock = 1_000_000  # whoever votes hands its time on
+    cluster.servers["3"].clock = 1_000_000  # a vote carries the voter's time
     cluster.crash("1")
     cluster.elect("2")
     noop = cluster.servers["2"].applied[-1]
@@ -122,12 +124,14 @@ def test_proposal_outcome_is_known_at_its_index():
     cluster.servers["1"].alive = False
     cluster.elect("2")
     cluster.servers["1"].alive = True
-    assert cluster["1"].is_leader, "it does not know yet"
+    assert cluster["1"].is_leader, "the old leader does not know its successor yet"
     assert not [e for e in cluster.servers["1"].applied if e.id.index == op.index]
     for _ in range(3):
         cluster.heartbeat("2")
     (there,) = [e for e in cluster.servers["1"].applied if e.id.index == op.index]
-    assert there.id.term != op.term, "another term: it never takes effect"
+    assert there.id.term != op.term, (
+        "an entry of another term is at the index: the proposal has no effect"
+    )
 
 
 # ---- reads -------------------------------------------------------------------------------------------
@@ -168,15 +172,13 @@ def test_durable_point_before_truncation_does_not_cover_new_log():
     n.step(AppendEntries(sender=C, to=A, term=2, entries=(entry(2, 1),)), 1)
     second = n.ready()
     (reply,) = [o for o in second.send if isinstance(o.message, AppendReply)]
-    assert not first.point.covers(reply.after), (
-        "3 durable entries, but of the log that was replaced"
-    )
+    assert not first.point.covers(reply.after), "the 3 durable entries belong to the replaced log"
     n.durable(first.point)
     assert n.status().durable == 0
     n.durable(second.point)
     assert n.status().durable == 1
     assert second.point.covers(reply.after)
-    assert second.persist is not None, "the truncation is a version of its own"
+    assert second.persist is not None, "a truncation begins a new version of the log"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +328,7 @@ def test_configuration_round_trips_completely():
     config = initial(
         [Member(B, "b:1", voter=False, promote=True), Member(A, "a:1", electable=False)]
     )
-    assert [m.uuid for m in config.members] == [A, B], "one order wherever it is made"
+    assert [m.uuid for m in config.members] == [A, B], "members are sorted"
     assert membership.decode(membership.encode(config), OpId(3, 4)).members == config.members
     assert config.voters == (A,)
 

@@ -51,7 +51,7 @@ def test_every_listed_transition_occurs_and_no_other(monkeypatch):
 
     def record(core, role):
         assigned[core] += 1
-        if assigned[core] > 2:  # the first is its default, the second what is recovered
+        if assigned[core] > 2:  # the first is the default, the second is recovered
             seen.add((core.role, role))
         slot.__set__(core, role)
 
@@ -158,7 +158,7 @@ def test_leader_failing_before_replication_is_replaced_by_one_that_replicates():
     while not cluster["1"].is_leader:
         cluster.tick("1")
         cluster.settle(lambda m: type(m).__name__ != "AppendEntries")
-    cluster.crash("1")  # nobody has its entry
+    cluster.crash("1")  # no member has its entry
     cluster.network.clear()
     for _ in range(6 * cluster.options.election_ticks):
         for server in cluster.alive:

@@ -1,4 +1,4 @@
-"""One behaviour of the dissertation a test, by section."""
+"""Behaviours of the dissertation by section, one for each test."""
 
 import pytest
 
@@ -265,7 +265,7 @@ def test_thesis_3_10_timeout_now_is_sent_when_successor_is_up_to_date():
     n.transfer(B)
     assert not sent(n, TimeoutNow)
     n.step(AppendReply(sender=B, to=A, term=1, success=True, match=1, hint=OpId(1, 2)), 1)
-    assert not sent(n, TimeoutNow), "received is not durable"
+    assert not sent(n, TimeoutNow), "the successor's entries are received, not durable"
     n.step(AppendReply(sender=B, to=A, term=1, success=True, match=2, hint=OpId(1, 2)), 1)
     assert [m.to for m in sent(n, TimeoutNow)] == [B]
 
@@ -312,7 +312,7 @@ def test_thesis_6_2_a_leader_without_a_majority_steps_down_within_an_election_ti
     cluster.elect("1")
     for round_ in range(TICKS):
         cluster.tick("1", 2)
-        if round_ < 5:  # one of four answers: that is not a majority
+        if round_ < 5:  # one of four answers, which is not a majority
             for message in [m for m in cluster.network if m.to == "2"]:
                 cluster.deliver(message)
             for message in [m for m in cluster.network if m.sender == "2"]:
@@ -346,7 +346,9 @@ def test_thesis_10_2_1_leader_counts_itself_only_when_durable():
     op = n.propose(b"x", 5000)
     ready = n.ready()
     assert any(isinstance(o.message, AppendEntries) for o in ready.send)
-    assert all(o.after.last == NO_OP for o in ready.send), "sends overlap the leader's own sync"
+    assert all(o.after.last == NO_OP for o in ready.send), (
+        "messages are sent without waiting for the leader's sync"
+    )
     n.step(AppendReply(sender=B, to=A, term=1, success=True, match=op.index, hint=op), 1)
     assert n.commit_index < op.index
     n.durable(ready.point)

@@ -120,7 +120,7 @@ def test_follower_with_unapplied_or_unwritten_entries_stays_active():
         sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 2), commit=2, quiesce=True
     )
     group.deliver(offer)
-    assert not group["2"].quiesced, "committed, but not on its own disk"
+    assert not group["2"].quiesced, "committed, but not durable on the follower"
     group.servers["2"].disk.held = False
     group.sync("2")
     group.settle()
@@ -143,7 +143,7 @@ def test_leader_with_pending_or_unwritten_entry_stays_active(lagging):
         group.propose("1", "x")
         group.settle()
         group.beat(times=IDLE + 3)
-        assert group["1"].commit_index == 2, "the others hold it"
+        assert group["1"].commit_index == 2, "committed by the followers, not durable on the leader"
     assert group.asleep() == []
 
 
@@ -185,7 +185,7 @@ def test_late_quiescence_answers_do_not_wake_leader():
     assert group.network == []
     assert group.asleep() == ["1", "2", "3"]
     group.deliver(late[1])
-    assert not group["1"].quiesced, "somebody is up"
+    assert not group["1"].quiesced, "a member is active"
     group.rest()
     assert group.asleep() == ["1", "2", "3"]
 
@@ -200,7 +200,7 @@ def test_quiescence_answer_before_last_write_is_ignored():
     group.propose("1", "x")
     group.settle()
     group.beat(times=IDLE - 1)
-    group.deliver(altered(late, hint=OpId(1, 2), match=2))  # of no offer that stands
+    group.deliver(altered(late, hint=OpId(1, 2), match=2))  # answers to an outdated offer
     for _ in range(3):
         group.tick("1", 2)
         assert not group["1"].quiesced
@@ -216,7 +216,7 @@ def test_active_follower_is_detected_before_leader_quiesces():
     group.beat(times=IDLE)
     assert group.asleep() == ["2", "3"]
     heartbeat = AppendEntries(sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1)
-    group.deliver(heartbeat)  # late: it wakes 2, whose answer says so
+    group.deliver(heartbeat)  # late: it wakes 2, which answers that it is active
     group.settle()
     group.tick("1", 2)
     assert group.asleep() == ["3"]

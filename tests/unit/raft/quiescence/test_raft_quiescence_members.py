@@ -28,7 +28,7 @@ def test_group_quiesces_without_absent_member_and_catches_it_up_when_woken():
     group.propose("1", "x")
     group.settle()
     group.rest()
-    assert group.asleep() == [], "it is waited for"
+    assert group.asleep() == [], "the group waits for the missing member"
     group.absent = (THREE,)
     group.rest()
     assert group.asleep() == ["1", "2"]
@@ -48,18 +48,18 @@ def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
     group.propose("1", "x")
     group.settle()
     group.beat(times=SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks - 1)
-    assert group.asleep() == [], "it is waited for"
+    assert group.asleep() == [], "the group waits for the missing member"
     group.rest()
     assert group.asleep() == ["1", "2"]
     group.propose("1", "y")
     group.rest()
-    assert group.asleep() == ["1", "2"], "not again"
+    assert group.asleep() == ["1", "2"], "the returned member is not waited for again"
     group.restart("3")
     group.everyone_ticks(2 * OPTIONS.election_ticks)
     assert group["3"].last == group["1"].last
     group.rest()
     assert group.asleep() == ["1", "2", "3"]
-    assert group["1"].term == 1, "and it disturbed nobody"
+    assert group["1"].term == 1, "no election took place"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_leader_stays_active_until_removed_member_is_notified_or_abandoned():
     group.change("1", Change(ChangeKind.REMOVE, Member(THREE, "3:1")))
     group.settle()
     group.rest()
-    assert group.asleep() == [], "3 is asked still"
+    assert group.asleep() == [], "the removed member is still being notified"
     group.beat(times=HEARTBEATS)
     assert group.asleep() == ["1", "2"]
 
@@ -152,7 +152,7 @@ def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(see
     for u in "123":
         if not group.servers[u].alive:
             group.restart(u)
-    for _ in range(100):  # the hosts wake whoever sleeps on a server that is in doubt
+    for _ in range(100):  # the hosts wake groups that quiesced with a server in doubt
         for u in "123":
             group[u].wake()
         group.everyone_ticks(10)
@@ -174,11 +174,11 @@ def test_new_eager_group_campaigns_and_quiesces_at_once_and_old_group_does_not()
     while not any(s.node.is_leader for s in group.alive):
         group.everyone_ticks(1)
         waited += 1
-    assert waited < least, "nobody is disturbed: there never was a leader"
+    assert waited < least, "an eager group campaigns before the election timeout"
     (leader,) = [s for s in group.alive if s.node.is_leader]
     assert all(s.node.core.timeout >= least for s in group.alive if s is not leader)
     group.beat(leader.uuid, 3)
-    assert group.asleep() == ["1", "2", "3"], "it has its first leader's entry and nothing else"
+    assert group.asleep() == ["1", "2", "3"], "the log has the first leader's entry only"
     leader.node.propose(b"x", leader.node.core.hlc + 1)
     group.work(leader)
     group.settle()

@@ -35,7 +35,7 @@ def test_leader_that_campaigns_is_no_longer_leader():
     group = asleep_group()
     group.deliver(altered(candidate(group, "2"), sender=ONE))
     assert group.asleep() == ["1", "3"]
-    assert not group.network[-1].granted, "it was heard of a moment ago"
+    assert not group.network[-1].granted, "the pre-vote is refused because of a recent leader"
 
 
 def test_election_ordered_by_leader_wakes_quiescent_follower():
@@ -57,7 +57,7 @@ def test_woken_follower_queries_leader_and_accepts_its_answer():
     group = asleep_group()
     group["2"].wake()
     group.settle()
-    assert group.asleep() == ["3"], "the leader heard of it"
+    assert group.asleep() == ["3"], "the leader received the query"
     group.everyone_ticks(4)
     assert not group["2"].quiesced
     assert group["2"].core.has_live_leader
@@ -113,7 +113,7 @@ def test_followers_notified_of_leader_exit_elect_another_within_election_timeout
     for u in "23":
         assert group[u].peer_exited(ONE)
         assert not group[u].core.has_live_leader
-        assert not group[u].peer_exited(ONE), "told again"
+        assert not group[u].peer_exited(ONE), "a second notification has no effect"
     group.everyone_ticks(OPTIONS.election_ticks + 1)
     assert [u for u in "23" if group[u].is_leader]
 

@@ -1,4 +1,4 @@
-"""A commit index that a member has learned never falls: not by a late message, nor by a new leader."""
+"""A member's commit index never decreases: not by a late message, nor by a new leader."""
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.messages import AppendEntries, Entry, EntryKind
@@ -17,18 +17,18 @@ def test_older_commit_information_does_not_replace_newer():
     node = Cluster((ONE, TWO, THREE))[ONE]
     node.step(heartbeat(TWO, 2, 9), 1)
     assert node.status().known_commit == 9
-    node.step(heartbeat(TWO, 2, 4), 1)  # it was on its way for longer
+    node.step(heartbeat(TWO, 2, 4), 1)  # it was delayed
     assert node.status().known_commit == 9
     assert node.core.incomplete
-    node.step(heartbeat(THREE, 3, 4), 1)  # a new leader knows less of commits at first
+    node.step(heartbeat(THREE, 3, 4), 1)  # a new leader has a lower commit index at first
     assert node.status().known_commit == 9
     assert not node.core.complete(OpId(2, 8))
     assert node.core.complete(OpId(2, 9))
-    assert node.core.complete(OpId(3, 5)), "a leader of the later term had what was committed"
+    assert node.core.complete(OpId(3, 5)), "a leader of a later term has all committed entries"
 
 
 def test_closed_time_is_used_after_its_entries_are_applied_not_committed():
-    """A read at it would leave rows out."""
+    """A read at such a time would omit rows."""
     node = Cluster((ONE, TWO, THREE))[ONE]
     entries = tuple(
         Entry(OpId(2, n), 10 * n, EntryKind.OPERATION if n > 1 else EntryKind.NOOP, b"x")

@@ -60,14 +60,14 @@ def test_furthest_lagging_peers_are_abandoned_first():
     group[ONE].mark_for_copy(end)
     assert needing_copies(group) == [FOUR, FIVE]
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [FOUR, FIVE], "the others are level"
+    assert needing_copies(group) == [FOUR, FIVE], "the other members have caught up"
 
 
 def test_new_leader_abandons_no_peer_before_hearing_from_it():
     group = led_anew()
     end = group[ONE].last.index + 1
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [], "both may be level"
+    assert needing_copies(group) == [], "both members may have caught up"
     assert group[ONE].view.retain_index == 1
     grace = SILENT_TIMEOUTS * group.options.election_ticks
     for _ in range(grace - 1):
@@ -78,14 +78,14 @@ def test_new_leader_abandons_no_peer_before_hearing_from_it():
         assert needing_copies(group) == []
     group.tick(ONE)
     group[ONE].mark_for_copy(end)
-    assert needing_copies(group) == [THREE], "it has been silent for long"
+    assert needing_copies(group) == [THREE], "the member has not answered for long"
 
 
 def test_new_leader_abandons_known_lagging_peer_at_once():
     group = led_anew()
     end = group[ONE].last.index + 1
     group.tick(ONE, group.options.heartbeat_ticks)
-    # of the refused probe's answer the leader learns where the logs part; nothing is agreed yet
+    # the answer to the refused probe has the index at which the logs diverge; no match is known yet
     group.settle(lambda m: THREE in (m.to, m.sender) and not _resent(m))
     assert [p.ticks_silent for p in group[ONE].status().peers if p.uuid == THREE] == [0]
     group[ONE].mark_for_copy(end)
@@ -100,7 +100,7 @@ def test_new_leader_abandons_known_lagging_peer_at_once():
 
 
 def _resent(message: AnyMessage) -> bool:
-    """True for a message that is sent since the leader knows where the logs part."""
+    """True for a message sent since the leader knows at which index the logs diverge."""
     return isinstance(message, AppendEntries) and message.previous.index < 2
 
 

@@ -23,7 +23,7 @@ def test_entries_acknowledged_during_log_read_are_not_sent():
     leader.core.dirty = True
     reading = [r for r in leader.ready().read if r.peer == THREE]
     assert [r.first_index for r in reading] == [2]
-    peer.next = 4  # an answer that was on its way says that it has more
+    peer.next = 4  # a delayed answer reports that it has more
     leader.entries_read(THREE, server.disk.read(2))
     sent = [
         o.message

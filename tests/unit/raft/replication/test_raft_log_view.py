@@ -63,10 +63,10 @@ def test_cached_entries_are_bounded_by_applied_index_and_limit():
     log.take_unwritten()
     log.note_durable(log.last)
     log.commit(80)
-    assert log.first_cached == 1, "nothing goes before it is applied"
+    assert log.first_cached == 1, "entries are not evicted before they are applied"
     log.take_applicable()
     log.note_applied(80)
-    assert log.first_cached == 81, "what is not applied stays, whatever the limit"
+    assert log.first_cached == 81, "unapplied entries stay in memory regardless of the limit"
     assert log.slice(80, 100) is None
     assert [e.id.index for e in log.slice(99, 1 << 20) or ()] == [99, 100]
     assert log.slice(101, 1 << 20) == ()

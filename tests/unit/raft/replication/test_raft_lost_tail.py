@@ -1,7 +1,7 @@
 """A member that returns with less than it acknowledged: detected by its leader, no committed entry is lost.
 
-The test truncates the disk: bit rot that looked like a torn tail, a power failure under a lazy sync
-policy, an older image.
+The tests truncate the disk, as after bit rot that looked like a torn tail, a power failure without
+syncs, or the restore of an older image.
 """
 
 from collections.abc import Callable
@@ -51,13 +51,13 @@ def test_follower_with_lost_tail_is_caught_up_by_leader_of_same_term():
 
 
 def test_entries_in_flight_do_not_hide_lost_tail():
-    """More was sent and not yet answered when the follower went: heartbeats build on that."""
+    """Entries were sent and not answered when the follower crashed; heartbeats follow them."""
     group = led()
     write(group, "a", "b")
     group.servers[TWO].disk.held = True
     group.propose(ONE, "c")
     group.settle()
-    heartbeats(group, 1)  # received by 2, as it says, and not durable there
+    heartbeats(group, 1)  # received by 2, and not durable there
     group.servers[TWO].disk.held = False
     lose_tail(group, TWO, 1)
     heartbeats(group, 6)
@@ -78,9 +78,7 @@ def test_member_with_lost_tail_votes_only_for_candidates_that_have_it():
     write(group, "a", wants=without(THREE))
     lose_tail(group, TWO, 1)
     heartbeats(group, 2, no_entries)
-    group[
-        TWO
-    ].core.known_commit = 0  # that it was committed need not be known: an answer may be on its way
+    group[TWO].core.known_commit = 0  # the commit need not be known: an answer may be delayed
     assert group[TWO].core.incomplete
     group.crash(ONE)
     for _ in range(100):

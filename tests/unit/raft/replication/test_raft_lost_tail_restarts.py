@@ -1,4 +1,4 @@
-"""Lost tails across restarts: the knowledge of a loss is in memory, and blocks no group permanently.
+"""Lost tails across restarts: a loss is recorded in memory only, and blocks no group permanently.
 
 Power failures of all, of two of three, of the next leader, or of a joining member; peers may
 be of an older build that does not report losses.

@@ -1,4 +1,4 @@
-"""Progress of a peer that is full, that lost its log, or that is given up for a copy."""
+"""Progress of a peer that is full, that lost its log, or that needs a copy."""
 
 from nyala.raft.progress import Flow, Progress
 from tests.unit.raft.support.raft_harness import Cluster
@@ -20,7 +20,7 @@ def test_in_flight_entries_to_full_peer_are_resent_from_its_match():
     peer.reading = True
     peer.mark_out_of_memory()
     assert (peer.out_of_memory, peer.next, peer.inflight_bytes) == (True, 5, 0)
-    assert not peer.reading, "what is being read for it is not sent to it"
+    assert not peer.reading, "entries being read are not sent to a full peer"
 
 
 def test_earlier_acknowledgements_of_peer_with_lost_log_are_discarded():

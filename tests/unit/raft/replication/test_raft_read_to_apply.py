@@ -24,13 +24,15 @@ def behind():
 def test_next_entries_are_read_when_earlier_ones_are_applied():
     log = behind()
     assert log.take_missing() == 6
-    assert log.take_missing() == 0, "a reading is under way"
+    assert log.take_missing() == 0, "a read is in progress"
     assert log.take_applicable() == ()
     assert log.load(entries(6, 12)) == tuple(entries(6, 12))
-    assert log.take_missing() == 0, "what was read is not applied yet"
+    assert log.take_missing() == 0, "the entries that were read are not applied yet"
     log.note_applied(12)
     assert log.take_missing() == 13
-    assert log.load(entries(13, 20)) == tuple(entries(13, 15)), "the rest is in memory"
+    assert log.load(entries(13, 20)) == tuple(entries(13, 15)), (
+        "the remaining entries are in memory"
+    )
     assert log.take_applicable() == tuple(entries(16, 20))
     log.note_applied(20)
     assert log.take_missing() == 0

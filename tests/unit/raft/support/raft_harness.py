@@ -1,6 +1,6 @@
 """A group of cores in memory, with a disk and a network that the test controls.
 
-The harness keeps the host's rules (raft/ready.py) to the letter and nothing beyond them: a batch is
+The harness keeps exactly the host's rules (raft/ready.py): a batch is
 durable after `sync`, a message is sent when its index is durable, a crash removes what was not
 synced. After every step it checks the invariants of each core, of the group, and over time: one leader a
 term, and committed and acknowledged entries never change.
@@ -33,7 +33,7 @@ class Disk:
     pending: list[Ready] = field(default_factory=list)
     base: OpId = NO_OP  # before the first entry of a log that began with a copy
     base_stamp: int = 0
-    cut: int = 0  # what the state machine's files hold
+    cut: int = 0  # cut of the state machine's files
     collected: int = 0  # entries up to here can no longer be read back for a peer
     held: bool = False  # batches wait for an explicit sync
 
@@ -116,7 +116,7 @@ class Cluster:
             applied_index=disk.cut, options=self.options, random=self.random(uuid),
         )  # fmt: skip
 
-    # ---- what happens to one server --------------------------------------------------------------
+    # ---- events of one server ------------------------------------------------------------------
 
     def now(self, server: Server, seen: int = 0) -> int:
         server.clock = max(server.clock, seen) + 1
@@ -200,7 +200,7 @@ class Cluster:
     # ---- the host's duties -----------------------------------------------------------------------
 
     def work(self, server: Server) -> None:
-        """Honour Readys until nothing is owed."""
+        """Process Readys until none has work."""
         while not (ready := server.node.ready()).empty:
             if self.watch is not None:
                 self.watch(server.uuid, ready)
@@ -257,7 +257,7 @@ class Cluster:
 
     def elect(self, uuid: str) -> None:
         """Bring `uuid` to lead by its own timeout."""
-        for other in self.alive:  # nobody has heard of a leader lately
+        for other in self.alive:  # no member has a recent leader
             other.node.core.ticks_since_leader = self.options.election_ticks
         for _ in range(3):
             if self[uuid].is_leader:
@@ -272,7 +272,7 @@ class Cluster:
         self.tick(uuid, self.options.heartbeat_ticks)
         self.settle()
 
-    # ---- what must hold over time ----------------------------------------------------------------
+    # ---- invariants over time --------------------------------------------------------------------
 
     def check(self, server: Server) -> None:
         node = server.node

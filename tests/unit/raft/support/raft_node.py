@@ -1,4 +1,4 @@
-"""Helpers of the tests of raft node, shared with other tests."""
+"""Single cores and their messages for the tests of RaftNode."""
 
 from nyala.common.ids import ServerUuid
 from nyala.raft.membership import Member, initial

@@ -11,7 +11,7 @@ OPTIONS = RaftOptions(quiesce_heartbeats=IDLE)
 
 
 class Group(Cluster):
-    """A cluster that quiesces; `absent` has the members that the hosts take for absent."""
+    """A cluster that quiesces; `absent` has the members that the hosts report as absent."""
 
     def __init__(self, uuids="123", **more):
         super().__init__(uuids, options=more.pop("options", OPTIONS), **more)

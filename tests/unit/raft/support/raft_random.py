@@ -1,4 +1,4 @@
-"""Helpers of the tests of raft random, shared with other tests."""
+"""Random runs of a group of cores."""
 
 import random
 from collections import Counter
@@ -33,7 +33,7 @@ class RandomRun:
         self.outside: set[str] = set()
         self.reads: dict[
             tuple[str, int, int], int
-        ] = {}  # (server, life, round) -> index it must reach
+        ] = {}  # (server, incarnation, round) -> index it must reach
         self.incarnations: Counter[str] = Counter()
         self.number = 0
 
@@ -50,7 +50,7 @@ class RandomRun:
             if step % 16 == 0:
                 self.cluster.check_all()
 
-    # ---- what may happen -------------------------------------------------------------------------
+    # ---- random steps ---------------------------------------------------------------------------
 
     def random_server(self) -> str | None:
         alive = [s.uuid for s in self.cluster.alive]
@@ -169,7 +169,7 @@ class RandomRun:
         return Change(ChangeKind.REMOVE if many else ChangeKind.MODIFY, member)
 
     def copy(self) -> None:
-        """A server that no configuration in use names loses its log, and begins anew from another one."""
+        """A server outside of all configurations in use loses its log, and starts with another's files."""
         cores = {s.uuid: s.node.core for s in self.cluster.servers.values()}
         newest = max(cores.values(), key=lambda core: core.configs.committed.id).configs.committed
         used = [
@@ -191,7 +191,7 @@ class RandomRun:
         if name := self.random_server():
             self.cluster.flush(name)
 
-    # ---- and how it must end ---------------------------------------------------------------------
+    # ---- end of a run ----------------------------------------------------------------------------
 
     def heal(self) -> None:
         cluster = self.cluster

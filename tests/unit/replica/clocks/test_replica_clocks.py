@@ -38,7 +38,7 @@ def test_leader_with_clock_far_from_majority_transfers_leadership(skew_s):
         assert offset_ms(fleet, old) == pytest.approx(60_000, abs=100)
         term = fleet.replica(fleet.leading()).status().term
         await keep_writing(fleet, 5)
-        assert fleet.replica(fleet.leading()).status().term == term, "and that is that"
+        assert fleet.replica(fleet.leading()).status().term == term, "leadership moves once"
 
     steps()
 
@@ -109,13 +109,13 @@ async def test_smallest_offset_of_each_second_is_used(fleet):
     request = RequestVote(sender=uuid_of(1), to=uuid_of(0), term=1, last=NO_OP)
     batch = fleet_batch(request, 0)
     wire.handler(batch)
-    assert (taken, offsets.known_us()) == ([batch], {}), "it did not say"
+    assert (taken, offsets.known_us()) == ([batch], {}), "a batch without a time gives no offset"
     for late_us in (5_000_000, 1_000, 9_000_000, 2_000):
         wire.handler(fleet_batch(request, clock.wall_us() + 500_000 - late_us))
         await fleet.pass_ms(400)
     assert offsets.known_us() == {uuid_of(1): 499_000}
     await fleet.pass_ms(5_000)
-    assert offsets.known_us() == {}, "that was long ago"
+    assert offsets.known_us() == {}, "old offsets expire"
     assert list(offsets.latest_us()) == [uuid_of(1)]
     for number in range(2, 50):
         wire.handler(fleet_batch(replace(request, sender=uuid_of(number)), clock.wall_us()))

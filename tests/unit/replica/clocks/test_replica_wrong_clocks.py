@@ -31,7 +31,7 @@ def ahead_us(fleet, stamp):
 async def same_in_the_end(fleet):
     """Check that all servers take part, have all entries, and have clocks that others accept."""
     await fleet.settled()
-    await fleet.pass_ms(65_000)  # so long it is remembered what a clock was
+    await fleet.pass_ms(65_000)  # clock offsets are kept for this time
     for number in range(3):
         assert fleet.replica(number).state is State.RUNNING
         assert ahead_us(fleet, fleet.processes[number].server.clock.peek()) <= LIMIT_US
@@ -55,9 +55,7 @@ def test_single_clock_wrong_by_decades_does_not_move_other_clocks(year, leads):
         last = await fleet.write(b"k 1")
         assert abs(ahead_us(fleet, last.stamp)) < 1_000_000
         again = await fleet.write(b"k 1", sequence=500)
-        assert (again.duplicate, again.stamp) == (True, first.stamp), (
-            "its result is not forgotten early"
-        )
+        assert (again.duplicate, again.stamp) == (True, first.stamp), "the result has not expired"
         await same_in_the_end(fleet)
 
     steps()
@@ -91,7 +89,7 @@ def test_server_starting_with_clock_wrong_by_decades_follows_majority(year, down
         )
         other = 3 - wrong - await fleet.leader()
         fleet.processes[other].kill(power_cut=True)
-        await fleet.write(b"k 1")  # with the one whose clock is wrong
+        await fleet.write(b"k 1")  # the majority includes the server with the wrong clock
         await fleet.boot(other)
         fleet.processes[wrong].clock.jump(-until(year))
         await fleet.pass_ms(5000)
@@ -121,12 +119,14 @@ def test_clocks_that_are_all_set_back_stop_nothing(restart):
             await fleet.pass_ms(1000)
         assert stamps == sorted(stamps)
         passed_us = to_micros(stamps[-1]) - to_micros(stamps[3])
-        assert 2_500_000 < passed_us < 4_000_000, "time goes on, at half its pace"
+        assert 2_500_000 < passed_us < 4_000_000, "time advances at half the speed"
         (reported,) = fleet.host(0).problems()
         assert reported.startswith("this server's hybrid clock is ")
         await fleet.pass_ms(120_000)
         stamp = (await fleet.write(b"k 1")).stamp
-        assert -61_000_000 < ahead_us(fleet, stamp) < -59_000_000, "the walls have caught up"
+        assert -61_000_000 < ahead_us(fleet, stamp) < -59_000_000, (
+            "the hybrid clocks follow the wall clocks again"
+        )
         assert fleet.host(0).problems() == []
 
     steps()

@@ -38,7 +38,7 @@ async def test_copied_replica_has_files_and_log_and_becomes_member(fleet):
     await fill(fleet, 5)
     await fleet.settled()
     assert fleet.machine(3).sums == {"k": 45}
-    assert fleet.machine(3).runs <= 25, "the files were copied, not their history"
+    assert fleet.machine(3).runs <= 25, "the files were copied, and only later entries applied"
     await fleet.until(lambda: fleet.sessions() == 0, "the session is over")
     await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
     await fleet.restart_after_power_cut(3)
@@ -58,7 +58,7 @@ async def test_copy_resumes_at_last_durable_byte(fleet):
     async def cut_off(session, name, offset):
         asked.append((name, offset))
         if len(asked) in (3, 6):
-            raise Unavailable("the line is cut")
+            raise Unavailable("the connection is cut")
         return await read(session, name, offset)
 
     sessions.read = cut_off
@@ -66,7 +66,7 @@ async def test_copy_resumes_at_last_durable_byte(fleet):
     progress = await fleet.copied(3)
     assert progress.retries == 2
     served = [a for n, a in enumerate(asked, 1) if n not in (3, 6)]
-    assert len(set(served)) == len(served), "no byte came twice"
+    assert len(set(served)) == len(served), "no byte was transferred twice"
     assert asked[2] == asked[3]
     assert asked[2][1] > 0
 
@@ -101,7 +101,7 @@ async def test_source_session_expires_when_target_is_gone(fleet):
     await fleet.copied(3)
     assert fleet.sessions() == 1
     await fleet.pass_ms(20_000)
-    assert fleet.sessions() == 1, "a target that lives keeps it"
+    assert fleet.sessions() == 1, "a live target keeps its session"
     fleet.processes[3].kill()
     await fleet.until(lambda: fleet.sessions() == 0, "expired")
     await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
@@ -177,7 +177,7 @@ def test_copy_yields_bandwidth_to_writers_only(writing):
         await fill(fleet)
         leader = await flush(fleet)
         await fleet.pass_ms(3000)
-        await a_piece(fleet, leader)  # from now on the source knows what is new
+        await a_piece(fleet, leader)  # from now on the source detects new writes
         until = [writing]
 
         async def write():
@@ -246,7 +246,7 @@ async def test_copy_without_entries_acknowledged_by_tombstone_is_refused(fleet):
     assert saved is not None
     assert saved.last == tombstone.last
     await fleet.pass_ms(5000)
-    assert fleet.leading() is None, "who lacks what the tombstone promised does not get its vote"
+    assert fleet.leading() is None, "a candidate without the acknowledged entries gets no vote"
     await fleet.restart(leader)
     await fleet.leader()
     await fleet.order(deleted, await fleet.leader())
@@ -296,7 +296,7 @@ def test_log_between_copy_and_membership_is_not_collected(lead_on):
         await push()  # copied, and no member
         reached = fleet.replica(3).status().last
         first = fleet.host(leader).wal.logged(GROUP).first
-        assert first <= reached.index + 1, "what the copy lacks is there"
+        assert first <= reached.index + 1, "the log has the entries that the copy lacks"
         if not lead_on:
             fleet.replica(leader).transfer(uuid_of((leader + 1) % 3))
             await fleet.until(lambda: fleet.leading() not in (None, leader), "another leads")

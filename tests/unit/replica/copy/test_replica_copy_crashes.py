@@ -60,7 +60,7 @@ def _target_dies(step, power_cut):
         leader = await prepared(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(3, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED), "end"
@@ -72,7 +72,9 @@ def _target_dies(step, power_cut):
         await fleet.restart(3)
         replica = fleet.host(3).find(GROUP)
         if replica is not None and replica.state is not State.FAILED:
-            assert replica.status().last == fleet.replica(leader).status().last, "whole, or nothing"
+            assert replica.status().last == fleet.replica(leader).status().last, (
+                "a replica is complete or does not exist"
+            )
         elif replica is not None:
             assert "copy it again" in str(replica.error)
             assert fleet.leftovers(3) == [f"superblock/{GROUP}"]
@@ -110,7 +112,7 @@ def _tombstone_dies(step, power_cut):
         tombstone = fleet.replica(deleted).tombstone.superblock
         target = fleet.processes[deleted]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(deleted, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(deleted) in (CopyStage.WAITING, *ENDED), "end"
@@ -161,7 +163,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
             lambda: not source.alive or fleet.stage(3) in (CopyStage.WAITING, *ENDED),
             "died, or done",
         )
-        if kill_at % 3 == 0:  # it comes back while the target waits: the copy begins anew
+        if kill_at % 3 == 0:  # it returns while the target waits: the copy begins again
             if not source.alive:
                 await fleet.restart(leader)
             await fleet.until(

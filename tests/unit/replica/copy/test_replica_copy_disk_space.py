@@ -16,7 +16,7 @@ from tests.unit.replica.support.replica_support import GROUP, uuid_of
 OTHER, THIRD = TabletId("b" * 32), TabletId("c" * 32)
 SPREAD = {GROUP: 0, OTHER: 1, THIRD: 2}
 ROOM = 4000
-"""One copy of somewhat over 3000 bytes fits."""
+"""Bytes of disk: one copy of slightly over 3000 bytes fits."""
 NARROW = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700, copy_rate_bytes=500,
     copy_staged_bytes=ROOM, copy_retry_ms=60_000,
@@ -32,7 +32,7 @@ def test_copy_admission_is_first_come_first_served():
     line, _ = room()
     assert line.admit("a", 60)
     assert not line.admit("large", 90)
-    assert not line.admit("small", 10), "it would fit, but another waits before it"
+    assert not line.admit("small", 10), "a copy that fits waits for the one queued before it"
     assert (line.used_bytes, line.waiting) == (60, 2)
     line.release("a")
     assert not line.admit("small", 10)
@@ -56,10 +56,10 @@ def test_restarted_copy_is_counted_once():
     assert line.admit("a", 70)
     assert line.used_bytes == 70
     assert not line.admit("large", 90)
-    assert line.admit("a", 60), "it keeps its turn"
+    assert line.admit("a", 60), "a restarted copy keeps its place"
     line.release("large")
     assert line.admit("b", 30)
-    assert not line.admit("a", 80), "it grew meanwhile, and waits without what it had"
+    assert not line.admit("a", 80), "a copy that has grown waits without its reservation"
     assert (line.used_bytes, line.waiting) == (30, 1)
 
 
@@ -80,7 +80,7 @@ def test_source_refusal_is_remembered_for_a_time():
 
 
 async def several(fleet, led):
-    """Have groups, flushed, that are led by these servers."""
+    """Create flushed groups that are led by these servers."""
     for group, source in led.items():
         if group != GROUP:
             for number in range(fleet.members):
@@ -170,7 +170,7 @@ async def test_source_at_log_limit_is_retried_and_reported(fleet):
     held = source.copies.sessions.quota
     assert 3000 < held.used_bytes <= ROOM
     await fleet.copied(3, group=GROUP)
-    assert [o.session for o in offers] == [offers[0].session], "one was let in"
+    assert [o.session for o in offers] == [offers[0].session], "one session was admitted"
     await fleet.as_(0, sessions.hold(offers[0].session, end=True))
     await fleet.copied(4, group=OTHER)
     await fleet.pass_ms(REFUSED_TTL_US // 1000)

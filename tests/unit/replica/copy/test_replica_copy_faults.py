@@ -85,7 +85,7 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
             sender=uuid_of(leader), to=uuid_of(deleted), term=99, hlc=1, last=OpId(99, 99), pre=True
         )
         fleet.deliver(deleted, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
-        assert fleet.refusals(deleted, "group") == refused, "it votes again"
+        assert fleet.refusals(deleted, "group") == refused, "the tombstone votes again"
         await fleet.order(deleted, leader)
         await fleet.copied(deleted)
 
@@ -141,7 +141,7 @@ async def test_copy_completes_under_continuous_writes(fleet):
 
     async def busy(session, after):
         calls.append(after)
-        assert len(calls) < 100, "the log is fetched for ever"
+        assert len(calls) < 100, "the log is fetched without end"
         await fleet.write(b"k 1")
         return await entries(session, after)
 
@@ -164,7 +164,7 @@ async def test_failed_sync_ends_copy_after_source_is_gone(fleet):
     async def cut_off(session, name, offset):
         reads.append(name)
         if len(reads) == 3:
-            raise Unavailable("the line is cut")
+            raise Unavailable("the connection is cut")
         return await read(session, name, offset)
 
     sessions.read = cut_off
@@ -241,7 +241,7 @@ async def test_copy_session_refuses_unknown_file_and_offset(fleet):
 
 @scenario(options=LIMITED)
 async def test_disk_space_for_one_copy_admits_one_of_two(fleet):
-    """Both would fill it together, and neither of them would end."""
+    """Together both would fill the disk, and neither would end."""
     for number in range(3):
         await fleet.create(number, OTHER)
     await fill(fleet)

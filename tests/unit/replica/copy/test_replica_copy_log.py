@@ -15,7 +15,7 @@ OPTIONS = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700)
 
 @scenario(options=OPTIONS)
 async def test_copy_is_cancelled_while_log_of_target_is_full(fleet):
-    """The files of the copy may be what fills the disk: only its end makes room."""
+    """The files of the copy may fill the disk, so that only its end frees space."""
     await fill(fleet)
     leader = await flush(fleet)
     await fill(fleet)
@@ -58,4 +58,4 @@ async def test_entries_of_copy_over_incomplete_copy_are_retained(fleet):
     await fleet.order(3, leader)
     await fleet.copied(3)
     assert len(held) > 1
-    assert not any(held), "what counts as a failed replica's may be released"
+    assert not any(held), "the entries are retained, not released as those of a failed replica"

@@ -1,4 +1,4 @@
-"""A copy with a long log: its entries are on disk until they are applied, a message's worth at a time."""
+"""A copy with a long log: its entries are on disk until they are applied, one message at a time."""
 
 from unittest.mock import patch
 
@@ -18,7 +18,7 @@ async def test_copied_log_is_streamed_in_bounded_memory(fleet):
     leader = await flush(fleet)
     for _ in range(25):
         await fleet.write(BIG)
-    await add(fleet, 3)  # a configuration among what is copied
+    await add(fleet, 3)  # a configuration among the copied entries
     most = [0]
     add_replica = ReplicaRegistry.add
 

@@ -53,15 +53,15 @@ def test_copy_is_not_throttled_without_writers(clock, writers):
 
 def test_copy_is_throttled_in_small_chunks_beside_writers(clock, log, writers):
     pace = CopyThrottle(clock, writers, 0, 1000)
-    assert pace.spend(100) == 0, "what was written before it looked says nothing of now"
+    assert pace.spend(100) == 0, "writes before the first check do not count"
     pass_ms(clock, 100)
     log.rounds += 2
     assert pace.spend(100) == 100
-    assert pace.spend(100) == 200, "all who spend share it"
+    assert pace.spend(100) == 200, "all copies share the rate"
     assert pace.chunk_bytes(4 << 20) == MIN_CHUNK_BYTES
     assert pace.chunk_bytes(500) == 500
     pass_ms(clock, 999)
-    assert pace.spend(100) > 0, "a writer pauses between two writes"
+    assert pace.spend(100) > 0, "a pause between two writes still counts as writing"
     pass_ms(clock, 1)
     assert pace.spend(100) == 0
 
@@ -105,7 +105,7 @@ def test_throttle_applies_both_limits_and_zero_means_unlimited(clock, log, write
     ):
         assert CopyThrottle(clock, writers, rate, busy).spend(100) == ms
     assert CopyThrottle(clock, writers, 0, 0).chunk_bytes(4 << 20) == 4 << 20, (
-        "who wants no limit gets whole pieces"
+        "without a limit chunks have their full size"
     )
 
 

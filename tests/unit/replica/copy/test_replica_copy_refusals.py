@@ -72,7 +72,7 @@ async def test_copy_over_running_replica_is_refused(fleet):
 @scenario()
 async def test_follower_is_source_only_with_force_while_group_has_leader(fleet):
     await fill(fleet)
-    await fleet.pass_ms(500)  # by then all know what is committed
+    await fleet.pass_ms(500)  # by then all members know the commit index
     leader = await flush(fleet)
     follower = (leader + 1) % 3
     await fleet.order(3, follower)
@@ -90,7 +90,7 @@ async def test_follower_is_source_only_with_force_while_group_has_leader(fleet):
 @scenario()
 async def test_sole_survivor_is_source_and_reports_possible_loss(fleet):
     await fill(fleet)
-    await fleet.pass_ms(500)  # by then all know what is committed
+    await fleet.pass_ms(500)  # by then all members know the commit index
     leader = await flush(fleet)
     survivor = (leader + 1) % 3
     for number in range(3):
@@ -225,7 +225,7 @@ def test_copy_fails_when_disk_fills_during_transfer(room):
         disk = fleet.processes[3].disk
         files = fleet.processes[3].env.files
         monstrous = files.free_bytes
-        files.free_bytes = lambda path: 1 << 40  # as if others took the room meanwhile
+        files.free_bytes = lambda path: 1 << 40  # as if the space was taken meanwhile
         disk.faults.capacity_bytes = disk.used_bytes() + room
         await fleet.order(3, leader)
         progress = fleet.progress(3)

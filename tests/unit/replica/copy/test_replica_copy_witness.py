@@ -1,4 +1,4 @@
-"""A witness gets the data: by a copy's files and its own log, from wherever that was cut off."""
+"""A witness becomes a voter: by a copy's files and its own log, after any interruption."""
 
 from contextlib import suppress
 
@@ -49,7 +49,7 @@ async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
         lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
     )
     assert fleet.progress(3).error is None
-    assert fleet.progress(3).log_bytes == 0, "its log is its own"
+    assert fleet.progress(3).log_bytes == 0, "no log entries are copied to a witness"
     await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
     await fill(fleet, 5)
     await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it applies")
@@ -159,7 +159,7 @@ def _witness_dies(step):
         leader = await with_witness(fleet)
         target = fleet.processes[3]
         target.disk.die_after(step)
-        with suppress(Unavailable):  # dead before it answered
+        with suppress(Unavailable):  # it crashed before it answered
             await fleet.order(3, leader)
         await fleet.until(
             lambda: not target.alive or fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "end"

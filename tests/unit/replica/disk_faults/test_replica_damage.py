@@ -39,7 +39,7 @@ def test_damaged_file_fails_replica_without_votes_or_reads(part):
         replica = fleet.replica(0)
         assert replica.state is State.FAILED
         assert replica.status().error
-        assert path in stored(process, part), "files are kept"
+        assert path in stored(process, part), "the files are kept"
         with pytest.raises(Unavailable):
             await fleet.as_(0, fleet.call(0, b"k 1"))
         before = fleet.loop.trace.counts["peer_sent"]
@@ -102,7 +102,7 @@ async def test_full_disk_throttles_writes_until_space_returns(fleet):
         full = full or isinstance(answer[0], NyalaError)
     assert full
     assert not [r.error for n in range(3) for r in fleet.host(n).all() if r.error]
-    await fleet.pass_ms(12_000)  # beyond the clock's ceiling, which has no room either
+    await fleet.pass_ms(12_000)  # beyond the clock's ceiling, which cannot be saved either
     disk.faults.capacity_bytes = None
     for n in range(2, 40):
         assert int((await fleet.write(big, sequence=n)).result) <= 39
@@ -115,7 +115,7 @@ async def test_unsaved_clock_is_not_used(fleet):
     leader = await fleet.leader()
     disk = fleet.processes[0].disk
     clock = fleet.processes[0].server.clock
-    await fleet.pass_ms(3000)  # now it knows that it is alone, and follows its wall clock
+    await fleet.pass_ms(3000)  # now it counts as a single server, and follows its wall clock
     disk.faults.capacity_bytes = disk.used_bytes()
     fleet.processes[0].clock.jump(60_000_000)
     now = from_micros(fleet.processes[0].clock.wall_us())
@@ -126,7 +126,7 @@ async def test_unsaved_clock_is_not_used(fleet):
             await fleet.as_(leader, fleet.call(leader, b"k 1", seen=now))
     assert clock.peek() < int(fleet.processes[0].env.files.read("/data/hybrid_clock").split()[0])
     at = await fleet.as_(leader, fleet.replica(0).read_point(None, 1000))
-    assert at < now, "below the old ceiling it goes on"
+    assert at < now, "reads below the saved ceiling continue"
     named = "clock ceiling cannot be saved: [Errno 28]"
     assert fleet.host(0).unavailable_reason.startswith(named)
     status = fleet.replica(0).status()

@@ -1,4 +1,4 @@
-"""The log is lost, or its first or last segments: replicas whose votes it may have had take no part."""
+"""The log is lost, or its first or last segments: replicas whose votes it may have had are inactive."""
 
 from contextlib import suppress
 
@@ -91,7 +91,7 @@ def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_las
         for group in groups:
             await fleet.write(b"k 1", group=group)
             await fleet.settled(group)
-        for _ in range(3):  # segments of their own; only one group goes on in them
+        for _ in range(3):  # segments of their own; only one group has later entries in them
             fleet.processes[0].kill()
             await fleet.boot(0)
             await fleet.write(b"k 1", group=OTHER)
@@ -101,9 +101,7 @@ def test_lost_log_is_recorded_for_every_replica_with_or_without_records(keep_las
         for _ in range(3):
             await fleet.boot(0)
             states = [fleet.replica(0, group).state for group in groups]
-            assert states == [State.FAILED] * 3, (
-                "the first start says so, and so does each later one"
-            )
+            assert states == [State.FAILED] * 3, "each start reports the lost log"
             superblocks = Superblocks(fleet.processes[0].disk.mount(), "/data")
             for group in groups:
                 superblock = superblocks.load(group)
@@ -136,7 +134,7 @@ def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
             for group in (GROUP, OTHER):
                 await fleet.write(b"k 1", group=group)
                 await fleet.settled(group)
-            # its files reach so far that what is left of its log continues them: only its vote is lost
+            # the remaining log continues its files, so that only its vote is lost
             await fleet.as_(0, fleet.replica(0, OTHER).running_member().flusher.flush())
             fleet.processes[0].kill()
             await fleet.boot(0)
@@ -152,7 +150,7 @@ def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
             process.kill()
             await fleet.boot(0)
             states = [fleet.replica(0, group).state for group in (GROUP, OTHER)]
-            assert states == [State.FAILED] * 2, f"after it died at operation {step}"
+            assert states == [State.FAILED] * 2, f"after a crash at operation {step}"
 
         go()
 

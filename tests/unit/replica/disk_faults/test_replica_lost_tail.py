@@ -9,7 +9,7 @@ from tests.unit.replica.support.replica_support import Fleet, scenario
 
 
 class NothingSurvives(random.Random):
-    """Draws that a power cut takes all that was not synced."""
+    """Random choices with which a power failure loses all unsynced data."""
 
     def choice(self, seq):
         return "none" if "none" in seq else super().choice(seq)
@@ -21,7 +21,7 @@ def level(fleet: Fleet, leader: int) -> bool:
 
 
 async def write_with_two(fleet: Fleet, leader: int, third: int) -> None:
-    """Two of three live, the one that lost its tail among them: they accept writes."""
+    """Two of three run, one of them with a lost tail: they accept writes."""
     fleet.processes[third].kill(power_cut=False)
     outcome = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=60_000))
     await fleet.until(lambda: bool(outcome), "an answer", timeout_ms=60_500)

@@ -13,7 +13,7 @@ QUICK = Options(wal_segment_mb=1, slow_log_after_ms=5000, slow_log_backoff_ms=60
 
 
 def disk_takes(fleet, number: int, milliseconds: float) -> None:
-    """Let every operation of one server's log, and of its consensus metadata, take so long."""
+    """Delay every operation of one server's log and of its consensus metadata."""
     tasks = fleet.processes[number].tasks
     draw = type(tasks)._draw_us
     tasks._draw_us = lambda lane: milliseconds * MS if lane is Lane.DISK else draw(tasks, lane)
@@ -48,7 +48,7 @@ async def test_writes_proceed_at_speed_of_fast_majority(fleet):
     before = await written(fleet, 20)
     disk_takes(fleet, old, 400)
     slow = await written(fleet, 5)
-    assert slow < before / 4 / 5, "it was worth leaving"
+    assert slow < before / 4 / 5, "the old leader was at least 20 times slower"
     await written(fleet, 5)
     leader = await fleet.leader(among=[n for n in range(3) if n != old])
     assert fleet.leading() == leader
@@ -76,7 +76,7 @@ async def test_slow_disk_is_reported_until_recovered(fleet):
     assert "the log's disk is slow: a round of writes takes 400 ms" in warning(fleet, old)
     assert [metric(fleet, n, "wal_disk_slow") for n in range(3)] == [n == old for n in range(3)]
     assert metric(fleet, old, "wal_round_ms") == 400
-    assert fleet.replica(old).status().error == "", "it goes on"
+    assert fleet.replica(old).status().error == "", "the replica continues"
     disk_takes(fleet, old, 0.3)
     await written(fleet, 8)
     assert warning(fleet, old) == ""
@@ -119,7 +119,7 @@ async def test_leader_transferred_back_does_not_transfer_again_at_once(fleet):
         await written(fleet, 7)
         now = await fleet.leader()
         moves, leader = moves + (now != leader), now
-    assert 1 <= moves <= 4, "each server leaves once in a minute"
+    assert 1 <= moves <= 4, "each server transfers leadership once per minute"
 
 
 @scenario(options=QUICK)
@@ -185,7 +185,7 @@ def test_mean_sync_time_includes_completed_and_hanging_rounds():
     assert latency.load(60_000_000).rounds == 0
     latency.round_started()
     latency.round_ended()
-    assert latency.load(1 << 60).rounds == 1, "what is old is forgotten"
+    assert latency.load(1 << 60).rounds == 1, "old rounds are dropped"
 
 
 def test_log_without_clock_measures_no_latency():

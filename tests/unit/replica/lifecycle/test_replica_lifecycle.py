@@ -1,4 +1,4 @@
-"""Creation and deletion of a replica: once, to a tombstone, under faults of disk and process."""
+"""Creation and deletion of a replica: idempotence, tombstones, faults of disk and process."""
 
 import pytest
 
@@ -101,7 +101,7 @@ async def test_deletion_refused_by_disk_is_reported_and_retryable(fleet):
     term = replica.status().term
     await fleet.as_(0, fleet.host(0).delete_replica(GROUP))
     assert (replica.state, replica.status().error) == (State.TOMBSTONED, "")
-    assert replica.tombstone.superblock.votes, "nothing that it promised was lost"
+    assert replica.tombstone.superblock.votes, "the tombstone has the vote"
     assert replica.status().term == term
 
 

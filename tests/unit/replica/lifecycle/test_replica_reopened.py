@@ -26,11 +26,11 @@ async def test_reopened_replica_loads_its_log_before_sending(fleet):
     fleet.network.partition(["s1"], ["s0", "s2"])
     await fleet.restart(1)
     status = fleet.replica(1).status()
-    assert status.last == before.last, "log first"
+    assert status.last == before.last, "the log is loaded before messages are sent"
     assert status.durable == before.last.index
     assert status.term == before.term
     assert status.cut == OpId(status.cut.term, 6)
-    assert fleet.machine(1).sums == {"k": 5}, "and the files as of their cut"
+    assert fleet.machine(1).sums == {"k": 5}, "the files are loaded as of their cut"
     fleet.network.heal()
     await fleet.settled()
     assert fleet.machine(1).sums == {"k": 10}
@@ -88,7 +88,7 @@ async def test_returning_follower_catches_up_from_log(fleet):
     assert fleet.machine(absent).sums == {"k": 60}
     await fleet.pass_ms(3000)
     leader = await fleet.leader()
-    assert fleet.host(leader).wal.stats().segments <= 3, "nobody needs them any more"
+    assert fleet.host(leader).wal.stats().segments <= 3, "the segments are not needed any more"
 
 
 @scenario(options=TINY)
@@ -104,12 +104,12 @@ async def test_new_leader_has_entries_for_returning_follower(fleet):
     await fleet.pass_ms(3000)
     successor = next(n for n in fleet.alive() if n != leader)
     assert fleet.host(successor).wal.stats().segments > 5, (
-        "it may lead next, and then has to send them"
+        "a possible next leader keeps the segments"
     )
     fleet.processes[leader].kill()
     await fleet.restart(absent)
     await fleet.settled()
-    assert await fleet.leader() == successor, "only it is up to date"
+    assert await fleet.leader() == successor, "only this server has all entries"
     assert fleet.machine(absent).sums == {"k": 60}
 
 
@@ -121,7 +121,7 @@ async def test_idle_group_does_not_anchor_log_indefinitely(fleet):
         await fleet.write(big)
     await fleet.pass_ms(5000)
     leader = await fleet.leader()
-    assert fleet.replica(leader, OTHER).status().cut.index > 0, "its tail was flushed"
+    assert fleet.replica(leader, OTHER).status().cut.index > 0, "the idle group was flushed"
     assert fleet.host(leader).wal.stats().segments <= 4
     for process in fleet.processes:
         process.kill(power_cut=True)
@@ -153,7 +153,7 @@ async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(
 
 
 def counted(prepare, times, loop):
-    """`prepare`, with a note of when it was called."""
+    """`prepare` that records the time of its call."""
 
     def noted(cut):
         times.append(loop.time())

@@ -31,7 +31,7 @@ async def test_followers_are_passive_while_leader_lives(fleet):
     fleet.processes[leader].kill()
     await fleet.leader(among=followers)
     assert not all(isinstance(m, AppendReply) for b in batches for _, m in b.messages), (
-        "then they act"
+        "the followers campaign"
     )
 
 
@@ -39,7 +39,9 @@ async def test_followers_are_passive_while_leader_lives(fleet):
 @scenario(servers=4)
 async def test_configuration_in_log_overrides_given_configuration(fleet):
     leader = await fleet.leader()
-    assert fleet.replica(leader).status().config.id == NO_OP, "new: the one that it was given"
+    assert fleet.replica(leader).status().config.id == NO_OP, (
+        "a new replica has the given configuration"
+    )
     removed = next(m for m in fleet.config.members if int(m.uuid, 16) != leader)
     work = fleet.replica(leader).change_config([Change(ChangeKind.REMOVE, removed)], NO_OP, 5000)
     config = await fleet.as_(leader, work)
@@ -51,7 +53,7 @@ async def test_configuration_in_log_overrides_given_configuration(fleet):
     await fleet.restart(leader)
     status = fleet.replica(leader).status()
     assert status.config == config
-    assert status.config.members[0].peer_address.endswith(":9"), "with their addresses"
+    assert status.config.members[0].peer_address.endswith(":9"), "members have the saved addresses"
     me = fleet.config.get(uuid_of(leader))
     other = replace(fleet.config, members=(me,))
     with pytest.raises(AlreadyPresent):
@@ -62,7 +64,7 @@ async def test_configuration_in_log_overrides_given_configuration(fleet):
 @pytest.mark.row("S4.37", "S4.39")
 @scenario()
 async def test_designated_first_leader_wins_initial_election(fleet):
-    """The first leader replicates nothing in time: the others elect one that does."""
+    """The first leader replicates nothing in time: the others elect another one."""
     first = await fleet.leader()
     before = fleet.replica(first).status()
     others = [n for n in range(3) if n != first]
@@ -70,12 +72,14 @@ async def test_designated_first_leader_wins_initial_election(fleet):
         process.kill()
     for number in range(3):
         await fleet.restart(number)
-    assert all(fleet.replica(n).status().leader is None for n in range(3)), "a hint to nobody"
+    assert all(fleet.replica(n).status().leader is None for n in range(3)), (
+        "no member has a known leader"
+    )
     fleet.network.partition([f"s{first}"], [f"s{n}" for n in others])
     second = await fleet.leader(among=others)
     status = fleet.replica(second).status()
     assert status.term > before.term
-    assert status.commit > before.commit, "it has replicated an entry of its own"
+    assert status.commit > before.commit, "the leader has committed an entry of its term"
     fleet.network.heal()
     await fleet.until(lambda: fleet.replica(first).status().role is Role.FOLLOWER, "follows")
     assert (await fleet.write(b"k 1")).result == b"1"
@@ -104,7 +108,9 @@ def test_write_waits_for_leader_commit_in_its_term(rebooting):
         await fleet.until(lambda: any(fleet.replica(n).is_leader for n in range(3)), "elected")
         leader = next(n for n in range(3) if fleet.replica(n).is_leader)
         others = [f"s{n}" for n in range(3) if n != leader]
-        fleet.network.cut(others, [f"s{leader}"])  # it is heard, and hears nothing
+        fleet.network.cut(
+            others, [f"s{leader}"]
+        )  # its messages are delivered, and it receives none
         assert fleet.replica(leader).state is State.CONFIGURING
         answer = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=100))
         await fleet.pass_ms(200)

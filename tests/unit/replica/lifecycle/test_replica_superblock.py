@@ -1,4 +1,4 @@
-"""The superblock's bytes, and where a reopened core begins in its log."""
+"""The superblock's bytes, and the index at which a reopened core begins."""
 
 from pathlib import Path
 

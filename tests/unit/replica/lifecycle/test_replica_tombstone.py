@@ -87,7 +87,7 @@ async def test_tombstone_votes_once_per_term_across_power_failure(fleet):
         recorder = Recorder(fleet)
     assert recorder.saved() == HardState(term, uuid_of(1))
     ((later, _),) = await recorder.deliver(2, RequestVote, term=term + 1, last=LATE)
-    assert later.granted, "and it still knows where the others are"
+    assert later.granted, "the tombstone still has the peers' addresses"
 
 
 @scenario()
@@ -160,7 +160,7 @@ async def test_unsaved_vote_is_not_granted(fleet):
     disk.faults.write_eio_rate = 0.0
     assert recorder.saved() == before
     ((reply, saved),) = await recorder.deliver(2, RequestVote, term=99, last=LATE)
-    assert reply.granted, "nothing was promised to the first one"
+    assert reply.granted, "the unsaved vote was not given to the first candidate"
     assert saved == HardState(99, uuid_of(2))
 
 
@@ -178,7 +178,7 @@ async def test_vote_of_tombstone_elects_leader(fleet):
     assert fleet.replica(with_tombstone).status().vote == uuid_of(left)
     await fleet.pass_ms(300)
     status = fleet.replica(left).status()
-    assert status.state is State.CONFIGURING, "and commits nothing, since one of two has no log"
+    assert status.state is State.CONFIGURING, "no commit, since one of two members has no log"
     assert status.commit < status.last.index
     await fleet.restart(leader)
     assert (await fleet.write(b"k 1")).result == b"2"

@@ -1,4 +1,4 @@
-"""A server reports its reached limits to ksck, while they last: memory, log, disk."""
+"""A server reports its reached limits to ksck while they last: memory, log, disk."""
 
 from msgspec.structs import replace
 
@@ -26,7 +26,9 @@ async def test_memory_over_budget_is_reported_with_largest_consumers(fleet):
 async def test_log_kept_for_dead_member_beyond_limit_is_reported(fleet):
     host = fleet.host(0)
     host.wal.held_bytes = lambda: {GROUP: 5}
-    assert host.problems() == [], "a log of its least size is not collected, so nothing is let go"
+    assert host.problems() == [], (
+        "a log of its minimum size is not collected, so no entries are released"
+    )
     for _ in range(20):
         await fleet.write(BIG)
     (problem,) = [p for p in host.problems() if "wal_retain_for_peers_mb (0)" in p]

@@ -27,7 +27,7 @@ OPTIONS = Options(
     raft_cache_total_bytes=16 * KIB,
 )
 SLACK = 24 * KIB
-"""Bytes in flight when the budget is reached: for each group one message and one applied batch."""
+"""Bytes in flight when the budget is reached: one message and one applied batch of each group."""
 PADDED = b"k 1" + b" " * 1000
 
 
@@ -65,11 +65,13 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
     await fleet.pass_ms(5_000)
     status = fleet.replica(slow).status()
     assert (status.role, status.term) == (Role.FOLLOWER, term), (
-        "it hears its leader, and votes for no other"
+        "the follower stays in its leader's term"
     )
     assert "memory_budget_bytes" in status.error
     assert fleet.replica(leader).status().error == ""
-    assert status.last.index < fleet.replica(leader).status().commit - 100, "it took no more"
+    assert status.last.index < fleet.replica(leader).status().commit - 100, (
+        "the follower accepted no further entries"
+    )
     (peer,) = [
         p
         for p in fleet.replica(leader).status().peers
@@ -80,7 +82,7 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
         m for b in received for _, m in b.messages
         if isinstance(m, AppendEntries) and m.to == peer.uuid and m.entries
     ]  # fmt: skip
-    assert len(sent) < 3, "its leader does not send what is not taken"
+    assert len(sent) < 3, "the leader does not send entries that are refused"
     fleet.processes[slow].kill()  # a flush that hangs for an hour
     fleet.processes[slow].delays.compute_us = 500
     await fleet.restart(slow)
@@ -114,7 +116,9 @@ async def test_follower_applies_nothing_without_memory(fleet):
     delays.apply_us = 50
     watch(fleet, {slow: 2 * BUDGET})  # 30 KiB of entries, which would be 300 of rows
     await fleet.pass_ms(200_000)
-    assert memory_of(fleet, slow).of(MemoryPart.ROWS) > BUDGET // 2, "it went as far as it could"
+    assert memory_of(fleet, slow).of(MemoryPart.ROWS) > BUDGET // 2, (
+        "the follower applied entries up to the budget"
+    )
     assert machine.runs < 30
 
 
@@ -153,7 +157,7 @@ def test_writes_in_flight_are_bounded_over_all_tablets():
         memory.check(4 * KIB)
         with pytest.raises(Throttled, match="write_queue_total_bytes"):
             memory.check(5 * KIB)
-    memory.check(50 * KIB)  # one of any size may be alone
+    memory.check(50 * KIB)  # a single one may have any size
     assert memory.of(MemoryPart.WRITES) == 0
 
 
@@ -179,7 +183,7 @@ async def test_leader_over_budget_refuses_writes_until_below_it(fleet):
     assert done < 300
     assert memory_of(fleet, leader).used_bytes <= BUDGET + SLACK
     assert (await fleet.as_(leader, fleet.replica(leader).read_point(None, 1000))) > 0, (
-        "reads go on"
+        "reads continue"
     )
     for process in fleet.processes:
         process.delays.compute_us = 500
@@ -203,7 +207,7 @@ async def test_cached_entries_are_bounded_over_groups_and_idle_groups_evicted_fi
         memory = memory_of(fleet, number)
         kept = memory.sizes(MemoryPart.ENTRIES)
         assert memory.of(MemoryPart.ENTRIES) == sum(kept.values()) <= OPTIONS.raft_cache_total_bytes
-        assert kept[GROUPS[0]] > 5 * KIB, "the one in use keeps its entries"
+        assert kept[GROUPS[0]] > 5 * KIB, "the active group keeps its entries"
         assert kept[GROUPS[-1]] < kept[GROUPS[0]] // 4
 
 
@@ -215,7 +219,9 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     async def steps(fleet):
         for number in range(3):
             await fleet.as_(number, flusher(fleet, number, OPTIONS))
-        slack = SLACK + 5 * 3 * 8 * KIB  # of each group: what is applied, and in flight at a leader
+        slack = (
+            SLACK + 5 * 3 * 8 * KIB
+        )  # of each group: applied entries, and those in flight at a leader
         most = watch(fleet, dict.fromkeys(range(3), BUDGET + slack))
         expected = dict.fromkeys(GROUPS[:5], 0)
         clients = {(g, c): 0 for g in expected for c in range(4)}
@@ -238,7 +244,7 @@ def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
             await fleet.settled(group)
             for number in range(3):
                 assert fleet.machine(number, group).sums.get("k", 0) == expected[group]
-        assert max(most.values()) > BUDGET // 2, "it was put to the test"
+        assert max(most.values()) > BUDGET // 2, "the load reaches half of the budget"
         for number in range(3):
             exact = sum(fleet.replica(number, g).node.core.log.memory_bytes for g in expected)
             assert memory_of(fleet, number).of(MemoryPart.ENTRIES) == exact

@@ -78,7 +78,7 @@ class Scans:
                 finally:
                     self.open.remove(scan)
         except Throttled:
-            assert self.open, "the first is always taken"
+            assert self.open, "the first scan is always admitted"
             self.refused += 1
 
     def check(self):
@@ -165,7 +165,7 @@ def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed
             assert (memory.of(MemoryPart.SCANS), memory.of(MemoryPart.COPIES)) == (0, 0)
         assert max(one.held for one in scans) > 0, "flushed rows were held"
         assert sum(one.refused for one in scans) > 0
-        assert min(copies.most.values()) >= PIECES * CHUNK, "both ends were put to the test"
+        assert min(copies.most.values()) >= PIECES * CHUNK, "scans and copies reached their limits"
         assert most[0] > BUDGET // 2
 
     steps()

@@ -163,7 +163,7 @@ def test_groups_are_bounded_in_operations_and_bytes():
     large = Replica()
     payload = b"k 1" + b" " * 9999
     large.apply(log_of([(EntryKind.OPERATION, CLIENTS[0], n, 0, payload, 1) for n in range(2)]))
-    assert large.groups == [1, 1], "one at least, whatever its size"
+    assert large.groups == [1, 1], "at least one operation is applied regardless of its size"
     many = Replica()
     many.apply(log_of([(EntryKind.NOOP, CLIENTS[0], 0, 0, b"", 1)] * 20))
     assert many.groups == [7, 7, 6]

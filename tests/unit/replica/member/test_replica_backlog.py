@@ -1,4 +1,4 @@
-"""A follower that applies more slowly than it receives refuses entries, reports it, and continues later."""
+"""A follower that applies more slowly than it receives refuses entries, reports that, and continues later."""
 
 from tests.unit.replica.support.replica_support import scenario
 

@@ -55,7 +55,7 @@ async def test_closed_time_advances_once_per_heartbeat(fleet):
     quiet = counts["peer_sent"] - before
     with pytest.raises(NotLeader):
         await stale(fleet, (leader + 1) % 3, 0)
-    await stale(fleet, leader, 0)  # somebody reads stale, so its time goes on
+    await stale(fleet, leader, 0)  # stale reads are sent, so that its time is closed
     await fleet.pass_ms(100)
     rounds, before = node.core.round, counts["peer_sent"]
     await fleet.pass_ms(2000)
@@ -76,7 +76,9 @@ async def test_unapplied_writes_are_not_closed(fleet):
     stamp = fleet.replica(leader).node.last_stamp
     looks = 0
     while not answer:
-        assert all(closed(fleet, n) < stamp for n in range(3)), "the leader has not applied it"
+        assert all(closed(fleet, n) < stamp for n in range(3)), (
+            "the leader has not applied the write"
+        )
         await fleet.pass_ms(10)
         looks += 1
     assert looks > 30
@@ -105,7 +107,7 @@ async def test_closed_time_does_not_advance_without_majority(fleet):
     found = fleet.spawn(leader, fleet.replica(leader).stale_point(0, 200))
     before = closed(fleet, leader)
     await fleet.pass_ms(450)
-    assert fleet.replica(leader).is_leader, "it does not know yet"
+    assert fleet.replica(leader).is_leader, "the old leader does not know its successor yet"
     assert closed(fleet, leader) == before
     await fleet.until(lambda: found, "an error")
     assert isinstance(found[0], Exception)
@@ -125,7 +127,7 @@ def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
         _, first = await stale(fleet, follower, 60_000)
         await fleet.pass_ms(2000)
         at, age_ms = await stale(fleet, follower, 60_000)
-        assert 2000 <= age_ms - first <= 2001, "age does not depend on how far the clocks are apart"
+        assert 2000 <= age_ms - first <= 2001, "the age does not depend on the offset of the clocks"
         assert (await stale(fleet, follower, age_ms)) == (at, age_ms)
         with pytest.raises(NotLeader, match="older than"):
             await stale(fleet, follower, age_ms - 1)
@@ -164,7 +166,7 @@ async def test_stale_read_at_leader_enables_follower_reads_for_a_time(fleet):
     node = fleet.replica(leader).node
     before = node.core.round
     await fleet.pass_ms(3000)
-    assert node.core.round == before, "nobody asks any more"
+    assert node.core.round == before, "no stale reads are sent any more"
     with pytest.raises(NotLeader):
         await stale(fleet, follower, 1000)
 
@@ -206,7 +208,7 @@ async def test_expired_closed_time_is_not_offered(fleet):
 
 
 def test_age_of_closed_time_includes_time_before_message_was_sent_under_stopped_wall_clock():
-    """A leader repeats its closed time in later heartbeats, and the follower's hybrid clock stands still."""
+    """A leader repeats its closed time in later heartbeats, and the follower's clock does not advance."""
     closed, monotonic_us = from_micros(100_000_000), 7_000_000
     hlc = closed + from_micros(3_000_000)
     clock = SimpleNamespace(monotonic_us=lambda: monotonic_us)

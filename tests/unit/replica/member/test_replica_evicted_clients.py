@@ -63,9 +63,7 @@ def test_forgotten_client_session_causes_no_double_execution(seed):
         assert operation.runs < 2, operation.key
         if verdict is Admitted.FORGOTTEN:
             refused += 1
-            if (
-                operation.tries == 1
-            ):  # who sent it once, and was refused, knows that it was never executed
+            if operation.tries == 1:  # an operation sent once and refused was never executed
                 h = operation.header
                 operation.header = Header(
                     h.client_id, h.sequence, h.first_outstanding, 10, 1, table.forgotten + 1
@@ -84,11 +82,11 @@ def test_write_first_sent_after_session_loss_is_executed():
         stamp = (number + 1) * SECOND
         assert table.admit(Header(client(number), 1, 1, 10, 1, stamp - 1), stamp)[0] is Admitted.RUN
     assert table.forgotten == 2 * SECOND
-    for number in range(2):  # both were forgotten, and were executed
+    for number in range(2):  # both were evicted, and were executed
         since = (number + 1) * SECOND - 1
         again = Header(client(number), 1, 1, 10, 1, since)
         assert table.admit(again, 99 * SECOND) == (Admitted.FORGOTTEN, None)
-    assert table.clients == LIMIT, "a refused client pushes nobody out"
+    assert table.clients == LIMIT, "a refused client evicts no other"
     new = Header(client(77), 1, 1, 10, 1, 2 * SECOND + 1)
     assert table.admit(new, 99 * SECOND)[0] is Admitted.RUN
 
@@ -132,7 +130,7 @@ async def test_late_retry_of_forgotten_client_is_refused_with_time_bound(fleet):
 
 @scenario(servers=1)
 async def test_first_sent_time_far_in_the_future_is_refused(fleet):
-    """Once its client were forgotten, no new client could write to the tablet for as long."""
+    """After an eviction of this client, no new client could write to the tablet until that time."""
     leader = await fleet.leader()
     clock = fleet.processes[leader].server.clock
     for since in (MAX_HYBRID_TIME, clock.peek() + from_micros(clock.limit_us + 1_000_000)):

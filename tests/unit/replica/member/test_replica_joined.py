@@ -26,7 +26,7 @@ async def test_each_retry_joins_its_entry_in_flight_at_slow_leader(fleet):
         await fleet.pass_ms(50)
         calls.append(fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1)))
     await fleet.pass_ms(50)
-    assert fleet.replica(leader).status().last.index == last + 1, "one entry for all tries"
+    assert fleet.replica(leader).status().last.index == last + 1, "one entry for all attempts"
     fleet.network.heal()
     await fleet.until(lambda: all(calls), "every try is answered")
     assert {(c[0].result, c[0].duplicate, c[0].stamp) for c in calls} == {

@@ -53,7 +53,7 @@ def offer(leader: ServerUuid | None) -> CopyOffer:
 
 
 def test_copied_replica_casts_no_second_vote_in_source_term():
-    """It may replace a replica whose vote elected that leader, and which lost it: two could lead."""
+    """The copy may replace a replica whose lost vote elected that leader: two leaders would be possible."""
     promise = initial_hard_state(offer(A), OpId(4, 9), None)
     assert promise == HardState(5, A)
     assert not asked(promise, B, 5)

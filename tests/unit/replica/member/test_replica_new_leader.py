@@ -22,7 +22,7 @@ async def test_new_leader_applies_earlier_commits_before_proposing(fleet):
     await fleet.until(lambda: replica.is_leader, "the successor leads")
     node = replica.node
     await fleet.until(lambda: node.commit_index == node.last.index, "its first entry is committed")
-    assert machine.runs < 3  # it has yet to apply what its predecessor committed
+    assert machine.runs < 3  # it has not applied its predecessor's entries yet
     last = node.last
     with pytest.raises(Unavailable, match="has not applied an entry"):
         await fleet.as_(successor, fleet.call(successor, b"k 1", sequence=4, timeout_ms=500))

@@ -31,7 +31,7 @@ async def test_read_contains_every_earlier_acknowledged_write(fleet):
 @pytest.mark.row("S4.29")
 @scenario()
 async def test_write_after_read_has_higher_timestamp(fleet):
-    """Also in the microsecond of the read."""
+    """A write in the same microsecond as the read has a later time."""
     leader = await fleet.leader()
     replica, clock = fleet.replica(leader), fleet.processes[leader].server.clock
     requests = replica.running_member().requests
@@ -99,7 +99,7 @@ async def test_deposed_leader_serves_no_reads(fleet):
     new = await fleet.leader(among=others)
     fleet.network.partition([f"s{old}"], [f"s{n}" for n in others])
     fleet.processes[old].resume()
-    assert fleet.replica(old).is_leader, "it does not know yet"
+    assert fleet.replica(old).is_leader, "the old leader does not know its successor yet"
     late = fleet.spawn(old, fleet.replica(old).read_point(None, 60_000))
     soon = fleet.spawn(old, fleet.replica(old).read_point(None, 50))
     assert (await fleet.as_(new, fleet.call(new, b"k 1"))).result == b"2"
@@ -206,16 +206,16 @@ def on_a_loop(fn):
 def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
     reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
     reads.complete(9, 99)
-    assert not one.done(), "applied, and not confirmed"
+    assert not one.done(), "applied, not confirmed"
     reads.confirmed(2)
     reads.complete(4, 9)
-    assert not one.done(), "confirmed, and not applied"
+    assert not one.done(), "confirmed, not applied"
     reads.complete(5, 15)
     assert one.result() == 10
-    assert not two.done(), "what is stamped below 20 may still be to come"
+    assert not two.done(), "entries with timestamps below 20 may follow"
     reads.complete(6, 18)
-    assert two.result() == 20, "all that the leader's log had is applied"
-    assert not three.done(), "its round is a later one"
+    assert two.result() == 20, "all entries of the leader's log are applied"
+    assert not three.done(), "the read belongs to a later round"
     assert len(reads) == 1
 
 

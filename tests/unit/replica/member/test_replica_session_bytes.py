@@ -48,7 +48,9 @@ def test_least_recent_client_session_is_evicted_and_its_retry_refused():
     now = 2 * KNOWN * SECOND
     assert do(table, header(1, since=SECOND - 1), now) is Admitted.FORGOTTEN
     assert do(table, header(2 * KNOWN - 1), now) is Admitted.DUPLICATE
-    assert do(table, header(1, since=now), now + 1) is Admitted.RUN, "what it sends anew is not"
+    assert do(table, header(1, since=now), now + 1) is Admitted.RUN, (
+        "a new operation is not refused"
+    )
 
 
 def test_client_cannot_evict_other_clients():
@@ -89,7 +91,7 @@ def test_session_bound_holds_without_double_execution_or_group_dependence(seed):
             assert of_other is verdict
             if verdict is Admitted.RUN:
                 assert again is not None
-                assert (h.client_id, h.sequence) not in ran, "it runs twice"
+                assert (h.client_id, h.sequence) not in ran, "the operation is executed twice"
                 ran.add((h.client_id, h.sequence))
                 assert saved is not None
                 one.keep(saved, result)

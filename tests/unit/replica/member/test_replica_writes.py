@@ -109,7 +109,9 @@ async def test_follower_acknowledgement_is_durable(fleet):
     assert answer == []
     assert fleet.replica(leader).is_leader, "heartbeats are answered meanwhile"
     last = fleet.replica(leader).status().last
-    assert {fleet.replica(n).status().last for n in others} == {last}, "both have received it"
+    assert {fleet.replica(n).status().last for n in others} == {last}, (
+        "both followers have received the entry"
+    )
 
 
 # ---- exactly once ------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ async def test_concurrent_attempts_take_effect_once_and_are_both_answered(fleet)
         fleet.as_(leader, fleet.call(leader, b"k 1", sequence=2)),
     )
     assert (one.result, two.result, other.result) == (b"1", b"1", b"2")
-    assert (one.duplicate, two.duplicate) == (False, False), "they wait for one entry"
+    assert (one.duplicate, two.duplicate) == (False, False), "both attempts wait for one entry"
     assert one.stamp == two.stamp
     assert max(fleet.machine(leader).groups) == 2, "one entry for each number, in one group"
 

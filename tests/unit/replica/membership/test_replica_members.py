@@ -88,7 +88,7 @@ async def test_configuration_change_with_lost_leadership_has_unknown_outcome(fle
     assert isinstance(late[0], Unavailable), "an earlier change is not committed"
     fleet.network.heal()
     await fleet.settled()
-    assert fleet.replica(leader).status().config.id == NO_OP, "rolled back"
+    assert fleet.replica(leader).status().config.id == NO_OP, "the change was rolled back"
 
 
 @pytest.mark.row("S1.22")
@@ -120,7 +120,9 @@ async def test_configuration_is_saved_in_metadata_only_when_committed(fleet):
     )
     await fleet.until(lambda: len(fleet.replica(leader).status().config.members) == 4, "active")
     await fleet.pass_ms(100)
-    assert names(saved(fleet, leader)) == [0, 1, 2], "in memory and in the log only"
+    assert names(saved(fleet, leader)) == [0, 1, 2], (
+        "the new configuration is in memory and in the log only"
+    )
     fleet.network.heal()
     await fleet.until(lambda: found, "an answer")
     if not isinstance(found[0], Configuration):
@@ -130,7 +132,7 @@ async def test_configuration_is_saved_in_metadata_only_when_committed(fleet):
     for process in fleet.processes:
         process.kill(power_cut=True)
     for number in range(3):
-        assert saved(fleet, number).id == found[0].id, "and synced"
+        assert saved(fleet, number).id == found[0].id, "the saved configuration is synced"
 
 
 async def written_and_collected(fleet):
@@ -158,7 +160,9 @@ async def test_configuration_entries_in_log_are_collected(fleet):
     await fleet.restart(leader)
     status = fleet.replica(leader).status()
     node = fleet.replica(leader).node
-    assert node.core.log.base.index > config.id.index, "the log no longer has it"
+    assert node.core.log.base.index > config.id.index, (
+        "the log no longer has the configuration entry"
+    )
     assert (status.config, status.committed_config) == (config, config)
 
 
@@ -186,7 +190,7 @@ async def test_pending_configuration_is_active_after_restart(fleet):
     assert names(status.committed_config) == [0, 1, 2]
     await fleet.restart(others[0])
     await fleet.pass_ms(3000)
-    assert fleet.leading() is None, "two of four decide nothing"
+    assert fleet.leading() is None, "two of four are not a majority"
     await fleet.create(3, GROUP, replace(pending, id=NO_OP))
     await fleet.leader(among=[leader, others[0], 3])
     assert (await fleet.write(b"k 1")).result == b"2"
@@ -205,4 +209,4 @@ async def test_member_whose_entries_were_collected_needs_copy(fleet):
         return [int(p.uuid, 16) for p in peers if p.needs_copy]
 
     await fleet.until(lambda: needing() == [3], "its leader says so")
-    assert (await fleet.write(b"k 1")).result == b"1", "and goes on"
+    assert (await fleet.write(b"k 1")).result == b"1", "the group accepts writes"

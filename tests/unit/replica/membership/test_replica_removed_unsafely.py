@@ -37,7 +37,9 @@ async def gone_on_without(fleet):
 async def test_removed_unrecoverable_replica_readded_without_deletion_fails_and_never_votes(fleet):
     dead, left = await gone_on_without(fleet)
     await fleet.restart(dead)
-    assert fleet.machine(dead).sums == {"k": 20 + LOST}, "it has what the group has not"
+    assert fleet.machine(dead).sums == {"k": 20 + LOST}, (
+        "the removed server has entries that the group lacks"
+    )
     await add(fleet, dead)
     await fleet.until(lambda: fleet.replica(dead).state is State.FAILED, "it has noticed")
     assert isinstance(fleet.replica(dead).error, Forbidden)

@@ -1,4 +1,4 @@
-"""Witnesses: members that log, vote and count, and have no data."""
+"""Witnesses: members that have a log, vote and count for majorities, and have no data."""
 
 from dataclasses import replace
 
@@ -49,14 +49,18 @@ async def test_witness_logs_and_votes_without_data_and_never_leads(fleet):
     leader = await fleet.leader()
     followers = [n for n in range(3) if n != leader]
     fleet.processes[followers[0]].kill()
-    assert (await fleet.write(b"k 1")).result == b"3", "three of four, one of them the witness"
+    assert (await fleet.write(b"k 1")).result == b"3", (
+        "three of four are a majority with the witness"
+    )
     fleet.processes[leader].kill()
     fleet.processes[followers[1]].kill()
     await fleet.pass_ms(5000)
-    assert fleet.replica(3).status().role is Role.FOLLOWER, "it never stands"
+    assert fleet.replica(3).status().role is Role.FOLLOWER, "a witness never campaigns"
     for number in followers:
         await fleet.restart(number)
-    assert await fleet.leader(among=[*followers, 3]) != 3, "three of four elect, with its vote"
+    assert await fleet.leader(among=[*followers, 3]) != 3, (
+        "three of four elect a leader with the witness's vote"
+    )
     fleet.processes[3].kill(power_cut=True)
     await fleet.restart(3)
     assert fleet.replica(3).node.core.log.base == before
@@ -72,7 +76,7 @@ async def test_fault_tolerance_before_and_during_witness_join(fleet):
     await fleet.write(b"k 1")
     down = (await fleet.leader() + 1) % 3
     fleet.processes[down].kill()
-    assert (await fleet.write(b"k 1")).result == b"2", "t=1: three tolerate any one"
+    assert (await fleet.write(b"k 1")).result == b"2", "t=1: three voters tolerate the loss of one"
     await add_witness(fleet, 3)
     await fleet.settled()
     leader = await fleet.leader()
@@ -102,10 +106,8 @@ async def test_witness_restores_fault_tolerance_and_committed_entries(fleet):
     fleet.processes[leader].kill(power_cut=True)
     await fleet.pass_ms(5000)
     status = fleet.replica(3).status()
-    assert (status.role, fleet.leading()) == (Role.FOLLOWER, None), (
-        "the witness alone serves nobody"
-    )
-    assert status.last == committed, "and its log has what was committed"
+    assert (status.role, fleet.leading()) == (Role.FOLLOWER, None), "a witness alone does not lead"
+    assert status.last == committed, "the witness's log has all committed entries"
     await fleet.restart(leader)
     assert (await fleet.write(b"k 1")).result == b"3"
 
@@ -147,7 +149,9 @@ async def test_permanent_witness_log_stays_small_and_keeps_entries_others_lack(f
     written = fleet.replica(leader, group).status().last
     fleet.processes[leader].kill(power_cut=True)
     await fleet.restart(lacking)
-    assert await fleet.leader(group, among=[lacking, 2]) == lacking, "with the witness' help"
+    assert await fleet.leader(group, among=[lacking, 2]) == lacking, (
+        "the leader fetched its missing entries from the witness"
+    )
     assert fleet.replica(lacking, group).status().last > written
     await fleet.write(b"k 1", group=group)
 

@@ -75,7 +75,7 @@ async def test_group_without_majority_keeps_entries_without_anchoring_log(fleet)
     await fleet.boot(1)
     await fleet.write(b"a 4")
     await fleet.settled()
-    assert fleet.machine(0).sums == {"a": 7}, "what was durable here and never committed was lost"
+    assert fleet.machine(0).sums == {"a": 7}, "durable entries that were never committed are lost"
 
 
 @scenario(options=STRICT)

@@ -50,7 +50,7 @@ async def test_group_is_running_after_leader_commits_in_its_term(fleet):
     await fleet.create(0, GROUP)
     assert fleet.replica(0).state is State.CONFIGURING
     await fleet.pass_ms(3000)
-    assert fleet.replica(0).state is State.CONFIGURING, "one of three elects nobody"
+    assert fleet.replica(0).state is State.CONFIGURING, "one of three cannot elect a leader"
     assert fleet.replica(0).status().role in (Role.CANDIDATE, Role.FOLLOWER)
     await fleet.create(1, GROUP)
     leader = await fleet.leader()
@@ -101,7 +101,7 @@ async def test_batch_for_other_server_or_unknown_group_is_dropped(fleet):
     fleet.deliver(0, PeerBatch(lost.sender, lost.to, far, lost.messages))
     fleet.deliver(0, vote(OTHER, to=0))
     await fleet.pass_ms(20)
-    assert clock.peek() < far, "not for this server: nothing of it is believed"
+    assert clock.peek() < far, "a batch for another server does not move the clock"
     assert fleet.replica(0).status().term == term
     shown = fleet.processes[0].server.metrics.registry.get_sample_value
     assert shown("nyala_replica_refused_messages_total", {"why": "destination"}) == 1

@@ -1,4 +1,4 @@
-"""Liveness of servers and their quiescent groups: names, numbers, late messages, silence."""
+"""Liveness of servers and their quiescent groups: ids, counts, late messages, missing messages."""
 
 import pytest
 
@@ -61,15 +61,19 @@ def test_group_quiesced_with_silent_server_is_woken_once(account):
     assert pass_ticks(account, 1, B) == [ONE, TWO]
     assert pass_ticks(account, 100, B) == []
     account.remove_quiesced(ONE)
-    assert account.receive(keepalive()) == [TWO], "it is back: who sleeps without it hears of that"
+    assert account.receive(keepalive()) == [TWO], (
+        "groups that quiesced without the server are woken"
+    )
 
 
 def test_group_quiesced_with_exited_process_is_woken_once_immediately(account):
     assert account.end(A) == [ONE, TWO]
     assert account.end(A) == []
     assert pass_ticks(account, 100, B) == []
-    assert account.end(ServerUuid("c" * 32)) == [], "never heard of"
-    assert account.receive(keepalive(incarnation=6)) == [ONE, TWO], "it is back"
+    assert account.end(ServerUuid("c" * 32)) == [], "an unknown server has no groups"
+    assert account.receive(keepalive(incarnation=6)) == [ONE, TWO], (
+        "the returned server wakes the groups"
+    )
 
 
 def test_woken_group_is_not_woken_again(account):
@@ -90,15 +94,17 @@ def test_new_incarnation_wakes_all_groups_and_old_one_is_ignored(account):
     for _ in range(PACE.election_ticks):
         account.receive(late)
         woken = account.tick()
-    assert woken == [ONE, TWO], "late words are no sign of life"
+    assert woken == [ONE, TWO], "late messages do not count for liveness"
 
 
 def test_exited_replicas_wake_groups_by_id_and_by_count_when_ids_are_missing(account):
     assert account.receive(keepalive(stopped_count=1, stopped_groups=[TWO])) == [TWO]
-    assert account.receive(keepalive(stopped_count=1, stopped_groups=[TWO])) == [], "said before"
+    assert account.receive(keepalive(stopped_count=1, stopped_groups=[TWO])) == [], (
+        "a repeated id has no effect"
+    )
     assert account.receive(keepalive(stopped_count=3, stopped_groups=[TWO, THREE, ONE])) == [ONE]
     assert account.receive(keepalive(stopped_count=5, stopped_groups=[TWO])) == [ONE, TWO], (
-        "one name is missing"
+        "one id is missing, so all groups are woken"
     )
     assert account.receive(keepalive(stopped_count=4, stopped_groups=[ONE])) == [], "late"
     assert not account.is_latest(keepalive(stopped_count=4))
@@ -124,7 +130,7 @@ def test_server_is_absent_after_timeout_or_when_never_heard(account):
 
 
 def test_state_of_server_without_batches_is_dropped_unless_groups_rely_on_it(account):
-    """A dropped server's incarnation is not known any more: an older one counts as new."""
+    """A removed server's incarnation is not kept: an older one counts as new."""
     earlier, removed = 4, [ServerUuid(f"{number + 4096:032x}") for number in range(3)]
     for server in removed:
         account.receive(keepalive(sender=server))

@@ -1,4 +1,4 @@
-"""Entries kept in the log though files and members have them: unsaved metadata, a starting copy."""
+"""Entries retained in the log though files and members have them: unsaved metadata, a starting copy."""
 
 import errno
 from dataclasses import replace
@@ -101,7 +101,7 @@ async def test_configuration_that_follows_another_one_is_saved_after_full_disk(f
 
 @scenario(options=SMALL)
 async def test_log_of_idle_group_is_released_once_its_configuration_is_saved(fleet):
-    """Nothing schedules the group again after its metadata found space."""
+    """No other event of the group follows after its metadata were saved."""
     leader = await fleet.leader()
     cmeta = fleet.replica(leader).context.cmeta
     save, full = cmeta.save, [True]

@@ -47,7 +47,7 @@ async def latest_batch(fleet, number):
     return received[-1]
 
 
-# ---- sleep -------------------------------------------------------------------------------------------
+# ---- idle --------------------------------------------------------------------------------------------
 
 
 @scenario(groups=MANY, max_time_s=700)
@@ -111,7 +111,7 @@ async def test_flush_of_quiesced_group_releases_log(fleet):
     assert sleeping(fleet) == [GROUP]
 
 
-# ---- servers that die, stop, return ------------------------------------------------------------------
+# ---- servers that crash, stop, return -----------------------------------------------------------------
 
 
 @scenario(groups=MANY)
@@ -129,7 +129,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     assert {g: n for g, n in leaders(fleet).items() if g not in led_by_victim} == {
         g: n for g, n in led.items() if g not in led_by_victim
     }
-    await asleep(fleet, MANY)  # without the dead one, for good
+    await asleep(fleet, MANY)  # permanently without the dead server
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
@@ -155,12 +155,12 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     others = [g for g in MANY if led[g] != 0]
     before = terms(fleet, others)
     fleet.processes[0].kill()
-    await fleet.restart(0)  # quicker than its silence is noticed
+    await fleet.restart(0)  # sooner than its absence is detected
     await fleet.until(
         lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
     )
     await asleep(fleet, MANY)
-    assert terms(fleet, others) == before, "whose leader lived keeps it"
+    assert terms(fleet, others) == before, "groups keep a leader that was not restarted"
 
 
 @scenario(groups=MANY)
@@ -201,7 +201,7 @@ async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caugh
     fleet.network.partition([f"s{cut}"], [f"s{n}" for n in rest])
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
     await fleet.pass_ms(1000)
-    assert group not in sleeping(fleet, rest), "one lags"
+    assert group not in sleeping(fleet, rest), "the group waits for the lagging member"
     await asleep(fleet, MANY, rest)
     assert fleet.replica(cut, group).node.last < fleet.replica(leader, group).node.last
     fleet.network.heal()
@@ -290,13 +290,13 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     rest = [n for n in range(3) if n != failed]
     await asleep(fleet, MANY, rest)
     await fleet.pass_ms(20_000)
-    assert sleeping(fleet, rest) == MANY, "without the failed one, and for good"
+    assert sleeping(fleet, rest) == MANY, "the groups stay quiescent without the failed replica"
     await fleet.write(b"k 1", group=group)
     fleet.processes[failed].kill()
     await fleet.restart(failed)
     await asleep(fleet, MANY)
     applied = [fleet.replica(n, group).status().applied for n in range(3)]
-    assert len(set(applied)) == 1, "with it, as soon as it is back"
+    assert len(set(applied)) == 1, "the returned replica has caught up"
 
 
 @scenario(groups=MANY)
@@ -330,7 +330,7 @@ async def test_failed_log_leaves_no_group_without_leader(fleet):
     assert all(fleet.replica(0, g).state is State.FAILED for g in MANY)
 
 
-# ---- late and false words ----------------------------------------------------------------------------
+# ---- late and wrong messages ---------------------------------------------------------------------------
 
 
 @scenario()
@@ -361,7 +361,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
     batch = PeerBatch(sender, to, 1, ((GROUP, offer),), **message)
     fleet.deliver(follower, batch)
     await fleet.pass_ms(1)
-    assert node.quiesced, "its latest word is good"
+    assert node.quiesced, "the latest message causes quiescence"
 
 
 @scenario()

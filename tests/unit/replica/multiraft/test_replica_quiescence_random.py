@@ -26,7 +26,7 @@ class RandomRun:
         self.asked: Counter[TabletId] = Counter()
         self.acknowledged: Counter[TabletId] = Counter()
         self.answers: list[tuple[TabletId, list[object]]] = []
-        self.kinds: list[str] = []  # to come: each happens as often as the others
+        self.kinds: list[str] = []  # remaining faults: each occurs as often as the others
         self.slept = 0
 
     async def run(self):
@@ -69,7 +69,7 @@ class RandomRun:
         others = [f"s{n}" for n in range(3) if n != name]
         if kind in ("kill", "power") and process.alive:
             process.kill(power_cut=kind == "power")
-            if rng.random() < 0.5:  # back before its silence is noticed
+            if rng.random() < 0.5:  # back before its absence is detected
                 await fleet.restart(name)
         elif kind == "pause" and process.alive:
             process.pause()

@@ -29,7 +29,7 @@ from tests.unit.replica.support.replica_support import (
 PARTS = 3
 OPTIONS = Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700)
 LIMITED = msgspec.structs.replace(OPTIONS, copy_rate_bytes=1000)
-"""Copies take seconds: a test acts while one is made."""
+"""Options under which copies take seconds, so that tests can interfere."""
 
 
 class Checkpoint:
@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 class PartsMachine(AddingMachine):
-    """As AddingMachine, but of several files that never change, named by a manifest."""
+    """As AddingMachine, with several immutable files named by a manifest."""
 
     def __init__(self, files, directory):
         self.files, self.directory, self.path = files, directory, f"{directory}/state"
@@ -66,7 +66,7 @@ class PartsMachine(AddingMachine):
             content = json.loads(whole)
             self.sums = content["sums"]
             term, index, stamp, extra = state["cut"]
-            assert content["index"] == index, "files of another cut"
+            assert content["index"] == index, "the files are not of the manifest's cut"
             self._cut = Cut(OpId(term, index), stamp, bytes.fromhex(extra))
             self.sweep()
 
@@ -108,7 +108,7 @@ class PartsMachine(AddingMachine):
 
 
 class Known:
-    """An identity by shape."""
+    """An identity with the same interface."""
 
     def __init__(self, uuid, cluster_id="one"):
         self.uuid = uuid
@@ -130,7 +130,7 @@ class CopyProgram(HostProgram):
                 raise Unavailable("this server is starting; retry")
             return self.host.copies
 
-        identity = cast("Identity", self.identity)  # by shape
+        identity = cast("Identity", self.identity)  # same interface
         source = CopySourceService(identity, copies)
         orders = OrderFence(self.env, identity, Fence())
         target = CopyTargetService(self.env, identity, copies, orders.check)
@@ -167,10 +167,10 @@ class CopyFleet(Fleet):
         )
         return await self.as_(number, made)
 
-    # ---- as an operator asks ---------------------------------------------------------------------
+    # ---- operator's requests ---------------------------------------------------------------------
 
     async def ask(self, number, method, request):
-        """Call a server's public port as an operator would, from the machine of another server."""
+        """Call a server's public port, as an operator on the machine of another server."""
         caller = next(n for n in self.alive() if n != number)
         env = self.processes[caller].env
         assert env is not None
@@ -199,7 +199,7 @@ class CopyFleet(Fleet):
         return None if progress is None else progress.stage
 
     async def copied(self, target, *, group=GROUP, timeout_ms=60_000):
-        """Wait until a copy is a replica that takes part, member or not."""
+        """Wait until a copy is an active replica, member or not."""
         await self.until(
             lambda: self.stage(target, group) in (CopyStage.WAITING, *ENDED), "copied", timeout_ms
         )
@@ -208,7 +208,7 @@ class CopyFleet(Fleet):
         return progress
 
     async def refused(self, target, *, group=GROUP, timeout_ms=120_000):
-        """Wait until a copy has failed; return why."""
+        """Wait until a copy has failed; return the reason."""
         await self.until(lambda: self.stage(target, group) in ENDED, "ended", timeout_ms)
         progress = self.progress(target, group)
         assert progress.stage is CopyStage.FAILED, progress

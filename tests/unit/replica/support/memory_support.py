@@ -13,7 +13,7 @@ async def flusher(fleet, number, options, look=lambda: None):
 
 
 async def burst(fleet, rng, clients, expected, sizes=(0, 100, 1000, 3000)):
-    """Some writes of some client to some group, each sent again until it is done."""
+    """Random writes of a client to a group, each retried until it succeeds."""
     group, client = rng.choice(list(clients))
     for _ in range(rng.randrange(1, 30)):
         clients[group, client] += 1

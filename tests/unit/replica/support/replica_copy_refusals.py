@@ -1,4 +1,4 @@
-"""Helpers of the tests of replica copy refusals, shared with other tests."""
+"""Requests of copies that a server refuses."""
 
 from nyala.common.ids import TabletId
 from tests.unit.replica.support.replica_support import GROUP

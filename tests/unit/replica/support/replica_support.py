@@ -42,7 +42,7 @@ class AddingMachine:
         self.files = files
         self.path = f"{directory}/state"
         self.sums: dict[str, int] = {}
-        self.runs = 0  # operations in this life
+        self.runs = 0  # operations in this incarnation
         self.groups: list[int] = []
         self.closed = False
         self._cut = Cut()
@@ -67,7 +67,7 @@ class AddingMachine:
 
     def _one(self, operation: Operation) -> bytes:
         if operation.payload == BOOM:
-            raise ValueError("this machine does not like that")
+            raise ValueError("refused by the test's machine")
         key, amount = operation.payload.decode().split()
         self.sums[key] = self.sums.get(key, 0) + int(amount)
         self.runs += 1
@@ -104,7 +104,7 @@ class AddingMachine:
 
 
 class HostProgram:
-    """A process that is a replica host and nothing else."""
+    """A process with only a replica host."""
 
     machine: type[AddingMachine] = AddingMachine
 

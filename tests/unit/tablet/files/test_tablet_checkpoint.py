@@ -37,7 +37,7 @@ def change_everything(driver: Driver) -> None:
 
 
 def copy(driver: Driver, checkpoint, place) -> Tablet:
-    """Copy a checkpoint piece by piece, as a tablet's copy would, and open the copy."""
+    """Copy a checkpoint in pieces, as a tablet copy, and open the copy."""
     place.mkdir()
     for file in checkpoint.files:
         path, data = f"{driver.directory}/{file.name}", b""
@@ -72,7 +72,7 @@ def test_files_are_removed_with_their_last_holder(driver):
     change_everything(driver)
     first.release()
     first.release()
-    assert names(second) <= there(driver), "the other one still needs them"
+    assert names(second) <= there(driver), "the other checkpoint still needs the files"
     second.release()
     assert there(driver) == {NAME, *names(driver.tablet.checkpoint())}
 
@@ -80,7 +80,7 @@ def test_files_are_removed_with_their_last_holder(driver):
 def test_release_keeps_current_files_and_files_being_written(driver):
     checkpoint = driver.tablet.checkpoint()
     checkpoint.release()
-    assert names(checkpoint) <= there(driver), "the manifest names them still"
+    assert names(checkpoint) <= there(driver), "the manifest still names the files"
     checkpoint = driver.tablet.checkpoint()
     driver.compact()
     driver.write(RowOp.UPSERT, numbered(0, 3))

@@ -83,7 +83,7 @@ def run_all(directory):
     healthy = opened(f"{directory}/healthy")
     for name in CASES:
         run(name, f"{directory}/{name}")
-    scan(healthy)  # and what was not cut is read as before
+    scan(healthy)  # blocks before the truncation are readable
     assert get(healthy)
     assert not healthy.compact(force=False)
 
@@ -97,7 +97,7 @@ def python(*words):
 
 
 def test_truncated_mapped_file_raises_error_and_process_survives(tmp_path):
-    """Runs in a process of its own, since a failure would crash it."""
+    """The test runs in its own process, since a failure would crash it."""
     done = python(__file__, str(tmp_path))
     assert done.stdout.splitlines() == [f"{name}: told" for name in CASES], done.stderr
     assert done.returncode == 0, done.stderr

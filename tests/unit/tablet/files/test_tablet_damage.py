@@ -1,4 +1,4 @@
-"""Damage: one flipped byte anywhere in any file, a missing file, bytes that are no operation."""
+"""Damage: one flipped byte anywhere in any file, a missing file, malformed operations."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +45,7 @@ def read_all(driver):
 
 
 def small() -> tuple[SimDisk, Driver]:
-    """A few rows, one of them ended: an index, a data and a `del` file each of two rowsets."""
+    """A few rows, one of them ended: an index, a data and a `del` file of each of two rowsets."""
     disk = SimDisk(random.Random(1))
     driver = Driver("data/t", PAIR_KEY, files=disk.mount())
     rows = [{"host": h, "n": 1, "a": n, "s": "x", "b": b"y"} for n, h in enumerate(["", "a", "b"])]
@@ -77,7 +77,7 @@ def reads(driver: Driver, tablet: Tablet) -> Iterator[Callable[[], object]]:
 def complaint(driver: Driver, expected: Sequence[object], first: int = 0) -> Corrupt | None:
     """Open the tablet and read it in every way, starting with one, until an error.
 
-    Neighbouring bytes begin with other ways, so that each way meets each section's damage.
+    Adjacent bytes begin with other reads, so that each kind of read meets each section's damage.
     """
     try:
         tablet = Tablet.open(driver.files, driver.directory)
@@ -100,7 +100,7 @@ def test_every_flipped_byte_is_detected_and_no_read_is_wrong():
             content[place] ^= 1 << place % 8
             found = complaint(driver, expected, place)
             content[place] ^= 1 << place % 8
-            assert found, f"byte {place} of {name} was flipped, and every read was right"
+            assert found, f"byte {place} of {name} was flipped, and every read was correct"
             assert name in found.details["path"], found
             assert "offset" in found.details, found
     assert not complaint(driver, expected)
@@ -116,7 +116,7 @@ def test_truncation_at_any_byte_is_detected():
             del content[length:]
             found = complaint(driver, expected, length)
             content[:] = whole
-            assert found, f"{name} was cut to {length} bytes, and every read was right"
+            assert found, f"{name} was cut to {length} bytes, and every read was correct"
             assert name in found.details["path"], found
             assert "offset" in found.details, found
     assert not complaint(driver, expected)
@@ -183,7 +183,7 @@ def hostile_payloads():
 
 
 def apply_alone(store: Store, operation: Operation) -> None:
-    """Apply an operation to a store, which continues after a refusal; its tablet would not."""
+    """Apply an operation to a store, which continues after a refusal, unlike its tablet."""
     if replicated_ops.is_schema(operation.payload):
         apply_schema(store, operation.payload, operation.stamp)
     else:

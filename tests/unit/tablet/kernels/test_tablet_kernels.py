@@ -67,7 +67,7 @@ def test_key_sort_equals_arrow_sort_for_any_bytes():
         alphabet, count = letters[number % 4], chance.choice((2, 3, 20, 200))
         prefix = bytes(chance.choices(alphabet, k=chance.choice((0, 3, 8, 17))))
         sizes = [chance.choice((0, 1, 7, 8, 9, 16, 17, 30)) for _ in range(count)]
-        if number % 3 == 0:  # of one length: where few bytes differ, one word has them all
+        if number % 3 == 0:  # of one length; if few bytes differ, one word contains them
             sizes = [sizes[0]] * count
         pool = [prefix + bytes(chance.choices(alphabet, k=n)) for n in sizes]
         keys = chance.choices(pool[: chance.choice((2, count))], k=count)

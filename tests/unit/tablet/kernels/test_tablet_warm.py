@@ -36,5 +36,5 @@ def test_process_with_warm_cache_compiles_nothing():
     assert key_index.warm() > 20
     ran = subprocess.run([sys.executable, "-c", SERVER], check=True, capture_output=True, text=True)
     compiled, events = json.loads(ran.stdout)
-    assert events > 0, "a compilation would have been heard"
+    assert events > 0, "the event listener detects compilations"
     assert compiled == []

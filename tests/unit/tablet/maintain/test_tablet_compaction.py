@@ -1,4 +1,4 @@
-"""Choice of rowsets to merge: their number per key and the rows rewritten are bounded; history lies apart."""
+"""Choice of rowsets to merge: number per key and rewritten rows are bounded; history is stored apart."""
 
 import random
 
@@ -46,7 +46,7 @@ def test_keys_with_most_overlapping_rowsets_are_compacted_first():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_overlap_and_write_amplification_grow_logarithmically(seed):
-    """Three hundred flushes of any keys, simulated without files."""
+    """Simulate three hundred flushes of random keys without files."""
     chance = random.Random(seed)
     rowsets, written, deepest, flushed = [], 0, 0, 0
     for number in range(300):
@@ -116,7 +116,7 @@ def test_compaction_statistics_equal_rowset_versions(tmp_path):
     driver.flush()
     assert driver.compact(force=False)
     assert driver.tablet.compaction_score(None) == 0
-    assert driver.tablet.compaction_score(driver.now) > 0  # the history may go
+    assert driver.tablet.compaction_score(driver.now) > 0  # the history may be removed
 
 
 def test_history_is_stored_separately_and_not_read_by_writes(tmp_path, monkeypatch):

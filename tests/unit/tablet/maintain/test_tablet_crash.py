@@ -38,7 +38,7 @@ PREPARED: dict[str, Callable[[SimDisk], Driver]] = {
 @pytest.mark.parametrize("power_cut", [False, True], ids=["kill", "power_cut"])
 @pytest.mark.parametrize("work", PREPARED)
 def test_crash_between_file_operations_leaves_old_or_new_cut(work, power_cut, monkeypatch):
-    if work == "flush_all_marks":  # one `del` file in the place of all that a rowset has
+    if work == "flush_all_marks":  # one `del` file replaces all of a rowset
         monkeypatch.setattr(flush, "MAX_DEL_FILES", 1)
     finished, steps, cuts = False, 0, set()
     while not finished:

@@ -60,7 +60,7 @@ def readable(driver: Driver, work: str) -> list[object]:
 def after_a_crash(
     disk: SimDisk, driver: Driver, work: str, expected: list[object], power_cut: bool | None
 ) -> None:
-    """Work continues after the failure, a kill or a power failure; no file is left over."""
+    """The tablet continues after the failure, a kill or a power failure; no file is left over."""
     if power_cut is not None:
         (disk.crash if power_cut else disk.kill)()
         driver.files = disk.mount()
@@ -90,7 +90,7 @@ def test_error_during_creation_leaves_tablet_or_nothing(error):
             finished = failing.left > 0
         except OSError:
             failing.end()
-            if failing.kind != "sync_dir":  # then it is there, durable or not
+            if failing.kind != "sync_dir":  # then the file exists, durable or not
                 Tablet.create(files, "data/t", info())
         failing.end()
         assert Tablet.open(files, "data/t").rows == 0
@@ -98,7 +98,7 @@ def test_error_during_creation_leaves_tablet_or_nothing(error):
 
 
 def test_error_during_opening_is_raised_and_retry_succeeds():
-    """Only files left over from a crash are written to, that is removed."""
+    """The only changes are removals of files left over from a crash."""
     number, finished = 0, False
     while not finished:
         number += 1

@@ -43,7 +43,7 @@ def test_replay_ignores_delete_files_outside_manifest(driver):
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     delete(driver, 1, 2)
-    driver.tablet.prepare_flush(driver.cut())()  # built, and then the process dies
+    driver.tablet.prepare_flush(driver.cut())()  # built, and then the process crashes
     assert any(n.endswith(".del") for n in driver.files.list(driver.directory))
     tablet = Tablet.open(driver.files, driver.directory)
     assert tablet.view().count(driver.now) == 5

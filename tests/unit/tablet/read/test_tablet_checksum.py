@@ -1,4 +1,4 @@
-"""The checksum of rows: blind to their order and batches, and to nothing else."""
+"""The checksum of rows depends on every value, and not on their order and batches."""
 
 import datetime
 import decimal

@@ -108,7 +108,7 @@ def test_ordered_scan_memory_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(ordered, "gather_batches", noted)
     scan = driver.tablet.view().scan(driver.now, ordered=True, batch_rows=50)
     assert next(scan).num_rows == 50
-    assert len(windows) == 1  # the rest is not looked at before it is asked for
+    assert len(windows) == 1  # later rows are not read before they are requested
     assert sum(b.num_rows for b in scan) == 2950
     assert max(windows) <= 300
     windows.clear()

@@ -42,7 +42,7 @@ def some_rows(rng: random.Random, keys: list[int]) -> list[Row]:
 def test_scan_and_count_return_matching_rows_at_present_and_past_times(
     tmp_path, state, compression, monkeypatch
 ):
-    monkeypatch.setattr(columns, "BLOCK_ROWS", 8)  # many blocks, of which some are passed over
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 8)  # many blocks, of which some are skipped
     monkeypatch.setattr(columns, "COMPRESSED_ROWS", 4)
     rng = random.Random(state + compression)
     driver = Driver(str(tmp_path / "t"), compression=compression)
@@ -97,7 +97,7 @@ def test_blocks_without_matching_rows_are_not_read(tmp_path, compression, monkey
         ("a = 118", {5}, 1),
         ("a in (0, 1, 198)", {0, 9}, 2),
         ("s like '07%'", {7}, 10),
-        ("a < 20 or s >= '095'", {0, *range(1, 10)}, 15),  # of neither column alone can it be said
+        ("a < 20 or s >= '095'", {0, *range(1, 10)}, 15),  # neither column alone excludes the rows
         ("a is null", set(range(10)), 10),  # nulls are known of a file, not of its blocks
         ("a > 500", set(), 0),
     ]:

@@ -66,7 +66,9 @@ TYPES = {**KEY_TYPES, pa.bool_(): [False, True], pa.float32(): FLOATS, pa.float6
 
 
 def array(kind: pa.DataType, values) -> pa.Array:
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):  # Python knows few years
+    if pa.types.is_date(kind) or pa.types.is_timestamp(
+        kind
+    ):  # Python supports years 1 to 9999 only
         whole_type = pa.int32() if pa.types.is_date(kind) else pa.int64()
         return pa.array(values, whole_type).view(kind)
     return pa.array(values, kind)
@@ -184,7 +186,7 @@ def _is_time(kind: pa.DataType) -> bool:
 @pytest.mark.row("A2")
 @pytest.mark.parametrize("stage", STAGES)
 def test_defaults_and_nulls_of_every_type(tmp_path, stage):
-    """A column absent is its default or null in a new row and stays in an old one; a null given is a null."""
+    """An absent column is its default or null in a new row and stays in an old one; a given null is null."""
     fields = [(f"c{n}", t) for n, t in enumerate(TYPES)]
     plains = {f"c{n}": array(t, v)[-2] for n, (t, v) in enumerate(TYPES.items())}
     schema = from_arrow(pa.schema([("k", pa.int64()), *fields]), ["k"], defaults=plains)

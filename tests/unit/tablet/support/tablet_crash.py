@@ -1,4 +1,4 @@
-"""Helpers of the tests of tablet crash, shared with other tests."""
+"""A tablet with work for flushes and compactions, for the tests of crashes and errors."""
 
 from nyala.tablet.files.replicated_ops import RowOp
 from tests.sim.world.files import SimDisk
@@ -19,7 +19,7 @@ def prepared(disk: SimDisk) -> Driver:
 
 
 def everything(driver: Driver) -> list[object]:
-    """All that can be read: each moment, and every change."""
+    """Return everything readable: the rows at each time, and all changes."""
     found: list[object] = [driver.rows(o.stamp, ordered=True) for o in driver.log]
     feed = driver.tablet.view().changes(0, driver.now, net=False)
     return [*found, [r for b in feed for r in b.to_pylist()]]

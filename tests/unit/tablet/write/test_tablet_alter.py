@@ -89,7 +89,7 @@ def test_operation_of_older_schema_is_applied_under_schema_at_its_index(driver):
 
 
 def test_compaction_between_cut_and_drop_keeps_columns_for_replay(tmp_path):
-    """The result of an operation hangs on an immutable column that is dropped right after it."""
+    """The result of an operation depends on an immutable column that is dropped right after it."""
     driver = Driver(str(tmp_path / "t"), PAIR_KEY)
     row = {"host": "h", "n": 1, "a": 1, "b": b"first"}
     for n in (1, 2):
@@ -236,5 +236,5 @@ def test_rows_without_added_column_are_pruned_by_its_default(driver, monkeypatch
     assert found("o", None, None) == (9, 1)
     assert found("o", Sign.LT, 5) == (1, 1)
     assert found("n", None, None) == (0, 0)
-    assert found("f", Sign.GE, 0.0) == (1, 2), "a NaN is nothing to prune by"
+    assert found("f", Sign.GE, 0.0) == (1, 2), "NaN is not used for pruning"
     assert found("b", Sign.EQ, True)[0] == 9

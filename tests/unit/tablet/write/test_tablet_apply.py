@@ -160,7 +160,7 @@ def test_operations_on_one_key_take_effect_in_order(driver):
     ]
     errors = driver.write(RowOp.MIXED, steps, ["k", "a"])
     assert errors == [(1, "not_found"), (3, "already_present"), (7, "not_found")]
-    assert driver.rows() == [row(1, 8, None)]  # re-inserted: what was not given is gone
+    assert driver.rows() == [row(1, 8, None)]  # re-inserted: columns that are not given are null
     changes = [r for b in driver.tablet.view().changes(10, 20, net=False) for r in b.to_pylist()]
     assert changes == [{**row(1, 8, None), "_op": "update", "_timestamp": 20}]
 
@@ -251,7 +251,7 @@ def test_empty_batch_is_accepted(driver):
 
 
 def weak_hash(offsets, data, seed):
-    """Four values for all keys, all with the same upper half."""
+    """A hash with four values for all keys, all with the same upper half."""
     first = data[np.minimum(offsets[:-1], max(len(data) - 1, 0))] if len(data) else 0
     return (np.zeros(len(offsets) - 1, np.uint64) + np.uint64(7 << 32)) | np.uint64(3) & first
 

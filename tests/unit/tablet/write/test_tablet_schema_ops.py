@@ -1,4 +1,4 @@
-"""Operations that alter a tablet: which take effect, which are refused alike everywhere, their bytes."""
+"""Operations that alter a tablet: effects, refusals that are equal at all replicas, encoding."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -51,7 +51,9 @@ def test_added_column_applies_to_old_and_new_rows(driver, stage):
     data = payload(old, RowOp.UPSERT, [{"k": 1, "a": 9}, {"k": 2, "a": 9}], ["k", "a"])
     [result] = driver.tablet.apply([driver.entry(data)])
     [error] = replicated_ops.decode_result(result)[1]
-    assert (error.row, error.code) == (1, "null_value"), "a new row of a client that cannot give it"
+    assert (error.row, error.code) == (1, "null_value"), (
+        "a new row of a client without the required column fails"
+    )
     assert "'n'" in error.message
     bring(driver, stage)
     assert by_key(driver) == {

@@ -46,6 +46,6 @@ def test_group_recovers_when_majority_restarts_at_new_addresses():
             )
 
         await cluster.until(whole, "every replica has everything")
-        assert group.status().committed_config == config, "nobody was replaced"
+        assert group.status().committed_config == config, "no member was replaced"
 
     run(main, max_time_s=600)

@@ -38,14 +38,16 @@ def test_slowly_starting_server_is_not_replaced():
         began_us = loop.now_us()
         started = victim.start()
         await cluster.until(started.done, "it has opened all", 120)
-        assert loop.now_us() - began_us > 2 * FAILED_MS * 1000, "longer than a member may be silent"
+        assert loop.now_us() - began_us > 2 * FAILED_MS * 1000, (
+            "the start took longer than FAILED_MS"
+        )
         victim.delays.compute_us = 500.0
         await loop.delay(FAILED_MS * 1000)
         for group in groups:
             leader = cluster.leader_of(group)
             assert leader is not None
             config = leader.server.host.find(group).status().committed_config
-            assert (config.id.index, len(config.voters)) == (0, 3), "nobody was added or removed"
+            assert (config.id.index, len(config.voters)) == (0, 3), "no member was added or removed"
         assert sorted(g for p, g, _ in cluster.replicas() if p is victim) == sorted(held)
 
     run(main, max_time_s=600)
@@ -72,7 +74,7 @@ def test_table_creation_waits_for_starting_server():
         await cluster.until(opening, "the master knows that it opens its replicas", 30)
         assert not started.done()
         await cluster.create_table(core, "u")
-        assert started.done(), "its replicas were open before it was given one more"
+        assert started.done(), "its replicas were open before it got another one"
 
     run(main, max_time_s=600)
 
@@ -97,15 +99,19 @@ def test_starting_server_without_progress_is_replaced():
     assert warnings(1100) is ReplicaHealth.SILENT
     assert warnings(1101) is ReplicaHealth.FAILED
     server.opening = 0
-    assert warnings(9999) is ReplicaHealth.SILENT, "it serves, and opens this one anew"
+    assert warnings(9999) is ReplicaHealth.SILENT, (
+        "the server serves other replicas and reopens this one"
+    )
     server.replicas[TabletId("t")], server.opening_us = "RUNNING", 9000
-    assert warnings(9100) is ReplicaHealth.SILENT, "just opened: its leader may not know it yet"
+    assert warnings(9100) is ReplicaHealth.SILENT, (
+        "a replica opened just now counts as SILENT, not FAILED"
+    )
     assert warnings(9101) is ReplicaHealth.FAILED
 
 
 def test_full_report_is_sent_when_all_replicas_are_open():
     changes, view = ChangeLog(), MasterView()
     view.begin(changes)
-    view.request_full()  # while the report of those that are being opened is on its way
+    view.request_full()  # while the report of opening replicas is in flight
     view.on_response(leader=True, needs_full=False, acknowledged_sequence=view.sequence)
     assert view.begin(changes) == (True, [])

@@ -13,7 +13,7 @@ OPTIONS = Options(member_failed_after_ms=2000, raft_tick_ms=50, election_timeout
 
 
 class Leader:
-    """A replica that leads, as far as it is looked at."""
+    """A leading replica with the attributes that are read."""
 
     group, uuid = "t", "a"
 
@@ -94,7 +94,7 @@ def test_bug_in_one_check_does_not_end_the_checks():
 
 
 def unrecoverable(world):
-    """The members of which the leader says that they cannot recover."""
+    """The members that the leader reports as unrecoverable."""
     return [h.uuid for h in world.health.of(world.leader) if h.unrecoverable]
 
 
@@ -145,7 +145,9 @@ def test_member_that_answers_but_lacks_entries_permanently_fails():
 def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_replied():
     world = World()
     world.leader.needs_copy = "c"
-    assert world.reported(3000, c=60) == ([HEALTHY, FAILED], 1), "it is silent: it may be down"
+    assert world.reported(3000, c=60) == ([HEALTHY, FAILED], 1), (
+        "the member is silent, and its server may be down"
+    )
     assert unrecoverable(world) == []
     assert world.reported(50, c=0)[0] == [HEALTHY, FAILED]
     assert world.reported(1999, c=1)[0] == [HEALTHY, FAILED]
@@ -153,9 +155,9 @@ def test_member_is_unrecoverable_after_it_has_lacked_collected_entries_while_it_
     world.reported(1)
     assert unrecoverable(world) == ["c"]
     assert world.reported(50, c=11)[0] == [HEALTHY, FAILED]
-    assert unrecoverable(world) == [], "it is silent again"
+    assert unrecoverable(world) == [], "the member is silent again"
     world.reported(2000, c=0)
-    assert unrecoverable(world) == [], "the time starts again"
+    assert unrecoverable(world) == [], "the time is counted from the beginning"
     world.leader.needs_copy = ""
     assert world.reported(50)[0] == [HEALTHY, HEALTHY]
 
@@ -168,7 +170,7 @@ def test_stuck_member_that_lacks_collected_entries_is_unrecoverable():
     world.reported(2000)
     assert unrecoverable(world) == ["c"]
     world.leader.needs_copy = ""
-    assert world.reported(50)[0] == [HEALTHY, FAILED], "it may accept entries again"
+    assert world.reported(50)[0] == [HEALTHY, FAILED], "the member may accept entries again"
     assert unrecoverable(world) == []
 
 

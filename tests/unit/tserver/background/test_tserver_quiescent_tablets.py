@@ -17,7 +17,7 @@ from nyala.tserver.history_holds import HistoryHolds
 
 @pytest.fixture(autouse=True)
 def described(monkeypatch):
-    """Machines that are no tablets describe themselves."""
+    """Interface of machines other than tablets."""
     monkeypatch.setattr(registry, "describe", lambda machine: machine.info)
 
 
@@ -101,7 +101,7 @@ class Looks:
 
 
 def run(looks: Any, tablets: Any) -> None:
-    """Compact until the looks are used up."""
+    """Run compactions until the number of checks is reached."""
     CompactionScheduler(looks, tablets, HistoryHolds(SystemClock()), Options()).start()
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(looks.spawned)

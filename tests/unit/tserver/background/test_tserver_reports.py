@@ -77,7 +77,7 @@ def test_master_gets_full_report_on_each_request():
 
 @pytest.mark.parametrize("seed", range(30))
 def test_master_converges_to_tablet_server_state(seed):
-    """Changes, lost requests, lost answers and masters that lose state, in any order; then no faults."""
+    """Changes, lost requests, lost answers and masters that lose state, in random order; then no faults."""
     rng = random.Random(seed)
     changes, view = ChangeLog(), MasterView()
     truth: dict[TabletId, int] = {}
@@ -119,9 +119,9 @@ def test_master_missing_a_forgotten_change_gets_full_report(monkeypatch):
     acknowledge(near)
     changes.note(B)
     changes.note(A)
-    assert far.begin(changes) == (False, [A, B]), "two tablets are remembered"
+    assert far.begin(changes) == (False, [A, B]), "the two newest changes are kept"
     changes.note(C)
-    assert near.begin(changes) == (True, []), "it has not heard of the second"
+    assert near.begin(changes) == (True, []), "the first master lacks a dropped change"
     acknowledge(near)
     assert near.begin(changes) == (False, [])
     changes.note(B)

@@ -21,12 +21,12 @@ OPTIONS = Options(memory_budget_bytes=1000 * MIB, wal_retain_mb=200)
 
 @pytest.fixture(autouse=True)
 def described(monkeypatch):
-    """Machines that are no tablets describe themselves."""
+    """Interface of machines other than tablets."""
     monkeypatch.setattr(registry, "describe", lambda machine: machine.info)
 
 
 class Tablet:
-    """A replica and its machine: `merges` are the scores of its merges to come."""
+    """A replica and its machine; `merges` are the scores of its next compactions."""
 
     def __init__(self, host, group, memory=0, log=0, merges=()):
         self.host, self.group, self.log_bytes = host, group, log * MIB
@@ -69,7 +69,7 @@ class Tablet:
 
 
 class Server:
-    """Tablets, and a clock that ends after a number of sleeps."""
+    """Tablets, and a clock that stops after a number of sleeps."""
 
     def __init__(self, **tablets):
         self.events: list[str] = []
@@ -149,7 +149,7 @@ def test_near_budget_flush_freeing_most_memory_and_log_is_chosen_first():
         large={"memory": 500, "log": 20},
         busy={"memory": 600, "log": 200},
     )
-    server.tablets["busy"].busy = True  # a merge of it is under way: its flush would wait for that
+    server.tablets["busy"].busy = True  # it is being compacted: its flush would have to wait
     assert server.flush(3) == ["large", "-", "log", "-"]  # 690 MiB are left, below three quarters
     server.tablets["busy"].busy = False
     server.tablets["large"].memory = 300 * MIB

@@ -1,4 +1,4 @@
-"""An order that fails at the disk gets an answer after which it can be repeated."""
+"""An order that fails with a disk error has a retryable answer."""
 
 import asyncio
 import errno

@@ -52,7 +52,7 @@ def test_unsafe_recovery_of_journal_reuses_no_id():
         leader, second, last = group.holders()
         await group.cluster.until(lambda: len(group.journals()[2].state.logs) == 1, "it has a log")
         last.kill()
-        ids += await group.append("c")  # the survivor-to-be lacks it
+        ids += await group.append("c")  # the later survivor lacks it
         leader.kill()
         second.kill()
         await last.start()
@@ -61,7 +61,7 @@ def test_unsafe_recovery_of_journal_reuses_no_id():
         assert (await group.on(execute, group.core.env, todo)).changed
         await group.cluster.until(lambda: group.leader is last, "it leads", 60)
         (new,) = await group.append("d")
-        assert new > max(ids), "an id that was lost is not given again"
+        assert new > max(ids), "a lost id is not reused"
         assert await group.read() == [b"a", b"b", b"d"]
 
     with_journal(work, loses=True)

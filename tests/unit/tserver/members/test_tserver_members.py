@@ -219,7 +219,9 @@ def test_copy_is_started_and_cancelled_only_by_leader_master_or_operator():
 def test_every_order_that_changes_a_replica_carries_a_fence():
     asked = {m.name: m.input_type for m in pb.DESCRIPTOR.services_by_name["TabletAdmin"].methods}
     free = {name for name, request in asked.items() if "fence" not in request.fields_by_name}
-    assert free == {"ListTablets", "CopyStatus", "HoldHistory"}, "a hold is a client's, and ends"
+    assert free == {"ListTablets", "CopyStatus", "HoldHistory"}, (
+        "HoldHistory is a request of clients and expires"
+    )
 
 
 def test_operator_deletion_requires_cluster_id():
@@ -247,7 +249,7 @@ def test_leadership_is_transferred_to_named_or_most_up_to_date_member():
         assert await group.step_down(successor=group.uuid(third)) == group.uuid(third)
         assert group.leader is third
         again = await group.step_down(old, group.uuid(third))
-        assert again == group.uuid(third), "it leads already, whoever is asked"
+        assert again == group.uuid(third), "the target leads already"
         second.kill()
         await group.cluster.loop.delay(3_000_000)
         assert await group.step_down() == group.uuid(old)

@@ -98,7 +98,7 @@ def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
         assert (await group.on(execute, group.core.env, todo)).changed
         await group.cluster.until(lambda: group.cluster.leader_of(group.tablet) is last, "it leads")
         status = replica.status()
-        assert last.server.host.find(other) is replica, "it was not opened again"
+        assert last.server.host.find(other) is replica, "the replica was not reopened"
         assert (status.config, status.last) == (before.config, before.last)
         assert not replica.is_leader
         await second.restart()

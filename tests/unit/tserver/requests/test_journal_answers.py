@@ -1,4 +1,4 @@
-"""Answers of one replica to reads and tails, at whatever point of the journal it is."""
+"""Answers of one replica to reads and tails, at any applied index."""
 
 import pytest
 

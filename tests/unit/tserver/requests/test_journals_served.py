@@ -23,12 +23,12 @@ def test_steps_take_effect_once_and_all_replicas_report_them_in_order():
         (third,) = (await group.step(entry("c", invalidates=(first,)))).done.ids
         again = await group.step(entry("x"), conditions=(last_is(first),), sequence=number)
         assert again.duplicate
-        assert again.failed == lost.failed, "the result is that of the first time"
+        assert again.failed == lost.failed, "the result equals the first one"
         assert first < second < third
         assert await group.read() == [b"b", b"c"]
         for server in group.holders():
             told = await group.tail(0, server)
-            if not told.events:  # it has applied less, or nothing
+            if not told.events:  # it has applied fewer entries, or none
                 told = await group.tail(0, server)
             seen = [e.entry.id for e in told.events if e.HasField("entry")]
             assert seen in ([second, third], [third]) or told.rebased
@@ -83,7 +83,7 @@ def test_tail_at_leader_ends_when_another_one_is_elected():
 
         (err, at), _ = await both(group, ended(), group.step_down(old, group.uuid(successor)))
         assert isinstance(err, NotLeader)
-        assert at - began < 2_000_000, "it did not wait until its time was up"
+        assert at - began < 2_000_000, "the tail ended before its time-out"
         assert (await group.tail(first, successor, wait_ms=0)).through >= first
 
     with_journal(work)
@@ -99,7 +99,7 @@ def test_tail_at_leader_ends_when_it_steps_down_without_majority():
         began = loop.now_us()
         err = await refused(group.tail(first, old))
         assert isinstance(err, NotLeader)
-        assert loop.now_us() - began < 4_000_000, "it did not wait until its time was up"
+        assert loop.now_us() - began < 4_000_000, "the tail ended before its time-out"
         network.heal()
         await writing
 
@@ -123,7 +123,7 @@ def test_tail_at_follower_continues_through_election():
 
 
 async def both(group, *calls):
-    """Run calls side by side."""
+    """Run calls concurrently."""
     running = [group.cluster.loop.create_task(call) for call in calls]
     return [await task for task in running]
 
@@ -202,7 +202,7 @@ def test_journal_keeps_its_content_through_flush_move_and_restart():
         await group.do("move", group.uuid(old), group.uuid(new))
         assert old not in group.holders()
         assert new in group.holders()
-        assert any(m.cut.op.index > 100 for m in group.journals()), "it was flushed"
+        assert any(m.cut.op.index > 100 for m in group.journals()), "the journal was flushed"
         for server in group.holders():
             server.kill()
             await server.start()

@@ -1,4 +1,4 @@
-"""Steps of a journal through real tablet servers: conditions that many rely on, logs and keys together."""
+"""Steps of a journal through real tablet servers: conditions, logs and keys together."""
 
 from typing import Any
 

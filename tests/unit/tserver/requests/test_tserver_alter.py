@@ -76,7 +76,7 @@ class Altered:
         return sorted(rows, key=lambda r: next(iter(r.values())))
 
     def reopened(self):
-        """The table as a client sees it that opens it now."""
+        """The table as opened by a new client."""
         return replace(self.table, schema=self.schema)
 
 
@@ -95,7 +95,7 @@ def test_altered_schema_reaches_every_replica_and_survives_restart():
         await t.write(rows_of([1, 2], [10, 20]))
         await t.alter(AddColumn("n", pa.int32(), default=7), RenameColumn("v", "w"))
         await t.everywhere()
-        assert await t.send(t.schema) == 1, "the same once more"
+        assert await t.send(t.schema) == 1, "a repetition has no effect"
         followers = [p for p in t.cluster.tservers if p is not t.cluster.leader_of(t.tablet_id)]
         followers[0].kill()
         await t.alter(DropColumn("w"))
@@ -124,7 +124,7 @@ def test_incompatible_alteration_is_refused_and_follower_alters_nothing():
         with pytest.raises(NotLeader):
             await t.send(later, follower)
         assert await t.send(t.table.schema) == 1, "an older version changes nothing"
-        assert await t.send(t.schema, follower) == 1, "nor does one that is known"
+        assert await t.send(t.schema, follower) == 1, "a known version changes nothing"
 
     with_table(work)
 
@@ -149,7 +149,9 @@ def test_client_of_older_schema_continues_with_remaining_columns():
             await t.scan(columns=("k",), where=where)
         assert await t.scan(columns=("k",)) == [{"k": k} for k in (1, 2, 3)]
         rows = await t.scan(t.reopened())
-        assert [r["v"] for r in rows] == [None] * 3, "the dropped values are not those of its name"
+        assert [r["v"] for r in rows] == [None] * 3, (
+            "an added column does not show values of a dropped one with its name"
+        )
 
     with_table(work)
 

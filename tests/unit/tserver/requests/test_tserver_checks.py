@@ -61,7 +61,7 @@ def test_removed_master_does_not_change_server_master_list():
     fence.check(order("new", 3))
     fence.learn("m1", MASTERS, "newest", 1)
     fence.check(order("new", 3))
-    fence.learn("m2", MASTERS, "newest", 2)  # rebuilt: a majority tells of it now
+    fence.learn("m2", MASTERS, "newest", 2)  # rebuilt: a majority reports it now
     fence.check(order("newest", 2))
     with pytest.raises(CasFailed):
         fence.check(order("new", 3))
@@ -83,7 +83,7 @@ def test_order_of_newer_term_supersedes_older_term():
     fence.check(order(term=7))
     with pytest.raises(CasFailed, match="led in term 6; the current term is 7"):
         fence.check(order(term=6))
-    fence.learn("m1", MASTERS, "cat", 6)  # a late heartbeat response takes nothing back
+    fence.learn("m1", MASTERS, "cat", 6)  # a late heartbeat response has no effect
     with pytest.raises(CasFailed):
         fence.check(order(term=6))
 

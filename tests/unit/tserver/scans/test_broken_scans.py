@@ -1,4 +1,4 @@
-"""Scans that find damage or lose their server: the replica fails, another one serves, in the same order."""
+"""Scans that find damage or lose their server: the replica fails, another one continues in the same order."""
 
 import asyncio
 import functools
@@ -42,7 +42,7 @@ class Inline:
 
 
 class Replica:
-    """Leads, until it has failed."""
+    """A leader until its replica fails."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self.group = driver, driver.tablet.info.tablet_id
@@ -142,7 +142,7 @@ def servers(tmp_path):
 
 
 def damage(servers: Servers, name: str) -> None:
-    """Change a byte in the middle of a copy's column data, before anything has touched it."""
+    """Change a byte in the middle of a replica's column data before it is read."""
     directory = f"{servers.directory}/{name}"
     [path] = [f for f in servers.replicas[name].driver.files.list(directory) if f.endswith(".dat")]
     with open(f"{directory}/{path}", "r+b") as file:
@@ -216,7 +216,7 @@ async def test_limit_counts_rows_delivered_before_resume(servers):
     for cuts in ({"a": [3]}, {"a": [4], "b": [1]}, {"a": [1, 1, 1], "b": [2]}):
         servers.cuts = {n: list(c) for n, c in cuts.items()}
         assert await servers.read(servers.token(ordered=True, limit=25)) == list(range(25))
-    servers.cuts = {"a": [3]}  # it breaks where the limit is reached, before the end is told
+    servers.cuts = {"a": [3]}  # it ends at the limit, before its end is reported
     assert await servers.read(servers.token(ordered=True, limit=20)) == list(range(20))
 
 

@@ -21,10 +21,14 @@ def test_flushed_rows_count_towards_scans_that_hold_them(tmp_path):
     assert rows > LEAST_BYTES // 8
     with scans.open(driver.tablet, MIB), scans.open(driver.tablet, 0):
         scans.update_held()
-        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES, "the rows are the tablet's still"
+        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES, (
+            "the rows still belong to the tablet"
+        )
         driver.flush()
         scans.update_held()
-        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES + rows, "once for both"
+        assert memory.of(MemoryPart.SCANS) == MIB + LEAST_BYTES + rows, (
+            "rows held by two scans count once"
+        )
         with scans.open(driver.tablet, 0):
             scans.update_held()
             assert memory.of(MemoryPart.SCANS) == MIB + 2 * LEAST_BYTES + rows

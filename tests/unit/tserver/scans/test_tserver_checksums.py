@@ -23,7 +23,7 @@ from tests.unit.tablet.support.tablet_support import Driver, numbered
 
 
 async def turn() -> None:
-    """Let the loop do something else."""
+    """Let the loop run other tasks."""
     done = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_soon(done.set_result, None)
     await done
@@ -126,7 +126,7 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
         assert (await less.ask()).checksum != first.checksum
         one.driver.write(RowOp.DELETE, [{"k": 5}])
         again = await one.ask(first.at)
-        assert again == first, "a snapshot stays"
+        assert again == first, "the checksum at a time is repeatable"
         one.replica.now = one.driver.now
         assert (await one.ask()).rows == 99
 
@@ -193,12 +193,12 @@ def test_checksum_of_damaged_replica_fails_the_replica(tmp_path, monkeypatch):
 
 
 def test_checksum_fails_on_unreadable_pages(tmp_path, monkeypatch):
-    """They read as zeros: a row less, or another one, and no error from the file."""
+    """They read as zeros: missing or wrong rows without an error from the file."""
     server = Server(str(tmp_path), leads=True)
     server.driver.flush()
     nothing = {"key_lower": b"\xff" * 16}
     assert asyncio.run(server.scan()) > 1
-    assert asyncio.run(server.scan(**nothing)) == 1, "no row lies there"
+    assert asyncio.run(server.scan(**nothing)) == 1, "the pages have no row"
     monkeypatch.setattr(SystemFiles, "intact", False)
     monkeypatch.setattr(SystemFiles, "unreadable_offset", lambda _self, _mapped: 4096)
     with pytest.raises(Unavailable, match="FAILED"):

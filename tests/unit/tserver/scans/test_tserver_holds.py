@@ -72,7 +72,7 @@ def test_hold_of_expired_or_expiring_history_is_refused(holds):
         with pytest.raises(HistoryGone, match="below 1000"):
             holds.hold(T, "one", 999, 20, horizon=0)
         holds.hold(T, "two", 1000, 20, horizon=0)
-    holds.hold(T, "one", 999, 20, horizon=0)  # the compaction failed, or let nothing go
+    holds.hold(T, "one", 999, 20, horizon=0)  # the compaction failed, or removed nothing
     assert horizon_of(holds) == 999
 
 

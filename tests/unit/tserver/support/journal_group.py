@@ -40,7 +40,7 @@ class JournalGroup(Scenario):
         return await self.on(call)
 
     async def master(self, method: Any, request: Any) -> Any:
-        """Ask the leader master."""
+        """Send a request to the leader master."""
 
         async def call() -> Any:
             return await self.core.masters.call(method, request, timeout_ms=TIMEOUT_MS)
@@ -112,7 +112,7 @@ class JournalGroup(Scenario):
         tablet: str = "",
         prefix: str = "",
     ) -> jb.JournalTailResponse:
-        """Ask once what came after an id in the log `log`, or in the keys with a prefix.
+        """Send one request for changes after an id in the log `log`, or in the keys with a prefix.
 
         Raises:
             NyalaError: the answer is an error.
@@ -159,7 +159,7 @@ class JournalGroup(Scenario):
     # ---- tools -----------------------------------------------------------------------------------
 
     async def agreed(self) -> list[ksck_checksum.Sum]:
-        """Wait until the masters know all replicas, and these are equal; return their checksums."""
+        """Wait until the masters know all replicas, and their checksums are equal; return them."""
         for _ in range(100):
             sums, problems = await self.compare()
             if not problems:
@@ -177,7 +177,7 @@ class JournalGroup(Scenario):
         return found
 
     async def check(self) -> ksck.ClusterHealth:
-        """Return what ksck finds."""
+        """Return the findings of ksck."""
 
         async def call() -> Any:
             return await ksck.check(self.core)
@@ -232,13 +232,13 @@ async def started(cluster: SimCluster, name: str = "ops", **options: str) -> Jou
 
 
 def with_journal(work: Any, *, repair: str = "off", loses: bool = False, **more: Any) -> None:
-    """Run a scenario about a journal; `loses`: what was committed, on purpose; `more`: options of servers."""
+    """Run a scenario about a journal; `loses`: committed entries may be lost; `more`: options of servers."""
 
     async def main(loop: Any) -> None:
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)
         group = await started(SimCluster(loop, 5, tservers=4, options=options))
         if loses:
-            loop.after_step = lambda: None  # its judge stands for what was committed
+            loop.after_step = lambda: None  # its checkers require all committed entries
         await work(group)
         if not loses:
             group.cluster.look()

@@ -26,7 +26,7 @@ class Group:
     @property
     def leader(self) -> SimProcess:
         found = self.cluster.leader_of(self.tablet)
-        assert found is not None, "nobody leads"
+        assert found is not None, "no server leads"
         return found
 
     def uuid(self, process: SimProcess) -> ServerUuid:

@@ -179,7 +179,7 @@ def crash_at_each_step(work, check, prepare=None):
         machine.disk.die_after(step)
         assert not await machine.live(work)
         (machine.disk.crash if cut else machine.disk.kill)()
-        for _ in range(2):  # recovery itself changes nothing that it would understand otherwise
+        for _ in range(2):  # a second recovery has the same result
             wal, recovered = await machine.open(segment_bytes=1000)
             assert not wal.damage
             check(recovered)

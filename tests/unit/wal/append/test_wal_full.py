@@ -1,4 +1,4 @@
-"""A full disk, and the reserve before it: appends are refused cleanly, nothing is lost, all heals."""
+"""A full disk, and the reserve: appends are refused, no entry is lost, and the log recovers."""
 
 import errno
 
@@ -61,7 +61,7 @@ def test_log_has_space_after_collection():
 
 @pytest.mark.row("S4.25")
 def test_server_starts_on_disk_below_reserve():
-    """Only a running server can make room."""
+    """Only a running server can free space."""
 
     async def main(loop):
         machine = Machine(loop)

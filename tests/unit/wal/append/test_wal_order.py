@@ -179,7 +179,9 @@ def test_full_queue_refuses_appends_until_drained():
         assert wal.stats().pending_bytes == 2000 + 2 * RECORD_HEADER_BYTES
         assert await first is None
         await durable(wal, B, [entry(1, bytes(2000))])  # the refusal reserved nothing
-        await durable(wal, A, [entry(2, bytes(9000))])  # one slot is let in whatever its size
+        await durable(
+            wal, A, [entry(2, bytes(9000))]
+        )  # one slot is admitted regardless of its size
         assert wal.stats().pending_bytes == 0
 
     run(main)
@@ -243,7 +245,7 @@ def test_io_error_fails_round_and_all_later_appends(call):
         await loop.delay(50_000)
         assert order == [(0, bad), (1, bad)]
         assert wal.failed is bad
-        spy.fail = lambda made, path: None  # the disk works again; what it holds is still unknown
+        spy.fail = lambda made, path: None  # the disk works again; its content is still unknown
         calls = len(spy.calls)
         assert await hand_in(wal, slots[2]) is bad
         assert await append(wal, A, [entry(3)]) is bad
@@ -299,7 +301,7 @@ def test_reserve_accepts_replaced_tail_and_refuses_gap():
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["reserved", "durable"])
 def test_forgotten_group_continues_at_any_index(at_once):
-    """A replica is deleted, and a copy of another one that is far ahead takes its place."""
+    """A replica is deleted, and replaced by a copy of another one that is far ahead."""
 
     async def main(loop):
         machine = Machine(loop)

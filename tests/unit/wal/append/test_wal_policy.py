@@ -86,7 +86,7 @@ def test_terms_and_votes_are_synced_under_every_policy(options):
             machine.disk.crash()
             _, recovered = await machine.open()
             assert recovered[B].hard_state == vote(7, "cd" * 16)
-            assert indices(recovered, A) == [1, 2, 3]  # what was written before it goes with it
+            assert indices(recovered, A) == [1, 2, 3]  # earlier records are synced with it
 
     run(main)
 
@@ -107,7 +107,7 @@ def test_failed_background_sync_fails_the_log():
 
 
 def test_proven_durable_index_is_never_beyond_last_sync():
-    """Otherwise the tail that a power cut takes would look like damage."""
+    """Otherwise the tail lost in a power failure would look like damage."""
 
     async def main(loop):
         for options in (NEVER, INTERVAL):

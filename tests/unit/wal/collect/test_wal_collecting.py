@@ -39,7 +39,7 @@ def test_later_entry_replaces_index_in_reads_and_after_restart():
         await durable(wal, A, entries(1, 6))
         await durable(wal, B, entries(1, 9))
         await durable(wal, A, entries(4, 5, term=2), vote(2))
-        read = await wal.read(A, 1, 10_000)  # what followed the replaced entries is gone too
+        read = await wal.read(A, 1, 10_000)  # entries after the replaced ones are removed too
         assert [(e.id.term, e.id.index) for e in read][3:] == [(2, 4), (2, 5)]
         await durable(wal, A, entries(5, 8, term=3))
         expected = [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5), (3, 6), (3, 7), (3, 8)]

@@ -120,7 +120,7 @@ def test_segment_stops_growing_when_next_one_is_late(tmp_path):
                 first += 1
             except Throttled as err:
                 refused = err
-        assert refused is not None, "a segment without bound"
+        assert refused is not None, "the segment grows without a limit"
         assert "waits for its next segment" in refused.message
         assert wal.stats().rolls == 0
         assert wal.stats().bytes_written <= 5 * SEGMENT

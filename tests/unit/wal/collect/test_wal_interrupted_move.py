@@ -1,4 +1,4 @@
-"""Moves of entries that end before their run is complete, and groups that are forgotten meanwhile."""
+"""Moves of entries that end before their run is complete, and groups that are removed meanwhile."""
 
 import errno
 from typing import Any
@@ -150,7 +150,7 @@ def test_moved_entries_are_synced_before_originals_are_removed(interval_ms, seed
 
 
 def test_originals_of_incomplete_run_are_kept_after_restart(monkeypatch):
-    """A crash ends the move, the next life removes the originals, and another crash follows."""
+    """A crash ends the move, the next incarnation removes the originals, and another crash follows."""
     monkeypatch.setattr(collect, "MOVE_BYTES", 1)
 
     async def main(loop):

@@ -31,7 +31,7 @@ from tests.unit.wal.support.wal_harness import (
 
 
 class Log:
-    """Replays records as a log would have them, each in the given segment."""
+    """Replays records in their order, each in the given segment."""
 
     def __init__(self) -> None:
         self.recovery = Recovery()
@@ -175,7 +175,7 @@ SEGMENT = 2000
 
 
 async def idle_and_busy(machine, **options):
-    """A few entries of A that are needed, and a busy B that needs nothing."""
+    """A few needed entries of A, and an active group B without needed entries."""
     wal, _ = await machine.open(segment_bytes=SEGMENT, **options)
     await durable(wal, A, entries(1, 5))
     wal.set_anchor(A, 3, 6, movable=True)
@@ -209,7 +209,7 @@ def test_entries_of_idle_group_are_moved_and_segments_collected():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_failure_at_any_write_of_collection_loses_nothing(seed, monkeypatch):
-    """A run is torn anywhere; old segments exist or not; the group continues."""
+    """A run is torn at any position; old segments exist or not; the group continues."""
     monkeypatch.setattr(collect, "MOVE_BYTES", 1 + 1000 * (seed % 2))
 
     async def main(loop):

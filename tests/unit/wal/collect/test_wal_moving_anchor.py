@@ -9,7 +9,7 @@ SEGMENT = 2000
 
 
 async def beside_a_busy_group(machine, count, busy=100):
-    """Write entries of A, all needed and movable; B fills the log and needs nothing."""
+    """Write entries of A, all needed and movable; B fills the log without needed entries."""
     wal, _ = await machine.open(segment_bytes=SEGMENT)
     await durable(wal, A, entries(1, count))
     wal.set_anchor(A, 1, count + 1, movable=True)
@@ -31,7 +31,7 @@ def test_entries_anchored_during_move_keep_their_segment():
                 break
             assert not task.done()
             wal.set_anchor(A, 4, 6, movable=True)
-            if wal.stats().pending_bytes:  # the run is on its way
+            if wal.stats().pending_bytes:  # the run is being written
                 wal.set_anchor(A, 2, 6, movable=True)
             await loop.delay(10)
         assert wal.stats().moved == 2
@@ -47,7 +47,7 @@ def test_entries_anchored_during_move_keep_their_segment():
 
 
 def test_collection_examines_only_segments_present_at_start(monkeypatch):
-    """Moved entries fill segments of their own: to collect those it would move the same again and again."""
+    """Moved entries fill segments of their own: their collection would move the same entries repeatedly."""
     monkeypatch.setattr(collect, "MOVE_SHARE", 1)
 
     async def main(loop):

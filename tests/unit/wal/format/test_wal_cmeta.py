@@ -1,4 +1,4 @@
-"""Consensus metadata: saved whole or not at all, checked when loaded."""
+"""Consensus metadata: saved atomically, checked when loaded."""
 
 import contextlib
 from pathlib import Path

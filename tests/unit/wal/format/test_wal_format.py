@@ -1,4 +1,4 @@
-"""The bytes of a segment: there and back, damage in any byte seen, golden files read for ever."""
+"""The bytes of a segment: round trips, detection of damage in any byte, golden files."""
 
 from pathlib import Path
 
@@ -171,11 +171,11 @@ def test_newer_segment_format_is_refused_by_name():
 
 
 def test_segment_bytes_inside_payload_are_not_parsed_as_records():
-    """Users may store anything, also logs: the record around them is torn, they stay payload."""
+    """Payloads may contain log records: in a torn record they stay payload."""
     inner = segment([draft_entry(group_bytes(B), entry(1))], sequence=3)
     whole = segment([draft_entry(group_bytes(A), entry(1, inner))], close_time_us=None)
     data = bytearray(whole)
-    data[SEGMENT_HEADER_BYTES + 8] ^= 1  # its own header no longer holds
+    data[SEGMENT_HEADER_BYTES + 8] ^= 1  # its own header is no longer valid
     found = scan(bytes(data), "p", 7)
     assert not found.records
     assert [(g.start, g.end, g.footer) for g in found.gaps] == [
@@ -261,7 +261,7 @@ def test_golden_segments_are_read_and_written_identically(name):
     written = segment(drafts, 7, 1_767_225_600_000_000 if "sealed" in name else None)
     if "v2" in name:
         assert data == written
-    else:  # its header alone tells another version
+    else:  # its header has another version
         assert data[SEGMENT_HEADER_BYTES:] == written[SEGMENT_HEADER_BYTES:]
     found = scan(data, name, 7)
     assert [(r.rest, r.begins, r.tail) for r in found.records[len(golden_drafts()) :]] == [

@@ -140,7 +140,7 @@ def test_damaged_header_in_open_segment_may_belong_to_any_group():
         wal, recovered = await machine.open()
         assert [d.certain for d in wal.damage] == [False]
         assert {g: r.corrupt is None for g, r in recovered.items()} == {A: False, C: False}
-        new = TabletId("f" * 32)  # a replica made later is not drawn in
+        new = TabletId("f" * 32)  # a replica created later is not affected
         await durable(wal, new, [entry(1)])
         await wal.close()
         wal, recovered = await machine.open()
@@ -149,7 +149,7 @@ def test_damaged_header_in_open_segment_may_belong_to_any_group():
         for group in (A, C):
             wal.forget(group)
         await wal.close()
-        wal, recovered = await machine.open()  # replaced replicas start anew
+        wal, recovered = await machine.open()  # replaced replicas start again
         assert list(recovered) == [new]
         assert recovered[new].corrupt is None
 

@@ -198,7 +198,7 @@ def test_footer_proves_last_record_of_closed_log():
 
 
 def test_extent_record_is_updated_on_full_disk_so_that_segments_are_removed():
-    """There is no space for a new extent record: none is better than one with collected segments."""
+    """Without space for a new extent record it is removed, rather than kept with collected segments."""
 
     async def main(loop):
         machine = await some_segments(loop, closed=True)

@@ -17,7 +17,7 @@ NOTE = f"/d/{FILE_NAME}"
 
 
 def full(call, path):
-    """No new note and no new segment fits; files may be removed."""
+    """No new extent record and no new segment fits; files may be removed."""
     if call in ("write_atomic", "preallocate"):
         return OSError(errno.ENOSPC, "no space", path)
     return None
@@ -124,7 +124,7 @@ def test_log_closed_during_segment_removal_opens_without_reported_loss(
         collecting = wal.collect()
         await asyncio.to_thread(removing.wait, 60)
         spy.fail = lambda call, path: None
-        await wal.close()  # its lane is free: the note is DISK's
+        await wal.close()  # its lane is free: the record is written in lane DISK
         closed.set()
         await collecting
         wal, _ = await open_wal(SystemFiles(), LoopTasks(), segment_bytes=900, directory=directory)

@@ -90,7 +90,7 @@ def base(end: str) -> Log:
 
 @cache
 def states(end: str) -> list[tuple[LogPosition, State]]:
-    """Content of the log after each of its records, by a replay of this file's own."""
+    """Content of the log after each of its records, by an independent replay."""
     groups: dict[TabletId, dict[int, Entry]] = {}
     votes: dict[TabletId, HardState] = {}
     found: list[tuple[LogPosition, State]] = [(LogPosition(0, 0), {})]
@@ -172,7 +172,7 @@ def check(end, damaged, results):
             g in corrupt or state.get(g) == expected.get(g) or (unknown and g not in state)
             for g in (A, B, C)
         )
-    ), f"what was found is the log at no point from {floor} on; corrupt: {corrupt}"
+    ), f"the recovered log is none of the states from {floor} on; corrupt: {corrupt}"
 
 
 @pytest.mark.row("S4.21", "S4.26")

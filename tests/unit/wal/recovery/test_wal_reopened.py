@@ -28,7 +28,7 @@ def config(index: int, term: int) -> Entry:
 
 
 def test_replaced_configuration_entry_is_no_longer_in_log():
-    """Its index lies below the files' cut at the next start: taken up, it would be active again."""
+    """Its index is below the files' cut at the next start: if replayed, it would be active again."""
 
     async def main(loop):
         machine = Machine(loop)
@@ -51,7 +51,9 @@ def test_extent_record_read_at_start_is_durable_and_never_decreases():
         note = ExtentFile(spy, "/d")
         spy.calls.clear()
         note.load()
-        assert ("sync_dir", "d") in spy.calls, "else a power cut undoes what was read"
+        assert ("sync_dir", "d") in spy.calls, (
+            "the directory is synced, so that a power failure cannot undo the record"
+        )
         note.advance_end(LogPosition(4, 900), 1)
         assert note.extent == Extent(1, LogPosition(5, 700))
 

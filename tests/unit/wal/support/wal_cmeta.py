@@ -1,4 +1,4 @@
-"""Helpers of the tests of wal cmeta, shared with other tests."""
+"""Consensus metadata for the tests of the log."""
 
 from nyala.common.ids import OpId, ServerUuid
 from nyala.raft.membership import Configuration, Member

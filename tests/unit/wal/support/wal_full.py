@@ -1,4 +1,4 @@
-"""Helpers of the tests of wal full, shared with other tests."""
+"""A log on a disk of limited size."""
 
 from nyala.common.errors import Throttled
 from tests.unit.wal.support.wal_harness import (

@@ -1,6 +1,7 @@
 """Structured damage: a log's files as bytes, and mutations by a disk or by a faulty build.
 
-A mutation is a kind and four numbers, so that hypothesis shrinks it; numbers are taken modulo what is there.
+A mutation is a kind and four numbers, so that hypothesis shrinks it; numbers are taken modulo the size of
+their target.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ def _damage(out: dict[str, bytearray], whole: list[tuple[str, Record]], one: Mut
         data[at : at + c % 300] = bytes(
             (d + 7 * i) % 256 for i in range(len(data[at : at + c % 300]))
         )
-    elif kind == "duplicate":  # a stretch stands in another place too
+    elif kind == "duplicate":  # a range of bytes is copied to another place
         part, to = bytes(data[at : at + c % 600]), d % max(1, len(data))
         data[to : to + len(part)] = part
     elif kind == "swap":

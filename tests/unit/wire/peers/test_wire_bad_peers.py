@@ -109,7 +109,7 @@ def test_invalid_peer_message_is_refused_counted_and_not_delivered(why):
         await eventually(lambda: port.refused(why) == 1, "counted")
         assert port.got == []
         await port.send(hello(), frame(), b"\0" * HEADER.size)
-        assert len(port.got) == 1, "the port is as it was"
+        assert len(port.got) == 1, "the port still delivers valid messages"
 
     at_a_port(scenario)
 

@@ -126,7 +126,7 @@ def test_frames_are_accepted_byte_by_byte_duplicated_and_before_cluster_id():
             whole = hello(cluster="") + encode_frame(heartbeat(1), "") * 2
             chunks = [whole[n : n + 1] for n in range(len(whole))]
             await raw_connection(b.address, *chunks, b"\0" * HEADER.size)
-            assert b.rounds() == [1, 1]  # duplicates are Raft's to bear
+            assert b.rounds() == [1, 1]  # Raft tolerates duplicates
 
     uvloop.run(scenario())  # the loop of the servers
 
@@ -170,7 +170,9 @@ def test_frames_of_every_size_are_reassembled():
             buffer[:count] = sent[at : at + count]
             connection.buffer_updated(count)
             at += count
-        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, "what large frames needed is kept"
+        assert len(connection.get_buffer(-1)) == BUFFER_BYTES, (
+            "the buffer shrinks after large frames"
+        )
         connection.connection_lost(None)
 
     asyncio.run(scenario())

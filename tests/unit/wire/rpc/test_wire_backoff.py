@@ -1,4 +1,4 @@
-"""Pauses between tries."""
+"""Pauses between attempts."""
 
 import random
 

@@ -27,7 +27,7 @@ OK = nyala_pb2.DescribeTableRequest(name="ok", id="1" * 32)
 
 
 class NameServer(asyncio.DatagramProtocol):
-    """Answers every question for an IPv4 address with one, at once out of date."""
+    """Answers every query for an IPv4 address with one address without caching."""
 
     def __init__(self):
         self.points_to, self.asked = OLD, 0

@@ -1,4 +1,4 @@
-"""The public port over a real loopback connection: our client, a plain Flight client, malformed requests."""
+"""The public port over a real loopback connection: its client, a plain Flight client, malformed requests."""
 
 import asyncio
 import random
@@ -317,7 +317,7 @@ def test_malformed_bytes_on_any_method_leave_server_and_data_intact():
                 for _ in range(rng.randint(1, 6)):
                     damaged[rng.randrange(len(damaged))] = rng.randrange(256)
                 await put_raw(channel, [good[0], bytes(damaged)])
-            for batch in store.kept:  # what was kept is at least sound
+            for batch in store.kept:  # the stored batches are valid
                 batch.validate(full=True)
             kept = len(store.kept)
             refused = await put_raw(channel, [good[0], b"\x12\xff\xff"])

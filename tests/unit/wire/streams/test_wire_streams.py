@@ -79,16 +79,16 @@ def test_frames_of_every_size_are_reassembled():
         got.clear()
         while at < len(raw):
             buffer = reader.room()
-            assert len(buffer), "there is room while bytes are to come"
+            assert len(buffer), "the buffer has room for further bytes"
             count = min(len(buffer), drawn.randint(1, most), len(raw) - at)
             buffer[:count] = raw[at : at + count]
             reader.take(count)
             at += count
         assert [(f.message, None if f.body is None else bytes(f.body)) for f in got] == sent
-        assert len(reader.room()) == BUFFER_BYTES, "what a large message needed is kept"
+        assert len(reader.room()) == BUFFER_BYTES, "the buffer shrinks after a large message"
         reader.stop()
         reader.take(HEADER.size)
-        assert len(got) == len(sent), "nothing is handed on after the end"
+        assert len(got) == len(sent), "no message is delivered after the end"
 
 
 def slab_of(memory: memoryview) -> int:
@@ -107,7 +107,7 @@ def test_buffers_are_reused_when_unreferenced():
     assert all(m.obj.ctypes.data % 16 == 0 for m in held)  # type: ignore[attr-defined]
     held.clear()
     for _ in range(16):
-        assert slab_of(slabs.take(size)) != first, "a part of it is still referred to"
+        assert slab_of(slabs.take(size)) != first, "a referenced slab is not reused"
     del kept
     assert any(slab_of(slabs.take(size)) == first for _ in range(16))
     assert len(slabs.take(10)) == 10

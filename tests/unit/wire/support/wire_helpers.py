@@ -34,7 +34,7 @@ class BatchStore:
     async def describe(
         self, request: nyala_pb2.DescribeTableRequest
     ) -> nyala_pb2.DescribeTableResponse:
-        """`name` is the code of the error to raise; "crash" an unexpected one; "big" a big answer."""
+        """`name` is the code of the error to raise; "crash": an unexpected one; "big": a large answer."""
         if request.name == "crash":
             raise RuntimeError("the secret inside")
         if request.name == "big":
