@@ -78,7 +78,7 @@ class TaskWrites:
 
     @property
     def primary_key(self) -> list[str]:
-        """Arrow schema of the table."""
+        """Names of the key columns, in key order."""
         return self._table.primary_key
 
     def write(self, ops: Collection[str], send: Callable[[Table], WriteResult]) -> WriteResult:

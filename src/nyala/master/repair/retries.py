@@ -2,7 +2,8 @@
 
 A disk that damages each copy, or that has no room for it, otherwise takes copies without end. The first
 attempt after a failure is immediate; each further one waits twice as long as the last. The times are those
-of one leader in one term: the next one starts with an immediate attempt.
+of one leader in one term and are not replicated, since a change of leader costs a bounded number of copies:
+the next leader starts with an immediate attempt, and needs `MAX_DOUBLINGS` more until its waits are longest.
 """
 
 from collections.abc import Hashable
