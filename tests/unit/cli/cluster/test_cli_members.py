@@ -8,7 +8,11 @@ import pytest
 from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.operate.member_steps import MemberKind
 from tests.unit.cli.support.member_commands import Calls, Killed, die, with_scenario
+from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import refused
+
+both_kinds = tablet_group.both_kinds
+pytestmark = pytest.mark.usefixtures("both_kinds")
 
 
 @pytest.mark.row("S1.28", "S1.22", "A10")

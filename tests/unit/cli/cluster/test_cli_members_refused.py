@@ -12,7 +12,11 @@ from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.cli.support.member_commands import with_scenario
+from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import refused
+
+both_kinds = tablet_group.both_kinds
+pytestmark = pytest.mark.usefixtures("both_kinds")
 
 
 def test_invalid_member_change_is_refused_without_changes():

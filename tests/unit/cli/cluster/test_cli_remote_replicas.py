@@ -8,7 +8,11 @@ from nyala.operate import remote_replicas
 from nyala.operate.member_rpcs import CopyFailed
 from tests.sim.systems.cluster import OPTIONS, SimCluster
 from tests.sim.world.loop import run
+from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import Group, refused, started
+
+both_kinds = tablet_group.both_kinds
+pytestmark = pytest.mark.usefixtures("both_kinds")
 
 BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 

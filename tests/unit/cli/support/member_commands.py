@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from nyala.client.core import ClientCore
+from nyala.client.journal.core import JournalCore
 from nyala.operate import ksck_checksum
 from nyala.operate.membership import Membership
 from nyala.wire import methods
 from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS, SimCluster
 from tests.sim.world.loop import run
+from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import Group, started
 
 ORDERS = (
@@ -54,6 +56,40 @@ class Calls:
 
     def __getattr__(self, name):
         return getattr(self._rpc, name)
+
+
+class Appender:
+    """A client that appends to the journal `t`; its entries are all there at the end, in their order."""
+
+    def __init__(self, cluster):
+        self._core = cluster.client()
+        self._name = cluster.clients[-1].name.encode()
+        self._appended = 0
+        self._stopped = False
+        self._work = cluster.clients[-1].run(self._append)
+
+    async def _append(self):
+        journals = JournalCore(self._core)
+        journal = await journals.open("t")
+        while not self._stopped:
+            self._appended += 1
+            data = self._name + b" %d" % self._appended
+            await tablet_group.append(self._core, journal, data)
+            await self._core.env.tasks.sleep_ms(30)
+        pages = journals.log(journal, "log").entry_pages()
+        found = [e.data for e in await collected(pages)]
+        mine = [data for data in found if data.startswith(self._name + b" ")]
+        assert mine == [self._name + b" %d" % (n + 1) for n in range(self._appended)]
+
+    async def end(self):
+        """Stop it, and check its entries."""
+        self._stopped = True
+        await self._work
+
+
+async def collected(pages):
+    """Return the items of all pages."""
+    return [item async for page in pages for item in page]
 
 
 def die():
@@ -101,8 +137,7 @@ class Scenario(Group):
         members = {self.uuid(p) for p in self.cluster.tservers if p.name in self.kinds()}
 
         async def looked_up():
-            table = await self.core.open_table("t")
-            return {u for u, _ in table.tablets[0].replicas}
+            return await tablet_group.replicas_of_t(self.core)
 
         for _ in range(100):
             if await self.on(looked_up) == members:
@@ -121,8 +156,14 @@ def with_scenario(work, workers=0, repair="off", **more):
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)
         cluster = SimCluster(loop, 5, tservers=4, options=options)
         scenario = Scenario(*await started(cluster))
-        await cluster.add_workers(workers)
+        if tablet_group.kind == "table":
+            await cluster.add_workers(workers)
+        appenders = [
+            Appender(cluster) for _ in range(workers if tablet_group.kind != "table" else 0)
+        ]
         await work(scenario)
+        for appender in appenders:
+            await appender.end()
         await cluster.finish()
         await scenario.verify()
 

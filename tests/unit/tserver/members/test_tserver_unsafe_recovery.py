@@ -13,7 +13,11 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
+from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import Group, refused, started
+
+both_kinds = tablet_group.both_kinds
+pytestmark = pytest.mark.usefixtures("both_kinds")
 
 
 def with_group(work, tservers=3):

@@ -1,11 +1,17 @@
 """A tablet of three replicas among five simulated tablet servers, and orders about its members."""
 
+import sys
 from typing import Any
 
+import pytest
+
 from nyala.client.core import ClientCore
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.locations import OpenJournal
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.wire import methods
+from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.process import SimProcess
@@ -104,11 +110,47 @@ class Group:
         return str((await self.ask(to, methods.LEADER_STEP_DOWN, request)).leader)
 
 
+kind = "table"
+"""Kind of `t` in the tests that run now; see `both_kinds`."""
+
+
+@pytest.fixture(params=["table", "journal"])
+def both_kinds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test with a table, and with a journal; both are called `t`."""
+    monkeypatch.setattr(sys.modules[__name__], "kind", request.param)
+    return str(request.param)
+
+
 async def started(cluster: SimCluster) -> tuple[SimCluster, ClientCore, TabletId]:
-    """Start a cluster and create the table `t`; return the arguments of a `Group`."""
+    """Start a cluster and create `t`; return the arguments of a `Group`."""
     core = await cluster.start()
-    table = await cluster.create_table(core, "t")
-    return cluster, core, table.tablets[0].id
+    if kind == "table":
+        table = await cluster.create_table(core, "t")
+        return cluster, core, table.tablets[0].id
+
+    async def create() -> TabletId:
+        made = await JournalCore(core).create("t", 3, 1 << 30)
+        await append(core, made, b"first", b"second")
+        return TabletId(made.tablet.id)
+
+    return cluster, core, await cluster.run(cluster.clients[-1], create)
+
+
+async def append(core: ClientCore, journal: OpenJournal, *data: bytes) -> None:
+    """Append entries to the log `log`, one step each."""
+    own = JournalCore(core)
+    for one in data:
+        change = jb.JournalChange(append=jb.AppendEntry(log="log", data=one))
+        await own.step(journal, [], [change])
+
+
+async def replicas_of_t(core: ClientCore) -> set[str]:
+    """Return the servers of the replicas of `t`, as the masters name them."""
+    if kind == "journal":
+        journal = await JournalCore(core).open("t")
+        return {uuid for uuid, _ in journal.tablet.replicas}
+    table = await core.open_table("t")
+    return {uuid for uuid, _ in table.tablets[0].replicas}
 
 
 async def refused(work: Any) -> NyalaError:
