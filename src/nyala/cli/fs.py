@@ -74,15 +74,15 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     """Check the files of a data directory; exit status 0 and OK, or 1 and a message for every problem."""
     from nyala.common.ids import TabletId
     from nyala.env.files import SystemFiles
+    from nyala.machines import registry
     from nyala.offline import inspection
-    from nyala.tablet.files import manifest
 
     files = SystemFiles()
     owner = inspection.lock(files, dir)
     replicas = inspection.replicas(files, dir)
 
     def read(_: TabletId, path: str) -> None:
-        manifest.check_files(files, path, manifest.load(files, path))
+        registry.kind_of_directory(files, path).check_files(files, path)
 
     problems = inspection.problems(files, dir, read)
     if format is Format.JSON:
@@ -116,15 +116,16 @@ def lower_clock(
     from nyala.env.clock import SystemClock
     from nyala.env.files import SystemFiles
     from nyala.env.server_clock import duration
+    from nyala.machines import registry
     from nyala.offline import clock_ceiling, inspection
-    from nyala.tablet.files import manifest
 
     files, clock = SystemFiles(), SystemClock()
     inspection.lock(files, dir)
     limit_ms = Options.load(None, os.environ, _flags(set)).clock_max_ahead_ms
     done = clock_ceiling.lower(
-        files, dir, clock, limit_ms, lambda _, path: manifest.load(files, path).cut.stamp
-    )
+        files, dir, clock, limit_ms,
+        lambda _, path: registry.kind_of_directory(files, path).cut(files, path).stamp,
+    )  # fmt: skip
     if format is Format.JSON:
         print(json.dumps({"dir": dir, "before": done.before, "after": done.after}))
     elif done.before == done.after:

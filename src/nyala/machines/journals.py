@@ -10,6 +10,7 @@ from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.machines.kind import ContentSum, MachineInfo
 from nyala.replica.state_machine import StateMachine
+from nyala.storage.cut import FlushedCut
 from nyala.wire.proto import nyala_pb2 as pb
 
 LIMIT_OPTION = "journal_bytes"
@@ -84,6 +85,14 @@ class JournalKind:
         """
         assert isinstance(machine, JournalMachine), machine
         return ContentSum(machine.info.version, _sums(machine, at))
+
+    def check_files(self, files: Files, directory: str) -> None:
+        """Check the manifest of a journal, and that the files that it names exist."""
+        manifest.load(files, directory)
+
+    def cut(self, files: Files, directory: str) -> FlushedCut:
+        """Return the cut of a journal's files."""
+        return manifest.load(files, directory).cut
 
     def verify(self, machine: StateMachine) -> int:
         """Return the number of a journal's items: opening it has read all of its files."""

@@ -8,6 +8,7 @@ from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import TabletPartition
 from nyala.env.files import Files
 from nyala.replica.state_machine import StateMachine
+from nyala.storage.cut import FlushedCut
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -131,6 +132,22 @@ class MachineKind(Protocol):
 
         Raises:
             Unavailable: the machine is closed.
+        """
+        ...
+
+    def check_files(self, files: Files, directory: str) -> None:
+        """Check that the file that names the others is whole, and that they are there.
+
+        Raises:
+            Corrupt: a file is missing or damaged. BadVersion: a newer release wrote it.
+        """
+        ...
+
+    def cut(self, files: Files, directory: str) -> FlushedCut:
+        """Return the cut of the machine in a directory.
+
+        Raises:
+            Corrupt, BadVersion: as `check_files`.
         """
         ...
 

@@ -34,18 +34,27 @@ def kind_of(number: int) -> MachineKind:
     )
 
 
-def open_machine(files: Files, directory: str) -> StateMachine:
-    """Open the machine of a directory, of any kind.
+def kind_of_directory(files: Files, directory: str) -> MachineKind:
+    """Return the kind of the machine in a directory; a table if no file names the kind.
 
     Raises:
-        Corrupt: a file is missing or damaged.
+        Corrupt: files of several kinds are there.
     """
     there = set(files.list(directory))
     found = [kind for kind in KINDS if kind.file_name in there]
     if len(found) > 1:
         names = " and ".join(kind.file_name for kind in found)
         raise Corrupt(f"{directory} has {names}; replace this replica from a healthy one")
-    return (found or [TABLE])[0].open(files, directory)  # a table's own error says what is missing
+    return (found or [TABLE])[0]  # a table's own error says what is missing
+
+
+def open_machine(files: Files, directory: str) -> StateMachine:
+    """Open the machine of a directory, whatever its kind.
+
+    Raises:
+        Corrupt: a file is missing or damaged.
+    """
+    return kind_of_directory(files, directory).open(files, directory)
 
 
 def kind_of_machine(machine: StateMachine) -> MachineKind:

@@ -8,6 +8,7 @@ from nyala.common.ids import TableId, TabletId
 from nyala.env.files import Files
 from nyala.machines.kind import ContentSum, MachineInfo
 from nyala.replica.state_machine import StateMachine
+from nyala.storage.cut import FlushedCut
 from nyala.tablet.files import manifest
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import TabletInfo
@@ -102,6 +103,14 @@ class TableKind:
         assert isinstance(machine, Tablet), machine
         view = machine.view()
         return ContentSum(view.schema.version, _sums(view, at, batch_rows, batch_bytes))
+
+    def check_files(self, files: Files, directory: str) -> None:
+        """Check the manifest of a tablet, and that the files that it names exist."""
+        manifest.check_files(files, directory, manifest.load(files, directory))
+
+    def cut(self, files: Files, directory: str) -> FlushedCut:
+        """Return the cut of a tablet's files."""
+        return manifest.load(files, directory).cut
 
     def verify(self, machine: StateMachine) -> int:
         """Read all rows of a tablet's files, as of its cut; return how many there are."""

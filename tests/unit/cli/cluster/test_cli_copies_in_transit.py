@@ -62,10 +62,12 @@ def test_copy_whose_transfer_is_cut_resumes_without_repeating_a_byte():
 
 @pytest.mark.parametrize("what", ["data", "cut"])
 def test_bytes_changed_in_transit_are_refused_and_next_copy_is_whole(what, monkeypatch):
-    fetch_file, damaged = CopySourceService.fetch_file, []
+    fetch_file = CopySourceService.fetch_file
+    damaged: list[bytes] = []
 
     async def fetched(self, request):
         async for chunk in fetch_file(self, request):
+            assert chunk.body is not None
             body = bytes(chunk.body)
             if not damaged and len(body) > 1:
                 damaged.append(body)

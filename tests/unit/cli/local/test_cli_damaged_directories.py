@@ -33,15 +33,23 @@ def of_another(folder):
     shutil.copy(other / "instance", folder / "instance")
 
 
+MANIFESTS = ("MANIFEST", "JOURNAL")
+
+
+def rotten_manifest(folder):
+    data = folder / "data" / GROUP
+    next(p for p in data.iterdir() if p.name in MANIFESTS).write_bytes(b"rotten")
+
+
 def a_file_less(folder):
     data = folder / "data" / GROUP
-    next(p for p in sorted(data.iterdir()) if p.name != "MANIFEST").unlink()
+    next(p for p in sorted(data.iterdir()) if p.name not in MANIFESTS).unlink()
 
 
 ROT = {
     "clock": (rotten("hybrid_clock"), "does not hold a hybrid clock ceiling"),
-    "manifest": (rotten(f"data/{GROUP}/MANIFEST"), f"{GROUP}: "),
-    "a file of the tablet": (a_file_less, "which its MANIFEST names"),
+    "manifest": (rotten_manifest, f"{GROUP}: "),
+    "a file of the tablet": (a_file_less, " names"),
     "superblock": (rotten(f"superblock/{GROUP}"), "is not a superblock"),
     "another server's log": (of_another, f"was written by server {U1}"),
 }

@@ -8,9 +8,11 @@ import pytest
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
+from tests.unit.cli.support import cli_recover
 from tests.unit.cli.support.verbs import fs
 
 pytestmark = pytest.mark.usefixtures("held")
+folder = cli_recover.folder
 
 YEAR_US = 365 * 86_400 * 1_000_000
 
@@ -43,3 +45,11 @@ def test_running_server_ceiling_is_not_lowered(tmp_path, held):
     status, _, stderr = fs("lower_clock", "--dir", tmp_path)
     assert status != 0, stderr
     assert ceiling(tmp_path) == far
+
+
+def test_ceiling_of_server_with_replica_of_either_kind_is_lowered(folder):
+    far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
+    write_ceiling(SystemFiles(), str(folder / "hybrid_clock"), far)
+    status, stdout, stderr = fs("lower_clock", "--dir", folder)
+    assert (status, stdout) == (0, "lowered: it was 20.0 years ahead of the wall clock\n"), stderr
+    assert ceiling(folder) < far

@@ -4,10 +4,13 @@ import asyncio
 
 import pytest
 
-from nyala.common.ids import OpId, ServerUuid, TabletId
+from nyala.common.ids import Operation, OpId, ServerUuid, TableId, TabletId
 from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
+from nyala.journal import steps
+from nyala.journal.journal import JournalMachine
+from nyala.journal.manifest import JournalInfo
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.replica.state_machine import Cut
@@ -28,18 +31,37 @@ def config(*uuids, at=BEFORE):
     return Configuration(tuple(Member(u, f"p{u[0]}:1", f"a{u[0]}:1") for u in uuids), at, (U4,))
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The directory of a stopped server with one replica of three: 30 rows in files, and its log."""
-    files, directory = SystemFiles(), str(tmp_path)
-    format_instance(files, directory, "tserver", U1, replaces=False)
-    driver = Driver(f"{directory}/data/{GROUP}")
+def table(directory):
+    """Make a tablet of 30 rows, and flush it."""
+    driver = Driver(directory)
     for first in (0, 10, 20):
         driver.write(RowOp.INSERT, numbered(first, first + 10))
-    build = driver.tablet.prepare_flush(Cut(CUT, driver.now))
+    flush(driver.tablet, driver.now)
+
+
+def journal(directory):
+    """Make a journal of 30 entries, and flush it."""
+    info = JournalInfo(GROUP, TableId("b" * 32), "j", 1, 1 << 30)
+    made = JournalMachine.create(SystemFiles(), directory, info)
+    step = steps.encode_step(steps.Step([], [steps.Append("log", b"x" * n) for n in range(10)]))
+    made.apply([Operation(OpId(1, n), 1000 * n, step) for n in (1, 2, 3)])
+    flush(made, 3000)
+
+
+def flush(machine, stamp):
+    """Flush a machine, and close it."""
+    build = machine.prepare_flush(Cut(CUT, stamp))
     assert build is not None
     build()()
-    driver.tablet.close()
+    machine.close()
+
+
+@pytest.fixture(params=[table, journal], ids=["table", "journal"])
+def folder(tmp_path, request):
+    """The directory of a stopped server with one replica of three: 30 rows or entries, and its log."""
+    files, directory = SystemFiles(), str(tmp_path)
+    format_instance(files, directory, "tserver", U1, replaces=False)
+    request.param(f"{directory}/data/{GROUP}")
     ConsensusMetadata(files, directory).save(GROUP, HardState(5, U2), config(U1, U2, U3))
     stage(tmp_path, ReplicaStage.READY)
     logged(tmp_path, 1, 6)

@@ -133,7 +133,7 @@ async def started(cluster: SimCluster) -> tuple[SimCluster, ClientCore, TabletId
         await append(core, made, b"first", b"second")
         return TabletId(made.tablet.id)
 
-    return cluster, core, await cluster.run(cluster.clients[-1], create)
+    return cluster, core, TabletId(str(await cluster.run(cluster.clients[-1], create)))
 
 
 async def append(core: ClientCore, journal: OpenJournal, *data: bytes) -> None:
