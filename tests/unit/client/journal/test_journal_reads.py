@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from unittest import mock
 
 import pytest
 
@@ -10,6 +11,8 @@ from nyala.client.journal.verify import verify
 from nyala.common.errors import InvalidArgument, LogGone, NotFound, TimedOut, Unavailable
 from nyala.journal import reads, steps
 from nyala.journal.keys import KeyValue
+from nyala.journal.state import JournalState
+from nyala.tserver.journals import answers
 from nyala.wire.proto import journal_pb2 as pb
 from tests.sim.world.loop import SimLoop, run
 from tests.unit.client.support.journal_servers import (
@@ -251,3 +254,75 @@ async def test_error_for_missing_id_is_the_masters(s):
     s.servers.dropped = True
     with pytest.raises(NotFound, match="no such journal"):
         await s.core.locations.open("", 1_000, journal_id="b" * 32)
+
+
+def swap_entries(response: pb.JournalReadResponse) -> None:
+    entries = list(response.log.entries)
+    del response.log.entries[:]
+    response.log.entries.extend(reversed(entries))
+
+
+def lose_entry(response: pb.JournalReadResponse) -> None:
+    del response.log.entries[1:]
+
+
+def change_last_entry(response: pb.JournalReadResponse) -> None:
+    for entry in response.log.entries[1:]:
+        entry.id = response.last + 1
+
+
+def swap_keys(response: pb.JournalReadResponse) -> None:
+    keys = list(response.keys.keys)
+    del response.keys.keys[:]
+    response.keys.keys.extend(reversed(keys))
+
+
+def change_version(response: pb.JournalReadResponse) -> None:
+    for key in response.keys.keys[:1]:
+        key.version = response.last + 1
+
+
+@pytest.mark.parametrize(
+    ("damaged_part", "damage", "problem"),
+    [
+        ("log", swap_entries, "the id of entry 1000 of log 'a'"),
+        ("log", change_last_entry, "the id of entry 1031 of log 'a'"),
+        ("log", lose_entry, "the number of entries of log 'a'"),
+        ("keys", swap_keys, "the order of key 'k1'"),
+        ("keys", change_version, "the version of key 'k1'"),
+    ],
+)
+def test_verify_finds_wrong_ids_order_and_counts(damaged_part, damage, problem):
+    whole = answers.read
+
+    def damaged(state: JournalState, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
+        response = whole(state, request)
+        if request.WhichOneof("what") == damaged_part:
+            damage(response)
+        return response
+
+    @scenario
+    async def check(s):
+        for number in (1, 2):
+            await s.append("a", b"%d" % number)
+            await s.step(set_key(f"k{number}", b"v"))
+        with mock.patch.object(answers, "read", damaged):
+            found = await verify(s.client.env, s.core, s.journal, 1)
+        assert {r.problem for r in found} == {f"{problem} is wrong"}
+
+    check()
+
+
+@scenario
+async def test_verify_reports_change_during_reading(s):
+    await s.append("a", b"1")
+    whole = answers.read
+
+    def changing(state: JournalState, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
+        if request.WhichOneof("what") == "keys":
+            s.servers.execute(steps.Step([], [steps.Append("a", b"of another client")]))
+        return whole(state, request)
+
+    with mock.patch.object(answers, "read", changing):
+        found = await verify(s.client.env, s.core, s.journal, 1)
+    assert {r.problem for r in found} == {"the journal changed while it was read"}
