@@ -195,3 +195,19 @@ def test_counted_memory_is_the_same_after_any_changes(monkeypatch):
         assert found.resident_bytes <= 2 * found.data_bytes + 106 * len(found) + 4096
         applied(state, steps.DeleteLog(log))
     assert state.resident_bytes == state.recent.size_bytes
+
+
+@pytest.mark.parametrize(("rows", "size_bytes"), [(10, 1 << 20), (1 << 14, 5_000)])
+def test_one_change_moves_entries_of_one_chunk_at_most(monkeypatch, rows, size_bytes):
+    monkeypatch.setattr(entries_module, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(entries_module, "CHUNK_BYTES", size_bytes)
+    entries = Entries()
+    for number in range(400):
+        entries.append(number, bytes(10 if number % 2 else 1_000))
+    most = 0
+    for number in range(0, 300, 2):  # so few that no rows are dropped
+        with cProfile.Profile() as profile:
+            entries.invalidate(number)
+        most = max(most, sum(entry.callcount for entry in profile.getstats()))
+    assert most < 150
+    assert len(entries) == 250

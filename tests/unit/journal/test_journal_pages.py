@@ -124,3 +124,8 @@ def test_reader_with_all_of_a_quiet_log_is_not_rebased(state, monkeypatch):
     page = tail_of_log(state, "a", 0, last)
     assert (page.rebased, page.events, page.through) == (False, [], state.last)
     assert tail_of_log(state, "a", 0, last - 1).rebased
+
+
+def test_append_that_invalidates_nothing_is_one_recent_change(state):
+    applied(state, steps.Append("a", b"1"), steps.Append("a", b"2", (99,)))
+    assert len(state.recent) == 2

@@ -3,10 +3,14 @@
 import itertools
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from nyala.client.journal.builder import StepBuilder
+from nyala.client.journal.delivery import StepOutcome
+from nyala.client.journal.log import Log
+from nyala.client.journal.pages import LogReader
 from nyala.common.errors import InvalidArgument, TooLarge
 from nyala.journal import steps
 
@@ -78,3 +82,26 @@ def test_step_of_too_many_parts_is_refused_while_it_is_built(step):
         step.delete("k")
     with pytest.raises(InvalidArgument, match="may have 64 conditions"):
         step.require(key="k", version=0)
+
+
+def test_step_is_sent_once():
+    sent: list[int] = []
+
+    def send(conditions: Any, changes: Any) -> StepOutcome:
+        sent.append(len(changes))
+        return StepOutcome((7,), 7)
+
+    step = StepBuilder(send, "ours")
+    step.delete("k")
+    step.send()
+    with pytest.raises(InvalidArgument, match="was sent"):
+        step.send()
+    assert (sent, step.ids) == ([1], (7,))
+
+
+def test_handle_that_had_read_nothing_reads_nothing_after_it_deleted_its_log():
+    reader = LogReader(None, None, "a")  # type: ignore[arg-type]
+    log = Log(None, None, reader, lambda: StepBuilder(lambda *_: StepOutcome((7,), 7), "ours"))  # type: ignore[arg-type]
+    with mock.patch.object(Log, "journal_id", "ours"):
+        assert log.delete() == 7
+    assert reader.created == 7, "no log has this id"
