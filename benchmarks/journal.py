@@ -1,6 +1,6 @@
-"""Journals: appends beside one-row upserts and etcd's puts; and what a journal of a million entries costs.
+"""Journals: appends beside one-row upserts and etcd's puts; cost of a journal of a million entries.
 
-Rates are medians of `ROUNDS` short measurements, in which all kinds take turns.
+Rates are medians of `ROUNDS` short measurements of all kinds in turn.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ APPENDS, UPSERTS = "appends", "upserts of a 200 B row"
 
 
 def run(quick: bool = False) -> Report:
-    """Run it."""
+    """Run the benchmark."""
     report = Report("journal", "appends of 256 B to one log, 3 replicas, synced")
     for part in (_callers, large_journals):
         try:
             part(report, quick=quick)
-        except Exception as err:  # what was measured before is worth showing
+        except Exception as err:  # the other parts are reported all the same
             name = part.__name__.strip("_")
             report.add(f"{name} was NOT measured: {type(err).__name__}: {err}"[:300], 0, "")
     return report
 
 
 def _callers(report: Report, *, quick: bool) -> None:
-    """Add appends, upserts and etcd's puts, by turns."""
+    """Add appends, upserts and etcd's puts, measured in turn."""
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(MiniCluster())
         with nyala.connect(cluster.masters) as client:
@@ -55,7 +55,7 @@ def _callers(report: Report, *, quick: bool) -> None:
 
 
 def _compare(report: Report, rates: dict[str, list[Rate]], callers: int) -> None:
-    """Add a line for each kind, and one for the journal's ratio to each rival beside the upserts' ratio."""
+    """Add a line for each kind, and the ratios of appends and upserts to each other store."""
     medians = {name: max(1.0, statistics.median(r.ops_s for r in rates[name])) for name in rates}
     for name, found in rates.items():
         add_rates(report, f"{callers} callers: {name}", found)

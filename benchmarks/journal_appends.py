@@ -17,7 +17,7 @@ STAMP = struct.Struct("<Q")
 
 
 def main(masters: str, name: str) -> None:
-    """Append one entry at a time when told to."""
+    """Append one entry at a time on the orders of `load.Clients`."""
     with nyala.connect(masters) as client:
         log = client.journal(name).log(LOG)
         rest = bytes(ENTRY_BYTES - STAMP.size)

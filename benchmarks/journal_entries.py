@@ -186,7 +186,7 @@ class _Journals:
             reader.join(START_TIMEOUT_S)
             took = sorted(reader.latencies_ms)
             if not took:
-                raise RuntimeError("the tail told nothing")
+                raise RuntimeError("the tail returned no entries")
             report.add(
                 f"append to its event at a tail, {callers} callers: p50", took[len(took) // 2], "ms",
                 f"p99 {took[len(took) * 99 // 100]:.2f} ms, {len(took)} events; the appends themselves p50 "

@@ -1,4 +1,4 @@
-"""Write the committed protobuf modules and their types anew from the .proto files.
+"""Regenerate the committed protobuf modules and their types from the .proto files.
 
     ./run py scripts/regenerate_proto.py [OUTPUT_FOLDER]
 

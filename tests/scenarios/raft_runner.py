@@ -15,7 +15,7 @@ A line `quiet COMMAND` writes nothing. NYALA_REWRITE=1 writes what happened into
     change N [if=OP] +4'p -3 =2w   N, a leader, adds (' non-voter, w witness, p to be promoted, r to be
                        replaced), removes, or changes members, all at once
     unsafe_config N [term=T] A B...   N, a survivor, makes A, B ... the only members
-    copy N M           N begins anew with the files of M
+    copy N M           N restarts with the files of M
     collect N INDEX    N's log can no longer be read up to INDEX
     cut A B ...        these cannot reach the others (what is sent there is lost); `heal`
     clock N STAMP      N's hybrid clock jumps forward

@@ -33,6 +33,11 @@ def own_tests() -> dict[str, ast.Module]:
     return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in files}
 
 
+def parsed(pattern: str) -> dict[str, ast.Module]:
+    """Return the tracked modules of a pattern by path."""
+    return {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in tracked(pattern)}
+
+
 def walk(kind: Any, trees: dict[str, ast.Module]) -> Iterator[tuple[str, Any]]:
     """Yield every node of a kind with the path of its file."""
     for path, tree in trees.items():

@@ -24,7 +24,7 @@ BANNED = {  # call -> (replacement, packages under src/nyala where it is the rea
     "os.replace": ("env.files.Files", ("env",)),
     "datetime.now": ("env.clock.Clock", ()),
 }
-# Rooms at the edge, where a person, a process or Spark is met and no simulator runs.
+# Packages with users, processes or Spark on one side, which no simulator runs.
 EDGE = ("cli", "spark", "testing", "web")
 
 

@@ -1,4 +1,4 @@
-"""kill -9 of every server at once, again and again, in the middle of flushes and with torn log tails."""
+"""kill -9 of every server at once, repeatedly, during flushes and with torn log tails."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -51,7 +51,7 @@ def four():
         "copy_rate_bytes": str(RATE_BYTES),
         "copy_retry_ms": "3000",
         "flush_bytes": "1000000",
-        "repair": "off",  # copies that nobody ordered would be deleted
+        "repair": "off",  # else copies without an order would be deleted
     }
     with MiniCluster(tservers=4, options=options) as made:
         yield made

@@ -41,7 +41,7 @@ def four():
 
 
 class Operator:
-    """Operator who changes the members of one table's only tablet."""
+    """Commands that change the members of one table's only tablet."""
 
     def __init__(self, cluster, connection, table, chains):
         self.cluster, self.connection, self.table = cluster, connection, table
@@ -197,7 +197,7 @@ def test_killed_command_and_killed_source_are_resumed(four):
 
         operator.do("move", old, new, notify=notify)
         assert killed, "the copy was over before its source could be killed"
-        assert "copy" in messages, "the copy from the killed source begins anew"
+        assert "copy" in messages, "the copy from the killed source begins again"
         assert "remove" in messages
         operator.chains.verify()
         operator.until_looked_up(*(n for n in operator.names.values() if n != old))

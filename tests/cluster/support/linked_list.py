@@ -63,7 +63,7 @@ class Moment:
 
 
 class Links(Worker):
-    """Grows `CHAINS` chains by a row each in one insert; now and then marks some rows written before.
+    """Grows `CHAINS` chains by a row each in one insert; sometimes marks rows written before.
 
     Attributes:
         keys: keys of the rows of each chain, in order, rows in flight included.

@@ -273,7 +273,7 @@ class Workload(Crew[Worker]):
         foreign = sorted(seen.keys() - expected.keys())
         wrong = [k for k in expected if k in seen and expected[k] != seen[k]]
         assert not lost, f"lost {len(lost)}: {lost[:5]}"
-        assert not foreign, f"{len(foreign)} that nobody wrote: {foreign[:5]}"
+        assert not foreign, f"{len(foreign)} that were never written: {foreign[:5]}"
         assert not wrong, f"wrong {len(wrong)}: {[(k, expected[k], seen[k]) for k in wrong[:5]]}"
         claimed = {n: r.name for r in self.races for n in r.won}
         assert sum(len(r.won) for r in self.races) == len(claimed), "one number was won twice"

@@ -1,4 +1,4 @@
-"""Rules of a Raft group after each step, derived anew from the members' state and their disks.
+"""Rules of a Raft group after each step, derived from the members' state and their disks.
 
 `GroupWatch.step` checks one member after a step, and what changed since the last check
 only; `whole` checks every member's log from scratch and against each other (`raft.invariants`).

@@ -74,7 +74,7 @@ class JournalHistory:
         return self.done["step"]
 
     def check(self, order: JournalOrder) -> Timeline:
-        """Check all of it; the order says which steps with unknown outcome took effect.
+        """Check the whole history; the order determines which steps with unknown outcome took effect.
 
         Raises:
             AssertionError: with the values.

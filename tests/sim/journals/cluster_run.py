@@ -66,7 +66,7 @@ class ClusterJournals:
 
     Attributes:
         histories: by the id of the journal.
-        live: ids of the journals that nobody has dropped.
+        live: ids of the journals that are not dropped.
         stopped: clients end as soon as they are idle.
     """
 
@@ -179,7 +179,7 @@ class ClusterJournals:
         assert await process.run(last.read, ListLogs()) is not None, "no answer though all is well"
         order = watch.journals.get(history.tablet)
         if order is None:
-            return  # nobody has written to it
+            return  # it was never written to
 
         def even() -> bool:
             machines = self.machines(history.tablet)
@@ -236,7 +236,7 @@ class JournalDefiner:
         await work(rng.choice(live))
 
     async def create(self) -> bool:
-        """Create a journal; one whose creation failed is nobody's."""
+        """Create a journal; one whose creation failed is not used."""
         self._number += 1
         try:
             opened = await self._core.create(f"journal-{self._number}", 3, LIMIT_BYTES)
@@ -254,7 +254,7 @@ class JournalDefiner:
             await self._client.ddl.drop_table("", reserve, table_id=journal_id, kind=1)
         except NyalaError:
             self.done["drop failed"] += 1
-            return  # it may be dropped yet: nobody uses it
+            return  # it may still be dropped: it is not used
         self.done["drop"] += 1
         if reserve:
             self._dropped.append(journal_id)

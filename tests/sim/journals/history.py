@@ -2,8 +2,8 @@
 
 Each change carries a growing id, which is its position in the order of all changes. So no order is searched:
 steps are taken by their ids and executed by the model; each answer that changed nothing (a read, a failed
-condition) is compared with the states between the steps that were answered before it was asked, and those
-that were asked after its answer.
+condition) is compared with the states between the steps that were answered before it was sent, and those
+that were sent after its answer.
 """
 
 from bisect import bisect_left, bisect_right
@@ -195,7 +195,7 @@ class Timeline:
         return self._seen[bisect_left(self._rets, time)]
 
     def last_at(self, time: float) -> int:
-        """Return the largest position of a state without the steps that were asked after a time."""
+        """Return the largest position of a state without the steps that were sent after a time."""
         return self._unseen[bisect_right(self._calls, time)]
 
     def position_of(self, change_id: int) -> int:
@@ -267,10 +267,10 @@ def check(ops: Iterable[Op]) -> Timeline:
     all_ops = list(ops)
     effects = sorted((op for op in all_ops if op.first_id), key=lambda op: op.first_id)
     timeline = Timeline(effects)
-    newest: Op | None = None  # of the steps so far, the one that was asked last
+    newest: Op | None = None  # of the steps so far, the one that was sent last
     for op in effects:
         if newest is not None and op.ret < newest.call:
-            raise JournalViolation(f"{text(op)} was answered before {text(newest)} was asked")
+            raise JournalViolation(f"{text(op)} was answered before {text(newest)} was sent")
         if newest is None or op.call > newest.call:
             newest = op
     others = sorted((op for op in all_ops if not op.first_id), key=lambda op: op.ret)

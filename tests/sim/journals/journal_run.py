@@ -91,7 +91,7 @@ def judge(job: Job) -> Found:
         outcome = run_seed(level, seed, seconds)
         found.done, found.faults = outcome.done, outcome.faults
         found.checks, found.counted_s = outcome.checks, outcome.counted_s
-    except Exception as err:  # whatever it is, it is reported with the command that repeats it
+    except Exception as err:  # any error is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = (
             f"python -m tests.sim.journals.journal_run --level {level} --seed {seed} "

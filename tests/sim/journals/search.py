@@ -1,6 +1,6 @@
 """General search for an order of small histories of a journal, to compare the fast checker with.
 
-Wing and Gong's search: an operation may come next if no other one was answered before it was asked. It knows
+Wing and Gong's search: an operation may be next if no other one was answered before it was sent. It knows
 nothing of ids but that the model gives them.
 """
 

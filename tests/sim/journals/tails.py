@@ -12,7 +12,7 @@ class Batch:
 
     Attributes:
         at: time.
-        events: empty: it began or went on after the id `after`, or the log was deleted.
+        events: empty: it began or continued after the id `after`, or the log was deleted.
         after: id of which and before which the reader has seen everything.
         gone: LogGone was raised.
     """
@@ -32,7 +32,7 @@ class Following:
         of: name of the log; or prefix of the keys.
         created: id of the log's creation; 0: it is not known.
         held: content by the events so far: data by id, or (version, value) by name.
-        last: id after which it goes on.
+        last: id after which it continues.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Following:
     last: int = 0
 
     def take(self, at: float, events: list[Event] | list[KeyEvent]) -> None:
-        """Apply the events of one answer, as the documentation says."""
+        """Apply the events of one answer, as documented."""
         self.batches.append(Batch(at, tuple(events)))
         for event in events:
             match event:
@@ -75,7 +75,7 @@ class _LogTail:
         self._history = history
         self._held: dict[int, bytes] = {}
         self._order = (0, 0)  # id and kind of the last event
-        self._told: int | None = None  # all invalidations up to it were told, or need not be
+        self._told: int | None = None  # all invalidations up to it were returned, or need not be
         self._ids = sorted(history.appended)
         self._changes = sorted(history.invalidations)
 
@@ -149,7 +149,7 @@ class _LogTail:
 
 
 def check_tail(following: Following, timeline: Timeline) -> None:
-    """Check all that a tail told.
+    """Check all events of a tail.
 
     Raises:
         JournalViolation: something is missing, twice, out of order, or wrong.
@@ -164,7 +164,7 @@ def check_tail(following: Following, timeline: Timeline) -> None:
 
 
 def check_watch(following: Following, timeline: Timeline) -> None:
-    """Check all that a watch told: changes that were made, each once, and in order until it is rebased.
+    """Check all events of a watch: changes that were made, each once, and in order until it is rebased.
 
     Raises:
         JournalViolation: something is missing, twice, out of order, or wrong.

@@ -55,7 +55,7 @@ class Actor(ABC):
 
 
 class Worker(Actor):
-    """Sends steps of all kinds, by what it believes to be there, and reads."""
+    """Sends steps of all kinds, based on its assumed state, and reads."""
 
     def __init__(self, client: JournalClient, rng: random.Random, pause_us: float) -> None:
         super().__init__(client, rng, pause_us)
@@ -147,7 +147,7 @@ class Racer(Actor):
 
 
 class TailReader(Actor):
-    """Follows a log, pauses, and goes on after the last id; often long enough to be rebased."""
+    """Follows a log, pauses, and continues after the last id; often long enough to be rebased."""
 
     def __init__(
         self, client: JournalClient, rng: random.Random, pause_us: float, log: str
@@ -199,7 +199,7 @@ class TailReader(Actor):
             client.history.done["tail ended"] += 1
 
     def caught_up(self, model: Model) -> bool:
-        """Return whether it holds what is valid; a deleted log's reader holds anything until it is told."""
+        """Return whether it holds the valid entries; a deleted log may be held until its end is reported."""
         log = model.logs.get(self._log)
         created = self.following.created
         if log is None:
@@ -208,7 +208,7 @@ class TailReader(Actor):
 
 
 class WatchReader(Actor):
-    """Follows the keys with a prefix, pauses, and goes on after the last version."""
+    """Follows the keys with a prefix, pauses, and continues after the last version."""
 
     def __init__(
         self, client: JournalClient, rng: random.Random, pause_us: float, prefix: str

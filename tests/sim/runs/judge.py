@@ -97,7 +97,7 @@ def judge(
     with quiet():
         try:
             _take(verdict, LEVELS[level](seed, swarm, seconds, None))
-        except Exception as err:  # whatever it is, it is reported with the command that repeats it
+        except Exception as err:  # any error is reported with the command that repeats it
             verdict.report = _report(verdict, swarm, err, lines)
     verdict.spent_s = time.perf_counter() - began
     return verdict

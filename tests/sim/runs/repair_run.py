@@ -254,7 +254,7 @@ def run_repair(
     Args:
         seed: seed of all choices.
         swarm: mixture of the faults.
-        deaths: number of servers lost permanently.
+        deaths: number of permanently lost servers.
         seconds: virtual seconds over which the losses are spread.
         options: options of the table.
     """

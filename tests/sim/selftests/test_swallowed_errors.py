@@ -1,4 +1,4 @@
-"""A run fails on the bugs that the product survives: those that it logs, and those that nobody reads."""
+"""A run fails on bugs that the product survives: logged ones, and exceptions of unawaited tasks."""
 
 import asyncio
 

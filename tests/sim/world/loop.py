@@ -340,7 +340,7 @@ def _note_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _note_unread(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Note the exception of a task that nobody awaited; pending tasks may be collected at the end."""
+    """Record the exception of a task that was not awaited; pending tasks may be collected at the end."""
     if "exception" in context:
         _note_failure(loop, context)
 
@@ -379,7 +379,7 @@ def run(
         with swallowed(functools.partial(_fail, loop)):
             result = loop.run_until_complete(main(loop))
             loop.set_exception_handler(_note_unread)
-            gc.collect()  # a task that nobody awaited reports its exception when it is collected
+            gc.collect()  # a task that is not awaited reports its exception when it is collected
         if loop.failures:
             raise loop.failures[0]
         if loop.blocked:

@@ -38,7 +38,7 @@ class SimFiles:
 
     def _check(self) -> None:
         if not self.alive:
-            raise ProcessDied(f"{self.disk.name} has died")
+            raise ProcessDied(f"{self.disk.name} has ended")
 
     def _die(self) -> None:
         self.disk.trace.note("death_in_file_operation", self.disk.name)
@@ -46,7 +46,7 @@ class SimFiles:
         self.disk.die_at = self.disk.die_when = None
         if self.disk.on_death is not None:
             self.disk.on_death()
-        raise ProcessDied(f"{self.disk.name} dies in file operation {self.disk.operations}")
+        raise ProcessDied(f"{self.disk.name} crashes in file operation {self.disk.operations}")
 
     def _inode(self, path: str) -> Inode:
         inode = self.disk.names.get(normpath(path))
@@ -63,7 +63,7 @@ class SimFiles:
         return False
 
     def _room(self, path: str) -> None:
-        """Refuse to take further space now and then."""
+        """Refuse further space at random."""
         disk = self.disk
         if disk.faults.no_room_rate and disk.rng.random() < disk.faults.no_room_rate:
             disk.trace.note("no_room", f"{disk.name} {path}")

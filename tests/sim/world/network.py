@@ -136,7 +136,7 @@ class SimNetwork:
     def into(
         self, incarnation: Incarnation, fn: Callable[..., object], *args: Any, connection: str = ""
     ) -> None:
-        """Call `fn` as a process: never if it has died, after its pause if it is paused."""
+        """Call `fn` as a process: never if it has ended, after its pause if it is paused."""
         if incarnation.paused:
             incarnation.arrivals.append((connection, fn, args))
         else:

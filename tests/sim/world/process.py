@@ -172,7 +172,7 @@ class SimProcess:
             self.loop.trace.note("kill", self.name)
 
     def power_cut(self) -> None:
-        """Cut the power of the machine of a process that has died."""
+        """Cut the power of the machine of a process that has ended."""
         assert not self.alive, f"{self.name} runs"
         self.loop.trace.note("power_cut", self.name)
         self.disk.crash()

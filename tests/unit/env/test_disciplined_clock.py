@@ -123,7 +123,7 @@ def test_forward_jump_of_isolated_clock_is_not_followed_and_backward_jump_slows_
     assert clock.wall_us() == found.wall_us(), "as it was at the start"
     found.skew_us += HOUR_US
     found.others_us = [START_US + HOUR_US]
-    assert clock.wall_us() == found.wall_us(), "the first server heard has the same time"
+    assert clock.wall_us() == found.wall_us(), "the first answering server has the same time"
 
 
 def test_isolated_start_follows_clock_without_jump_since_start():

@@ -63,7 +63,7 @@ def test_iterator_finalised_on_loop_thread_does_not_block_it(thread):
     assert next(iterator) == 0
 
     async def end() -> None:
-        iterator.close()  # as the garbage collector may do, on whatever thread it runs
+        iterator.close()  # as the garbage collector may do on any thread
 
     thread.run(end())
     assert list(thread.iterate(numbers())) == list(range(10))

@@ -28,7 +28,7 @@ class Model:
         self.last = 0
 
     def apply(self, step: steps.Step, stamp: int) -> steps.Result:
-        """Make a step take effect, as the documentation says."""
+        """Apply a step, as documented."""
         for number, condition in enumerate(step.conditions):
             match condition:
                 case steps.KeyVersion(key=key, version=wanted):

@@ -1,4 +1,4 @@
-"""Bounds of a journal's answers, memory and work, whatever the steps were."""
+"""Bounds of a journal's answers, memory and work for any steps."""
 
 import cProfile
 import gc

@@ -1,4 +1,4 @@
-"""Copies of tables and journals whose transfer is cut, or whose bytes change on the way."""
+"""Copies of tables and journals whose transfer is cut, or whose bytes change in transit."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ async def one_turn() -> None:
 
 
 class Reader:
-    """A reader whose clock advances with each time that is asked for; a row's value is the time of its read.
+    """A reader whose clock advances with each requested time; a row's value is the time of its read.
 
     Args:
         on_read: called before a tablet is read, with its token.

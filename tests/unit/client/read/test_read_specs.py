@@ -52,7 +52,7 @@ class Masters:
         raise AssertionError("no streams here")
 
     def request_stream(self, *args: Any, **more: Any) -> Any:
-        raise AssertionError("nothing is asked here")
+        raise AssertionError("unexpected call")
 
 
 def test_processes_with_equal_client_id_issue_separate_ddl_requests():

@@ -112,7 +112,7 @@ async def test_split_points_are_available_from_any_replica(s):
     leader = s.cluster.leader_of(s.table.tablets[0].id)
     before = await s.split(200 * ROW_BYTES, at=1 << 62)
     leader.kill()
-    s.core.reader.relocate = None  # the masters are not asked
+    s.core.reader.relocate = None  # without a call to the masters
     after = await s.split(200 * ROW_BYTES, at=1 << 62)
     assert [p.key_lower for p in after] == [p.key_lower for p in before]
 

@@ -70,7 +70,7 @@ class Member:
         self.state = JournalState(NoObserver(), limit_bytes=self.limit_bytes)
 
     def forget(self) -> None:
-        """Forget the changes, as a restart does."""
+        """Drop the changes in memory, as a restart does."""
         self.state.recent = RecentChanges(self.state.last)
 
 

@@ -37,7 +37,7 @@ class BreakingRpc:
         self.batches = batches
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
-        raise Unavailable("not asked here")
+        raise Unavailable("unexpected call")
 
     async def stream(
         self, address: str, method: Method, request: Any, *, timeout_ms: int | None = None
@@ -51,7 +51,7 @@ class BreakingRpc:
         yield
 
     def request_stream(self, *args: Any, **more: Any) -> Any:
-        raise AssertionError("nothing is asked here")
+        raise AssertionError("unexpected stream")
 
 
 def put_two(error: NyalaError) -> list[BaseException]:

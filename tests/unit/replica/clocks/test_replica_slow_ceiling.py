@@ -97,7 +97,7 @@ async def test_peer_messages_above_ceiling_wait_for_disk(fleet):
 
 @scenario()
 async def test_batches_behind_one_that_meets_a_bug_are_delivered(fleet):
-    """And batches that come later: the task that releases them goes on."""
+    """Later batches are delivered too: the task that releases them continues."""
     leader = await fleet.leader()
     follower = (leader + 1) % 3
     slow_ceiling(fleet, follower, 1.0)

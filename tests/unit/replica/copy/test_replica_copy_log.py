@@ -37,7 +37,7 @@ async def test_copy_is_cancelled_while_log_of_target_is_full(fleet):
 
 @scenario(options=OPTIONS)
 async def test_entries_of_copy_over_incomplete_copy_are_retained(fleet):
-    """A server whose copy was cut off by a crash is given the replica anew, and its log is over its limit."""
+    """A server with a copy interrupted by a crash gets the replica again, and its log is over its limit."""
     await fill(fleet)
     leader = await flush(fleet)
     await fill(fleet)

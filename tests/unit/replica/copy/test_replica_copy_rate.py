@@ -111,7 +111,7 @@ def test_throttle_applies_both_limits_and_zero_means_unlimited(clock, log, write
 
 @pytest.mark.parametrize("rate", [20_000, 100_000, 1_000_000, 100_000_000])
 def test_ten_copies_wait_less_than_their_calls_time_out(clock, log, writers, rate):
-    """A source answers after the wait, and its target gives up a call after ten seconds."""
+    """A source answers after the wait, and calls of its target time out after ten seconds."""
     pace = CopyThrottle(clock, writers, 0, rate)
     pace.spend(1)
     pass_ms(clock, 100)

@@ -139,7 +139,7 @@ async def test_superblock_of_newer_version_anchors_log(fleet):
 
 @scenario(options=SMALL)
 async def test_deletion_of_failed_replica_while_its_log_is_released_leaves_tombstone(fleet):
-    """The superblock that says why the log was released must not replace the one with the vote."""
+    """The superblock with the reason of the log's release must not replace the one with the vote."""
     await fleet.write(b"a 1")
     await fleet.settled()
     replica = fleet.replica(0)

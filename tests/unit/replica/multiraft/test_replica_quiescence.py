@@ -85,7 +85,7 @@ async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
     before = fleet.replica(number, group).node.core.round
     at = await fleet.as_(number, fleet.replica(number, group).read_point(None, 1000))
     assert at > 0
-    assert fleet.replica(number, group).node.core.round > before, "a round was asked for"
+    assert fleet.replica(number, group).node.core.round > before, "a read round was requested"
     assert [g for g in MANY if g not in sleeping(fleet)] == [group]
     await asleep(fleet, MANY)
     assert {fleet.machine(n, group).sums["k"] for n in range(3)} == {1}

@@ -193,7 +193,7 @@ class Fleet:
         return await self.processes[number].run(inner)
 
     def forgive(self, kind: type[BaseException]) -> None:
-        """Forget the bugs of a kind that the servers have survived: the test planted them."""
+        """Drop the recorded bugs of a kind, which the test has planted."""
         assert any(isinstance(err, kind) for err in self.loop.failures), "none was met"
         for found in (self.loop.failures, *(p.failures for p in self.processes)):
             found[:] = [err for err in found if not isinstance(err, kind)]

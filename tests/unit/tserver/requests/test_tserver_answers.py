@@ -34,7 +34,7 @@ class Rpc:
         raise AssertionError("no streams here")
 
     def request_stream(self, *args: Any, **more: Any) -> Any:
-        raise AssertionError("nothing is asked here")
+        raise AssertionError("unexpected call")
 
 
 def with_env(scenario: Any) -> Any:

@@ -105,7 +105,7 @@ class Servers:
             cut = left.pop(0) if left else -1
             async for data in self.scanners[address].run(token):
                 if cut == 0:
-                    raise Unavailable(f"{address} died")
+                    raise Unavailable(f"{address} has crashed")
                 cut -= 1
                 yield data
 

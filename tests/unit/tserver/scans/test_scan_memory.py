@@ -45,7 +45,7 @@ def test_scans_beyond_memory_limit_are_throttled_except_the_first(tmp_path):
             pytest.raises(Throttled, match="scan_memory_bytes") as caught,
             scans.open(driver.tablet, 1),
         ):
-            raise AssertionError("there was no room")
+            raise AssertionError("the memory limit was reached")
         assert int(caught.value.details["retry_after_ms"]) > 0
     with scans.open(driver.tablet, 2 * MIB), scans.open(driver.tablet, 2 * MIB):
         assert memory.of(MemoryPart.SCANS) == 4 * MIB

@@ -69,7 +69,7 @@ class Model:
 
 
 async def scribble(wal, model, group, rng, count):
-    """Append, now and then with a vote, now and then anchoring and collecting."""
+    """Append, sometimes with a vote, sometimes with an anchor and a collection."""
     log = model.log.setdefault(group, [])
     for _ in range(count):
         size = rng.choice((1, 1, 3))

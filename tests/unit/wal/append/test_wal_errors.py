@@ -105,7 +105,7 @@ async def workload(loop, files, tasks, acked, voted):
         if i % 5 == 0:
             await wal.collect()
         await loop.delay(20_000)
-    if wal.failed is not None:  # for good: whatever the disk does now
+    if wal.failed is not None:  # permanently, even if the disk works again
         assert await append(wal, A, [entry(acked[A] + 1)]) is wal.failed
     await wal.close()
 
@@ -128,7 +128,7 @@ def test_each_failing_file_operation_loses_nothing_acknowledged(code, always):
             machine.rng = random.Random(0)  # the same delays each time
             files = FailingFiles(machine.files(), at, code, always=always)
             acked, voted = {A: 0, B: 0}, [0]
-            with contextlib.suppress(OSError):  # the log could not be opened, and said so
+            with contextlib.suppress(OSError):  # the log could not be opened, which was reported
                 await workload(loop, files, machine.tasks(), acked, voted)
             if files.hit is None:
                 assert acked == {A: 12, B: 12}
@@ -145,7 +145,7 @@ def test_each_failing_file_operation_loses_nothing_acknowledged(code, always):
                            for e in own.entries)  # fmt: skip
             state = recovered[A].hard_state if A in recovered else None
             assert (state.term if state is not None else 0) >= voted[0]
-            await durable(wal, A, [entry(found.get(A, 0) + 1)])  # and it goes on
+            await durable(wal, A, [entry(found.get(A, 0) + 1)])  # and it continues
             await wal.close()
 
     assert run(main) > 60

@@ -152,7 +152,7 @@ def test_full_disk_refuses_appends_without_loss_and_recovers():
 
         with pytest.raises(Throttled, match=r"cannot grow.*No space left.*free space") as caught:
             await append_until_it_is_refused()
-        assert count == 7  # it stops inside the preallocated length, with room for no hard state
+        assert count == 7  # it ends within the preallocated length, without space for a hard state
         assert caught.value.details["retry_after_ms"] == "1000"
         assert wal.failed is None
         assert wal.stats().disk_error is full

@@ -63,7 +63,7 @@ def test_collection_examines_only_segments_present_at_start(monkeypatch):
 
 
 def test_records_after_forgotten_empty_replica_are_kept():
-    """A released replica is deleted, and copied anew: its entries come before its first anchor."""
+    """A released replica is deleted, and copied again: its entries precede its first anchor."""
 
     async def main(loop):
         machine = Machine(loop)

@@ -113,7 +113,7 @@ def test_damaged_payload_in_open_segment_corrupts_only_its_group():
         whole = content(machine)
         at = whole.index(b"to be damaged")
         replace(machine, flipped(whole, at + 5))
-        for _ in range(3):  # the verdict stays, whatever segments follow
+        for _ in range(3):  # the verdict stays after later segments
             wal, recovered = await machine.open()
             (damage,) = wal.damage
             assert damage.groups == (B,)

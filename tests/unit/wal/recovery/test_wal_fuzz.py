@@ -52,7 +52,7 @@ def quiet():
 
 @cache
 def base(end: str) -> Log:
-    """A log of several segments with votes, replaced suffixes and a forgotten group."""
+    """A log of several segments with votes, replaced suffixes and a removed group."""
     rng = random.Random(end)
     rounds, segment_bytes = (5, 400) if end == "small" else (45, 2000)
 

@@ -139,7 +139,7 @@ def test_idle_peer_connection_is_kept():
     async def scenario(port):
         reader, writer = await asyncio.open_connection(*addresses.parse(port.address))
         writer.write(hello())
-        await port.send()  # another one, that says nothing at all, is closed meanwhile
+        await port.send()  # another one, without any message, is closed meanwhile
         await port.send()
         assert port.refused("silent") == 2
         writer.write(frame())

@@ -1,4 +1,4 @@
-"""A name that points to another machine after a failure: resolved anew, without a restart (S2.6).
+"""A name that points to another machine after a failure: resolved again without a restart (S2.6).
 
 Calls go through gRPC's own resolver and a name server of the test's, peers through the loop's.
 """

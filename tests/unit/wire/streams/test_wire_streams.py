@@ -79,7 +79,7 @@ def test_frames_of_every_size_are_reassembled():
         got.clear()
         while at < len(raw):
             buffer = reader.room()
-            assert len(buffer), "the buffer has room for further bytes"
+            assert len(buffer), "the buffer has space for further bytes"
             count = min(len(buffer), drawn.randint(1, most), len(raw) - at)
             buffer[:count] = raw[at : at + count]
             reader.take(count)
