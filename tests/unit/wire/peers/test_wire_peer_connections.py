@@ -74,14 +74,12 @@ def test_connection_to_former_address_of_server_is_closed(monkeypatch):
 
     async def scenario():
         former = await asyncio.start_server(read_all, "127.0.0.1", 0)
-        async with peers(A) as (a,), peers(B) as (b,):
+        async with former, peers(A) as (a,), peers(B) as (b,):
             a.transport.send(addresses.join(*former.sockets[0].getsockname()), heartbeat(1))
             await eventually(opened.is_set, "connected to the former address")
             a.transport.send(b.address, heartbeat(2))
             await eventually(closed.is_set, "closed, since nothing is sent there any more")
             await eventually(lambda: b.rounds() == [2], "the new address is used")
-        former.close()
-        await former.wait_closed()
 
     uvloop.run(scenario())
 
