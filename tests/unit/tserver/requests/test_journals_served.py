@@ -1,5 +1,8 @@
 """Journals through real masters and tablet servers in virtual time: written, read, altered, moved."""
 
+import asyncio
+import gc
+
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotLeader, Throttled
@@ -10,7 +13,7 @@ from nyala.wire import methods
 from nyala.wire.proto import flight_pb2, reads_pb2
 from nyala.wire.proto import journal_pb2 as jb
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.tserver.support.journal_group import entry, last_is, set_key, with_journal
+from tests.unit.tserver.support.journal_group import KIND, entry, last_is, set_key, with_journal
 from tests.unit.tserver.support.tablet_group import refused
 
 
@@ -67,6 +70,17 @@ def test_waiting_tail_is_not_rebased_by_other_changes(monkeypatch):
         told, done = await both(group, group.tail(first, leader, prefix="w/"), change())
         assert not told.rebased
         assert [e.set.version for e in told.events] == list(done.done.ids)
+
+    with_journal(work)
+
+
+def test_wait_of_tail_is_bounded_by_the_server():
+    async def work(group):
+        (first,) = await group.append("a")
+        began = group.cluster.loop.now_us()
+        told = await group.tail(first, group.leader, wait_ms=60_000)
+        assert (told.through, list(told.events)) == (first, [])
+        assert group.cluster.loop.now_us() - began < 7_000_000
 
     with_journal(work)
 
@@ -223,18 +237,19 @@ def test_journal_keeps_its_content_through_flush_move_and_restart():
 def test_journal_memory_has_its_own_limit_beside_the_budget():
     async def work(group):
         server = group.leader.server
-        ids = await group.append(*("x" * 400_000 for _ in range(10)))
+        ids = await group.append(*("x" * 415_000 for _ in range(10)))
         memory, measured = server.host.memory, server.metrics.registry.get_sample_value
         await group.cluster.until(
             lambda: memory.of(MemoryPart.ROWS) < 100_000, "what a flush frees is flushed"
         )
         await group.cluster.loop.delay(2_000_000)
-        assert 4_000_000 < measured("nyala_journal_resident_bytes") < 4_100_000
+        assert 4_150_000 < measured("nyala_journal_resident_bytes") < 4_190_000
         assert not memory.under_pressure
         refusal = await refused(group.append("x" * 400_000))
         assert isinstance(refusal, Throttled)
         assert "invalidate entries, delete logs" in refusal.message
-        freeing = jb.InvalidateEntries(log="log", ids=ids[:8])
+        many = range(ids[-1] + 1, ids[-1] + 9_900)  # more bytes than are left
+        freeing = jb.InvalidateEntries(log="log", ids=[*ids[:8], *many])
         assert (await group.step(jb.JournalChange(invalidate=freeing))).done.ids
         await group.cluster.until(
             lambda: measured("nyala_journal_resident_bytes") < 2_500_000, "it is measured again"
@@ -332,5 +347,57 @@ def test_appends_continue_while_server_is_dead(victim):
         await old.start()
         await group.cluster.until(lambda: len(group.holders()) == 3, "it is back")
         assert await group.read() == [b"a", b"b"]
+
+    with_journal(work)
+
+
+def test_journal_memory_counts_steps_between_measurements():
+    async def work(group):
+        refusal = await refused(group.append(*("x" * 400_000 for _ in range(11))))
+        assert isinstance(refusal, Throttled)
+        assert "invalidate entries, delete logs" in refusal.message
+
+    with_journal(work, memory_budget_bytes=8 * MIB)
+
+
+def test_memory_of_dropped_journals_is_not_counted():
+    async def work(group):
+        server = group.leader.server
+        await group.append("x" * 100_000)
+        measured = server.metrics.registry.get_sample_value
+        await group.cluster.until(
+            lambda: measured("nyala_journal_resident_bytes") > 100_000, "it is measured"
+        )
+        await group.define(methods.DROP_TABLE, pb.DropTableRequest(name="ops", kind=KIND))
+        await group.cluster.until(
+            lambda: measured("nyala_journal_resident_bytes") == 0, "the journal is deleted"
+        )
+
+    with_journal(work)
+
+
+def test_read_returns_last_id_and_time():
+    async def work(group):
+        done = await group.step(set_key("k", "v"))
+        request = jb.JournalReadRequest(tablet_id=group.tablet, key="k")
+        answer = await group.ask(group.leader, methods.JOURNAL_READ, request)
+        assert answer.last == done.done.ids[0]
+        assert answer.at >= done.timestamp
+
+    with_journal(work)
+
+
+def test_ended_tails_are_not_told_of_progress():
+    async def work(group):
+        (first,) = await group.append("a")
+        await group.tail(first, group.leader, wait_ms=10)
+        before = events()
+        for _ in range(20):
+            await group.tail(first, group.leader, wait_ms=10)
+        assert events() < before + 10
+
+    def events() -> int:
+        gc.collect()
+        return sum(isinstance(one, asyncio.Event) for one in gc.get_objects())
 
     with_journal(work)
