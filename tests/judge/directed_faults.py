@@ -103,7 +103,7 @@ async def bit_flip_while_one_lags(loop: SimLoop, seed: int = 1) -> None:
     damaged, lagging = _others(cluster, leader)
     lagging.kill(power_cut=True)
     await written(cluster, 45)
-    await cluster.until(lambda: _unflushed(damaged) > 12, "entries that only the log has")
+    await cluster.until(lambda: _unflushed(damaged) > 12, "enough entries are only in the log")
     cut = damaged.server.machine.cut.op.index
     damaged.kill(power_cut=True)
     leader.kill(power_cut=True)

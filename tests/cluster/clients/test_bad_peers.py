@@ -55,7 +55,7 @@ class Target:
             mine, leaders = self.told_by(self.name), self.told_by(self.leader)
             return mine.last_index == leaders.last_index == mine.applied_index
 
-        wait_until(level, "the follower has everything")
+        wait_until(level, "the follower has all entries")
 
     def status(self):
         found = self.told_by(self.name)
@@ -136,7 +136,7 @@ def test_silent_peer_connection_is_closed(bad_peers):
     host, _, port = target.peer_address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=60) as connection:
         assert connection.recv(1) == b""
-    wait_until(lambda: target.counted("silent") > counted, "it is counted")
+    wait_until(lambda: target.counted("silent") > counted, "the silent connection is counted")
 
 
 @pytest.fixture(scope="module")

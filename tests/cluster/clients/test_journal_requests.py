@@ -38,7 +38,7 @@ class Requests:
                     methods.DESCRIBE_TABLE, pb.DescribeTableRequest(id=self.id, kind=KIND)
                 ).ready
             ),
-            "it runs",
+            "the journal is running",
         )
 
     def master(self, method: Any, request: Any) -> Any:
@@ -123,7 +123,9 @@ def test_journal_requests_by_protocol_are_served_and_table_requests_refused(clus
     request = jb.JournalReadRequest(log=jb.ReadLog(log="log", limit=10))
     assert [e.data for e in journal.ask(methods.JOURNAL_READ, request).log.entries] == [b"a", b"b"]
     for replica in journal.tablet().replicas:
-        wait_until(partial(journal.tells, replica.address, first, [b"b"]), "each tells it")
+        wait_until(
+            partial(journal.tells, replica.address, first, [b"b"]), "each server returns the entry"
+        )
 
     async def compared():
         return await ksck_checksum.compare(journal.core, TIMEOUT_MS)
@@ -132,7 +134,8 @@ def test_journal_requests_by_protocol_are_served_and_table_requests_refused(clus
     assert problems == []
     assert [s.rows for s in sums if s.table == "requests"] == [2, 2, 2]
     wait_until(
-        lambda: journal.connection.run(ksck.check(journal.core)).problems == [], "it is healthy"
+        lambda: journal.connection.run(ksck.check(journal.core)).problems == [],
+        "ksck finds no problem",
     )
     with cluster.connect() as client:
         assert "requests" not in client.tables()

@@ -38,7 +38,7 @@ def quiet(cluster: MiniCluster, name: str, tablet: str, table: str) -> dict[str,
         before, seen = seen, figures(cluster, name, tablet, table)
         return seen if before == seen and seen.get("memory_bytes") == 0 else None
 
-    found = wait_until(settled, "all is flushed")
+    found = wait_until(settled, "all rows are flushed")
     assert found["rowset_count"] > 0
     return found
 
@@ -97,7 +97,8 @@ def test_truncated_file_fails_one_replica_and_no_process(cluster):
         seen = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"])
         assert seen == rows
         wait_until(
-            lambda: report(cluster, leader, place.id).state == "FAILED", "the damage is told"
+            lambda: report(cluster, leader, place.id).state == "FAILED",
+            "the replica is reported as FAILED",
         )
         found_report = report(cluster, leader, place.id)
         assert str(data.name) in found_report.error
@@ -131,7 +132,8 @@ def test_damage_fails_one_replica_without_losing_rows(cluster, read):
         else:
             table.update([{"k": 7, "n": 7}]).raise_for_errors()  # it takes `v` from the file
         wait_until(
-            lambda: report(cluster, leader, place.id).state == "FAILED", "the damage is told"
+            lambda: report(cluster, leader, place.id).state == "FAILED",
+            "the replica is reported as FAILED",
         )
         error = report(cluster, leader, place.id).error
         assert str(data.name) in error

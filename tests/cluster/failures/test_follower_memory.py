@@ -79,5 +79,8 @@ def test_follower_that_cannot_flush_stays_within_budget_and_catches_up(tmp_path)
             assert cluster.address(victim) in problems
         wait_ksck(cluster)
         wait_equal(cluster)
-        wait_until(lambda: sum(figures(cluster, victim).values()) < BUDGET, "it has room again")
+        wait_until(
+            lambda: sum(figures(cluster, victim).values()) < BUDGET,
+            "memory is below the budget again",
+        )
         assert table.scan().count() == BATCH * BATCHES

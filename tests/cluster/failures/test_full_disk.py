@@ -62,7 +62,8 @@ def test_full_disk_affects_only_its_server(cluster):
         assert table.scan(where="owner = 'b'").count() == 4_000
         named = f"tablet server {cluster.address(FULL)}: the log cannot grow"
         wait_until(
-            lambda: any(p.startswith(named) for p in ksck(cluster).problems), "ksck names it"
+            lambda: any(p.startswith(named) for p in ksck(cluster).problems),
+            "ksck reports the server with the full disk",
         )
         print(f"the full server led {len(leading)} of {len(cluster.leaders('t'))} tablets")
         assert cluster.running(FULL)
@@ -72,7 +73,7 @@ def test_full_disk_affects_only_its_server(cluster):
         filler.unlink()
         cluster.start(FULL, wait=False)
         wait_ksck(cluster)
-        wait_until(lambda: all_equal(cluster), "the server that was full has everything", 120)
+        wait_until(lambda: all_equal(cluster), "the server with the full disk has all entries", 120)
         for name in ("tserver-0", "tserver-1"):
             cluster.kill(name)
             assert table.scan(where="owner = 'b'").count() == 4_000

@@ -85,7 +85,7 @@ def leader(cluster: MiniCluster) -> str:
         with cluster.connect() as client:
             return names.get(client.journal(JOURNAL).location().leader or "")
 
-    return str(wait_until(known, "the masters know who leads the journal"))
+    return str(wait_until(known, "the masters know the leader of the journal"))
 
 
 def goes_on(appenders: list[Appender], before: int) -> Callable[[], bool]:

@@ -77,7 +77,7 @@ def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(clust
     cluster.wait_healthy()
     assert wait_until(
         lambda: len(problems(cluster, tablet, "is FAILED", "local_replica unsafe_recover")) == 3,
-        "ksck names the three and what is left to do",
+        "ksck names the three servers and the next step",
     )
     assert problems(cluster, tablet, "0 replicas lead it")
     chosen, others = SERVERS[0], SERVERS[1:]
@@ -126,7 +126,7 @@ def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(
     cluster.start(wrong, wait=False)
     assert wait_until(
         lambda: problems(cluster, "all that", "sends is refused", "20.0 years"),
-        "the others name it",
+        "the other servers report the replica",
     )
     own = problems(cluster, cluster.address(wrong), "this server's hybrid clock is 20.0 years")
     assert own, ksck(cluster).problems

@@ -157,13 +157,15 @@ def test_copy_under_writes_is_complete(four, servers, chains):
         copy, original = servers.replica(target, tablet), servers.replica(leader, tablet)
         assert copy.report.role == "NON_PARTICIPANT"
         assert copy.last_index == progress.last_index <= original.last_index
-        wait_until(lambda: servers.replica(target, tablet).rows >= ROWS, "it has replayed the log")
+        wait_until(
+            lambda: servers.replica(target, tablet).rows >= ROWS, "the target has replayed the log"
+        )
         four.kill(target)
         four.start(target)
         wait_until(
             lambda: (servers.replica(target, tablet) or pb.TabletStatus()).last_index
             == progress.last_index,
-            "a copy outlives its server's death",
+            "a copy continues after a restart of its server",
         )  # fmt: skip
         assert refusal(servers.start, target, leader, tablet) == "ALREADY_PRESENT"
     chains.verify()
@@ -175,7 +177,9 @@ def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(four, s
     with client:
         target = server_without_replica(four, "killed", tablet)
         servers.start(target, leader, tablet)
-        wait_until(lambda: servers.progress(target, tablet).bytes_done > 0, "begun")
+        wait_until(
+            lambda: servers.progress(target, tablet).bytes_done > 0, "the transfer has begun"
+        )
         four.kill(leader)
         progress = servers.until_over(target, tablet)
         assert progress.stage == "FAILED", progress
@@ -192,7 +196,7 @@ def test_killed_source_leaves_no_partial_copy_and_another_source_is_used(four, s
 
         servers.start(target, wait_until(another, "another leads"), tablet)
         assert servers.until_over(target, tablet).stage == "WAITING"
-        wait_until(lambda: servers.replica(target, tablet).rows == ROWS, "it has it all")
+        wait_until(lambda: servers.replica(target, tablet).rows == ROWS, "the target has all rows")
         four.start(leader)
     chains.verify()
 

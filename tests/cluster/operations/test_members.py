@@ -72,7 +72,7 @@ class Operator:
 
     def members(self):
         """Return the members in the leader's status, the leader first."""
-        group = wait_until(self.led, "its leader answers")
+        group = wait_until(self.led, "the leader answers")
         found = [group.servers[m.uuid] for m in group.config.members]
         return [self.names[s.address] for s in sorted(found, key=lambda s: s != group.leader)]
 

@@ -84,7 +84,7 @@ def test_permanently_lost_server_is_replaced_under_writes_and_its_replicas_delet
     with four.connect() as client:
         table = create(client, "repaired", buckets=6)
         with Workload(four.connect, "repaired", seed=1) as workload:
-            wait_until(lambda: workload.acknowledged > 200, "the workload goes on")
+            wait_until(lambda: workload.acknowledged > 200, "further operations are acknowledged")
             victim = sorted(leading.leaders(four, "repaired").values())[0]
             lost = [t for t, state in states(four, victim).items() if state == "RUNNING"]
             assert lost
@@ -93,7 +93,9 @@ def test_permanently_lost_server_is_replaced_under_writes_and_its_replicas_delet
             wait_until(lambda: rebuilt(four, dead), "all replicas rebuilt", 120, 0.2)
             assert not set(lost) & members(four, dead).keys()
             after = workload.acknowledged
-            wait_until(lambda: workload.acknowledged > after + 100, "the workload goes on")
+            wait_until(
+                lambda: workload.acknowledged > after + 100, "further operations are acknowledged"
+            )
             workload.finish()
             workload.check()
             workload.verify(table.scan().to_arrow())
@@ -154,13 +156,13 @@ def test_decommissioned_server_is_drained_and_all_masters_have_the_server_list(f
             answer = direct.ask(four.masters, methods.LIST_SERVERS, pb.ListServersRequest())
         return {s.address: s for s in answer.servers if s.role == "tserver"}
 
-    wait_until(lambda: not listed()[address].replicas, "it is empty", 120, 0.2)
+    wait_until(lambda: not listed()[address].replicas, "the server has no replicas", 120, 0.2)
     wait_until(
         lambda: (
             {s.known_version for s in listed().values()}
             == {max(s.list_version for s in listed().values())}
         ),
-        "all have the last version",
+        "all servers have the last version of the list",
     )
     assert not members(four, address)
     nyala(four, "tserver", "decommission", address, "--cancel")

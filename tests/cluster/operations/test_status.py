@@ -43,7 +43,7 @@ def test_states_and_roles_are_visible_everywhere(cluster):
             return sorted((r["state"], r["role"]) for r in of_table(ksck(cluster), "states"))
 
         well = [("RUNNING", "FOLLOWER"), ("RUNNING", "FOLLOWER"), ("RUNNING", "LEADER")]
-        wait_until(lambda: roles() == well, "all run")
+        wait_until(lambda: roles() == well, "all replicas run")
         leader = leading.leader(cluster, "states")
         (tablet,) = (t.id for t in table.tablets())
         request = pb.ListTabletsRequest(tablet_ids=[tablet])
@@ -79,4 +79,4 @@ def test_states_and_roles_are_visible_everywhere(cluster):
         finally:
             for name in others:
                 cluster.resume(name)
-        wait_until(lambda: roles() == well, "all run again")
+        wait_until(lambda: roles() == well, "all replicas run again")

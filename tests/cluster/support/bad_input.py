@@ -53,7 +53,7 @@ def nothing_changed(cluster, client, table, direct) -> Iterator[None]:
     assert incarnations(cluster, direct) == before
     assert sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["k"]) == ROWS
     wait_until(
-        lambda: all_run(cluster, direct), "replicas that others left half-made run or are gone"
+        lambda: all_run(cluster, direct), "incomplete replicas of other tests run or are deleted"
     )
 
 

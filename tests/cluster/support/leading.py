@@ -14,7 +14,7 @@ def leaders(cluster: MiniCluster, table: str) -> dict[str, str]:
         led = {str(p.id): names[p.leader] for p in places if p.leader}
         return led if len(led) == len(places) else None
 
-    return wait_until(known, f"the masters know who leads {table}")
+    return wait_until(known, f"the masters know the leader of {table}")
 
 
 def leader(cluster: MiniCluster, table: str) -> str:

@@ -74,7 +74,7 @@ class Disk:
         command = ["umount", str(self.folder)]
         wait_until(
             lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0,
-            f"nobody uses {self.folder} any more", 60,
+            f"no process uses {self.folder}", 60,
         )  # fmt: skip
 
     def power_on(self) -> None:

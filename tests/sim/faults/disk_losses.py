@@ -118,7 +118,7 @@ class Losses:
             server.start()
         cluster.add_workers(CLIENTS, 100_000)
         for _ in range(ROUNDS):
-            await cluster.until(self._all_level, "all are level", WITHIN_S)
+            await cluster.until(self._all_level, "all members have the same entries", WITHIN_S)
             victim = rng.choice(cluster.servers)
             kind = rng.choice((IMAGE, IMAGE, *KINDS))
             self.loop.trace.note("disk_loss", f"{victim.name} {kind}")

@@ -84,7 +84,9 @@ class HostJournal:
         last = self.client()
         barrier = await cluster.clients[-1].run(last.read, ListLogs())
         assert barrier is not None, "no answer although all is well"
-        await cluster.until(lambda: self._even(watch), "all replicas have applied all", PROGRESS_S)
+        await cluster.until(
+            lambda: self._even(watch), "all replicas have applied all entries", PROGRESS_S
+        )
         await self._catch_up(watch)
         watch.look()
         watch.check_content(self.machines())

@@ -120,7 +120,9 @@ async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
     core = cluster.client()  # all masters known to the first, idle client may be removed
     await cluster.run(cluster.clients[-1], settled, core, model)
     await _settle(loop, watch)
-    await cluster.until(lambda: orphan_lives(cluster.tservers[0]), "what is nobody's")
+    await cluster.until(
+        lambda: orphan_lives(cluster.tservers[0]), "the replica of an unknown tablet"
+    )
     watch.look()
     cluster.look()
     found.settled_s = loop.time() - healed_s

@@ -67,7 +67,7 @@ class Graves:
 
     async def bury(self, victim: SimProcess) -> None:
         """Stop a server permanently, once all tablets are complete."""
-        await self._cluster.until(self.whole, "all tablets are whole before a death", LIMIT_S)
+        await self._cluster.until(self.whole, "all tablets are complete before a loss", LIMIT_S)
         if not self._first:
             self._first = {t: set(self._voters(t)) for t in self._tablets}
         self._dead.append(victim)
@@ -113,8 +113,8 @@ async def _scenario(
         await losses.bury(victim)
     await loop.delay(seconds * 1e6 / 2)
     await nemesis.heal()
-    await cluster.until(losses.whole, "all tablets are whole again", LIMIT_S)
-    await cluster.until(lambda: _lists_agree(cluster), "everybody has the server list", LIMIT_S)
+    await cluster.until(losses.whole, "all tablets are complete again", LIMIT_S)
+    await cluster.until(lambda: _lists_agree(cluster), "all servers have the server list", LIMIT_S)
     await cluster.finish()
     return losses.rebuilt, losses.stood_in
 
@@ -125,7 +125,7 @@ async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str], tservers: int)
     _, losses = await _begin(cluster, {})
     rng = seeded(seed, "losses")
     for kind in kinds:
-        await cluster.until(losses.sound, f"all replicas are sound before `{kind}`", LIMIT_S)
+        await cluster.until(losses.sound, f"all replicas are complete before `{kind}`", LIMIT_S)
         losses.remember()
         held = [p for p in cluster.tservers if any(q is p for q, g, _ in cluster.replicas())]
         victim = rng.choice(held)
@@ -133,7 +133,7 @@ async def _losing(loop: SimLoop, seed: int, kinds: Sequence[str], tservers: int)
         victim.kill(power_cut=rng.random() < 0.5)
         KINDS[kind](victim, rng)
         victim.start()
-        await cluster.until(losses.sound, f"all replicas are sound after `{kind}`", LIMIT_S)
+        await cluster.until(losses.sound, f"all replicas are complete after `{kind}`", LIMIT_S)
     await cluster.finish()
     return losses.rebuilt
 
@@ -164,7 +164,7 @@ async def _resizing(loop: SimLoop, seed: int, swarm: Swarm) -> list[int]:
         await cluster.until(losses.whole, f"every tablet has {size} voters", LIMIT_S)
     await _empty(cluster, core)
     await nemesis.heal()
-    await cluster.until(losses.whole, "all tablets are whole", LIMIT_S)
+    await cluster.until(losses.whole, "all tablets are complete", LIMIT_S)
     await cluster.finish()
     return [len(voters) for voters in losses.voters().values()]
 

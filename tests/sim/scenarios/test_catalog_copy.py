@@ -40,7 +40,9 @@ def test_master_catalog_copy_is_repeatable_after_crash():
         for operations in (3, 9, 20):
             machine.disk.die_after(operations)
             task = machine.run(copy, machine.env, leader.address)
-            await cluster.until(lambda: not machine.alive, "it dies in a file operation")
+            await cluster.until(
+                lambda: not machine.alive, "the process crashes in a file operation"
+            )
             task.cancel()
             machine.power_cut()
             files = machine.disk.mount()

@@ -125,7 +125,9 @@ def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
         (await led(cluster)).kill()  # the old one and either of the two would be a majority
         old.disk.lost_data = True  # the checkers allow its failure
         old.start()
-        await cluster.until(lambda: old.server and old.server.failure, "it finds out")
+        await cluster.until(
+            lambda: old.server and old.server.failure, "the old master stops serving"
+        )
         assert isinstance(old.server.failure, InvalidArgument)
         assert "it was replaced" in old.server.failure.message
         assert there.address in old.server.failure.message

@@ -79,7 +79,9 @@ async def elected_by_a_tombstone(loop: SimLoop) -> None:
             deleted.disk.die_when = lambda kind, path: "/superblock/" in path
         old.kill()
         if half_saved:
-            await cluster.until(lambda: not deleted.alive, "a tombstone that dies as it votes")
+            await cluster.until(
+                lambda: not deleted.alive, "the server of the tombstone crashes during a vote"
+            )
             deleted.power_cut()
             deleted.start()
         await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")

@@ -37,8 +37,10 @@ def test_ids_stay_unique_over_unsafe_recovery_under_load():
         place, keep = ServerEndpoint("", last.address), [group.uuid(last)]
         todo = await group.on(plan, group.core.env, group.tablet, place, keep)
         assert (await group.on(execute, group.core.env, todo)).changed
-        await cluster.until(lambda: group.leader is last, "it leads", 60)
-        await cluster.until(lambda: history.acknowledged >= before + 30, "steps after it", 60)
+        await cluster.until(lambda: group.leader is last, "the survivor leads", 60)
+        await cluster.until(
+            lambda: history.acknowledged >= before + 30, "further steps are acknowledged", 60
+        )
         for actor in actors:
             actor.stopped = True
         for task in working:

@@ -31,11 +31,11 @@ def test_only_master_with_lost_log_may_stay_failed_when_faults_end() -> None:
         lost, other, _ = cluster.masters
         assert losses.away == set()
         fault = loop.create_task(losses.fault())
-        await cluster.until(lambda: loop.trace.counts["disk_loss"], "a master loses its log")
+        await cluster.until(lambda: loop.trace.counts["disk_loss"], "a master has lost its log")
         fault.cancel()  # as `Nemesis.heal` does
         await asyncio.gather(fault, return_exceptions=True)
         lost.start()
-        await cluster.until(lambda: hosts_of(lost), "it opens its replica")
+        await cluster.until(lambda: hosts_of(lost), "the master opens its replica")
         await sound(
             cluster, cluster.groups(), "all is whole but for the lost master", 30, losses.away
         )

@@ -29,7 +29,7 @@ def test_each_server_has_a_log_and_its_last_message_is_found(tmp_path):
     with ForkServer() as parent:
         parent.start(layout, servers)
     for server in servers:
-        wait_until(functools.partial(ended, server), "its end")
+        wait_until(functools.partial(ended, server), "the process has ended")
         assert "nowhere" in processes.last_lines(server)
         assert Path(server.dir + ".pid").read_text().split()[0].isdigit()
     with pytest.raises(Unavailable, match=r"(?s)tserver-0 has exited; the last lines of .*nowhere"):

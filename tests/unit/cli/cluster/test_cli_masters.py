@@ -91,7 +91,7 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
         absent.start()
         await scenario.until(
             lambda: absent.server and "was removed" in str(absent.server.failure),
-            "it knows",
+            "the removed master reports its removal",
         )
         assert "was removed" in absent.server.failure.message, (
             "the removed master reports that it does not serve"
@@ -103,7 +103,7 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
         absent.start()
         await scenario.until(
             lambda: absent.server and "removed" in str(absent.server.failure),
-            "nor does it after another start",
+            "it does not serve after another start",
         )
         status = await scenario.ask(absent.address, methods.MASTER_STATUS, pb.MasterStatusRequest())
         assert sorted(m.address for m in status.consensus.members) == voters, (
@@ -131,7 +131,9 @@ def test_added_master_that_never_starts_blocks_nothing():
         server.kill()
         server.start()
         await cluster.create_table(scenario.core, "t")
-        await scenario.until(lambda: server.server.fence.incarnation, "it believes the one master")
+        await scenario.until(
+            lambda: server.server.fence.incarnation, "the tablet server follows the single master"
+        )
         _, voters = await scenario.do("remove", made.address)
         assert voters == scenario.masters == [cluster.masters[0].address]
 
@@ -215,7 +217,7 @@ def test_master_start_requires_current_or_former_peer_list():
             first.program = usual
             first.start()
             await first.started
-        await scenario.until(cluster.leader_master, "one leads")
+        await scenario.until(cluster.leader_master, "a master leads")
         assert scenario.masters == of(cluster.masters)
 
     with_scenario(work)
@@ -236,7 +238,7 @@ def test_new_master_restarts_after_crash_with_installed_copy():
         new.kill()
         new.start()
         await new.started
-        await scenario.until(lambda: leading(new) is not None, "it is a master again")
+        await scenario.until(lambda: leading(new) is not None, "the master is a member again")
 
     with_scenario(work)
 
@@ -258,12 +260,14 @@ def test_tablet_server_with_old_master_list_finds_current_masters():
         server.start()  # its list has only the first master
         await scenario.until(
             lambda: server.server is not None and sorted(server.server.masters.current()) == voters,
-            "it reports to those that it had kept",
+            "the tablet server reports to its saved masters",
         )
         leader = cluster.leader_master()
         alive = leader.server.tservers.alive
         now = cluster.loop.time
-        await scenario.until(lambda: len(alive(int(now() * 1e6))) == 3, "and is known there")
+        await scenario.until(
+            lambda: len(alive(int(now() * 1e6))) == 3, "the masters list the tablet server"
+        )
         core = ClientCore(cluster.clients[0].env, [first.address], CLIENT_OPTIONS)
         with pytest.raises(NyalaError, match="masters may have been added and removed since"):
             await cluster.run(cluster.clients[0], core.masters.reach, 2_000)

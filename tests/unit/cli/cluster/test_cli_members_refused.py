@@ -146,7 +146,7 @@ def test_unrecoverable_replica_is_deleted_before_it_is_added_again():
         for returned in (second, leader):
             await returned.restart()
             await scenario.cluster.until(
-                lambda p=returned: scenario.state(p) == "CONFIGURING", "it is back"
+                lambda p=returned: scenario.state(p) == "CONFIGURING", "the replica is open again"
             )
             done = await scenario.do("add", scenario.uuid(returned))
             assert [step.split()[0] for step in done[:3]] == ["delete", "add", "copy"]

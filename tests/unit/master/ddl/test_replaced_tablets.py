@@ -57,7 +57,7 @@ def test_tablet_whose_servers_die_at_creation_is_replaced_without_losing_writes(
             process.start()
         await cluster.until(
             lambda: old.id not in ddl.groups(),
-            "the old one's replicas are deleted when they turn up",
+            "replicas of the old tablet are deleted when reported",
         )
         assert await ddl.keys(early) == [1, 2, 3, 4]
 
@@ -109,7 +109,10 @@ def test_lost_tablet_is_replaced_by_empty_tablet_while_neighbours_serve():
         assert await ddl.keys(other) == list(range(60))
         assert {t.id for t in table.tablets} == {*kept, *made.values()}
         dead.start()
-        await cluster.until(lambda: not lost_ids & {*ddl.groups()}, "what returns is deleted")
+        await cluster.until(
+            lambda: not lost_ids & {*ddl.groups()},
+            "returned replicas of replaced tablets are deleted",
+        )
         assert await ddl.keys(table) == list(range(60))
 
     with_cluster(work, options=QUICK)

@@ -34,13 +34,14 @@ def test_master_with_new_directory_at_old_address_is_refused_until_added():
         lost.kill()
         made = emptied(scenario, lost)
         await scenario.until(
-            lambda: made.server and made.server.failure, "it has no place in the group"
+            lambda: made.server and made.server.failure,
+            "the new process is not a member of the group",
         )
         assert isinstance(made.server.failure, Forbidden)
         await scenario.do("remove", lost.address, known=stays)
         _, voters = await scenario.do("add", made.address, known=stays)
         assert voters == sorted([*stays, made.address])
-        await scenario.until(lambda: leading(made), "it follows the role")
+        await scenario.until(lambda: leading(made), "the master takes part in the group")
         assert made.server.failure is None, "the replaced master reports no problem"
 
     with_scenario(work, masters=3)

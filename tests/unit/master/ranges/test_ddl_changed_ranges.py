@@ -141,7 +141,7 @@ def test_read_of_dropped_range_fails_after_history_expires():
             "a read at a held time"
         )
         await ddl.ask(held.release)
-        await ddl.cluster.until(lambda: first not in ddl.groups(), "it is deleted", 90)
+        await ddl.cluster.until(lambda: first not in ddl.groups(), "the tablet is deleted", 90)
         for table in (replace(opened), replace(last), await ddl.open()):
             for read in (ddl.scan(table, at=before), ddl.feed(table, before)):
                 with pytest.raises(HistoryGone, match="were dropped"):
@@ -163,7 +163,7 @@ def test_dropped_and_recalled_table_includes_its_dropped_ranges():
         back = await ddl.ask(ddl.core.ddl.recall_table, opened.id)
         assert [r["k"] for r in await ddl.scan(back, at=before)] == [5, 15]
         await ddl.ask(ddl.core.ddl.drop_table, "t")
-        await ddl.cluster.until(lambda: not ddl.groups(), "all of it is deleted")
+        await ddl.cluster.until(lambda: not ddl.groups(), "all tablets are deleted")
         with pytest.raises(NotFound):
             await ddl.keys(back)
 
@@ -180,7 +180,7 @@ def test_lost_dropped_range_can_be_abandoned_with_its_history():
         request = pb.ReplaceTabletRequest(tablet_id=lost, force=True)
         masters = ddl.core.masters
         await ddl.ask(masters.call, methods.REPLACE_TABLET, request, timeout_ms=10_000)
-        await ddl.cluster.until(lambda: lost not in ddl.groups(), "it is deleted")
+        await ddl.cluster.until(lambda: lost not in ddl.groups(), "the tablet is deleted")
         assert len((await ddl.open()).tablets) == 1, "the deleted tablet is not replaced"
         for table in (last, await ddl.open()):
             with pytest.raises(HistoryGone, match="were dropped"):

@@ -65,7 +65,10 @@ def test_dropped_table_is_recallable_until_retention_expires():
         with pytest.raises(NotFound, match="is there: there is nothing to recall"):
             await ddl.ask(ddl.core.ddl.recall_table, old.id)
         await ddl.ask(ddl.core.ddl.drop_table, "u", 3)
-        await cluster.until(lambda: not set(replicas) & set(ddl.groups()), "its time is over")
+        await cluster.until(
+            lambda: not set(replicas) & set(ddl.groups()),
+            "the reserve of the dropped table has ended",
+        )
         with pytest.raises(NotFound, match="deleted permanently"):
             await ddl.ask(ddl.core.ddl.recall_table, old.id)
         assert await ddl.keys(other) == []

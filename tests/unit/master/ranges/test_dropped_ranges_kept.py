@@ -71,7 +71,7 @@ def test_dropped_range_tablet_that_lost_a_server_is_reported_by_ksck_and_repaire
             "a replica is missing before the repair"
         )
         await ddl.cluster.until(
-            lambda: settled(ddl, dropped, without=victim), "it is repaired", 120
+            lambda: settled(ddl, dropped, without=victim), "the tablet is repaired", 120
         )
         victim.start()
         await healthy(ddl)
@@ -85,7 +85,9 @@ def test_decommissioned_server_is_drained_of_dropped_range_tablets():
         leaver = ddl.cluster.server(holders(ddl, dropped)[0])
         request = pb.SetDecommissionRequest(uuid=leaver.server.uuid, on=True)
         await ddl.ask(ddl.core.masters.call, methods.SET_DECOMMISSION, request, timeout_ms=10_000)
-        await ddl.cluster.until(lambda: settled(ddl, dropped, without=leaver), "it is empty", 120)
+        await ddl.cluster.until(
+            lambda: settled(ddl, dropped, without=leaver), "the drained server has no replica", 120
+        )
         await healthy(ddl)
         leaver.kill()
         assert await read(ddl, before) == [5, 6, 15]
@@ -102,7 +104,7 @@ def test_checksum_of_dropped_range_covers_its_last_rows(late):
             victim = ddl.cluster.server(holders(ddl, dropped)[0])
             victim.kill()
             await ddl.cluster.until(
-                lambda: settled(ddl, dropped, without=victim), "it is repaired", 120
+                lambda: settled(ddl, dropped, without=victim), "the tablet is repaired", 120
             )
             victim.start()
         await healthy(ddl)

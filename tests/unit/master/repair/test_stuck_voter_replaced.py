@@ -42,7 +42,7 @@ def test_voter_that_accepts_no_entries_is_replaced():
             now = cluster.leader_of(tablet)
             return now is not None and victim.server.uuid not in members(now, tablet)
 
-        await cluster.until(replaced, "another server has its place", 60)
+        await cluster.until(replaced, "another server replaces the stuck voter", 60)
         await cluster.until(lambda: whole(ddl, tablet), "there are three voters", 60)
         await ddl.put(table, 4)
         assert await ddl.keys(table) == [1, 2, 3, 4]

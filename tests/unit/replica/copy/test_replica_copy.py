@@ -33,7 +33,9 @@ async def test_copied_replica_has_files_and_log_and_becomes_member(fleet):
     assert fleet.replica(3).role is Role.NON_PARTICIPANT
     assert fleet.sessions() == 1, "the source keeps its log"
     await add(fleet, 3)
-    await fleet.until(lambda: fleet.stage(3) is CopyStage.DONE, "the leader knows it")
+    await fleet.until(
+        lambda: fleet.stage(3) is CopyStage.DONE, "the source knows that the copy is done"
+    )
     await fleet.until(lambda: fleet.replica(3).role is Role.FOLLOWER, "promoted")
     await fill(fleet, 5)
     await fleet.settled()
@@ -138,12 +140,12 @@ async def test_cancelled_copy_leaves_no_files(fleet):
     await fill(fleet)
     leader = await flush(fleet)
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
     assert fleet.stage(3) is CopyStage.CANCELLED
     assert fleet.leftovers(3) == []
-    await fleet.until(lambda: fleet.sessions() == 0, "the source was told")
+    await fleet.until(lambda: fleet.sessions() == 0, "the source was notified of the end")
     await fleet.ask(3, methods.CANCEL_COPY, request)
     await fleet.order(3, leader)
     await fleet.copied(3)

@@ -85,11 +85,13 @@ def _target_dies(step, power_cut):
             await fleet.order(3, leader)
         if replica is not None and replica.member is not None:
             await add(fleet, 3)
-            await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "it has everything")
+            await fleet.until(
+                lambda: fleet.machine(3).sums == EVERYTHING, "the target has all rows"
+            )
             return
         await fleet.copied(3)
         await add(fleet, 3)
-        await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "it has everything")
+        await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "the target has all rows")
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
         await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
 
@@ -182,7 +184,7 @@ def test_source_crash_at_any_call_of_copy(kill_at):
             await fleet.order(3, leader)
             await fleet.copied(3)
         await add(fleet, 3)
-        await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "it has everything")
+        await fleet.until(lambda: fleet.machine(3).sums == EVERYTHING, "the target has all rows")
         await fleet.until(lambda: fleet.sessions() == 0, "no session is left", 60_000)
 
     steps()
@@ -193,10 +195,12 @@ async def test_partial_copy_after_crash_is_restored_when_next_copy_aborts(fleet)
     leader = await prepared(fleet)
     for _ in range(2):
         await fleet.order(3, leader)
-        await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+        await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
         await fleet.restart_after_power_cut(3)
         await fleet.order(3, leader)
-        await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun again")
+        await fleet.until(
+            lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun again"
+        )
         request = pb.CancelCopyRequest(
             destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP
         )
@@ -227,7 +231,7 @@ async def test_concurrent_copies_from_one_source_and_to_stopped_server(fleet):
 async def test_stopped_server_leaves_no_partial_copy(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
     files, host = fleet.processes[3].env.files, fleet.host(3)
     await fleet.as_(3, host.close())
     assert files.list("/data/copy") == []
@@ -240,7 +244,7 @@ async def test_stopped_server_leaves_no_partial_copy(fleet):
 async def test_partial_copy_after_crash_can_be_deleted(fleet):
     leader = await prepared(fleet)
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
     with pytest.raises(Unavailable, match="being created, copied or deleted"):
         await fleet.as_(3, fleet.create(3, GROUP, fleet.configuration(range(4))))
     await fleet.restart_after_power_cut(3)

@@ -88,7 +88,9 @@ async def several(fleet, led):
         await fleet.write(b"k 1", group=group)
         if await fleet.leader(group) != source:
             fleet.replica(await fleet.leader(group), group).transfer(uuid_of(source))
-            await fleet.until(lambda g=group, n=source: fleet.leading(g) == n, "it leads")
+            await fleet.until(
+                lambda g=group, n=source: fleet.leading(g) == n, "the requested server leads"
+            )
         await fleet.as_(source, fleet.replica(source, group).flush())
 
 
@@ -141,7 +143,7 @@ async def test_cancelled_waiting_copy_admits_the_next(fleet):
     host = fleet.host(3)
     for group, waiting in ((OTHER, 1), (THIRD, 2)):
         await fleet.order(3, SPREAD[group], group=group)
-        await fleet.until(lambda n=waiting: host.copies.quota.waiting == n, "it waits")
+        await fleet.until(lambda n=waiting: host.copies.quota.waiting == n, "the copy waits")
     await fleet.as_(3, host.copies.cancel(OTHER))
     await fleet.as_(3, host.copies.cancel(GROUP))
     await fleet.copied(3, group=THIRD)

@@ -251,7 +251,7 @@ async def test_disk_space_for_one_copy_admits_one_of_two(fleet):
     other = await fleet.leader(OTHER)
     await fleet.as_(other, fleet.replica(other, OTHER).flush())
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
     files, size = fleet.processes[3].env.files, fleet.progress(3).bytes_total
     reserve = Options().wal_reserve_mb << 20
     left = size - fleet.progress(3).bytes_done

@@ -44,7 +44,7 @@ async def test_entries_of_copy_over_incomplete_copy_are_retained(fleet):
     target = fleet.processes[3]
     target.disk.die_when = lambda call, path: "/copy/" in path and call == "append"
     await fleet.order(3, leader)
-    await fleet.until(lambda: not target.alive, "the target has died")
+    await fleet.until(lambda: not target.alive, "the target has crashed")
     await fleet.restart(3)
     assert fleet.replica(3).state is State.FAILED
     wal, held = fleet.host(3).wal, list[dict[TabletId, int]]()

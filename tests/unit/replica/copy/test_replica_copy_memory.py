@@ -41,7 +41,7 @@ async def test_copied_log_is_streamed_in_bounded_memory(fleet):
         most.append(node.core.log.memory_bytes + member.applier.backlog_bytes)
         return replica.state is State.RUNNING and node.core.log.applied == node.last.index
 
-    await fleet.until(done, "all is applied", 60_000)
+    await fleet.until(done, "all entries are applied", 60_000)
     await fill(fleet, 2)
     await fleet.settled()
     assert fleet.machine(3).sums == fleet.machine(leader).sums

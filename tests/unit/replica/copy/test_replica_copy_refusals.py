@@ -96,7 +96,9 @@ async def test_sole_survivor_is_source_and_reports_possible_loss(fleet):
     for number in range(3):
         if number != survivor:
             fleet.processes[number].kill()
-    await fleet.until(lambda: fleet.replica(survivor).node.leader is None, "it is alone")
+    await fleet.until(
+        lambda: fleet.replica(survivor).node.leader is None, "the survivor has no leader"
+    )
     await fleet.order(3, survivor)
     progress = await fleet.copied(3)
     assert "no leader is known: writes after" in progress.may_lose
@@ -191,7 +193,8 @@ async def test_source_refuses_sessions_beyond_limit(fleet):
     assert isinstance(await fleet.refused(4), Throttled)
     await add(fleet, 3)
     await fleet.until(
-        lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(), "room again"
+        lambda: fleet.stage(3) is CopyStage.DONE and not fleet.sessions(),
+        "the copy is done and its session ended",
     )
     await fleet.order(4, leader)
     await fleet.copied(4)

@@ -30,7 +30,8 @@ async def with_witness(fleet):
     await fleet.as_(3, fleet.host(3).create_witness(GROUP, config, start))
     await fill(fleet, 10)
     await fleet.until(
-        lambda: fleet.replica(3).status().last == fleet.replica(leader).status().last, "it logs"
+        lambda: fleet.replica(3).status().last == fleet.replica(leader).status().last,
+        "the witness has all entries",
     )
     return leader
 
@@ -52,11 +53,13 @@ async def test_witness_receives_data_replays_its_log_and_may_lead(fleet):
     assert fleet.progress(3).log_bytes == 0, "no log entries are copied to a witness"
     await fleet.as_(leader, fleet.replica(leader).change_config([electable(3)], None, 10_000))
     await fill(fleet, 5)
-    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it applies")
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "the new voter applies entries")
     await fleet.restart_after_power_cut(3)
-    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "and still has it all")
+    await fleet.until(
+        lambda: fleet.machine(3).sums == {"k": 35}, "the new voter has all rows after a restart"
+    )
     fleet.replica(leader).transfer(uuid_of(3))
-    await fleet.until(lambda: fleet.leading() == 3, "it leads")
+    await fleet.until(lambda: fleet.leading() == 3, "the new voter leads")
     await fleet.until(lambda: fleet.sessions() == 0, "no session is left")
 
 
@@ -85,7 +88,8 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
     joined = machine.cut.op.index
     await fleet.until(
-        lambda: fleet.replica(3).status().applied.index > joined, "it hears of commits"
+        lambda: fleet.replica(3).status().applied.index > joined,
+        "the witness learns the commit index",
     )
     assert not await fleet.as_(3, flusher.flush())
     flusher.release_log()
@@ -97,7 +101,7 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     )
     assert fleet.progress(3).error is None
     await fill(fleet, 5)
-    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "it has it all")
+    await fleet.until(lambda: fleet.machine(3).sums == {"k": 35}, "the new voter has all rows")
 
 
 @pytest.mark.row("S1.50")
@@ -105,7 +109,7 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
 async def test_witness_continues_as_witness_after_cancelled_copy(fleet):
     leader = await with_witness(fleet)
     await fleet.order(3, leader)
-    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "begun")
+    await fleet.until(lambda: fleet.progress(3).bytes_done > 1000, "the transfer has begun")
     request = pb.CancelCopyRequest(destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP)
     await fleet.ask(3, methods.CANCEL_COPY, request)
     assert fleet.stage(3) is CopyStage.CANCELLED
@@ -134,7 +138,7 @@ def test_copy_to_witness_is_cancelled_while_its_log_is_full(after_stop):
 
         wal.reserve = reserve
         await fleet.order(3, leader)
-        await fleet.until(lambda: refused, "it waits for room in the log")
+        await fleet.until(lambda: refused, "the copy waits for space in the log")
         request = pb.CancelCopyRequest(
             destination_uuid=uuid_of(3), cluster_id="one", tablet_id=GROUP
         )
@@ -177,6 +181,6 @@ def _witness_dies(step):
                 lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000
             )
             assert fleet.progress(3).error is None
-        await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "it has it all")
+        await fleet.until(lambda: fleet.machine(3).sums == {"k": 31}, "the new voter has all rows")
 
     steps()

@@ -36,7 +36,7 @@ async def test_follower_with_damage_taken_for_torn_tail_catches_up(fleet):
     leader = await fleet.leader()
     follower, third = [n for n in range(3) if n != leader]
     await fleet.write(b"k 1")
-    await fleet.until(lambda: level(fleet, leader), "all acknowledge all")
+    await fleet.until(lambda: level(fleet, leader), "all members acknowledge all entries")
     fleet.processes[follower].kill()
     files = fleet.processes[follower].disk.mount()
     path = "/data/wal/" + [n for n in files.list("/data/wal") if n.endswith(".wal")][-1]

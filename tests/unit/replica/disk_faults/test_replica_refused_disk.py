@@ -44,7 +44,9 @@ async def test_replica_with_permanently_refused_flush_fails_and_log_is_collected
     await fleet.settled()
     refusal = refuse_flushes(fleet, 0, errno.EIO, 10_000)
     await busy(fleet)
-    await fleet.until(lambda: fleet.replica(0).state is State.FAILED, "it has failed", 120_000)
+    await fleet.until(
+        lambda: fleet.replica(0).state is State.FAILED, "the replica has failed", 120_000
+    )
     assert 10_000 - refusal.times == FLUSH_TRIES
     assert fleet.replica(0).error is refusal.error
     assert max(await busy(fleet)) < 8

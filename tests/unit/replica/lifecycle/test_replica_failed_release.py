@@ -31,7 +31,7 @@ async def test_failed_replica_releases_its_memory(fleet):
     machine = fleet.machine(0)
     assert set(memory_of(fleet, 0)) == {"rows", "entries", "sessions"}
     fleet.replica(0).fail(OSError("a page of a data file cannot be read"))
-    await fleet.until(lambda: machine.closed, "its files are closed")
+    await fleet.until(lambda: machine.closed, "the machine's files are closed")
     assert memory_of(fleet, 0) == {}
     assert fleet.host(0).memory.used_bytes == 0
     await fleet.write(b"a 1")
@@ -47,11 +47,11 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     fleet.processes[0].env.tasks.delays.compute_us = 500_000
     flusher = replica.running_member().flusher
     fleet.spawn(0, flusher.flush())
-    await fleet.until(lambda: flusher.maintenance_stats().busy, "it is being flushed")
+    await fleet.until(lambda: flusher.maintenance_stats().busy, "a flush is in progress")
     replica.fail(OSError("a page of a data file cannot be read"))
     deleted = fleet.spawn(0, fleet.host(0).delete_replica(GROUP))
     assert not machine.closed
-    await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
+    await fleet.until(lambda: replica.state is State.TOMBSTONED, "the replica is deleted")
     assert machine.closed
     assert deleted == [None]
     assert machine.cut.op.index > 0
@@ -150,7 +150,7 @@ async def test_deletion_of_failed_replica_while_its_log_is_released_leaves_tombs
         found = await run(lane, fn, *args, **more)
         if lane is Lane.DISK and not deletion:
             deletion.append(fleet.spawn(0, fleet.host(0).delete_replica(GROUP)))
-            await fleet.until(lambda: replica.state is State.TOMBSTONED, "it is deleted")
+            await fleet.until(lambda: replica.state is State.TOMBSTONED, "the replica is deleted")
         return found
 
     replica.fail(OSError("a page of a data file cannot be read"))

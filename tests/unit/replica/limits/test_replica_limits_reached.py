@@ -63,10 +63,10 @@ async def test_full_disk_is_reported_with_reserve_until_space_returns(fleet):
     host = fleet.host(follower)
     for _ in range(12):
         await fleet.write(BIG)
-    await fleet.until(lambda: host.problems(), "it is full")
+    await fleet.until(lambda: host.problems(), "the limit is reported")
     (problem,) = host.problems()
     assert "the log cannot grow, and writes are refused here" in problem
     assert "wal_reserve_mb" in problem
     faults.capacity_bytes = None
-    await fleet.until(lambda: not host.problems(), "there is space again")
+    await fleet.until(lambda: not host.problems(), "the limit is no longer reported")
     await fleet.settled()

@@ -88,7 +88,9 @@ async def test_follower_with_stalled_flushes_stays_within_budget_and_catches_up(
     await fleet.restart(slow)
     await fleet.settled()
     assert fleet.machine(slow).sums == {"k": 300}
-    await fleet.until(lambda: not fleet.replica(slow).status().error, "it has room again")
+    await fleet.until(
+        lambda: not fleet.replica(slow).status().error, "memory is below the budget again"
+    )
 
 
 @scenario(options=OPTIONS)
@@ -133,7 +135,7 @@ async def test_follower_resumes_applying_after_flush(fleet):
         await fleet.write(PADDED, sequence=n, first=n)
     delays.apply_us = 50
     await fleet.until(
-        lambda: machine.sums == {"k": 30}, "all is applied, without more writes", 100_000
+        lambda: machine.sums == {"k": 30}, "all entries are applied without further writes", 100_000
     )
 
 

@@ -156,7 +156,7 @@ def test_memory_of_scans_and_copies_is_exact_and_blocks_nothing_permanently(seed
         for group in GROUPS:
             await fleet.until(
                 lambda g=group: all(fleet.machine(n, g).sums.get("k", 0) == expected[g] for n in range(3)),
-                "all is applied",
+                "all entries are applied",
             )  # fmt: skip
             await fleet.as_(3, fleet.host(3).copies.cancel(group))
         await fleet.until(lambda: not fleet.sessions(), "no session is left", 200_000)

@@ -26,7 +26,10 @@ async def follower_of(fleet):
 @scenario()
 async def test_followers_receive_closed_time_of_completed_writes(fleet):
     outcome = await fleet.write(b"k 1")
-    await fleet.until(lambda: all(closed(fleet, n) >= outcome.stamp for n in range(3)), "closed")
+    await fleet.until(
+        lambda: all(closed(fleet, n) >= outcome.stamp for n in range(3)),
+        "the write is below the closed time",
+    )
     for n in range(3):
         at, age_ms = await stale(fleet, n, 1000)
         assert at >= outcome.stamp
@@ -72,7 +75,10 @@ async def test_unapplied_writes_are_not_closed(fleet):
     last = fleet.replica(leader).status().last
     answer = fleet.spawn(leader, fleet.call(leader, b"k 1", timeout_ms=60_000))
     follower = (leader + 1) % 3
-    await fleet.until(lambda: fleet.replica(follower).status().applied > last, "applied there")
+    await fleet.until(
+        lambda: fleet.replica(follower).status().applied > last,
+        "the follower has applied the entry",
+    )
     stamp = fleet.replica(leader).node.last_stamp
     looks = 0
     while not answer:
@@ -82,7 +88,9 @@ async def test_unapplied_writes_are_not_closed(fleet):
         await fleet.pass_ms(10)
         looks += 1
     assert looks > 30
-    await fleet.until(lambda: closed(fleet, follower) >= stamp, "closed")
+    await fleet.until(
+        lambda: closed(fleet, follower) >= stamp, "the write is below the closed time"
+    )
 
 
 @scenario()
@@ -96,7 +104,9 @@ async def test_follower_uses_closed_time_after_applying_entries_below_it(fleet):
         offered = fleet.replica(follower).member.closed_time.read_time(60_000, 0)
         assert offered is None or offered[0] < outcome.stamp
         await fleet.pass_ms(20)
-    await fleet.until(lambda: closed(fleet, follower) >= outcome.stamp, "closed there")
+    await fleet.until(
+        lambda: closed(fleet, follower) >= outcome.stamp, "the follower's closed time has advanced"
+    )
 
 
 @scenario()
@@ -121,7 +131,7 @@ def test_stale_read_beyond_bound_is_refused_with_leader_hint(skew_ms):
         follower = await follower_of(fleet)
         fleet.processes[follower].clock.jump(skew_ms * 1000)
         await fleet.write(b"k 1")
-        await fleet.until(lambda: closed(fleet, follower), "closed")
+        await fleet.until(lambda: closed(fleet, follower), "the write is below the closed time")
         fleet.network.partition([f"s{follower}"], [f"s{n}" for n in range(3) if n != follower])
         await fleet.pass_ms(400)
         _, first = await stale(fleet, follower, 60_000)
@@ -144,7 +154,10 @@ async def test_paused_follower_detects_outdated_closed_time(fleet):
     await fleet.pass_ms(3000)
     fleet.processes[follower].resume()
     fleet.network.partition([f"s{follower}"], [f"s{n}" for n in range(3) if n != follower])
-    await fleet.until(lambda: fleet.machine(follower).sums == {"k": 2}, "it read its letters")
+    await fleet.until(
+        lambda: fleet.machine(follower).sums == {"k": 2},
+        "the resumed follower has applied the entries",
+    )
     _, age_ms = await stale(fleet, follower, 60_000)
     assert age_ms >= 2500
 
@@ -180,7 +193,9 @@ def test_later_leader_writes_above_closed_time(skews_ms):
         old = await fleet.leader()
         await fleet.write(b"k 1")
         follower = (old + 1) % 3
-        await fleet.until(lambda: closed(fleet, follower), "closed there")
+        await fleet.until(
+            lambda: closed(fleet, follower), "the follower's closed time has advanced"
+        )
         promised, before = closed(fleet, follower), dict(fleet.machine(follower).sums)
         for process in fleet.processes:
             process.kill(power_cut=True)
@@ -198,7 +213,7 @@ def test_later_leader_writes_above_closed_time(skews_ms):
 async def test_expired_closed_time_is_not_offered(fleet):
     follower = await follower_of(fleet)
     await fleet.write(b"k 1")
-    await fleet.until(lambda: closed(fleet, follower), "closed there")
+    await fleet.until(lambda: closed(fleet, follower), "the follower's closed time has advanced")
     at, _ = await stale(fleet, follower, 60_000)
     with pytest.raises(NotLeader):
         await stale(fleet, follower, 60_000, min_time=at + 1)

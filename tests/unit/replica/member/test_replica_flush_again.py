@@ -18,7 +18,7 @@ async def test_rows_applied_during_a_flush_are_flushed_after_it(fleet):
         await fleet.write(b"k 1")
     machine = fleet.machine(leader)
     assert machine.unflushed_bytes() > 0, "a flush takes longer than the writes"
-    await fleet.until(lambda: machine.unflushed_bytes() == 0, "all is flushed", 120_000)
+    await fleet.until(lambda: machine.unflushed_bytes() == 0, "all rows are flushed", 120_000)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

@@ -43,7 +43,7 @@ async def test_timed_out_attempt_leaves_entry_for_next_retry(fleet):
     last = fleet.replica(leader).status().last.index
     fleet.network.cut([f"s{n}" for n in others], [f"s{leader}"])
     first = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1, timeout_ms=20))
-    await fleet.until(lambda: first, "it gives up")
+    await fleet.until(lambda: first, "the first attempt has timed out")
     assert isinstance(first[0], OutcomeUnknown)
     again = fleet.spawn(leader, fleet.call(leader, b"k 1", sequence=1))
     await fleet.pass_ms(20)

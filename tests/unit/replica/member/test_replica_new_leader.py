@@ -29,7 +29,7 @@ async def test_new_leader_applies_earlier_commits_before_proposing(fleet):
     assert node.last == last
     assert replica.state is State.CONFIGURING
     answer = fleet.spawn(successor, fleet.call(successor, b"k 1", sequence=4, timeout_ms=60_000))
-    await fleet.until(lambda: fleet.leading() == successor, "it takes writes")
+    await fleet.until(lambda: fleet.leading() == successor, "the successor accepts writes")
     assert machine.runs >= 3
     await fleet.until(lambda: answer, "an answer")
     assert answer[0].result == b"4"

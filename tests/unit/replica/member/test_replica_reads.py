@@ -113,7 +113,10 @@ async def test_deposed_leader_serves_no_reads(fleet):
 async def test_follower_refuses_read_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
-    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    await fleet.until(
+        lambda: fleet.replica(follower).state is State.RUNNING,
+        "the follower knows that its group runs",
+    )
     with pytest.raises(NotLeader) as caught:
         await read(fleet, follower)
     assert caught.value.address == f"s{leader}:7"

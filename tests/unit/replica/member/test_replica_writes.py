@@ -40,7 +40,10 @@ async def test_write_has_one_timestamp_on_all_replicas(fleet):
 async def test_follower_refuses_write_and_names_leader(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
-    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    await fleet.until(
+        lambda: fleet.replica(follower).state is State.RUNNING,
+        "the follower knows that its group runs",
+    )
     with pytest.raises(NotLeader) as caught:
         await fleet.as_(follower, fleet.call(follower, b"k 1"))
     assert caught.value.leader == uuid_of(leader)

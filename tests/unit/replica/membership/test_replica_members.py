@@ -43,7 +43,9 @@ async def test_new_member_receives_log_and_counts_for_majority(fleet):
     assert fleet.replica(3).status().role is Role.LEARNER
     config = await change(fleet, modify(3), expected=config.id)
     assert len(config.voters) == 4
-    await fleet.until(lambda: fleet.replica(3).status().role is Role.FOLLOWER, "it knows")
+    await fleet.until(
+        lambda: fleet.replica(3).status().role is Role.FOLLOWER, "the new member is a follower"
+    )
     with pytest.raises(CasFailed):
         await change(fleet, remove(3), expected=NO_OP)
     with pytest.raises(InvalidArgument):
@@ -54,7 +56,10 @@ async def test_new_member_receives_log_and_counts_for_majority(fleet):
 async def test_follower_refuses_configuration_change_with_leader_hint(fleet):
     leader = await fleet.leader()
     follower = (leader + 1) % 3
-    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    await fleet.until(
+        lambda: fleet.replica(follower).state is State.RUNNING,
+        "the follower knows that its group runs",
+    )
     with pytest.raises(NotLeader) as caught:
         await change(fleet, remove(leader), leader=follower)
     assert caught.value.address == f"s{leader}:7"
@@ -98,7 +103,10 @@ async def test_removed_replica_is_notified_and_stops_participating(fleet):
     leader = await fleet.leader()
     removed = (leader + 1) % 3
     config = await change(fleet, remove(removed))
-    await fleet.until(lambda: saved(fleet, removed).id == config.id, "told")
+    await fleet.until(
+        lambda: saved(fleet, removed).id == config.id,
+        "the removed member has saved the configuration",
+    )
     assert fleet.replica(removed).status().role is Role.NON_PARTICIPANT
     terms = [fleet.replica(n).status().term for n in range(3)]
     await fleet.pass_ms(5000)
@@ -208,5 +216,5 @@ async def test_member_whose_entries_were_collected_needs_copy(fleet):
         peers = fleet.replica(fleet.leading()).status().peers
         return [int(p.uuid, 16) for p in peers if p.needs_copy]
 
-    await fleet.until(lambda: needing() == [3], "its leader says so")
+    await fleet.until(lambda: needing() == [3], "the leader reports that the member needs a copy")
     assert (await fleet.write(b"k 1")).result == b"1", "the group accepts writes"

@@ -41,7 +41,9 @@ async def test_removed_unrecoverable_replica_readded_without_deletion_fails_and_
         "the removed server has entries that the group lacks"
     )
     await add(fleet, dead)
-    await fleet.until(lambda: fleet.replica(dead).state is State.FAILED, "it has noticed")
+    await fleet.until(
+        lambda: fleet.replica(dead).state is State.FAILED, "the removed replica has failed"
+    )
     assert isinstance(fleet.replica(dead).error, Forbidden)
     with pytest.raises(
         Unavailable,
@@ -55,7 +57,7 @@ async def test_removed_unrecoverable_replica_readded_without_deletion_fails_and_
     await fleet.order(dead, left)
     await fleet.until(
         lambda: uuid_of(dead) in fleet.replica(left).status().committed_config.voters,
-        "a copy of what the group has is a voter",
+        "a copy of the group's state is a voter",
     )
     await fleet.settled()
     assert fleet.machine(dead).sums == fleet.machine(left).sums == {"k": 20 + 2 * KEPT}

@@ -165,7 +165,9 @@ async def test_witness_log_is_complete_and_kept(fleet):
     for number in range(2):
         await fleet.as_(number, fleet.replica(number, group).flush())
     assert not await fleet.as_(2, fleet.replica(2, group).flush())
-    await fleet.until(lambda: fleet.host(0).wal.stats().segments <= 3, "the others collect")
+    await fleet.until(
+        lambda: fleet.host(0).wal.stats().segments <= 3, "the other servers collect their logs"
+    )
     await fleet.pass_ms(3000)
     wal = fleet.host(2).wal
     assert wal.stats().segments >= 4
@@ -183,7 +185,7 @@ async def test_log_of_witness_without_data_copy_is_bounded(fleet):
         await write_much(fleet, group)
         for number in range(2):
             await fleet.as_(number, fleet.replica(number, group).flush())
-    await fleet.until(lambda: wal.stats().segments <= 4, "the log goes")
+    await fleet.until(lambda: wal.stats().segments <= 4, "the log is collected")
     assert not wal.held_bytes()
     fleet.processes[2].kill(power_cut=True)
     await fleet.restart(2)

@@ -85,7 +85,7 @@ async def test_member_beyond_entry_limit_needs_copy_and_log_is_collected(fleet):
     await fleet.settled()
     if await fleet.leader() == 2:
         fleet.replica(2).transfer(uuid_of(0))
-        await fleet.until(lambda: fleet.leading() == 0, "one that stays leads")
+        await fleet.until(lambda: fleet.leading() == 0, "a remaining member leads")
         await fleet.settled()
     fleet.processes[2].kill()
     await fleet.write(b"a 2")

@@ -58,7 +58,10 @@ async def test_group_is_running_after_leader_commits_in_its_term(fleet):
     assert status.role is Role.LEADER
     assert status.commit >= 1
     follower = 1 - leader
-    await fleet.until(lambda: fleet.replica(follower).state is State.RUNNING, "it heard")
+    await fleet.until(
+        lambda: fleet.replica(follower).state is State.RUNNING,
+        "the follower knows that its group runs",
+    )
     assert fleet.replica(follower).status().leader == uuid_of(leader)
 
 
@@ -191,6 +194,6 @@ async def test_failing_tick_does_not_end_ticks(fleet):
                 raise KeyError("a server that is not known")
 
         clocks.update = fail_once
-    await fleet.until(lambda: len(failures) == 3, "each server has failed in a tick")
+    await fleet.until(lambda: len(failures) == 3, "each server had an error in a tick")
     fleet.processes[leader].kill()
     assert await fleet.leader() != leader

@@ -28,7 +28,9 @@ def sleeping(fleet, among=None):
 
 async def asleep(fleet, groups, among=None):
     """Wait until all these groups are quiescent."""
-    await fleet.until(lambda: set(groups) <= set(sleeping(fleet, among)), "all groups sleep")
+    await fleet.until(
+        lambda: set(groups) <= set(sleeping(fleet, among)), "all groups are quiescent"
+    )
 
 
 def terms(fleet, groups=MANY):
@@ -142,7 +144,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
             == fleet.replica(1, led_by_victim[0]).node.last
             and set(sleeping(fleet)) == set(MANY)
         ),
-        "it is caught up, and all sleep",
+        "the member has caught up, and all groups are quiescent",
     )
 
 
@@ -186,7 +188,8 @@ async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_e
     await fleet.pass_ms(5000)
     fleet.processes[0].resume()
     await fleet.until(
-        lambda: not any(fleet.replica(0, g).is_leader for g in led_by_first), "it hears"
+        lambda: not any(fleet.replica(0, g).is_leader for g in led_by_first),
+        "the old leader has stepped down",
     )
     await asleep(fleet, MANY)
 
@@ -372,7 +375,7 @@ async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
     node = fleet.replica(leader).node
     account = await latest_batch(fleet, other)
     fleet.processes[other].kill()
-    await fleet.until(lambda: not node.quiesced, "its silence is noticed")
+    await fleet.until(lambda: not node.quiesced, "the missing messages are detected")
     answer = AppendReply(
         sender=uuid_of(other), to=uuid_of(leader), term=node.term, hlc=1, success=True,
         match=node.last.index, hint=node.last, quiesce=True,

@@ -140,7 +140,7 @@ class RandomRun:
         fleet = self.fleet
         await fleet.until(
             lambda: all(fleet.replica(n, g).node.quiesced for n in range(3) for g in GROUPS),
-            "all groups sleep",
+            "all groups are quiescent",
         )
 
 

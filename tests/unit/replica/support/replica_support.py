@@ -289,7 +289,7 @@ class Fleet:
                 return False
             return len({(r.status().applied, r.status().last) for r in nodes}) == 1
 
-        await self.until(same, "all replicas are level")
+        await self.until(same, "all replicas have applied the same entries")
 
     async def restart(self, number: int) -> None:
         await self.processes[number].restart()

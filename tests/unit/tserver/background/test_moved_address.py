@@ -45,7 +45,7 @@ def test_group_recovers_when_majority_restarts_at_new_addresses():
                 p.match == status.last.index for p in status.peers
             )
 
-        await cluster.until(whole, "every replica has everything")
+        await cluster.until(whole, "every replica has all entries")
         assert group.status().committed_config == config, "no member was replaced"
 
     run(main, max_time_s=600)

@@ -37,7 +37,7 @@ def test_slowly_starting_server_is_not_replaced():
         victim.delays.compute_us = 0.6e6  # a mean: one alone stays below FAILED_MS
         began_us = loop.now_us()
         started = victim.start()
-        await cluster.until(started.done, "it has opened all", 120)
+        await cluster.until(started.done, "the server has opened all replicas", 120)
         assert loop.now_us() - began_us > 2 * FAILED_MS * 1000, (
             "the start took longer than FAILED_MS"
         )

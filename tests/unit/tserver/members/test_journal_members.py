@@ -32,10 +32,12 @@ def test_masters_replace_lost_replica_of_journal():
         lost = group.holders()[1]
         new = group.empty_servers()[0]
         lost.kill()
-        await group.cluster.until(lambda: group.state(new) == "RUNNING", "it has a replica", 120)
+        await group.cluster.until(
+            lambda: group.state(new) == "RUNNING", "the new server has a replica", 120
+        )
         await group.cluster.until(
             lambda: group.kinds().get(new.name) == "voter" and lost.name not in group.kinds(),
-            "it votes", 120,
+            "the new member is a voter", 120,
         )  # fmt: skip
         await group.append("d")
         assert [s.rows for s in await group.agreed()] == [4] * 3
@@ -50,7 +52,10 @@ def test_unsafe_recovery_of_journal_reuses_no_id():
     async def work(group):
         ids = await group.append("a", "b")
         leader, second, last = group.holders()
-        await group.cluster.until(lambda: len(group.journals()[2].state.logs) == 1, "it has a log")
+        await group.cluster.until(
+            lambda: len(group.journals()[2].state.logs) == 1,
+            "the third replica has applied the creation of the log",
+        )
         last.kill()
         ids += await group.append("c")  # the later survivor lacks it
         leader.kill()
@@ -59,7 +64,7 @@ def test_unsafe_recovery_of_journal_reuses_no_id():
         place, keep = ServerEndpoint("", last.address), [group.uuid(last)]
         todo = await group.on(plan, group.core.env, group.tablet, place, keep)
         assert (await group.on(execute, group.core.env, todo)).changed
-        await group.cluster.until(lambda: group.leader is last, "it leads", 60)
+        await group.cluster.until(lambda: group.leader is last, "the survivor leads", 60)
         (new,) = await group.append("d")
         assert new > max(ids), "a lost id is not reused"
         assert await group.read() == [b"a", b"b", b"d"]

@@ -270,7 +270,9 @@ def test_unresponsive_successor_leaves_leader_in_place():
         err = await refused(group.step_down(successor=group.uuid(second)))
         assert isinstance(err, Unavailable)
         assert group.leader is leader
-        await group.cluster.until(lambda: group.state(leader) == "RUNNING", "it takes writes again")
+        await group.cluster.until(
+            lambda: group.state(leader) == "RUNNING", "the leader accepts writes again"
+        )
 
     with_group(work)
 
@@ -301,7 +303,9 @@ def test_witness_is_created_where_configuration_names_it():
         assert isinstance(err, InvalidArgument)
         for _ in range(2):
             await group.ask(new, methods.CREATE_WITNESS, order())
-        await group.cluster.until(lambda: all(p.match for p in group.status().peers), "it follows")
+        await group.cluster.until(
+            lambda: all(p.match for p in group.status().peers), "all peers have matching logs"
+        )
         await group.change(("modify", group.member(new, voter=True, promote=True, electable=False)))
         assert len(group.status().committed_config.voters) == 4
         err = await refused(group.ask(leader, methods.CREATE_WITNESS, order()))

@@ -62,7 +62,10 @@ def test_unsafe_recovery_lets_survivor_continue_and_ignores_returning_members():
         leader, second, last = group.holders()
         await group.change(("modify", group.member(second, voter=True, replace=True)))
         before = group.status(leader).last
-        await group.cluster.until(lambda: group.status(last).commit == before.index, "it has it")
+        await group.cluster.until(
+            lambda: group.status(last).commit == before.index,
+            "the last server has the commit index",
+        )
         leader.kill()
         second.kill()
         (one,) = await survivors(group)
@@ -100,14 +103,17 @@ def test_unsafe_recovery_of_one_tablet_leaves_other_tablets_unchanged():
         before = replica.status()
         todo = await planned(group, last, last)
         assert (await group.on(execute, group.core.env, todo)).changed
-        await group.cluster.until(lambda: group.cluster.leader_of(group.tablet) is last, "it leads")
+        await group.cluster.until(
+            lambda: group.cluster.leader_of(group.tablet) is last, "the survivor leads"
+        )
         status = replica.status()
         assert last.server.host.find(other) is replica, "the replica was not reopened"
         assert (status.config, status.last) == (before.config, before.last)
         assert not replica.is_leader
         await second.restart()
         await group.cluster.until(
-            lambda: group.cluster.leader_of(other) is not None, "one of the dead is enough for it"
+            lambda: group.cluster.leader_of(other) is not None,
+            "the other tablet has a leader with one returned server",
         )
         assert replica.status().config.lost == ()
 

@@ -127,7 +127,7 @@ def test_tail_at_follower_continues_through_election():
 
         async def change():
             await group.step_down(old, group.uuid(successor))
-            await group.cluster.until(lambda: group.leader is successor, "it leads")
+            await group.cluster.until(lambda: group.leader is successor, "the successor leads")
             return await group.append("b")
 
         told, (second,) = await both(group, group.tail(first, other), change())
@@ -153,7 +153,9 @@ def test_altered_limit_reaches_all_replicas_and_refuses_steps_above_it():
         assert full.full.limit_bytes == 400
         assert full.full.bytes > 500
         assert await group.read() == [b"a"]
-        await group.cluster.until(lambda: reported(group) == {(1, 1)}, "the reports say so")
+        await group.cluster.until(
+            lambda: reported(group) == {(1, 1)}, "the reports have the new kind and version"
+        )
         said = await group.describe("work")
         assert (said.state, said.tablets_altered, said.table.kind) == ("RUNNING", 1, 1)
 
@@ -221,7 +223,9 @@ def test_journal_keeps_its_content_through_flush_move_and_restart():
             server.kill()
             await server.start()
         await group.cluster.until(
-            lambda: group.cluster.leader_of(group.tablet) is not None, "it is led", 60
+            lambda: group.cluster.leader_of(group.tablet) is not None,
+            "the journal has a leader",
+            60,
         )
         assert await group.read() == held
         sums, problems = await group.compare()
@@ -240,7 +244,7 @@ def test_journal_memory_has_its_own_limit_beside_the_budget():
         ids = await group.append(*("x" * 415_000 for _ in range(10)))
         memory, measured = server.host.memory, server.metrics.registry.get_sample_value
         await group.cluster.until(
-            lambda: memory.of(MemoryPart.ROWS) < 100_000, "what a flush frees is flushed"
+            lambda: memory.of(MemoryPart.ROWS) < 100_000, "flushable memory is flushed"
         )
         await group.cluster.loop.delay(2_000_000)
         assert 4_150_000 < measured("nyala_journal_resident_bytes") < 4_190_000
@@ -252,7 +256,7 @@ def test_journal_memory_has_its_own_limit_beside_the_budget():
         freeing = jb.InvalidateEntries(log="log", ids=[*ids[:8], *many])
         assert (await group.step(jb.JournalChange(invalidate=freeing))).done.ids
         await group.cluster.until(
-            lambda: measured("nyala_journal_resident_bytes") < 2_500_000, "it is measured again"
+            lambda: measured("nyala_journal_resident_bytes") < 2_500_000, "the metric is updated"
         )
         await group.append("x" * 400_000)
 
@@ -345,7 +349,7 @@ def test_appends_continue_while_server_is_dead(victim):
         (second,) = await group.append("b")
         assert second > first
         await old.start()
-        await group.cluster.until(lambda: len(group.holders()) == 3, "it is back")
+        await group.cluster.until(lambda: len(group.holders()) == 3, "all three replicas are back")
         assert await group.read() == [b"a", b"b"]
 
     with_journal(work)

@@ -57,7 +57,8 @@ class JournalGroup(Scenario):
         request = pb.AlterTableRequest(id=self.id, kind=KIND, steps=steps)
         version = (await self.define(methods.ALTER_TABLE, request)).schema_version
         await self.cluster.until(
-            lambda: all(m.info.version == version for m in self.journals()), "all follow"
+            lambda: all(m.info.version == version for m in self.journals()),
+            "all replicas have the new version",
         )
         return int(version)
 
@@ -226,7 +227,8 @@ async def started(cluster: SimCluster, name: str = "ops", **options: str) -> Jou
     created: Any = await cluster.run(cluster.clients[-1], create)
     group = JournalGroup(cluster, core, TabletId(created[1]), created[0])
     await cluster.until(
-        lambda: cluster.leader_of(group.tablet) is not None and len(group.holders()) == 3, "it runs"
+        lambda: cluster.leader_of(group.tablet) is not None and len(group.holders()) == 3,
+        "the journal is running",
     )
     return group
 

@@ -143,7 +143,7 @@ def test_idle_peer_connection_is_kept():
         await port.send()
         assert port.refused("silent") == 2
         writer.write(frame())
-        await eventually(lambda: len(port.got) == 1, "its word is heard")
+        await eventually(lambda: len(port.got) == 1, "the message is delivered")
         writer.close()
         del reader
 

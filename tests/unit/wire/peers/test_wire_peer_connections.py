@@ -36,7 +36,7 @@ def test_exited_peer_is_reported_without_traffic():
                 a.transport.send(b.address, heartbeat(1))
                 await eventually(lambda: b.rounds() == [1], "the first heartbeat")
                 assert a.lost == []
-            await eventually(lambda: a.lost, "its port refuses")
+            await eventually(lambda: a.lost, "the port refuses connections")
             assert set(a.lost) == {B}
 
     uvloop.run(scenario())
@@ -51,7 +51,7 @@ def test_connection_lost_to_living_peer_is_reopened_without_report():
             a.transport.send(address, heartbeat(1))
             await eventually(lambda: accepted, "the first connection")
             accepted[0].transport.abort()
-            await eventually(lambda: len(accepted) == 2, "dialled again, with nothing to send")
+            await eventually(lambda: len(accepted) == 2, "connected again without messages to send")
             assert a.lost == []
         for writer in accepted:
             writer.transport.abort()
@@ -78,7 +78,7 @@ def test_connection_to_former_address_of_server_is_closed(monkeypatch):
             a.transport.send(addresses.join(*former.sockets[0].getsockname()), heartbeat(1))
             await eventually(opened.is_set, "connected to the former address")
             a.transport.send(b.address, heartbeat(2))
-            await eventually(closed.is_set, "closed, since nothing is sent there any more")
+            await eventually(closed.is_set, "the unused connection is closed")
             await eventually(lambda: b.rounds() == [2], "the new address is used")
 
     uvloop.run(scenario())
@@ -206,7 +206,7 @@ def test_connections_are_limited():
             await eventually(lambda: b.rounds() == [1], "the first connection works")
             await raw_connection(b.address)
             first.write(encode_frame(heartbeat(2), CLUSTER))
-            await eventually(lambda: b.rounds() == [1, 2], "and still does")
+            await eventually(lambda: b.rounds() == [1, 2], "the new round is delivered too")
             first.close()
             await first.wait_closed()
 

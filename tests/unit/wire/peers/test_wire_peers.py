@@ -145,7 +145,7 @@ def test_failing_handler_does_not_stop_peer_port(caplog):
             numbers = iter(range(2, 10_000))
             await eventually(
                 lambda: (a.transport.send(b.address, heartbeat(next(numbers))), b.got)[1],
-                "delivery goes on",
+                "delivery continues",
             )
 
     uvloop.run(scenario())  # the loop of the servers

@@ -109,7 +109,7 @@ def test_peer_connection_resolves_server_name_anew(monkeypatch):
                 port = addresses.parse(b.address)[1]
                 named = f"{NAME}:{port}"
                 a.transport.send(named, heartbeat(1))
-                await eventually(lambda: b.rounds() == [1], "the old machine hears")
+                await eventually(lambda: b.rounds() == [1], "the old machine receives messages")
             points_to[0] = NEW
             async with peers(B, address=f"{NEW}:{port}") as [b]:
 
@@ -117,6 +117,6 @@ def test_peer_connection_resolves_server_name_anew(monkeypatch):
                     a.transport.send(named, heartbeat(2))
                     return 2 in b.rounds()
 
-                await eventually(received, "the new machine hears")
+                await eventually(received, "the new machine receives messages")
 
     asyncio.run(scenario())

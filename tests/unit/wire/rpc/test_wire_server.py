@@ -225,7 +225,7 @@ def test_unresponsive_server_times_out():
         waiting = asyncio.ensure_future(
             rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=60_000)
         )
-        await eventually(lambda: len(asked) == 2, "the request is there")
+        await eventually(lambda: len(asked) == 2, "the server has both requests")
         await rpc.close()
         with pytest.raises(Unavailable):
             await waiting

@@ -28,7 +28,7 @@ def test_plain_flight_client_that_stops_reading_holds_no_scan():
         async with served(store, RpcLimits(unread_ms=300)) as (_, address):
             with pyarrow.flight.connect(f"grpc://{address}") as client:
                 reader = await asyncio.to_thread(first_of, client)
-                await eventually(lambda: store.closed_streams == 1, "its stream is ended")
+                await eventually(lambda: store.closed_streams == 1, "the client's stream is closed")
                 ticket = pyarrow.flight.Ticket(b"5")
                 whole = await asyncio.to_thread(lambda: client.do_get(ticket).read_all())
                 assert whole.num_rows == 5000
@@ -50,7 +50,7 @@ def test_client_that_stops_reading_holds_no_scan_and_slow_reader_continues(stops
                 if stops:
                     break
             if stops:
-                await eventually(lambda: store.closed_streams == 1, "its stream is ended")
+                await eventually(lambda: store.closed_streams == 1, "the client's stream is closed")
             else:
                 assert taken == 51
             await answers.aclose()

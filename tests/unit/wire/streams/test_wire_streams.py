@@ -244,14 +244,14 @@ def test_stream_requests_are_answered_in_any_order_with_one_end():
             answered += 1
         await eventually(lambda: len(answers) == 200, "all answers")
         request_stream.send(pb.GetRequest(request=7))
-        await eventually(lambda: desk.open, "one more")
+        await eventually(lambda: desk.open, "a further request is open")
         await server.stop(0)
         await eventually(lambda: len(answers) == 201, "the end of the server")
         assert isinstance(answers[200], NyalaError)
         await rpc.close()
         errors: list[Any] = []
         GrpcRpc().request_stream(address, methods.GET, errors.append).send(pb.GetRequest())
-        await eventually(lambda: errors, "that nobody is there")
+        await eventually(lambda: errors, "the call has failed")
         assert isinstance(errors[0], Unavailable)
 
     uvloop.run(scenario())
