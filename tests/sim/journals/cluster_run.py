@@ -20,6 +20,7 @@ from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.journals.client import OPTIONS, JournalClient, JournalHistory
 from tests.sim.journals.history import ListLogs
+from tests.sim.journals.host_run import FOLLOW_S
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.outcome import JournalOutcome
 from tests.sim.journals.work import RACE, Actor, Racer, TailReader, WatchReader, Worker
@@ -187,8 +188,8 @@ class ClusterJournals:
 
         await cluster.until(even, f"the replicas of {journal_id} are equal", SETTLE_S)
         watch.check_content(self.machines(history.tablet))
-        end = cluster.loop.time() + SETTLE_S
         for name, actor in self.actors.items():
+            end = cluster.loop.time() + SETTLE_S
             if (
                 not isinstance(actor, TailReader | WatchReader)
                 or actor.client.history is not history
@@ -198,7 +199,7 @@ class ClusterJournals:
                 held = actor.following.held or actor.following.keys
                 assert cluster.loop.time() < end, f"{name} does not catch up: it holds {held}"
                 own = next(p for p in cluster.clients if p.name == name)
-                await own.run(actor.follow, 1.0)
+                await own.run(actor.follow, FOLLOW_S)
 
 
 def _follows(actor: Actor) -> bool:

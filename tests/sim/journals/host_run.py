@@ -27,6 +27,8 @@ from tests.unit.journal.journal_model import LOGS
 
 WORKERS, RACERS, TAILS = 4, 3, 4
 PAUSE_US, RACE_US, TAIL_US = 120_000.0, 250_000.0, 300_000.0
+FOLLOW_S = 6.0
+"""Time for which a reader follows at the end, in seconds; longer than one replica waits for changes."""
 LEAST_REPLICAS = 2
 """Replicas with data of a group that can make progress."""
 PROGRESS_S = 60
@@ -116,15 +118,16 @@ class HostJournal:
 
     async def _catch_up(self, watch: OrderWatch) -> None:
         """Let every reader follow what it reads until it holds what is valid."""
-        model, end = watch.journals[GROUP].model, self._loop.time() + PROGRESS_S
+        model = watch.journals[GROUP].model
         for actor in self.actors:
+            end = self._loop.time() + PROGRESS_S
             while isinstance(actor, TailReader | WatchReader) and not actor.caught_up(model):
                 following = actor.following
                 assert self._loop.time() < end, (
                     f"{following.name} does not catch up: it holds {following.held or following.keys}"
                 )
                 process = next(p for p in self.cluster.clients if p.name == actor.client.name)
-                await process.run(actor.follow, 1.0)
+                await process.run(actor.follow, FOLLOW_S)
 
 
 def _reads_only(actor: Actor) -> bool:
