@@ -5,10 +5,11 @@ import gc
 
 import pytest
 
-from nyala.common.errors import InvalidArgument, NotLeader, Throttled
+from nyala.common.errors import InvalidArgument, NotLeader, Throttled, TooLarge
 from nyala.common.options import MIB
 from nyala.journal import changes, steps
 from nyala.replica.memory import MemoryPart
+from nyala.tserver.journals import service
 from nyala.wire import methods
 from nyala.wire.proto import flight_pb2, reads_pb2
 from nyala.wire.proto import journal_pb2 as jb
@@ -405,3 +406,36 @@ def test_ended_tails_are_not_told_of_progress():
         return sum(isinstance(one, asyncio.Event) for one in gc.get_objects())
 
     with_journal(work)
+
+
+def test_number_of_waiting_tails_is_limited(monkeypatch):
+    monkeypatch.setattr(service, "MAX_WAITING", 2)
+
+    async def work(group):
+        (first,) = await group.append("a")
+        for _ in range(2):  # again when the first ones have ended
+            found = await asyncio.gather(
+                *(group.tail(first, group.leader, wait_ms=200) for _ in range(3)),
+                return_exceptions=True,
+            )
+            assert [type(f) for f in found if isinstance(f, Exception)] == [Throttled]
+
+    with_journal(work)
+
+
+def test_requests_with_wrong_header_or_size_are_refused():
+    async def work(group):
+        request = jb.JournalStepRequest(
+            tablet_id=group.tablet, changes=[entry("a")], client_id=b"c" * 16, sequence=3
+        )
+        request.first_outstanding = 4
+        refusal = await refused(group.ask(group.leader, methods.JOURNAL_STEP, request))
+        assert isinstance(refusal, InvalidArgument)
+        assert "first_outstanding 4 is above sequence 3" in refusal.message
+        refusal = await refused(group.step(*large))
+        assert isinstance(refusal, TooLarge)
+        assert "write_max_bytes" in refusal.message
+        assert await group.read() == []
+
+    large = [entry("x" * 900_000)] * 3
+    with_journal(work, write_max_bytes=2 * MIB)
