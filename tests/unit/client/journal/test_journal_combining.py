@@ -146,11 +146,15 @@ def test_fixed_client_id_combines_nothing():
 
     async def main(loop: SimLoop) -> None:
         servers = JournalServers(loop)
-        for _ in range(2):
+        for together in (True, False):
             s = await Scenario(
                 loop, servers, client_id=b"i" * 16, keep_results=True, since=5
             ).open()
-            await all_of(s, *(s.append("a", b"%d" % n) for n in range(5)))
+            if together:
+                await all_of(s, *(s.append("a", b"%d" % n) for n in range(5)))
+            else:
+                for n in range(5):
+                    await s.append("a", b"%d" % n)
         assert [data for _, data in await s.read("a")] == [b"0", b"1", b"2", b"3", b"4"]
 
     run(main)
