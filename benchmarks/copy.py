@@ -148,16 +148,16 @@ def _copied(report: Report, size_mb: int) -> None:
             writer = Writer(cluster.masters)
             writer.start()
             time.sleep(SETTLE_S)
-            calm = writer.take_p99_ms()
+            before_ms = writer.take_p99_ms()
             done = copier.copy("busy", lambda: time.sleep(0.01))
             meanwhile = writer.take_p99_ms()
             writer.end()
             speed = (done.bytes_total + done.log_bytes) / done.elapsed_ms / 1000
             report.add(f"copy beside a writer, {label}", speed, "MB/s")
-            report.add(f"p99 of one-row upserts before, {label}", calm, "ms")
+            report.add(f"p99 of one-row upserts before, {label}", before_ms, "ms")
             report.add(
                 f"p99 of one-row upserts meanwhile, {label}", meanwhile, "ms",
-                f"{meanwhile / calm:.1f}x of before",
+                f"{meanwhile / before_ms:.1f}x of before",
             )  # fmt: skip
 
 

@@ -84,17 +84,17 @@ class Etcd:
 
 def own_benchmark(tool: str, address: str, clients: int, puts: int) -> Rate:
     """Run etcd's own benchmark against its leader: puts of 256 bytes."""
-    told = subprocess.run(
+    output = subprocess.run(
         [
             tool, "put", f"--endpoints={address}", f"--clients={clients}", f"--conns={clients}",
             f"--total={puts}", "--val-size=256", "--key-space-size=1000000", "--sequential-keys=false",
         ],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True,
     ).stdout  # fmt: skip
-    found = re.search(r"Requests/sec:\s+([0-9.]+)", told)
-    percents = {p: float(s) for p, s in re.findall(r"([0-9.]+)% in ([0-9.]+) secs", told)}
+    found = re.search(r"Requests/sec:\s+([0-9.]+)", output)
+    percents = {p: float(s) for p, s in re.findall(r"([0-9.]+)% in ([0-9.]+) secs", output)}
     if found is None:
-        raise RuntimeError(f"etcd's benchmark failed: {told[-300:]}")
+        raise RuntimeError(f"etcd's benchmark failed: {output[-300:]}")
     return Rate(
         float(found.group(1)), 1000 * percents.get("50", 0.0), 1000 * percents.get("99", 0.0), 0
     )

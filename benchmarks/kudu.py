@@ -72,12 +72,12 @@ class Account:
     def _so_far(self, work: str) -> str:
         ratios, target = self.ratios(work), TARGETS[work]
         median = statistics.median(ratios)
-        said = f"; nyala {ratios[-1]:.2f}x"
+        text = f"; nyala {ratios[-1]:.2f}x"
         if len(ratios) > 1:
-            said += (
+            text += (
                 f", in {len(ratios)} rounds {median:.2f}x ({min(ratios):.2f} to {max(ratios):.2f})"
             )
-        return f"{said}, >= {target:g}: {'met' if median >= target else 'MISSED'}"
+        return f"{text}, >= {target:g}: {'met' if median >= target else 'MISSED'}"
 
     def _show(self, words: str) -> None:
         print(f"{time.perf_counter() - self._began:4.0f} s  {words}", file=sys.stderr, flush=True)

@@ -98,8 +98,10 @@ class Kudu:
     def leader_master(self) -> int:
         """Return the number of the leader master."""
         words = ("master", "list", self.masters, "-columns=rpc-addresses,role", "-format=csv")
-        told = self._tool(*words, timeout_s=10)
-        address = next(line for line in told.splitlines() if line.endswith("LEADER")).split(",")[0]
+        output = self._tool(*words, timeout_s=10)
+        address = next(line for line in output.splitlines() if line.endswith("LEADER")).split(",")[
+            0
+        ]
         return self.masters.split(",").index(address)
 
     def kill_master(self, number: int) -> None:
@@ -140,12 +142,12 @@ class Kudu:
         raise RuntimeError("Kudu's servers did not come up")
 
     def _tool(self, *words: str, timeout_s: float) -> str:
-        told = subprocess.run(
+        output = subprocess.run(
             [str(self._found.bin / "kudu"), *words],
             env=self._found.env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=timeout_s, check=True,
         )  # fmt: skip
-        return told.stdout + told.stderr
+        return output.stdout + output.stderr
 
     def _client(self) -> "subprocess.Popen[str]":
         source = Path(__file__).with_name("KuduWide.java")
@@ -182,18 +184,18 @@ class Kudu:
         java.stdin.flush()
         limit = threading.Timer(ORDER_TIMEOUT_S, java.kill)
         limit.start()
-        told = java.stdout.readline()
+        answer = java.stdout.readline()
         limit.cancel()
-        if not told.strip():
+        if not answer.strip():
             raise RuntimeError(f"Kudu's Java client failed at: {words}")
-        return [float(word) for word in told.split()]
+        return [float(word) for word in answer.split()]
 
     def disk_bytes(self, table: str) -> int:
         """Return the bytes of a table according to its statistics."""
-        told = self._tool("table", "statistics", self.masters, table, timeout_s=ORDER_TIMEOUT_S)
-        found = re.search(r"on disk size: (\d+)", told)
+        output = self._tool("table", "statistics", self.masters, table, timeout_s=ORDER_TIMEOUT_S)
+        found = re.search(r"on disk size: (\d+)", output)
         if found is None:
-            raise RuntimeError(f"Kudu's statistics failed: {told[-300:]}")
+            raise RuntimeError(f"Kudu's statistics failed: {output[-300:]}")
         return int(found.group(1))
 
     def load(self, threads: int, rows: int) -> float:
@@ -203,11 +205,11 @@ class Kudu:
             threads: number of threads, each with its own client.
             rows: number of rows of each thread.
         """
-        told = self._tool(
+        output = self._tool(
             "perf", "loadgen", self.masters, f"-num_threads={threads}",
             f"-num_rows_per_thread={rows}", "-table_num_replicas=3", timeout_s=ORDER_TIMEOUT_S,
         )  # fmt: skip
-        found = re.search(r"time total:\s*([0-9.e+]+)\s*ms", told)
+        found = re.search(r"time total:\s*([0-9.e+]+)\s*ms", output)
         if found is None:
-            raise RuntimeError(f"Kudu's load generator failed: {told[-300:]}")
+            raise RuntimeError(f"Kudu's load generator failed: {output[-300:]}")
         return threads * rows / float(found.group(1)) * 1000

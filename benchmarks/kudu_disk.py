@@ -37,16 +37,16 @@ RECORDED = Bytes(150, 310)
 
 def measure(report: Report) -> Bytes:
     """Add Kudu's lines; return them."""
-    told, label = RECORDED, "RECORDED elsewhere, not in this run"
+    figures, label = RECORDED, "RECORDED elsewhere, not in this run"
     found = kudu_cluster.programs()
     if found is not None:
         try:
-            told, label = _in_this_run(found), f"{ROWS:,} rows, as its statistics count"
+            figures, label = _in_this_run(found), f"{ROWS:,} rows, as its statistics count"
         except (RuntimeError, OSError, subprocess.SubprocessError) as err:
             print(f"Kudu is left out: {err}", flush=True)
-    report.add("Kudu: disk, fresh rows", told.fresh, "bytes/row", label)
-    report.add("Kudu: disk, 0.6 upserts a row more", told.upserted, "bytes/row", label)
-    return told
+    report.add("Kudu: disk, fresh rows", figures.fresh, "bytes/row", label)
+    report.add("Kudu: disk, 0.6 upserts a row more", figures.upserted, "bytes/row", label)
+    return figures
 
 
 def _in_this_run(found: kudu_cluster.Programs) -> Bytes:

@@ -41,14 +41,14 @@ def main(words: list[str]) -> int:
         "--kudu", metavar="FOLDER", help="Kudu's programs and client, to run beside"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rows, where there is a choice")
-    told = parser.parse_args(words)
-    if told.etcd:
-        os.environ["ETCD"] = told.etcd
-    if told.etcd_benchmark:
-        os.environ["ETCD_BENCHMARK"] = told.etcd_benchmark
-    if told.kudu:
-        os.environ["KUDU"] = told.kudu
-    names = told.names
+    arguments = parser.parse_args(words)
+    if arguments.etcd:
+        os.environ["ETCD"] = arguments.etcd
+    if arguments.etcd_benchmark:
+        os.environ["ETCD_BENCHMARK"] = arguments.etcd_benchmark
+    if arguments.kudu:
+        os.environ["KUDU"] = arguments.kudu
+    names = arguments.names
     unknown = [n for n in names if n not in NAMES]
     if unknown or not names:
         which = f"no benchmark {', '.join(unknown)}" if unknown else "name one or more benchmarks"
@@ -61,7 +61,7 @@ def main(words: list[str]) -> int:
         signal.signal(number, _end)
     for name in names:
         benchmark = import_module(f"benchmarks.{name}").run
-        sized = told.quick and "quick" in signature(benchmark).parameters
+        sized = arguments.quick and "quick" in signature(benchmark).parameters
         (benchmark(quick=True) if sized else benchmark()).show()
     return 0
 

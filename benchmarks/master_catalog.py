@@ -97,8 +97,8 @@ class Large:
 
     async def create(self, name: str, tablets: int) -> int:
         """Create a table; return the bytes of its batch."""
-        around = PlanInputs(self.infos, self.rng, 1, max(tablets, 1000), 3)
-        await run(create_table.operation(request(name, tablets), around), self.memory)
+        plan_inputs = PlanInputs(self.infos, self.rng, 1, max(tablets, 1000), 3)
+        await run(create_table.operation(request(name, tablets), plan_inputs), self.memory)
         return self.group.payloads[-1]
 
     async def fill(self, tables: int) -> None:

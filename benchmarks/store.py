@@ -79,8 +79,8 @@ def _table(report: Report, kind: Kind, rows: int, directory: str) -> dict[int, f
 
 def _rate(report: Report, name: str, rows: int, taken: Taken, target: float) -> float:
     rate = rows / taken.seconds
-    said = f"{taken.cpu / rows * 1e6:.2f} us of CPU a row, {taken.flushing / taken.seconds:.0%} flushing"
-    report.add(name, rate, "rows/s", said, at_least=target)
+    text = f"{taken.cpu / rows * 1e6:.2f} us of CPU a row, {taken.flushing / taken.seconds:.0%} flushing"
+    report.add(name, rate, "rows/s", text, at_least=target)
     return rate
 
 
@@ -138,8 +138,8 @@ def _groups(report: Report, store: Store, keys: Keys) -> None:
             store.tablet.apply(single[at : at + size])
             each.append((time.perf_counter() - began) / size * 1e6)
         name = f"{store.kind.name}: one-row upserts, {words}"
-        said = f"median of {len(each)} calls; {statistics.fmean(each):.2f} on average"
-        report.add(name, statistics.median(each), "us each", said, at_most=target)
+        text = f"median of {len(each)} calls; {statistics.fmean(each):.2f} on average"
+        report.add(name, statistics.median(each), "us each", text, at_most=target)
     store.flush(store.now)
 
 

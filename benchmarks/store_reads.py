@@ -69,9 +69,9 @@ def _scans(report: Report, label: str, store: Store, at: int, file: Path) -> Non
     ]
     for name, own, other_way, target in works:
         own_s, other = in_turn(own, other_way)
-        said = f"{own_s * 1e3:.1f} ms, pyarrow {other * 1e3:.1f} ms"
+        text = f"{own_s * 1e3:.1f} ms, pyarrow {other * 1e3:.1f} ms"
         line = f"{store.kind.name}: {name}, {label}"
-        report.add(line, own_s / other, "x of pyarrow", said, at_most=target)
+        report.add(line, own_s / other, "x of pyarrow", text, at_most=target)
 
 
 def _gets(

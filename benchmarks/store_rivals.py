@@ -51,21 +51,21 @@ def measure(report: Report, rows: int, directory: str, ours: Mapping[int, float]
             assert child.stdout is not None, "its output is a pipe"
             limit = threading.Timer(LIMIT_S, child.kill)
             limit.start()
-            told = len(report.rows)
+            lines_before = len(report.rows)
             for line in child.stdout:
                 _tell(report, name, times, ours, json.loads(line))
             limit.cancel()
-        if len(report.rows) - told < 2 * len(batches):
+        if len(report.rows) - lines_before < 2 * len(batches):
             print(f"{name}: ended after {LIMIT_S} s or failed; its other sizes are left out")
 
 
 def _tell(
-    report: Report, name: str, times: float, ours: Mapping[int, float], said: dict[str, float]
+    report: Report, name: str, times: float, ours: Mapping[int, float], result: dict[str, float]
 ) -> None:
-    batch = int(said["batch"])
-    faster = ours[batch] / said["rate"]
-    there = f"{int(said['batches'])} batches into {int(said['rows']):,} rows"
-    report.add(f"{name}: random upsert, {batch:,}", said["rate"], "rows/s", there)
+    batch = int(result["batch"])
+    faster = ours[batch] / result["rate"]
+    loaded = f"{int(result['batches'])} batches into {int(result['rows']):,} rows"
+    report.add(f"{name}: random upsert, {batch:,}", result["rate"], "rows/s", loaded)
     report.add(f"  ours beside {name}, {batch:,}", faster, "times, per row", at_least=times)
 
 
@@ -75,22 +75,22 @@ def main(module: str, rows: int, directory: str) -> None:
     fill, upsert = {"duckdb": _duckdb, "deltalake": _delta, "rocksdict": _rocksdb}[module](
         import_module(module), directory
     )
-    began, there = time.perf_counter(), 0
-    while there < rows and time.perf_counter() - began < FILL_S:
-        fill(INT_KEY.rows(np.arange(there, there + LOAD, dtype=np.int64)))
-        there += LOAD
+    began, filled = time.perf_counter(), 0
+    while filled < rows and time.perf_counter() - began < FILL_S:
+        fill(INT_KEY.rows(np.arange(filled, filled + LOAD, dtype=np.int64)))
+        filled += LOAD
     for batch, most in RIVALS[module][1].items():
         taken, count, done = 0.0, 0, 0
         while done < most and taken < UPSERT_S:
-            given = INT_KEY.rows(chance.integers(0, there, batch), 5)
+            given = INT_KEY.rows(chance.integers(0, filled, batch), 5)
             given = given.take(pa.array(_first_of_each(given)))
             began = time.perf_counter()
             upsert(given)
             taken += time.perf_counter() - began
             count += given.num_rows
             done += 1
-        said = {"batch": batch, "rate": count / taken, "batches": done, "rows": there}
-        print(json.dumps(said), flush=True)
+        result = {"batch": batch, "rate": count / taken, "batches": done, "rows": filled}
+        print(json.dumps(result), flush=True)
 
 
 def _first_of_each(batch: pa.RecordBatch) -> Keys:

@@ -372,8 +372,8 @@ def _read(outcome: Outcome) -> Found:
 
 
 def _told(outcome: Outcome) -> str:
-    told = [" ".join(t) for t in outcome.get("failed", []) + outcome.get("not collected", [])]
-    return str(told[0] if told else outcome.get("foreign") or outcome["output"])[-300:]
+    messages = [" ".join(t) for t in outcome.get("failed", []) + outcome.get("not collected", [])]
+    return str(messages[0] if messages else outcome.get("foreign") or outcome["output"])[-300:]
 
 
 def _is_late(outcome: Outcome) -> bool:

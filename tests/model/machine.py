@@ -108,30 +108,30 @@ class Machine:
         """Return messages of steps without a change of state, and (message, member, sent) of the others."""
         known = self._boxes.get((number, mask))
         if known is None:
-            said, changing, rest = 0, [], mask
+            messages, changing, rest = 0, [], mask
             while rest:
                 low = rest & -rest
                 rest ^= low
                 after, sent = self.deliver(number, low.bit_length() - 1)
                 if after == number:
-                    said |= sent
+                    messages |= sent
                 else:
                     changing.append((low.bit_length() - 1, after, sent))
-            known = self._boxes[number, mask] = said, changing
+            known = self._boxes[number, mask] = messages, changing
         return known
 
     def moves(self, number: int) -> tuple[int, list[Move]]:
         """Return the messages that a member may send at any time, and its steps."""
         known = self._moves.get(number)
         if known is None:
-            said, changing = 0, []
+            messages, changing = 0, []
             for words, action in self._actions(self.members[number]):
                 after, sent = self._act(number, action)
                 if after == number:
-                    said |= sent
+                    messages |= sent
                 else:
                     changing.append(Move(words, after, sent, int(words == "crashes")))
-            known = self._moves[number] = said, changing
+            known = self._moves[number] = messages, changing
         return known
 
     def _actions(self, member: Member) -> Iterator[tuple[str, Action]]:

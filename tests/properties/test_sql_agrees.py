@@ -17,15 +17,15 @@ from tests.unit.client.support.sql_tables import plainly
 @given(st.integers(0, 2**40))
 def test_random_selects_equal_duckdb_results(seed):
     random = Random(seed)
-    there = tables(random)
+    in_memory = tables(random)
     query = Queries(random, TABLES).one()
     try:
-        expected = shown(plainly(there, query))
+        expected = shown(plainly(in_memory, query))
     except duckdb.Error:
         try:
-            found = run_sql(query, there)
+            found = run_sql(query, in_memory)
         except InvalidArgument:
             return
         raise AssertionError(f"answered {found.to_pylist()} to {query}") from None
-    assert shown(run_sql(query, there)) == expected, query
-    assert len({a.at for a in there.asked}) <= 1, "tables were read at different times"
+    assert shown(run_sql(query, in_memory)) == expected, query
+    assert len({a.at for a in in_memory.asked}) <= 1, "tables were read at different times"

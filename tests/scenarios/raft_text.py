@@ -34,7 +34,7 @@ def _member(member: Member) -> str:
         "p": member.promote,
         "r": member.replace,
     }
-    return member.uuid + "".join(mark for mark, there in marks.items() if there)
+    return member.uuid + "".join(mark for mark, is_set in marks.items() if is_set)
 
 
 def members_text(config: membership.Configuration) -> str:

@@ -86,8 +86,8 @@ def test_repeated_task_of_repeatable_op_succeeds_at_any_delay(quick, table, op):
     attempt(quick, table, name, BATCHES[:2], op)
     forget(quick, table, name, BATCHES, op)
     assert attempt(quick, table, name, BATCHES, op) == 6
-    there = {r["k"]: r["v"] for r in table.scan(where="k < 6").to_arrow().to_pylist()}
-    assert there == ({} if op == "delete_ignore" else dict.fromkeys(range(6), "x"))
+    stored = {r["k"]: r["v"] for r in table.scan(where="k < 6").to_arrow().to_pylist()}
+    assert stored == ({} if op == "delete_ignore" else dict.fromkeys(range(6), "x"))
 
 
 @pytest.mark.parametrize("op", ["upsert", "insert_ignore", "delete_ignore"])

@@ -143,9 +143,11 @@ def test_journal_requests_by_protocol_are_served_and_table_requests_refused(clus
             client.table("requests")
         with pytest.raises(InvalidArgument, match=r"client.drop_journal\('requests'\)"):
             client.drop_table("requests")
-    told = CliRunner().invoke(app, ["table", "describe", "requests", "--masters", cluster.masters])
-    assert told.exit_code != 0
-    assert "'requests' is a journal, not a table" in told.output
+    described = CliRunner().invoke(
+        app, ["table", "describe", "requests", "--masters", cluster.masters]
+    )
+    assert described.exit_code != 0
+    assert "'requests' is a journal, not a table" in described.output
 
 
 def test_malformed_messages_to_journals_are_refused_and_no_server_ends(cluster, journal):

@@ -196,11 +196,11 @@ def test_command_line_of_journals(cluster):
     assert nyala_cli(cluster, "get", "cli", "k") == "value"
     (entry,) = json.loads(nyala_cli(cluster, "read", "cli", "a", "--format", "json"))
     assert (str(entry["id"]), entry["data"]) == (second, "two")
-    told = [
+    events = [
         json.loads(line)
         for line in nyala_cli(cluster, "tail", "cli", "a", "--count", "2").splitlines()
     ]
-    assert told == [
+    assert events == [
         {"id": int(second), "timestamp": entry["timestamp"], "data": "two"},
         {"id": int(second), "invalidated": [int(first)]},
     ]

@@ -24,7 +24,7 @@ def client():
 
 
 @pytest.fixture(scope="module")
-def there(client) -> TablesInMemory:
+def in_memory(client) -> TablesInMemory:
     """The tables of `TABLES` in tablets and flushed rowsets, and the same in memory."""
     made = tables(Random(5))
     for name, (definition, batch) in made.tables.items():
@@ -37,10 +37,10 @@ def there(client) -> TablesInMemory:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_server_side_filters_do_not_change_results(client, there, seed):
+def test_server_side_filters_do_not_change_results(client, in_memory, seed):
     query = Queries(Random(seed), TABLES).one()
     try:
-        expected = shown(plainly(there, query))
+        expected = shown(plainly(in_memory, query))
     except duckdb.Error:
         with pytest.raises(InvalidArgument):
             client.sql(query)

@@ -62,8 +62,8 @@ def test_every_write_form_reports_row_errors(client):
     for form, rows, took, errors, after in cases:
         result = getattr(table, form)(rows)
         assert (form, result.rows, codes(result)) == (form, took, errors)
-        there = table.scan(columns=["k", "v"]).to_arrow().to_pydict()
-        assert dict(zip(there["k"], there["v"], strict=True)) == after, form
+        stored = table.scan(columns=["k", "v"]).to_arrow().to_pydict()
+        assert dict(zip(stored["k"], stored["v"], strict=True)) == after, form
 
 
 @pytest.mark.row("A3")
@@ -92,5 +92,5 @@ def test_rows_of_one_key_take_effect_in_the_order_given_across_all_batches(clien
     ones = pa.array(np.ones(count, np.int64))
     given = pa.table([pa.array(keys), pa.array(versions), ones, ones], schema=SCHEMA)
     table.upsert(given).raise_for_errors()
-    there = table.scan(columns=["k", "v"]).to_arrow().sort_by("k")
-    assert there["v"].to_pylist() == list(range(count - 1_000, count))
+    found = table.scan(columns=["k", "v"]).to_arrow().sort_by("k")
+    assert found["v"].to_pylist() == list(range(count - 1_000, count))

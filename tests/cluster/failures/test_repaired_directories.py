@@ -50,11 +50,11 @@ def filled(cluster: MiniCluster, name: str) -> str:
 def wait_in_files(cluster: MiniCluster, server: str, tablet: str, name: str) -> None:
     """Wait until a server has all rows in files."""
 
-    def there() -> bool:
+    def all_in_files() -> bool:
         seen = figures(cluster, server, tablet, name)
         return seen.get("live_versions") == len(ROWS) and seen.get("memory_bytes") == 0
 
-    assert wait_until(there, f"{server} has flushed {name}")
+    assert wait_until(all_in_files, f"{server} has flushed {name}")
 
 
 def rows(cluster: MiniCluster, name: str) -> list[dict[str, object]]:

@@ -72,8 +72,8 @@ def test_one_master_address_is_enough_through_failover(cluster):
 @pytest.mark.row("S0.29")
 def test_call_times_out_with_clear_error_when_all_masters_are_down(cluster):
     with cluster.connect() as with_long_timeout, cluster.connect(2_000) as client:
-        there = with_long_timeout.create_table("there", SCHEMA, ["k"])
-        there.insert([{"k": 1, "v": "x"}]).raise_for_errors()
+        created = with_long_timeout.create_table("there", SCHEMA, ["k"])
+        created.insert([{"k": 1, "v": "x"}]).raise_for_errors()
         with down(cluster, *MASTERS):
             late = "no leader master answered CreateTable within"
             with pytest.raises((TimedOut, OutcomeUnknown), match=late):

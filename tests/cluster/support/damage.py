@@ -1,4 +1,4 @@
-"""Helpers of the tests of damage, shared with other tests."""
+"""Reports and metrics of tablets, for the tests of damage."""
 
 import urllib.request
 

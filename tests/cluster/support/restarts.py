@@ -1,4 +1,4 @@
-"""Helpers of the tests of restarts, shared with other tests."""
+"""Comparison of the replicas of a cluster's tablets."""
 
 from nyala.client.connection import Connection
 from nyala.client.core import ClientCore, ClientOptions

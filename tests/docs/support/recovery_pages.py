@@ -1,4 +1,4 @@
-"""Helpers of the tests of rescue pages, shared with other tests."""
+"""Tables for the tests of the recovery pages."""
 
 import pyarrow as pa
 

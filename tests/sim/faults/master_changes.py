@@ -139,7 +139,7 @@ class Changer:
         voters = self.voters()
         for master in self._cluster.masters:
             replicas = [host.find(SYS_CATALOG) for host in hosts_of(master)]
-            there = any(r is not None and r.member is not None for r in replicas)
-            if there is not (master.address in voters):
+            is_member = any(r is not None and r.member is not None for r in replicas)
+            if is_member is not (master.address in voters):
                 return False
         return bool(voters)

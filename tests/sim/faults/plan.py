@@ -155,11 +155,11 @@ class Swarm:
 
     def text(self) -> str:
         """Return the fields that differ from a run without faults."""
-        calm = Swarm()
+        without_faults = Swarm()
         return " ".join(
             f"{f.name}={getattr(self, f.name):g}"
             for f in fields(self)
-            if getattr(self, f.name) != getattr(calm, f.name)
+            if getattr(self, f.name) != getattr(without_faults, f.name)
         )
 
 

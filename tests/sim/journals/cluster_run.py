@@ -280,21 +280,21 @@ class JournalDefiner:
         servers = [
             p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None
         ]
-        there = [m.uuid for m in config.members]
-        return [str(u) for u in there], [u for u in servers if u not in there]
+        members = [m.uuid for m in config.members]
+        return [str(u) for u in members], [u for u in servers if u not in members]
 
     async def _move(self, journal_id: str) -> None:
-        there, free = self._places(journal_id)
-        if there and free:
+        members, free = self._places(journal_id)
+        if members and free:
             membership = self._membership(journal_id)
-            old, new = self._rng.choice(there), self._rng.choice(free)
+            old, new = self._rng.choice(members), self._rng.choice(free)
             await self._do("move", membership.move(old, new))
 
     async def _witness(self, journal_id: str) -> None:
         """Make one member a witness, and later a voter with data again."""
-        there, _ = self._places(journal_id)
-        if there:
-            name = self._rng.choice(there)
+        members, _ = self._places(journal_id)
+        if members:
+            name = self._rng.choice(members)
             membership = self._membership(journal_id)
             await self._do("witness", membership.change_type(name, MemberKind.WITNESS))
             await self._cluster.loop.delay(self._rng.expovariate(1) * 1e6)
@@ -303,8 +303,8 @@ class JournalDefiner:
     async def heal(self) -> None:
         """Give all members of live journals data again."""
         for journal_id in self._journals.live:
-            there, _ = self._places(journal_id)
-            for name in there:
+            members, _ = self._places(journal_id)
+            for name in members:
                 membership = self._membership(journal_id)
                 await self._do("healed", membership.change_type(name, MemberKind.VOTER))
 

@@ -169,15 +169,15 @@ def check_watch(following: Following, timeline: Timeline) -> None:
     Raises:
         JournalViolation: something is missing, twice, out of order, or wrong.
     """
-    told: set[int] = set()
+    returned: set[int] = set()
     after: int | None = None  # everything after it must come in order; None: it may be rebased
     for batch in following.batches:
         if not batch.events:
-            told.clear()
+            returned.clear()
             after = batch.after or None
         for event in batch.events:
             if isinstance(event, Rebased):
-                told.clear()
+                returned.clear()
                 after = None
                 continue
             assert isinstance(event, Key), event
@@ -185,9 +185,9 @@ def check_watch(following: Following, timeline: Timeline) -> None:
             where = f"{following.name}, watch of {following.of!r} at {batch.at:.6f}: {event}"
             if made != (event.name, event.value):
                 raise JournalViolation(f"{where}: that change was {made}")
-            if event.version in told:
+            if event.version in returned:
                 raise JournalViolation(f"{where} came twice")
-            told.add(event.version)
+            returned.add(event.version)
             if after is not None:
                 _check_order(timeline, following.of, batch, after, event.version, where)
                 after = event.version

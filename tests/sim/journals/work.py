@@ -246,5 +246,5 @@ class WatchReader(Actor):
 
     def caught_up(self, model: Model) -> bool:
         """Return whether it holds the keys that are there."""
-        there = {k: v for k, v in model.keys.items() if k.startswith(self._prefix)}
-        return self.following.keys == there
+        expected = {k: v for k, v in model.keys.items() if k.startswith(self._prefix)}
+        return self.following.keys == expected

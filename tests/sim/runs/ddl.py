@@ -161,16 +161,16 @@ class Definer:
         if not tablets:
             return
         tablet = self._rng.choice([t for t in tablets if t.live])
-        there = list(tablet.members)
+        members = list(tablet.members)
         servers = [
             p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None
         ]
-        free = [uuid for uuid in servers if uuid not in there]
-        if not there or not free:
+        free = [uuid for uuid in servers if uuid not in members]
+        if not members or not free:
             return
         move = Membership(self.core, tablet.id, timeout_ms=PROGRESS_MS)
         try:
-            await move.move(self._rng.choice(there), self._rng.choice(free))
+            await move.move(self._rng.choice(members), self._rng.choice(free))
         except NyalaError:
             self.done["move left"] += 1
         else:

@@ -71,7 +71,7 @@ class Recall(Drop):
         return await core.ddl.recall_table(self.id)
 
     async def done(self, admin: ClientCore) -> Sequence[bool]:
-        return [not there for there in await super().done(admin)]
+        return [not exists for exists in await super().done(admin)]
 
 
 class Alter(Call):

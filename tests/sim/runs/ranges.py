@@ -107,21 +107,21 @@ class Definer(Client):
     """Adds, drops and replaces ranges. It is the only client that alters them."""
 
     async def _once(self) -> None:
-        there = [s for s in self._seen.spans if s.dropping == FAR]
-        holes = [low for low in range(0, KEYS, WIDTH) if all(s.low != low for s in there)]
+        existing = [s for s in self._seen.spans if s.dropping == FAR]
+        holes = [low for low in range(0, KEYS, WIDTH) if all(s.low != low for s in existing)]
         table = await self.core.locations.open("t", OPTIONS.timeout_ms)
         steps = AlterSteps(table)
         kind = self._rng.choice(["add", "add", "drop", "drop", "again", "all"])
         dropped, added = list[Span](), list[int]()
         if kind == "add" and holes:
             added = [self._rng.choice(holes)]
-        elif kind == "drop" and len(there) > 1:
-            dropped = [self._rng.choice(there)]
+        elif kind == "drop" and len(existing) > 1:
+            dropped = [self._rng.choice(existing)]
         elif kind == "again":
-            dropped = [self._rng.choice(there)]
+            dropped = [self._rng.choice(existing)]
             added = [dropped[0].low]
         elif kind == "all":
-            dropped, added = there, [s.low for s in there]
+            dropped, added = existing, [s.low for s in existing]
         for span in dropped:
             steps.drop_range(span.low, span.high)
             span.dropping = self._loop.time()
@@ -182,8 +182,8 @@ class Writer(Client):
         if written.errors:
             assert [c for _, c, _ in written.errors] == ["no_partition"], written.errors
             for span in seen.spans:
-                there = span.added <= began and now <= span.dropping
-                assert not (there and span.low <= key < span.high), f"{span} refused {key}"
+                existed = span.added <= began and now <= span.dropping
+                assert not (existed and span.low <= key < span.high), f"{span} refused {key}"
             seen.done["no place"] += 1
             return
         seen.writes.append((written.timestamp, key, value))
@@ -297,9 +297,9 @@ class Judge:
         Raises:
             AssertionError: with the values.
         """
-        there = {(stamp, key, value) for stamp, key, op, value in self._history if op != "delete"}
+        written = {(stamp, key, value) for stamp, key, op, value in self._history if op != "delete"}
         for write in seen.writes:
-            assert write in there, f"acknowledged, and missing: {write}"
+            assert write in written, f"acknowledged, and missing: {write}"
         for at, (low, high), found in seen.scans:
             wanted = {k: v for k, v in self.state(at).items() if low <= k < high}
             assert found == wanted, f"a scan of [{low}, {high}) at {at} gave {found}, not {wanted}"

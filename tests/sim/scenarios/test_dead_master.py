@@ -94,12 +94,12 @@ def test_dead_master_is_replaced_in_any_role(leads: bool) -> None:
     with_masters(work)
 
 
-def tell_address(master: SimProcess, uuid: ServerUuid, there: SimProcess) -> None:
+def tell_address(master: SimProcess, uuid: ServerUuid, peer: SimProcess) -> None:
     """Rewrite the address of one of a stopped master's peers."""
     files = master.disk.mount()
     known = inspection.stopped_replica(files, FOLDER, SYS_CATALOG)
     peers = [
-        replace(m, address=there.address, peer_address=there.peer_address) if m.uuid == uuid else m
+        replace(m, address=peer.address, peer_address=peer.peer_address) if m.uuid == uuid else m
         for m in known.config.members
     ]
     after = rewrite_config.rewritten(known, SYS_CATALOG, peers, force=False)
@@ -114,13 +114,13 @@ def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
         uuid, others = ServerUuid(old.server.uuid), [m for m in cluster.masters if m is not old]
         old.kill()
         await led(cluster)
-        there = new_master(cluster, *(m.address for m in others))
+        replacement = new_master(cluster, *(m.address for m in others))
         for master in others:
             master.kill(power_cut=False)
-            tell_address(master, uuid, there)
+            tell_address(master, uuid, replacement)
             await master.start()
             await led(cluster)
-        await fill(cluster, there, uuid)
+        await fill(cluster, replacement, uuid)
         await cluster.create_table(cluster.client(), "meanwhile")
         (await led(cluster)).kill()  # the old one and either of the two would be a majority
         old.disk.lost_data = True  # the checkers allow its failure
@@ -130,7 +130,7 @@ def test_replaced_master_does_not_participate_after_return(leads: bool) -> None:
         )
         assert isinstance(old.server.failure, InvalidArgument)
         assert "it was replaced" in old.server.failure.message
-        assert there.address in old.server.failure.message
+        assert replacement.address in old.server.failure.message
         replica = old.server.host.find(SYS_CATALOG)
         assert replica.state is State.FAILED
         assert await led(cluster) is not old

@@ -94,7 +94,7 @@ def test_waiting_caller_gets_error_when_client_closes():
 def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
     monkeypatch.setattr(loop_thread, "SHUTDOWN_GRACE_S", 0)
     thread = LoopThread("test")
-    begun, ending, asked, told = threading.Event(), threading.Event(), threading.Event(), []
+    begun, ending, asked, errors = threading.Event(), threading.Event(), threading.Event(), []
 
     async def slow_to_end() -> None:
         begun.set()
@@ -112,7 +112,7 @@ def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
         try:
             thread.run(work())
         except (InvalidArgument, Unavailable) as err:
-            told.append(type(err))
+            errors.append(type(err))
         finally:
             asked.set()
 
@@ -126,8 +126,8 @@ def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
     second.start()
     for each in (closing, first, second):
         each.join(10)
-    assert told[0] is InvalidArgument, "the late call was accepted and never ends"
-    assert len(told) == 2
+    assert errors[0] is InvalidArgument, "the late call was accepted and never ends"
+    assert len(errors) == 2
 
 
 def test_thread_that_closes_second_waits_for_first():

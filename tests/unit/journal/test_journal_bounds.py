@@ -50,14 +50,14 @@ def test_answer_to_watch_of_deleted_long_keys_is_bounded(state):
     for name in names:
         applied(state, steps.SetKey(name, b""))
         applied(state, steps.DeleteKey(name))
-    told: list[str] = []
+    returned: list[str] = []
     after = 0
     while after < state.last:
         page = tail_of_keys(state, "", after)
         assert messages.tail_to_proto(page).ByteSize() < 2 * PAGE_BYTES
-        told += [event.key for event in page.events if isinstance(event, reads.DeletedKeyEvent)]
+        returned += [event.key for event in page.events if isinstance(event, reads.DeletedKeyEvent)]
         after = page.through
-    assert told == names
+    assert returned == names
 
 
 def test_answer_to_tail_of_large_invalidations_is_bounded(state):
@@ -65,16 +65,16 @@ def test_answer_to_tail_of_large_invalidations_is_bounded(state):
     ids = [applied(state, steps.Append("a", b""))[0] for _ in range(2_000)]
     for at in range(0, len(ids), 100):
         applied(state, steps.Invalidate("a", ids[at : at + 100]))
-    told: list[int] = []
+    returned: list[int] = []
     after = ids[-1]
     while after < state.last:
         page = tail_of_log(state, "a", ids[0], after)
         assert messages.tail_to_proto(page).ByteSize() < 2 * PAGE_BYTES
         for event in page.events:
             assert isinstance(event, reads.InvalidatedEntries)
-            told += event.ids
+            returned += event.ids
         after = page.through
-    assert told == ids
+    assert returned == ids
 
 
 def test_memory_follows_valid_entries_of_newest_chunk():

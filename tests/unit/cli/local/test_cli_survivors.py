@@ -69,8 +69,8 @@ def left(found) -> list[Survivor]:
             env, [ServerEndpoint(u, f"s:{n}") for n, u in enumerate(U)], [TABLET]
         )
 
-    there: list[Survivor] = ask(found, work)[TABLET]
-    return there
+    survivors_found: list[Survivor] = ask(found, work)[TABLET]
+    return survivors_found
 
 
 def planned(found, target, *keep, tablet=TABLET) -> UnsafeConfigPlan:

@@ -106,19 +106,19 @@ def test_rows_of_voided_requests_are_not_reported_as_written(bad, failing):
             await load()
         return raised.value
 
-    told, tablets = scenario(
+    outcome, tablets = scenario(
         work, lambda rows: Throttled("full") if bad in rows else None, bad_rows=failing
     )
-    if not isinstance(told, PartlyWritten):
+    if not isinstance(outcome, PartlyWritten):
         assert not tablets.acknowledged
         return
-    codes = dict(zip(*(told.errors.column(n).to_pylist() for n in ("row", "code")), strict=True))
+    codes = dict(zip(*(outcome.errors.column(n).to_pylist() for n in ("row", "code")), strict=True))
     errors = set(codes)
     assert {row for row, code in codes.items() if code != "voided"} <= failing
-    assert not errors & set(told.not_written.to_pylist()), "a row has one outcome"
-    below = set(range(told.next_row)) - set(told.not_written.to_pylist()) - errors
+    assert not errors & set(outcome.not_written.to_pylist()), "a row has one outcome"
+    below = set(range(outcome.next_row)) - set(outcome.not_written.to_pylist()) - errors
     assert below == tablets.acknowledged
-    assert told.rows == len(tablets.acknowledged)
+    assert outcome.rows == len(tablets.acknowledged)
 
 
 @pytest.mark.parametrize("changed", [False, True])

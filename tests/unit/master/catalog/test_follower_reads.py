@@ -12,8 +12,8 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import CLIENT_OPTIONS
 from tests.unit.master.support.ddl_cluster import with_cluster
-from tests.unit.master.support.ddl_operations import around, put, with_table
 from tests.unit.master.support.ddl_operations import create_request as ranged_request
+from tests.unit.master.support.ddl_operations import plan_inputs, put, with_table
 from tests.unit.master.support.follower_reads import BOUND_MS, started, within
 from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 from tests.unit.master.support.master_helpers import create_request
@@ -191,7 +191,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
 def test_name_reassigned_between_two_catalog_reads_resolves_to_new_table():
     """Two tables have exchanged their names through a third one."""
     catalog = with_table()
-    put(catalog, create_table.operation(ranged_request("u"), around(4)))
+    put(catalog, create_table.operation(ranged_request("u"), plan_inputs(4)))
     one, two = catalog.require("t").edit(), catalog.require("u").edit()
     one.spec.name, two.spec.name = "u", "t"
     catalog.follow(CatalogPlan(tables=(one, two)))

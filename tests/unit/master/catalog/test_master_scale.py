@@ -90,9 +90,9 @@ def of(catalog: Any, info: Any) -> list[Any]:
 def running(tablets: int) -> tuple[Any, Any]:
     """Return a catalog of `count` tablets of three replicas, all reported, and the servers."""
     catalog, servers = Counted(), TServers(1 << 60)
-    around = PlanInputs(SERVERS, seeded(1), 1, 10_000, 3)
+    plan_inputs = PlanInputs(SERVERS, seeded(1), 1, 10_000, 3)
     for number in range(tablets // 100):
-        made = create_table.plan(catalog, create_request(f"t{number}", 100), around)
+        made = create_table.plan(catalog, create_request(f"t{number}", 100), plan_inputs)
         catalog.publish(catalog.draft(made))
     for info in SERVERS:
         take(catalog, servers, report(info, of(catalog, info)))

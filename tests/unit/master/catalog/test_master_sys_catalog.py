@@ -68,8 +68,8 @@ def with_catalog(work, max_batch_bytes=1 << 20):
 def big_table(tablets: int) -> tuple[Catalog, CatalogPlan, TableId]:
     catalog = Catalog()
     live = [server_info(f"{n:032x}") for n in range(5)]
-    around = PlanInputs(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
-    made = plan(catalog, create_request("big", tablets), around)
+    plan_inputs = PlanInputs(live, seeded(1), 1_600_000_000_000_000, 10_000, 3)
+    made = plan(catalog, create_request("big", tablets), plan_inputs)
     assert made.answer is not None
     return catalog, made, made.answer
 

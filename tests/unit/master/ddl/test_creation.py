@@ -18,7 +18,7 @@ from tests.unit.master.support.ddl_operations import (
     NEW_COLUMN,
     Case,
     altered,
-    around,
+    plan_inputs,
     put,
     rows_of,
     with_table,
@@ -79,7 +79,7 @@ def test_create_table_writes_one_batch_then_sends_orders():
     assert master.sent == wanted
     record = tablets[0].edit()
     with pytest.raises(AssertionError, match="has servers already"):
-        create_table.assign(record, [ServerUuid("a")], around())
+        create_table.assign(record, [ServerUuid("a")], plan_inputs())
 
 
 @pytest.mark.row("S0.70", "S0.71", "S0.72")
@@ -89,7 +89,7 @@ def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
     late, on_time = catalog.creating()
     shown(catalog, late, "a", term=3)
     shown(catalog, on_time, "b", leader="b", term=1)
-    (operation,) = creation_timeouts.replacements(catalog, [late, on_time], around(4))
+    (operation,) = creation_timeouts.replacements(catalog, [late, on_time], plan_inputs(4))
     plan = operation.plan(catalog)
     old, new = plan.tablets
     assert (old.id, old.state, old.replaced_by) == (late.id, TabletState.REPLACED.value, new.id)
@@ -114,7 +114,7 @@ def test_replace_tablet_writes_one_batch_and_new_tablet_has_current_schema():
 def test_replace_tablet_with_too_few_servers_changes_nothing():
     catalog = with_table(led=False)
     (tablet, _), rows = catalog.creating(), rows_of(catalog)
-    two = around(4, servers="ab")
+    two = plan_inputs(4, servers="ab")
     assert creation_timeouts.replacements(catalog, [tablet], two) == []
     with pytest.raises(
         InvalidArgument, match=r"3 replicas need 3 live tablet servers, and 2 are live"
@@ -126,7 +126,7 @@ def test_replace_tablet_with_too_few_servers_changes_nothing():
 def test_replacements_are_batched_by_hundred_tablets_per_table():
     catalog = with_table(led=False)
     tablet = catalog.creating()[0]
-    wanted = creation_timeouts.replacements(catalog, [tablet] * 250, around())
+    wanted = creation_timeouts.replacements(catalog, [tablet] * 250, plan_inputs())
     assert [len(o.scope(catalog).tablets) for o in wanted] == [100, 100, 50]
     assert all(o.scope(catalog).tables == (tablet.table_id,) for o in wanted)
 
@@ -169,19 +169,21 @@ def test_tablet_with_working_replica_is_replaced_only_with_force():
     tablet = catalog.tablets_of(catalog.require("t").id)[0]
     asked = pb.ReplaceTabletRequest(tablet_id=tablet.id)
     with pytest.raises(InvalidArgument, match="are on a, b: recover it from them"):
-        unsafe_plan(catalog, asked, around(4), ["a", "b"])
+        unsafe_plan(catalog, asked, plan_inputs(4), ["a", "b"])
     asked.force = True
-    plan = unsafe_plan(catalog, asked, around(4), ["a", "b"])
+    plan = unsafe_plan(catalog, asked, plan_inputs(4), ["a", "b"])
     assert [t.attempt for t in plan.tablets] == [0, 0]
     take(catalog, plan)
-    assert not unsafe_plan(catalog, asked, around(5), ["a"]).writes, "a repetition has no effect"
+    assert not unsafe_plan(catalog, asked, plan_inputs(5), ["a"]).writes, (
+        "a repetition has no effect"
+    )
     with pytest.raises(
         InvalidArgument, match="3 replicas need 3 live tablet servers, and 2 are live"
     ):
         unsafe_plan(
             catalog,
             pb.ReplaceTabletRequest(tablet_id=plan.tablets[1].id),
-            around(4, servers="ab"),
+            plan_inputs(4, servers="ab"),
             [],
         )
 
@@ -194,5 +196,5 @@ def test_replacing_deleted_or_unknown_tablet_is_refused():
     for unknown in (tablet.id, TabletId("no such"), TabletId("")):
         with pytest.raises(NotFound, match="no table has a tablet"):
             unsafe_plan(
-                catalog, pb.ReplaceTabletRequest(tablet_id=unknown, force=True), around(), []
+                catalog, pb.ReplaceTabletRequest(tablet_id=unknown, force=True), plan_inputs(), []
             )

@@ -22,10 +22,10 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run as simulate
 from tests.unit.master.support.ddl_bad_input import BAD, Step, piece, with_others
 from tests.unit.master.support.ddl_operations import (
-    around,
     bound,
     create_request,
     loaded,
+    plan_inputs,
     put,
     rows_of,
     steps_of,
@@ -61,12 +61,12 @@ def refuse(catalog, operation, error, match):
 def test_invalid_alteration_is_refused_before_replication(what):
     steps, match = BAD[what]
     request = pb.AlterTableRequest(name="t", steps=steps)
-    refuse(with_others(), alter_table.operation(request, around()), Rejected, match)
+    refuse(with_others(), alter_table.operation(request, plan_inputs()), Rejected, match)
 
 
 def test_create_table_with_more_replicas_waits_for_starting_servers():
     request = pb.AlterTableRequest(name="t", steps=[Step(replicas=5)])
-    starting = replace(around(), opening=2)
+    starting = replace(plan_inputs(), opening=2)
     wanted = alter_table.operation(request, starting)
     refuse(with_others(), wanted, Unavailable, "3 are ready, and 2 are starting")
 
@@ -81,10 +81,13 @@ def test_alter_request_requires_one_existing_table():
         (pb.AlterTableRequest(name="nobody\x00", steps=valid), NotFound),
         (pb.AlterTableRequest(id="nobody", steps=valid), NotFound),
     ):
-        refuse(catalog, alter_table.operation(request, around()), error, ".")
+        refuse(catalog, alter_table.operation(request, plan_inputs()), error, ".")
     plain = pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(bound(0), None))])
     refuse(
-        catalog, alter_table.operation(plain, around()), InvalidArgument, "not partitioned by range"
+        catalog,
+        alter_table.operation(plain, plan_inputs()),
+        InvalidArgument,
+        "not partitioned by range",
     )
 
 
@@ -114,7 +117,7 @@ def test_bounds_of_another_type_are_no_keys():
     request = pb.AlterTableRequest(name="t", steps=[Step(drop_range=piece(text, None))])
     refuse(
         with_others(),
-        alter_table.operation(request, around()),
+        alter_table.operation(request, plan_inputs()),
         InvalidArgument,
         "no key of its columns",
     )
@@ -139,10 +142,10 @@ def test_rename_to_name_under_creation_waits_for_its_outcome(fails):
 
     memory = LeaderMemory(1, catalog, Rows(), Rows(), Locks(), lambda: None)
     steps = steps_of(catalog.require("t").spec, ("rename", "u"))
-    rename = alter_table.operation(pb.AlterTableRequest(name="t", steps=steps), around(3))
+    rename = alter_table.operation(pb.AlterTableRequest(name="t", steps=steps), plan_inputs(3))
 
     async def main(loop):
-        create = create_table.operation(create_request("u"), around(2))
+        create = create_table.operation(create_request("u"), plan_inputs(2))
         first = asyncio.ensure_future(run(create, memory))
         await going.wait()
         return await asyncio.gather(first, run(rename, memory), return_exceptions=True)

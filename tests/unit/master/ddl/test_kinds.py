@@ -26,9 +26,9 @@ from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.ddl_operations import (
     CLIENT,
-    around,
     journal_request,
     loaded,
+    plan_inputs,
     put,
     rows_of,
     with_table,
@@ -43,7 +43,7 @@ OPERATION = pb.OperationId(client=CLIENT, sequence=9)
 def with_journal(**more: Any) -> Any:
     """A catalog with the table `t` and the journal `ops`, both RUNNING."""
     catalog = with_table()
-    put(catalog, create_table.operation(journal_request(**more), around(8)))
+    put(catalog, create_table.operation(journal_request(**more), plan_inputs(8)))
     for server in "abc":
         reports = [report(tablet(catalog).id, leader="a", term=1)]
         plan = tablet_report.plan(catalog, ServerUuid(server), reports)
@@ -59,7 +59,7 @@ def tablet(catalog: Any) -> Any:
 def altered(catalog: Any, *steps: Any) -> Any:
     """Alter the journal; return its new state."""
     request = pb.AlterTableRequest(name="ops", kind=1, steps=steps)
-    return catalog.table(put(catalog, alter_table.operation(request, around(3))))
+    return catalog.table(put(catalog, alter_table.operation(request, plan_inputs(3))))
 
 
 def listed(catalog: Any, **wanted: Any) -> list[tuple[str, int]]:
@@ -73,7 +73,7 @@ def test_journal_is_created_with_one_tablet_of_its_kind():
     assert (journal.kind.name, journal.version, journal.spec.comment) == ("journal", 0, "x")
     assert convert.partition_from_proto(only.record.partition) == TabletPartition()
     fresh = with_table()
-    put(fresh, create_table.operation(journal_request(), around(8)))
+    put(fresh, create_table.operation(journal_request(), plan_inputs(8)))
     order = CreateTabletAction(ServerUuid("a"), tablet(fresh).id)
     request: Any = reconcile.create_request(fresh, order, FENCE)
     assert (request.kind, request.table_name, len(request.members)) == (1, "ops", 3)
@@ -83,9 +83,9 @@ def test_journal_is_created_with_one_tablet_of_its_kind():
 def test_tables_and_journals_share_one_space_of_names():
     catalog = with_journal()
     with pytest.raises(AlreadyPresent, match="a table 't' exists already"):
-        put(catalog, create_table.operation(journal_request("t"), around()))
+        put(catalog, create_table.operation(journal_request("t"), plan_inputs()))
     with pytest.raises(AlreadyPresent, match="a journal 'ops' exists already"):
-        put(catalog, create_table.operation(journal_request("ops"), around()))
+        put(catalog, create_table.operation(journal_request("ops"), plan_inputs()))
     with pytest.raises(AlreadyPresent, match="a table 't' exists already"):
         altered(catalog, Step(rename_table="t"))
 
@@ -138,7 +138,7 @@ def test_request_for_another_kind_is_refused():
         InvalidArgument, match=means_a_table + r"open it with client.journal\('ops'\)"
     ):
         put(catalog, alter_table.operation(
-            pb.AlterTableRequest(name="ops", steps=[Step(owner="x")]), around()))  # fmt: skip
+            pb.AlterTableRequest(name="ops", steps=[Step(owner="x")]), plan_inputs()))  # fmt: skip
     with pytest.raises(InvalidArgument, match=means_a_table + r"drop it with client.drop_journal"):
         put(catalog, drop_table.operation(pb.DropTableRequest(name="ops"), 5))
     drop = pb.DropTableRequest(name="ops", kind=1, reserve_seconds=60, operation=OPERATION)
@@ -183,9 +183,9 @@ def test_lost_journal_is_replaced_by_force_only_and_keeps_its_id_sequence():
     only = tablet(catalog)
     request = pb.ReplaceTabletRequest(tablet_id=only.id)
     with pytest.raises(InvalidArgument, match="the whole journal 'ops'"):
-        unsafe_plan(catalog, request, around(4), [], 77)
+        unsafe_plan(catalog, request, plan_inputs(4), [], 77)
     request.force = True
-    put(catalog, unsafe(request, around(4), [], 77))
+    put(catalog, unsafe(request, plan_inputs(4), [], 77))
     new = tablet(catalog)
     assert new.id != only.id
     order: Any = reconcile.create_request(
@@ -194,16 +194,16 @@ def test_lost_journal_is_replaced_by_force_only_and_keeps_its_id_sequence():
     assert (order.floor, order.kind) == (77, 1)
     row = next(t for t in catalog.tablets() if t.table_id == catalog.require("t").id)
     asked = pb.ReplaceTabletRequest(tablet_id=row.id)
-    assert unsafe_plan(catalog, asked, around(4), [], 77).tablets[1].floor == 0, (
+    assert unsafe_plan(catalog, asked, plan_inputs(4), [], 77).tablets[1].floor == 0, (
         "a tablet of a table has no lower bound"
     )
 
 
 def test_journal_without_leader_is_placed_again():
     catalog = with_table()
-    put(catalog, create_table.operation(journal_request(), around(8)))
+    put(catalog, create_table.operation(journal_request(), plan_inputs(8)))
     old = tablet(catalog)
-    (replacement,) = creation_timeouts.replacements(catalog, [old], around(4))
+    (replacement,) = creation_timeouts.replacements(catalog, [old], plan_inputs(4))
     put(catalog, replacement)
     assert tablet(catalog).record.attempt == 1
     assert catalog.successor(TabletId(old.id)) == tablet(catalog)

@@ -18,13 +18,13 @@ from tests.unit.master.support.master_create import broken, key, piece
 from tests.unit.master.support.master_helpers import create_request, server_info
 
 
-def around(servers="abc", seed=1, max_tablets=100):
+def plan_inputs(servers="abc", seed=1, max_tablets=100):
     live = [server_info(name) for name in servers]
     return PlanInputs(live, random.Random(seed), 5, max_tablets, 3)
 
 
 def made(catalog, request, **changed):
-    plan = create_table.plan(catalog, request, around(**changed))
+    plan = create_table.plan(catalog, request, plan_inputs(**changed))
     catalog.publish(catalog.draft(plan))
     return plan
 
@@ -62,10 +62,10 @@ def test_too_few_servers_names_both_numbers():
 
 
 def test_create_table_waits_only_for_servers_that_open_replicas():
-    few = replace(around("ab"), opening=1)
+    few = replace(plan_inputs("ab"), opening=1)
     with pytest.raises(Unavailable, match="2 are ready, and 1 is starting"):
         create_table.plan(Catalog(), create_request("t"), few)
-    fewer = replace(around("a"), opening=1)
+    fewer = replace(plan_inputs("a"), opening=1)
     with pytest.raises(InvalidArgument, match="3 live tablet servers, and 2 are live"):
         create_table.plan(Catalog(), create_request("t"), fewer)
 

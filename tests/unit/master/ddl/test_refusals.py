@@ -40,7 +40,7 @@ from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import value_to_ipc
 from tests.unit.master.support import ddl_refused
 from tests.unit.master.support.ddl_bad_input import BAD, Step, piece, with_others
-from tests.unit.master.support.ddl_operations import around, put
+from tests.unit.master.support.ddl_operations import plan_inputs, put
 from tests.unit.master.support.master_create import broken, key
 
 NEXT = (
@@ -118,19 +118,19 @@ def journal(**changed: Any) -> Callable[[], object]:
     """Create a journal of this definition."""
     spec = {"name": "new", "kind": 1, "replicas": 3, **changed}
     request = pb.CreateTableRequest(table=pb.TableSpec(**spec))
-    return lambda: put(with_others(), create_table.operation(request, around()))
+    return lambda: put(with_others(), create_table.operation(request, plan_inputs()))
 
 
 def lost_journal() -> object:
     catalog = with_others()
     (tablet,) = catalog.tablets_of(catalog.require("ops").id)
     request = pb.ReplaceTabletRequest(tablet_id=tablet.id)
-    return put(catalog, replace_tablet.unsafe(request, around(), [], 7))
+    return put(catalog, replace_tablet.unsafe(request, plan_inputs(), [], 7))
 
 
 def about(rules: Any, request: Any, now_us: int = 0) -> Callable[[], object]:
     """Alter or drop something."""
-    more = now_us or around()
+    more = now_us or plan_inputs()
     return lambda: put(with_others(), rules.operation(request, more))
 
 
@@ -221,7 +221,7 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (create(options={"witness_first": "maybe"}), "'maybe'", "on or off"),
     (create(comment="x" * 70_000), "the comment", "65536 bytes"),
     (create(partition__hash=[pb.HashLevel(column_ids=[0], buckets=2)] * 9), "9 hash levels", "at most 8"),
-    (lambda: create_table.place_all(with_others(), around(), 1, 5), "5 replicas", "3 are live"),
+    (lambda: create_table.place_all(with_others(), plan_inputs(), 1, 5), "5 replicas", "3 are live"),
     (journal(schema=pb.Schema(columns=[pb.Column(name="c")])), "'new'", "a journal has logs and keys"),
     (journal(partition=pb.PartitionSchema(hash=[pb.HashLevel(buckets=2)])), "'new'", "one tablet"),
     (journal(options={"journal_bytes": "much"}), "'much'", "whole number of bytes"),
@@ -280,18 +280,18 @@ CREATED: list[tuple[pb.CreateTableRequest, str]] = [
 ]
 SENT: list[tuple[Callable[[], object], str]] = [
     (on_master(drop_table.operation, pb.DropTableRequest(id="x"), 7), "no table has the id"),
-    *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), around()), text)
+    *((on_master(alter_table.operation, pb.AlterTableRequest(name="t", steps=bad), plan_inputs()), text)
       for bad, text in BAD.values() if "damaged" not in text and text != "."),
     *((on_master(drop_table.operation, request, 7), text)
       for request, text in ddl_refused.DROP.values()),
     *((on_master(recall_table.operation, request), text)
       for request, text in ddl_refused.RECALL.values()),
-    *((on_master(create_table.operation, sent(request), around()), text)
+    *((on_master(create_table.operation, sent(request), plan_inputs()), text)
       for request, text in CREATED),
     (on_master(alter_table.operation,
-               pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(None, None))]), around()),
+               pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(None, None))]), plan_inputs()),
      "not partitioned by range"),
-    (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), around()), "one of"),
+    (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), plan_inputs()), "one of"),
 ]  # fmt: skip
 MODULES = (
     checks, schemas, types, frames, python_values, partition_spec, alteration, table_spec, alter_steps,

@@ -13,7 +13,13 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.table_client import rows_of
 from tests.unit.master.support.ddl_cluster import with_cluster
 from tests.unit.master.support.ddl_levels import ids, reported_versions
-from tests.unit.master.support.ddl_operations import alteration, altered, around, put, with_table
+from tests.unit.master.support.ddl_operations import (
+    alteration,
+    altered,
+    plan_inputs,
+    put,
+    with_table,
+)
 
 ADD = ("add_range", 20, 30)
 SWAP = (("drop_range", 0, 10), ("add_range", 0, 10))
@@ -91,7 +97,7 @@ def test_second_added_range_waits_for_first():
     put(catalog, altered(catalog, "t", ADD))
     three = ids(catalog)[2]
     request = alteration(catalog, "t", ("add_range", 30, 40), sequence=10)
-    put(catalog, alter_table.operation(request, around(7)))
+    put(catalog, alter_table.operation(request, plan_inputs(7)))
     (four,) = [t for t in ids(catalog) if t not in (one, two, three)]
     shown = {"a": {one: 2, two: 2}}
     assert [t.id for t in opening(catalog, **shown)] == [three]

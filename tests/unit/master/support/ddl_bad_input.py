@@ -1,4 +1,4 @@
-"""Helpers of the tests of ddl bad input, shared with other tests."""
+"""Steps of alterations and columns, for the tests of invalid definitions."""
 
 import pyarrow as pa
 
@@ -9,10 +9,10 @@ from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.values import array_to_ipc, value_to_ipc
 from tests.unit.master.support import master_helpers
 from tests.unit.master.support.ddl_operations import (
-    around,
     bound,
     create_request,
     journal_request,
+    plan_inputs,
     put,
     with_table,
 )
@@ -92,7 +92,7 @@ BAD = {
 
 def with_others():
     catalog = with_table()
-    put(catalog, create_table.operation(create_request("other"), around(4)))
-    put(catalog, create_table.operation(master_helpers.create_request("plain"), around(5)))
-    put(catalog, create_table.operation(journal_request(), around(6)))
+    put(catalog, create_table.operation(create_request("other"), plan_inputs(4)))
+    put(catalog, create_table.operation(master_helpers.create_request("plain"), plan_inputs(5)))
+    put(catalog, create_table.operation(journal_request(), plan_inputs(6)))
     return catalog

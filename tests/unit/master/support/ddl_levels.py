@@ -1,4 +1,4 @@
-"""Helpers of the tests of ddl levels, shared with other tests."""
+"""Tablet servers with reported schema versions."""
 
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb

@@ -42,7 +42,7 @@ def bound(value: int) -> bytes:
     return encode_key([pa.scalar(value, pa.int64())], [pa.int64()])
 
 
-def around(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> PlanInputs:
+def plan_inputs(seed: int = 1, max_tablets: int = 100, servers: str = "abc") -> PlanInputs:
     live = [server_info(name) for name in servers]
     return PlanInputs(live, random.Random(seed), 5, max_tablets, 3)
 
@@ -93,12 +93,14 @@ def alteration(
 def altered(
     catalog: Catalog, name: str, *steps: tuple[Any, ...], sequence: int = 9
 ) -> CatalogOperation:
-    return alter_table.operation(alteration(catalog, name, *steps, sequence=sequence), around(3))
+    return alter_table.operation(
+        alteration(catalog, name, *steps, sequence=sequence), plan_inputs(3)
+    )
 
 
 def _resized(catalog: Catalog, replicas: int) -> CatalogOperation:
     request = alteration(catalog, "t", ("set_replicas", replicas))
-    return alter_table.operation(request, around(3, servers="abcde"))
+    return alter_table.operation(request, plan_inputs(3, servers="abcde"))
 
 
 def with_table(led: bool = True) -> Catalog:
@@ -106,7 +108,7 @@ def with_table(led: bool = True) -> Catalog:
     catalog = Catalog()
     found = cat.ClusterRecord(cluster_id="c", catalog_incarnation="i")
     catalog.cluster = found
-    put(catalog, create_table.operation(create_request("t"), around()))
+    put(catalog, create_table.operation(create_request("t"), plan_inputs()))
     if led:
         for server in "abc":
             reports = [report(t.id, leader="a", term=1) for t in catalog.tablets()]
@@ -139,7 +141,7 @@ class Case:
 def _create(_: Catalog) -> CatalogOperation:
     request = create_request("u")
     request.operation.CopyFrom(pb.OperationId(client=CLIENT, sequence=9))
-    return create_table.operation(request, around(2))
+    return create_table.operation(request, plan_inputs(2))
 
 
 def _drop(reserve: int) -> Callable[[Catalog], CatalogOperation]:
@@ -174,13 +176,15 @@ def _report(catalog: Catalog) -> CatalogOperation:
 
 def _late(catalog: Catalog) -> CatalogOperation:
     """Both tablets of `t` have never been RUNNING."""
-    (operation,) = creation_timeouts.replacements(catalog, catalog.creating(), around(4))
+    (operation,) = creation_timeouts.replacements(catalog, catalog.creating(), plan_inputs(4))
     return operation
 
 
 def _lost(catalog: Catalog) -> CatalogOperation:
     (tablet, _) = catalog.tablets_of(catalog.require("t").id)
-    return replace_tablet.unsafe(pb.ReplaceTabletRequest(tablet_id=tablet.id), around(4), [], 7)
+    return replace_tablet.unsafe(
+        pb.ReplaceTabletRequest(tablet_id=tablet.id), plan_inputs(4), [], 7
+    )
 
 
 NEW_COLUMN = ("add_column", "n", pa.int32())

@@ -1,4 +1,4 @@
-"""Helpers of the tests of ddl plans, shared with other tests."""
+"""A leader master over rows on a disk, with injected failures."""
 
 from nyala.common.errors import NotLeader, OutcomeUnknown
 from nyala.master.catalog.actions import (

@@ -1,4 +1,4 @@
-"""Helpers of the tests of ddl refused, shared with other tests."""
+"""Invalid requests of definitions."""
 
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.master.support.master_create import broken, key, piece

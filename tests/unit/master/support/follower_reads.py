@@ -1,4 +1,4 @@
-"""Helpers of the tests of follower reads, shared with other tests."""
+"""Masters with a table, for the tests of look-ups at followers."""
 
 from nyala.wire.proto import nyala_pb2 as pb
 

@@ -1,4 +1,4 @@
-"""Helpers of the tests of master cluster, shared with other tests."""
+"""A cluster of real masters on virtual time."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Helpers of the tests of master create, shared with other tests."""
+"""Requests of tables, some of them invalid, for the tests of creation."""
 
 from typing import Any
 

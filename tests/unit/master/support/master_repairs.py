@@ -1,4 +1,4 @@
-"""Helpers of the tests of master repairs, shared with other tests."""
+"""A catalog, reporting servers and their repairs, for the tests of the repair planner."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ TERM = 5
 FAILED_US = 1_000_000
 
 
-class Around:
+class RepairScenario:
     """A catalog of some tablets, servers that report, and their repairs."""
 
     def __init__(self, tablets=1, replicas=3, **limits):

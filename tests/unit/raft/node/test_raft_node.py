@@ -128,8 +128,8 @@ def test_proposal_outcome_is_known_at_its_index():
     assert not [e for e in cluster.servers["1"].applied if e.id.index == op.index]
     for _ in range(3):
         cluster.heartbeat("2")
-    (there,) = [e for e in cluster.servers["1"].applied if e.id.index == op.index]
-    assert there.id.term != op.term, (
+    (applied,) = [e for e in cluster.servers["1"].applied if e.id.index == op.index]
+    assert applied.id.term != op.term, (
         "an entry of another term is at the index: the proposal has no effect"
     )
 

@@ -19,8 +19,8 @@ LIMIT_US = AWAKE.clock_max_ahead_ms * 1000
 
 def until(year):
     """Return the jump that sets a clock to June of a year, in microseconds."""
-    there = datetime(year, 6, 1, tzinfo=UTC) - datetime.fromtimestamp(WALL_START_US / 1e6, UTC)
-    return int(there.total_seconds() * 1e6)
+    offset = datetime(year, 6, 1, tzinfo=UTC) - datetime.fromtimestamp(WALL_START_US / 1e6, UTC)
+    return int(offset.total_seconds() * 1e6)
 
 
 def ahead_us(fleet, stamp):

@@ -21,7 +21,7 @@ def driver(tmp_path):
     return made
 
 
-def there(driver: Driver) -> set[str]:
+def files_of(driver: Driver) -> set[str]:
     return set(driver.files.list(driver.directory))
 
 
@@ -52,7 +52,7 @@ def test_checkpoint_files_equal_tablet_at_the_cut(driver, tmp_path):
     at, expected = driver.now, table_bytes(driver.tablet.view().scan(driver.now, ordered=True))
     checkpoint = driver.tablet.checkpoint()
     change_everything(driver)
-    assert names(checkpoint) <= there(driver)
+    assert names(checkpoint) <= files_of(driver)
     copied = copy(driver, checkpoint, tmp_path / "copy")
     assert copied.cut == checkpoint.cut
     assert copied.cut.stamp == at
@@ -72,22 +72,22 @@ def test_files_are_removed_with_their_last_holder(driver):
     change_everything(driver)
     first.release()
     first.release()
-    assert names(second) <= there(driver), "the other checkpoint still needs the files"
+    assert names(second) <= files_of(driver), "the other checkpoint still needs the files"
     second.release()
-    assert there(driver) == {NAME, *names(driver.tablet.checkpoint())}
+    assert files_of(driver) == {NAME, *names(driver.tablet.checkpoint())}
 
 
 def test_release_keeps_current_files_and_files_being_written(driver):
     checkpoint = driver.tablet.checkpoint()
     checkpoint.release()
-    assert names(checkpoint) <= there(driver), "the manifest still names the files"
+    assert names(checkpoint) <= files_of(driver), "the manifest still names the files"
     checkpoint = driver.tablet.checkpoint()
     driver.compact()
     driver.write(RowOp.UPSERT, numbered(0, 3))
     install = driver.tablet.prepare_flush(driver.cut())()
-    new = there(driver) - names(checkpoint)
+    new = files_of(driver) - names(checkpoint)
     checkpoint.release()
-    assert there(driver) == new
+    assert files_of(driver) == new
     install()
     driver.alter(AddColumn("n", driver.schema.column("a").type))
     driver.reopen()
@@ -98,7 +98,7 @@ def test_restart_releases_checkpoints(driver):
     checkpoint = driver.tablet.checkpoint()
     change_everything(driver)
     driver.reopen()
-    assert not names(checkpoint) & there(driver)
+    assert not names(checkpoint) & files_of(driver)
 
 
 def test_empty_tablet_has_checkpoint(tmp_path):

@@ -85,8 +85,8 @@ def test_starting_server_without_progress_is_replaced():
     member = pb.Member(uuid="c", voter=True, electable=True)
     consensus = pb.ConsensusState(config_term=1, config_index=1, leader="l", members=[member])
     tablet = CatalogTablet(cat.TabletRecord(id="t", consensus=consensus))
-    word = LeaderReport(OpId(1, 1), {server.uuid: "FAILED"})
-    leader = TServer(server_info("l"), 0, leader_reports={tablet.id: word})
+    report = LeaderReport(OpId(1, 1), {server.uuid: "FAILED"})
+    leader = TServer(server_info("l"), 0, leader_reports={tablet.id: report})
 
     def warnings(now_us):
         known = {s.uuid: s for s in (server, leader)}

@@ -31,11 +31,11 @@ def test_steps_take_effect_once_and_all_replicas_report_them_in_order():
         assert first < second < third
         assert await group.read() == [b"b", b"c"]
         for server in group.holders():
-            told = await group.tail(0, server)
-            if not told.events:  # it has applied fewer entries, or none
-                told = await group.tail(0, server)
-            seen = [e.entry.id for e in told.events if e.HasField("entry")]
-            assert seen in ([second, third], [third]) or told.rebased
+            answer = await group.tail(0, server)
+            if not answer.events:  # it has applied fewer entries, or none
+                answer = await group.tail(0, server)
+            seen = [e.entry.id for e in answer.events if e.HasField("entry")]
+            assert seen in ([second, third], [third]) or answer.rebased
 
     with_journal(work)
 
@@ -44,11 +44,11 @@ def test_follower_serves_tails_and_refuses_steps_with_not_leader():
     async def work(group):
         (first,) = await group.append("a")
         follower = group.holders()[1]
-        told, _ = await both(group, group.tail(first, follower), group.append("b"))
-        assert [e.entry.data for e in told.events] == [b"b"]
-        assert told.through > first
-        nothing = await group.tail(told.through, follower, wait_ms=100)
-        assert (list(nothing.events), nothing.through) == ([], told.through)
+        answer, _ = await both(group, group.tail(first, follower), group.append("b"))
+        assert [e.entry.data for e in answer.events] == [b"b"]
+        assert answer.through > first
+        nothing = await group.tail(answer.through, follower, wait_ms=100)
+        assert (list(nothing.events), nothing.through) == ([], answer.through)
         refusal = await refused(group.step(entry("c"), to=follower))
         assert isinstance(refusal, NotLeader)
         assert refusal.leader == group.uuid(group.leader)
@@ -68,9 +68,9 @@ def test_waiting_tail_is_not_rebased_by_other_changes(monkeypatch):
                 await group.step(set_key("other", f"{number}"))
             return await group.step(set_key("w/1", "b"))
 
-        told, done = await both(group, group.tail(first, leader, prefix="w/"), change())
-        assert not told.rebased
-        assert [e.set.version for e in told.events] == list(done.done.ids)
+        answer, done = await both(group, group.tail(first, leader, prefix="w/"), change())
+        assert not answer.rebased
+        assert [e.set.version for e in answer.events] == list(done.done.ids)
 
     with_journal(work)
 
@@ -131,8 +131,8 @@ def test_tail_at_follower_continues_through_election():
             await group.cluster.until(lambda: group.leader is successor, "the successor leads")
             return await group.append("b")
 
-        told, (second,) = await both(group, group.tail(first, other), change())
-        assert [e.entry.id for e in told.events] == [second]
+        answer, (second,) = await both(group, group.tail(first, other), change())
+        assert [e.entry.id for e in answer.events] == [second]
 
     with_journal(work)
 
@@ -157,8 +157,12 @@ def test_altered_limit_reaches_all_replicas_and_refuses_steps_above_it():
         await group.cluster.until(
             lambda: reported(group) == {(1, 1)}, "the reports have the new kind and version"
         )
-        said = await group.describe("work")
-        assert (said.state, said.tablets_altered, said.table.kind) == ("RUNNING", 1, 1)
+        described = await group.describe("work")
+        assert (described.state, described.tablets_altered, described.table.kind) == (
+            "RUNNING",
+            1,
+            1,
+        )
 
     with_journal(work)
 

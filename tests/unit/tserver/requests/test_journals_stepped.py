@@ -30,9 +30,11 @@ def test_one_of_concurrent_steps_with_one_condition_succeeds():
                 )
                 for n in range(RACERS)
             ]
-            told = [await task for task in running]
-            (won,) = [t.done.ids[0] for t in told if t.HasField("done")]
-            assert [t.failed.actual for t in told if t.HasField("failed")] == [won] * (RACERS - 1)
+            answers = [await task for task in running]
+            (won,) = [t.done.ids[0] for t in answers if t.HasField("done")]
+            assert [t.failed.actual for t in answers if t.HasField("failed")] == [won] * (
+                RACERS - 1
+            )
             assert won > last
             last = won
         assert len(await group.read()) == 5
@@ -74,16 +76,16 @@ def batch_of(group, *texts: str, sequence: int, **more: Any) -> jb.JournalStepsR
 def test_batch_of_steps_is_one_operation_and_has_a_result_for_each_step():
     async def work(group):
         request = batch_of(group, "a", "b", sequence=1, conditions=[last_is(0)])
-        told = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
-        first, second = told.results
-        assert (first.done.ids[0], told.duplicate) == (second.failed.actual, False)
+        answer = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
+        first, second = answer.results
+        assert (first.done.ids[0], answer.duplicate) == (second.failed.actual, False)
         again = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
-        assert (list(again.results), again.duplicate) == (list(told.results), True)
-        assert again.timestamp == told.timestamp
+        assert (list(again.results), again.duplicate) == (list(answer.results), True)
+        assert again.timestamp == answer.timestamp
         assert await group.read() == [b"a"]
         request = batch_of(group, *"bcd", sequence=2)
-        told = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
-        ids = [r.done.ids[0] for r in told.results]
+        answer = await group.ask(group.leader, methods.JOURNAL_STEPS, request)
+        ids = [r.done.ids[0] for r in answer.results]
         assert ids == list(range(ids[0], ids[0] + 3)), "of one operation"
         assert await group.read() == [b"a", b"b", b"c", b"d"]
 

@@ -215,8 +215,10 @@ async def started(cluster: SimCluster, name: str = "ops", **options: str) -> Jou
         made = await core.masters.define(methods.CREATE_TABLE, request, timeout_ms=TIMEOUT_MS)
         wanted = pb.DescribeTableRequest(id=made.table_id, kind=KIND)
         while True:
-            told = await core.masters.call(methods.DESCRIBE_TABLE, wanted, timeout_ms=TIMEOUT_MS)
-            if told.ready:
+            described = await core.masters.call(
+                methods.DESCRIBE_TABLE, wanted, timeout_ms=TIMEOUT_MS
+            )
+            if described.ready:
                 break
             await core.env.tasks.sleep_ms(50)
         where = pb.TabletLocationsRequest(table_id=made.table_id)

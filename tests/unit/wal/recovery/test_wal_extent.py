@@ -65,8 +65,11 @@ async def some_segments(loop, *, closed: bool):
 def test_missing_first_or_last_segments_are_reported_until_accepted(removed, closed):
     async def main(loop):
         machine = await some_segments(loop, closed=closed)
-        there = names(machine)
-        drop(machine, {"all": there, "first": there[:1], "last but one on": there[3:]}[removed])
+        segments = names(machine)
+        drop(
+            machine,
+            {"all": segments, "first": segments[:1], "last but one on": segments[3:]}[removed],
+        )
         for start in range(1, 4):  # the same verdict at each start
             wal, recovered = await machine.open(segment_bytes=900)
             assert wal.unattributed is not None

@@ -1,4 +1,4 @@
-"""Helpers of the tests of segments and of collecting."""
+"""Content of segments, for the tests of segments and of collections."""
 
 from nyala.wal.format import RECORD_HEADER_BYTES
 from tests.unit.wal.support.wal_harness import durable, entry
