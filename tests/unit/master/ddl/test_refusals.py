@@ -291,7 +291,8 @@ SENT: list[tuple[Callable[[], object], str]] = [
     (on_master(alter_table.operation,
                pb.AlterTableRequest(name="plain", steps=[Step(add_range=piece(None, None))]), plan_inputs()),
      "not partitioned by range"),
-    (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), plan_inputs()), "one of"),
+    (on_master(alter_table.operation, pb.AlterTableRequest(steps=[Step(owner="x")]), plan_inputs()),
+     "one of"),
 ]  # fmt: skip
 MODULES = (
     checks, schemas, types, frames, python_values, partition_spec, alteration, table_spec, alter_steps,
