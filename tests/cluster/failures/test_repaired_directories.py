@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,13 @@ def nyala(*words: str) -> tuple[int, str, str]:
         capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr
+
+
+def offline(*words: str) -> Any:
+    """Return the answer of a command, which succeeds."""
+    status, stdout, stderr = nyala(*words, "--format", "json")
+    assert status == 0, stderr
+    return json.loads(stdout)
 
 
 def filled(cluster: MiniCluster, name: str) -> str:
@@ -140,3 +148,36 @@ def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(
     cluster.start(wrong, wait=False)
     wait_equal(cluster)
     assert [r["v"] for r in rows(cluster, "clocked")[:2]] == ["meanwhile", "row 1"]
+
+
+def test_replicas_of_both_kinds_are_deleted_and_copied_in_directory_of_stopped_server(cluster):
+    """Checked, consensus metadata rewritten, deleted, copied from another server, listed, started."""
+    with cluster.connect() as client:
+        journal = client.create_journal("tools")
+        entries = [journal.log("a").append(b"%d" % n) for n in range(20)]
+        journal.log("a").invalidate(entries[:5])
+        journal.set("k", b"v")
+        place = journal.location()
+    wait_ksck(cluster)
+    groups = [filled(cluster, "tools_table"), place.id]
+    members = [uuid for uuid, _ in place.replicas]
+    server, source = SERVERS[1], cluster.address(SERVERS[2])
+    folder = ("--dir", cluster.data_dir(server))
+    cluster.stop(server)
+    assert offline("fs", "check", *folder)["problems"] == []
+    for group in groups:
+        rewrite = ("local_replica", "cmeta", "rewrite_raft_config", group, *members)
+        assert offline(*rewrite, "--force", *folder)["changed"] is False
+        assert offline("local_replica", "delete", group, *folder)["deleted"]
+        offline("local_replica", "copy_from_remote", group, source, "--force", *folder)
+    listed = {r["tablet"]: r["stage"] for r in offline("local_replica", "list", *folder)}
+    assert [listed[group] for group in groups] == ["READY"] * 2
+    cluster.start(server, wait=False)
+    wait_equal(cluster)
+    assert rows(cluster, "tools_table") == ROWS
+    with cluster.connect() as client:
+        again = client.journal("tools")
+        assert [e.id for e in again.log("a").read()] == entries[5:]
+        assert again.get("k").value == b"v"
+        client.drop_journal("tools")
+        client.drop_table("tools_table")
