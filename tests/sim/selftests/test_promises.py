@@ -26,5 +26,5 @@ def test_vote_is_sent_when_it_or_a_later_term_is_durable():
 
 def test_vote_missing_or_different_on_disk_is_detected_when_sent():
     for durable in ([], [(12, ONE)], [(13, "")], [(13, OTHER)], [(13, OTHER), (15, ONE)]):
-        with pytest.raises(AssertionError, match="tells its vote"):
+        with pytest.raises(AssertionError, match="sends its vote"):
             send_vote(*durable)
