@@ -104,7 +104,7 @@ async def bit_flip_while_one_lags(loop: SimLoop, seed: int = 1) -> None:
     lagging.kill(power_cut=True)
     await written(cluster, 45)
     await cluster.until(lambda: _unflushed(damaged) > 12, "enough entries are only in the log")
-    cut = damaged.server.machine.cut.op.index
+    cut = damaged.server.machine.flush_point.op.index
     damaged.kill(power_cut=True)
     leader.kill(power_cut=True)
     _flip_bit(damaged, cut)
@@ -118,7 +118,7 @@ async def bit_flip_while_one_lags(loop: SimLoop, seed: int = 1) -> None:
 
 def _unflushed(server: SimProcess) -> int:
     node = server.server.node
-    return int(node.core.log.committed - server.server.machine.cut.op.index)
+    return int(node.core.log.committed - server.server.machine.flush_point.op.index)
 
 
 def _flip_bit(server: SimProcess, above: int) -> None:

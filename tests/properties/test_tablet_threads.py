@@ -75,7 +75,7 @@ class Scene:
         while not self.done:
             if chance.random() < 0.6:
                 build = await self.tasks.run(
-                    Lane.APPLY, lambda: tablet.prepare_flush(self.driver.cut())
+                    Lane.APPLY, lambda: tablet.prepare_flush(self.driver.flush_point())
                 )
             else:
                 build = await self.tasks.run(

@@ -17,7 +17,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.quorum import majority
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica, is_witness
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.status import ReplicaStatus, State
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -134,7 +134,7 @@ class MembersService:
             if is_witness(replica):
                 return pb.CreateWitnessResponse()
         config = convert.configuration_from_proto(request.consensus)
-        start = Cut(OpId(request.start_term, request.start_index), request.start_stamp)
+        start = FlushPoint(OpId(request.start_term, request.start_index), request.start_stamp)
         await self._orders.run_to_completion(self._host.create_witness(group, config, start))
         return pb.CreateWitnessResponse()
 

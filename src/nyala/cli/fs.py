@@ -124,7 +124,7 @@ def lower_clock(
     limit_ms = Options.load(None, os.environ, _flags(set)).clock_max_ahead_ms
     done = clock_ceiling.lower(
         files, dir, clock, limit_ms,
-        lambda _, path: registry.kind_of_directory(files, path).cut(files, path).stamp,
+        lambda _, path: registry.kind_of_directory(files, path).flush_point(files, path).stamp,
     )  # fmt: skip
     if format is Format.JSON:
         print(json.dumps({"dir": dir, "before": done.before, "after": done.after}))

@@ -12,8 +12,12 @@ def show_plan(left: RecoveryPlan, directory: str) -> None:
     """Print the text."""
     say(f"UNSAFE: the replica of {left.group} in {directory} becomes the only member of its group")
     say(f"  reason: {left.why}")
-    when = f", of {time_text(to_micros(left.cut.stamp))} UTC" if left.cut.stamp else ""
-    say(f"  its files are intact and have {left.rows:,} rows, as of entry {left.cut.op}{when}")
+    when = (
+        f", of {time_text(to_micros(left.flush_point.stamp))} UTC" if left.flush_point.stamp else ""
+    )
+    say(
+        f"  its files are intact and have {left.rows:,} rows, as of entry {left.flush_point.op}{when}"
+    )
     if left.keeps_log:
         say(f"  its log continues up to entry {left.last}")
     else:
@@ -33,6 +37,6 @@ def facts(left: RecoveryPlan, backup: str) -> dict[str, Any]:
     """Return the same as JSON values."""
     return {
         "tablet": left.group, "server": left.server, "changed": bool(backup), "backup": backup,
-        "rows": left.rows, "files": str(left.cut.op), "last": str(left.last),
+        "rows": left.rows, "files": str(left.flush_point.op), "last": str(left.last),
         "known": left.known, "why": left.why, "removed": [m.uuid for m in left.removed],
     }  # fmt: skip

@@ -60,7 +60,7 @@ class RemoteSource:
 
         Args:
             group: id of the replica's group.
-            min_index: lowest index that the cut of the files may have.
+            min_index: lowest index that the flush point of the files may have.
             force: begin even if the replica may lack acknowledged entries.
         """
         request = pb.BeginCopyRequest(
@@ -75,7 +75,7 @@ class RemoteSource:
         return CopyOffer(
             session=answer.session_id,
             ttl_ms=answer.ttl_ms,
-            cut=OpId(answer.cut_term, answer.cut_index),
+            flush_op=OpId(answer.cut_term, answer.cut_index),
             stamp=answer.cut_stamp,
             files=tuple(CopyFile(f.name, f.size_bytes) for f in answer.files),
             config=convert.configuration_from_proto(answer.consensus),

@@ -76,8 +76,8 @@ class CopySourceService:
         return pb.BeginCopyResponse(
             session_id=offer.session,
             ttl_ms=offer.ttl_ms,
-            cut_term=offer.cut.term,
-            cut_index=offer.cut.index,
+            cut_term=offer.flush_op.term,
+            cut_index=offer.flush_op.index,
             cut_stamp=offer.stamp,
             files=[pb.CopyFile(name=f.name, size_bytes=f.size_bytes) for f in offer.files],
             consensus=convert.consensus_to_proto(offer.config, offer.term, offer.leader),

@@ -1,7 +1,7 @@
 """The newest changes of a journal in memory, for readers that follow it: tails of logs, watches of keys.
 
-They are not replicated: a replica that has just started knows the changes that it has applied since its cut.
-A reader that has seen less reads all valid content instead.
+They are not replicated: a replica that has just started knows the changes that it has applied since its flush
+point. A reader that has seen less reads all valid content instead.
 """
 
 from bisect import bisect_right

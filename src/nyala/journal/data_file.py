@@ -1,4 +1,4 @@
-"""Data files of a journal: logs, entries, keys, as they were added or changed between two cuts.
+"""Data files of a journal: logs, entries, keys, as they were added or changed between two flush points.
 
 A file is a list of logs, the logs that were deleted, entries in parts of one log each, the ids of entries of
 older files that became invalid, and keys. The first file of a journal is a base: nothing is older. Entries
@@ -29,7 +29,7 @@ Lengths = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A log as of the file's cut: identity and the id of its last change."""
+    """A log as of the file's flush point: identity and the id of its last change."""
 
     created: int
     name: str
@@ -164,7 +164,7 @@ class DataFile:
         path: path of the file.
 
     Attributes:
-        logs: as of the file's cut.
+        logs: as of the file's flush point.
         dropped: ids of the changes that created the logs that were deleted.
         invalid: log and id of each entry of an older file that became invalid.
 

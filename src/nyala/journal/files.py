@@ -102,11 +102,11 @@ class JournalFiles:
         manifest.remove_unreferenced(self._files, self._directory, after, self._holds.names)
 
     def checkpoint(self) -> Checkpoint:
-        """Hold the files that make the journal at its cut, for a copy of them."""
+        """Hold the files that make the journal at its flush point, for a copy of them."""
         return Checkpoint(self._files, self._directory, lambda: self.manifest, self._holds)
 
     def read(self) -> tuple[list[NamedLog], list[KeyValue]]:
-        """Return the logs and keys that are valid as of the cut.
+        """Return the logs and keys that are valid as of the flush point.
 
         Raises:
             Corrupt: a file is damaged.

@@ -16,7 +16,7 @@ from nyala.journal.manifest import JournalInfo, JournalManifest
 from nyala.journal.state import JournalState
 from nyala.journal.unflushed import Unflushed
 from nyala.storage.checkpoint import Checkpoint
-from nyala.storage.cut import FlushedCut, LogCut
+from nyala.storage.flush_point import LogPoint, StoredFlushPoint
 
 KEPT_DIGESTS = 1024
 """Last changes after which the digest of the content is kept."""
@@ -40,7 +40,7 @@ class JournalMachine:
             last=current.last,
             limit_bytes=current.info.limit_bytes,
         )
-        self._last_stamp = current.cut.stamp
+        self._last_stamp = current.flush_point.stamp
         self._digests: deque[tuple[int, int, int]] = deque(maxlen=KEPT_DIGESTS)
         self._note_digest()
 
@@ -60,7 +60,7 @@ class JournalMachine:
 
     @classmethod
     def open(cls, files: Files, directory: str) -> "JournalMachine":
-        """Open what `JOURNAL` names; the group's log is replayed from after `cut.op`.
+        """Open what `JOURNAL` names; the group's log is replayed from after `flush_point.op`.
 
         Raises:
             Corrupt: a file is missing or damaged.
@@ -77,9 +77,9 @@ class JournalMachine:
         return self._info
 
     @property
-    def cut(self) -> FlushedCut:
-        """Cut of the group's log that the files hold."""
-        return self._files.manifest.cut
+    def flush_point(self) -> StoredFlushPoint:
+        """Flush point of the group's log that the files hold."""
+        return self._files.manifest.flush_point
 
     @property
     def data_bytes(self) -> int:
@@ -143,19 +143,21 @@ class JournalMachine:
 
     # ---- files -------------------------------------------------------------------------------------
 
-    def prepare_flush(self, cut: LogCut) -> Build | None:
-        """Fix a cut at what has been applied.
+    def prepare_flush(self, flush_point: LogPoint) -> Build | None:
+        """Fix a flush point at what has been applied.
 
         Args:
-            cut: the last entry applied, its stamp, and the replica's own state then.
+            flush_point: the last entry applied, its stamp, and the replica's own state then.
 
         Returns:
             A build for lane COMPUTE, which returns an install for lane APPLY; None when the files have this
-            cut already, or a flush or merge is under way.
+            flush point already, or a flush or merge is under way.
         """
-        assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
-        self._last_stamp = cut.stamp
-        if self._files.busy or cut.op == self.cut.op:
+        assert flush_point.stamp >= self._last_stamp, (
+            f"flush point {flush_point.op} below what was applied"
+        )
+        self._last_stamp = flush_point.stamp
+        if self._files.busy or flush_point.op == self.flush_point.op:
             return None
         flushed = self._freeze()
         number = self._files.new_number() if flushed else None
@@ -163,7 +165,7 @@ class JournalMachine:
         after = replace(
             before,
             info=self._info,
-            cut=FlushedCut(cut.op, cut.stamp, cut.extra),
+            flush_point=StoredFlushPoint(flush_point.op, flush_point.stamp, flush_point.extra),
             last=self.state.last,
             next_file=self._files.next_number,
             files=(*before.files, *(() if number is None else (number,))),
@@ -210,7 +212,7 @@ class JournalMachine:
         return merge.choose(self._files.sizes, self.state.size_bytes)
 
     def checkpoint(self) -> Checkpoint:
-        """Hold the files that make the journal at its cut, for a copy of them."""
+        """Hold the files that make the journal at its flush point, for a copy of them."""
         return self._files.checkpoint()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The file `JOURNAL`: a journal's definition, its data files, and their cut of the group's log.
+"""The file `JOURNAL`: a journal's definition, its data files, and their flush point of the group's log.
 
 It is replaced atomically, and written last in a copy. docs/internals/journal.md shows the bytes.
 """
@@ -11,7 +11,7 @@ import msgspec
 from nyala.common.errors import AlreadyPresent, Corrupt
 from nyala.common.ids import OpId, TableId, TabletId
 from nyala.env.files import Files
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.storage.sections import Sections, pack
 
 NAME = "JOURNAL"
@@ -44,14 +44,14 @@ class JournalManifest:
 
     Attributes:
         info: identity and definition.
-        cut: position in the group's log that the files have.
+        flush_point: position in the group's log that the files have.
         last: id of the last change.
         next_file: above the number of every file named.
         files: numbers of the data files, oldest first; the first is the base.
     """
 
     info: JournalInfo
-    cut: FlushedCut
+    flush_point: StoredFlushPoint
     last: int = 0
     next_file: int = 1
     files: tuple[int, ...] = ()
@@ -63,21 +63,21 @@ class JournalManifest:
 
     def encode(self) -> bytes:
         """Return the bytes of the manifest's file."""
-        info, cut = self.info, self.cut
+        info, flush_point = self.info, self.flush_point
         stored = _Stored(
             tablet_id=info.tablet_id,
             table_id=info.table_id,
             name=info.name,
             version=info.version,
             limit_bytes=info.limit_bytes,
-            term=cut.op.term,
-            index=cut.op.index,
-            stamp=cut.stamp,
+            term=flush_point.op.term,
+            index=flush_point.op.index,
+            stamp=flush_point.stamp,
             last=self.last,
             next_file=self.next_file,
             files=list(self.files),
         )
-        return pack(MAGIC, [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, cut.extra)])
+        return pack(MAGIC, [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, flush_point.extra)])
 
     def file_names(self) -> list[str]:
         """Return the names of all files that this manifest needs, itself included."""
@@ -122,8 +122,8 @@ def decode(data: bytes, path: str) -> JournalManifest:
         stored.limit_bytes,
     )
     extra = bytes(sections.tagged(_EXTRA))
-    cut = FlushedCut(OpId(stored.term, stored.index), stored.stamp, extra)
-    return JournalManifest(info, cut, stored.last, stored.next_file, tuple(stored.files))
+    flush_point = StoredFlushPoint(OpId(stored.term, stored.index), stored.stamp, extra)
+    return JournalManifest(info, flush_point, stored.last, stored.next_file, tuple(stored.files))
 
 
 def load(files: Files, directory: str) -> JournalManifest:
@@ -176,7 +176,7 @@ def create(files: Files, directory: str, info: JournalInfo) -> JournalManifest:
     if files.exists(f"{directory}/{NAME}"):
         raise AlreadyPresent(f"{directory} holds a journal already; open it, or remove it first")
     files.make_dir(directory)
-    first = JournalManifest(info, FlushedCut())
+    first = JournalManifest(info, StoredFlushPoint())
     save(files, directory, first)
     return first
 

@@ -1,4 +1,4 @@
-"""Changes since the last cut, which the next flush writes."""
+"""Changes since the last flush point, which the next flush writes."""
 
 from collections.abc import Iterator
 

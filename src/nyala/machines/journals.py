@@ -10,7 +10,7 @@ from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.machines.kind import ContentSum, MachineInfo
 from nyala.replica.state_machine import StateMachine
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.wire.proto import nyala_pb2 as pb
 
 LIMIT_OPTION = "journal_bytes"
@@ -90,9 +90,9 @@ class JournalKind:
         """Check the manifest of a journal, and that the files that it names exist."""
         manifest.load(files, directory)
 
-    def cut(self, files: Files, directory: str) -> FlushedCut:
-        """Return the cut of a journal's files."""
-        return manifest.load(files, directory).cut
+    def flush_point(self, files: Files, directory: str) -> StoredFlushPoint:
+        """Return the flush point of a journal's files."""
+        return manifest.load(files, directory).flush_point
 
     def verify(self, machine: StateMachine) -> int:
         """Return the number of a journal's items: opening it has read all of its files."""

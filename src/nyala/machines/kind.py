@@ -8,7 +8,7 @@ from nyala.common.ids import TableId, TabletId
 from nyala.common.partition import TabletPartition
 from nyala.env.files import Files
 from nyala.replica.state_machine import StateMachine
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.wire.proto import nyala_pb2 as pb
 
 
@@ -100,7 +100,7 @@ class MachineKind(Protocol):
         ...
 
     def open(self, files: Files, directory: str) -> StateMachine:
-        """Open the machine of a directory; the log is replayed from after its cut.
+        """Open the machine of a directory; the log is replayed from after its flush point.
 
         Raises:
             Corrupt: a file is missing or damaged.
@@ -143,8 +143,8 @@ class MachineKind(Protocol):
         """
         ...
 
-    def cut(self, files: Files, directory: str) -> FlushedCut:
-        """Return the cut of the machine in a directory.
+    def flush_point(self, files: Files, directory: str) -> StoredFlushPoint:
+        """Return the flush point of the machine in a directory.
 
         Raises:
             Corrupt, BadVersion: as `check_files`.

@@ -8,7 +8,7 @@ from nyala.common.ids import TableId, TabletId
 from nyala.env.files import Files
 from nyala.machines.kind import ContentSum, MachineInfo
 from nyala.replica.state_machine import StateMachine
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files import manifest
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import TabletInfo
@@ -108,14 +108,14 @@ class TableKind:
         """Check the manifest of a tablet, and that the files that it names exist."""
         manifest.check_files(files, directory, manifest.load(files, directory))
 
-    def cut(self, files: Files, directory: str) -> FlushedCut:
-        """Return the cut of a tablet's files."""
-        return manifest.load(files, directory).cut
+    def flush_point(self, files: Files, directory: str) -> StoredFlushPoint:
+        """Return the flush point of a tablet's files."""
+        return manifest.load(files, directory).flush_point
 
     def verify(self, machine: StateMachine) -> int:
-        """Read all rows of a tablet's files, as of its cut; return how many there are."""
+        """Read all rows of a tablet's files, as of its flush point; return how many there are."""
         assert isinstance(machine, Tablet), machine
-        retired, at = machine.info.retired_at, machine.cut.stamp
+        retired, at = machine.info.retired_at, machine.flush_point.stamp
         at = min(at, retired - 1) if retired else at
         view = machine.view()
         rows: int = sum(batch.num_rows for batch in view.scan(max(at, machine.horizon)))

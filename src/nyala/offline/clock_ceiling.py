@@ -41,7 +41,7 @@ def lower(
     directory: str,
     clock: Clock,
     max_ahead_ms: int,
-    cut_stamp: Callable[[TabletId, str], int],
+    flush_stamp: Callable[[TabletId, str], int],
 ) -> Lowered:
     """Lower the ceiling to the largest time that other servers accept, unless an entry is above it; durable.
 
@@ -50,7 +50,7 @@ def lower(
         directory: directory of the server, locked.
         clock: clock of this machine; its wall clock has to be right.
         max_ahead_ms: the server's `clock_max_ahead_ms`.
-        cut_stamp: returns the stamp of the cut of a replica's files, by group and directory.
+        flush_stamp: returns the stamp of the flush point of a replica's files, by group and directory.
 
     Raises:
         Forbidden: there are entries with later stamps; nothing was changed.
@@ -67,7 +67,7 @@ def lower(
     for group in superblocks.groups():
         found = superblocks.load(group)
         if found is not None and found.stage == ReplicaStage.READY:
-            highest = max(highest, cut_stamp(group, f"{directory}/data/{group}"))
+            highest = max(highest, flush_stamp(group, f"{directory}/data/{group}"))
     if highest > after:
         ahead_us = to_micros(highest) - clock.wall_us()
         raise Forbidden(

@@ -24,7 +24,7 @@ from nyala.raft.messages import PeerBatch
 from nyala.replica import lifecycle
 from nyala.replica.copy.protocol import ENDED, CopyProgress, CopyStage
 from nyala.replica.host import ReplicaHost
-from nyala.replica.state_machine import Cut, StateMachine
+from nyala.replica.state_machine import FlushPoint, StateMachine
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -132,15 +132,15 @@ async def recover_in_directory(
     return await run(Lane.DISK, recovery.execute, env.files, directory, plan)
 
 
-def _read(env: Env, path: str) -> tuple[Cut, int]:
-    """Read all data of a tablet's files; return the files' cut and the number of items."""
+def _read(env: Env, path: str) -> tuple[FlushPoint, int]:
+    """Read all data of a tablet's files; return the files' flush point and the number of items."""
     machine = registry.open_machine(env.files, path)
     try:
-        cut = machine.cut
+        flush_point = machine.flush_point
         items = registry.kind_of_machine(machine).verify(machine)
     finally:
         machine.close()
-    return Cut(cut.op, cut.stamp, cut.extra), items
+    return FlushPoint(flush_point.op, flush_point.stamp, flush_point.extra), items
 
 
 async def copy_to_directory(

@@ -16,7 +16,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.member import bootstrap
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
@@ -33,10 +33,11 @@ class RecoveryPlan:
         group: id of the tablet.
         server: uuid of the server that has the directory.
         why: the reason why its log is not used.
-        cut: cut of its files.
+        flush_point: flush point of its files.
         rows: number of rows in its files.
         before: the committed configuration in its metadata.
-        last: op id after which it continues: of the files' cut, or of the log where that continues the files.
+        last: op id after which it continues: of the files' flush point, or of the log where that continues
+            the files.
         known: highest index that the replica is known to have had; entries above `last` are lost.
         after: the configuration with this server only; equal to `before` if the recovery is complete.
     """
@@ -44,7 +45,7 @@ class RecoveryPlan:
     group: TabletId
     server: ServerUuid
     why: str
-    cut: Cut
+    flush_point: FlushPoint
     rows: int
     before: Configuration
     last: OpId
@@ -59,7 +60,7 @@ class RecoveryPlan:
     @property
     def keeps_log(self) -> bool:
         """True if entries of the log continue the files."""
-        return self.last.index > self.cut.op.index
+        return self.last.index > self.flush_point.op.index
 
     @property
     def removed(self) -> tuple[Member, ...]:
@@ -68,7 +69,7 @@ class RecoveryPlan:
 
 
 def plan(
-    files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[Cut, int]]
+    files: Files, directory: str, group: TabletId, read: Callable[[str], tuple[FlushPoint, int]]
 ) -> RecoveryPlan:
     """Return the plan to recover a replica from its files.
 
@@ -76,7 +77,7 @@ def plan(
         files: the file system.
         directory: directory of the server.
         group: id of the replica's group.
-        read: reads all rows in a directory; returns the cut of the files and the number of rows.
+        read: reads all rows in a directory; returns the flush point of the files and the number of rows.
 
     Raises:
         NotFound: no such replica. InvalidArgument: it is not LOST, or has no data.
@@ -95,7 +96,7 @@ def plan(
     if not why and stage is ReplicaStage.READY:
         if config.voters == (server,):
             return RecoveryPlan(
-                group, server, "", Cut(), 0, config, config.id, config.id.index, config
+                group, server, "", FlushPoint(), 0, config, config.id, config.id.index, config
             )
         raise InvalidArgument(
             f"the replica of {group} in {directory} is not LOST: its log is complete. Start the server; if "
@@ -108,9 +109,9 @@ def plan(
         raise InvalidArgument(
             f"this server, {server}, is {what} in the configuration of {config.id}"
         )
-    cut, rows = read(path)
-    logged = _continuing(files, directory, group, cut)
-    last = max(cut.op, logged.last, key=lambda op: op.index)
+    flush_point, rows = read(path)
+    logged = _continuing(files, directory, group, flush_point)
+    last = max(flush_point.op, logged.last, key=lambda op: op.index)
     term = max(promised.term, config.id.term, last.term, (logged.hard_state or promised).term)
     later = [membership.decode(e.payload, e.id) for e in logged.configs]
     others = {m.uuid for c in (config, *later) for m in c.members} | {*config.lost}
@@ -119,7 +120,7 @@ def plan(
     after = replace(after, id=OpId(term + TERM_GAP, last.index))
     known = max(config.id.index, last.index)
     return RecoveryPlan(
-        group, server, why or "its log lost records", cut, rows, config, last, known, after
+        group, server, why or "its log lost records", flush_point, rows, config, last, known, after
     )
 
 
@@ -146,11 +147,13 @@ def _loss(files: Files, directory: str, group: TabletId) -> str:
     return "" if superblock is None else superblock.lost
 
 
-def _continuing(files: Files, directory: str, group: TabletId, cut: Cut) -> RecoveredGroup:
+def _continuing(
+    files: Files, directory: str, group: TabletId, flush_point: FlushPoint
+) -> RecoveredGroup:
     """Return a group's content of the log if it is intact and continues the files; otherwise an empty one."""
     try:
         found = inspection.logged(files, directory, group)
-        bootstrap.choose_base(found, cut)
+        bootstrap.choose_base(found, flush_point)
     except Corrupt:
         return RecoveredGroup()
     return found

@@ -29,7 +29,7 @@ from nyala.replica.multiraft.failure_detector import FailureDetector
 from nyala.replica.multiraft.outbox import Outbox
 from nyala.replica.registry import ReplicaRegistry
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import Cut, Transport
+from nyala.replica.state_machine import FlushPoint, Transport
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.replica.witness import Witness
@@ -41,7 +41,7 @@ STUCK_MS = 10_000
 """Time without an acknowledgement after which a member that lacks entries counts as stuck, in milliseconds.
 """
 
-_LOG_START = Cut()
+_LOG_START = FlushPoint()
 
 __all__ = ["CreateMachine", "OpenMachine", "ReplicaHost"]
 
@@ -177,7 +177,7 @@ class ReplicaHost:
         return await self._create(group, config, create_machine)
 
     async def create_witness(
-        self, group: TabletId, config: Configuration, start: Cut = _LOG_START
+        self, group: TabletId, config: Configuration, start: FlushPoint = _LOG_START
     ) -> Replica:
         """Create a new witness: a replica with a log and without data; otherwise as `create_replica`.
 
@@ -185,7 +185,7 @@ class ReplicaHost:
             group: id of the tablet.
             config: configuration as of `start`, or the group's first one; this server is not electable in it.
             start: an entry of the group and its stamp, after which the witness' log begins. Earlier entries
-                are never sent to it, so a copy of the data must have a cut at or after this entry.
+                are never sent to it, so a copy of the data must have a flush point at or after this entry.
         """
         me = config.get(self._context.uuid)
         if me is None or me.electable:

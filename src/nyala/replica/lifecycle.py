@@ -65,7 +65,7 @@ async def create(
             Lane.DISK, context.superblocks.save, Superblock(group, ReplicaStage.CREATING)
         )
         machine = await tasks.run(Lane.COMPUTE, _create_machine, context, group, create_machine)
-        hard_state = HardState(machine.cut.op.term)  # no vote was cast in it
+        hard_state = HardState(machine.flush_point.op.term)  # no vote was cast in it
         await tasks.run(Lane.DISK, _ready, context, group, hard_state, config)
     except (OSError, NyalaError):
         await _undo(context, group)

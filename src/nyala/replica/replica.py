@@ -363,7 +363,7 @@ def _describe(replica: Replica) -> ReplicaStatus:
         known_commit=raft.known_commit,
         durable=raft.durable,
         last=raft.last,
-        cut=applier.machine.cut.op,
+        flush_op=applier.machine.flush_point.op,
         closed=raft.closed,
         vote=raft.vote,
         unflushed_bytes=applier.machine.unflushed_bytes(),

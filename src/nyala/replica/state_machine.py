@@ -11,17 +11,17 @@ from typing import Protocol
 from nyala.common.ids import NO_OP, Operation, OpId, ServerUuid
 from nyala.raft.messages import PeerBatch
 
-__all__ = ["Cut", "PeerBatch", "StateMachine", "Transport"]
+__all__ = ["FlushPoint", "PeerBatch", "StateMachine", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class FlushPoint:
     """The point in a group's log up to which a state machine's files contain all effects.
 
     Attributes:
         op: the last entry (of any kind) whose effect the files contain; replay starts after it.
         stamp: that entry's hybrid time; the files contain nothing stamped above it.
-        extra: the replica's own state at the cut (exactly-once sessions), opaque to the machine.
+        extra: the replica's own state at the flush point (exactly-once sessions), opaque to the machine.
     """
 
     op: OpId = NO_OP
@@ -29,8 +29,8 @@ class Cut:
     extra: bytes = b""
 
 
-class AnyCut(Protocol):
-    """The interface of a `Cut`: state machines that do not import this package have their own class."""
+class AnyFlushPoint(Protocol):
+    """The interface of a `FlushPoint`: machines that do not import this package have a class of their own."""
 
     @property
     def op(self) -> OpId:
@@ -44,7 +44,7 @@ class AnyCut(Protocol):
 
     @property
     def extra(self) -> bytes:
-        """The replica's own state at the cut."""
+        """The replica's own state at the flush point."""
         ...
 
 
@@ -63,11 +63,11 @@ class AnyHeldFile(Protocol):
 
 
 class AnyCheckpoint(Protocol):
-    """Files of a state machine at one cut, for a copy; they are retained unchanged until `release`."""
+    """Files of a state machine at one flush point, for a copy, retained unchanged until `release`."""
 
     @property
-    def cut(self) -> AnyCut:
-        """Cut of the files: a copy replays the group's log from there."""
+    def flush_point(self) -> AnyFlushPoint:
+        """Flush point of the files: a copy replays the group's log from there."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class AnyCheckpoint(Protocol):
 
     @property
     def manifest_bytes(self) -> bytes:
-        """Content of the manifest as of the cut."""
+        """Content of the manifest as of the flush point."""
         ...
 
     def release(self) -> None:
@@ -98,8 +98,8 @@ class StateMachine(Protocol):
     """
 
     @property
-    def cut(self) -> AnyCut:
-        """Cut of the files on disk, from the manifest. Any lane."""
+    def flush_point(self) -> AnyFlushPoint:
+        """Flush point of the files on disk, from the manifest. Any lane."""
         ...
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
@@ -113,17 +113,18 @@ class StateMachine(Protocol):
         """Memory that a flush would free. Any lane."""
         ...
 
-    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        """Fix a cut at what has been applied. Lane APPLY; short.
+    def prepare_flush(self, flush_point: FlushPoint) -> Callable[[], Callable[[], None]] | None:
+        """Fix a flush point at what has been applied. Lane APPLY; short.
 
         Returns:
             None when nothing is to be written, or a `build` to run in lane COMPUTE; it returns an
-            `install` to run in lane APPLY, which switches the manifest; from then on `self.cut` is `cut`.
+            `install` to run in lane APPLY, which switches the manifest; from then on `self.flush_point` is
+            `flush_point`.
         """
         ...
 
     def checkpoint(self) -> AnyCheckpoint:
-        """Retain the files of `cut` for a copy. Lane APPLY.
+        """Retain the files of `flush_point` for a copy. Lane APPLY.
 
         Raises:
             InvalidArgument: this machine has no data.

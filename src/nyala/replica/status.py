@@ -44,7 +44,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         known_commit: highest commit index that a leader has sent; this replica may lack the entry.
         durable: last index known to be on disk here.
         last: op id of the last entry.
-        cut: op id of the cut of the state machine's files.
+        flush_op: op id of the flush point of the state machine's files.
         closed: hybrid time at or below which all is applied here and nothing is stamped any more; 0: unknown.
         vote: candidate that got its vote in this term.
         unflushed_bytes: memory that a flush would free.
@@ -67,7 +67,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     known_commit: int = 0
     durable: int = 0
     last: OpId = NO_OP
-    cut: OpId = NO_OP
+    flush_op: OpId = NO_OP
     closed: int = 0
     vote: ServerUuid | None = None
     unflushed_bytes: int = 0

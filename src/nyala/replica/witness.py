@@ -16,7 +16,7 @@ from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
 from nyala.common.ids import Operation, OpId
 from nyala.env.files import Files
 from nyala.raft.membership import UNREADABLE
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 
 FILE_NAME = "witness"
 MAGIC = b"NYALWITN"
@@ -29,28 +29,28 @@ class Witness:
     Args:
         files: the file system.
         directory: where its file is.
-        cut: content of its file.
+        flush_point: content of its file.
     """
 
-    def __init__(self, files: Files, directory: str, cut: Cut) -> None:
+    def __init__(self, files: Files, directory: str, flush_point: FlushPoint) -> None:
         self._files = files
         self._path = f"{directory}/{FILE_NAME}"
-        self._cut = cut
+        self._flush_point = flush_point
 
     @classmethod
-    def create(cls, files: Files, directory: str, cut: Cut) -> "Witness":
+    def create(cls, files: Files, directory: str, flush_point: FlushPoint) -> "Witness":
         """Make the file of a new witness; durable on return.
 
         Args:
             files: the file system.
             directory: directory of the witness.
-            cut: point after which its log begins.
+            flush_point: point after which its log begins.
 
         Raises:
             OSError: it was not made.
         """
-        files.write_atomic(f"{directory}/{FILE_NAME}", encode(cut))
-        return cls(files, directory, cut)
+        files.write_atomic(f"{directory}/{FILE_NAME}", encode(flush_point))
+        return cls(files, directory, flush_point)
 
     @classmethod
     def open(cls, files: Files, directory: str) -> "Witness | None":
@@ -62,14 +62,14 @@ class Witness:
         path = f"{directory}/{FILE_NAME}"
         if not files.exists(path):
             return None
-        cut = decode(files.read(path), path)
+        flush_point = decode(files.read(path), path)
         files.sync_dir(directory)  # else a power failure could undo it after it was read
-        return cls(files, directory, cut)
+        return cls(files, directory, flush_point)
 
     @property
-    def cut(self) -> Cut:
+    def flush_point(self) -> FlushPoint:
         """The point up to which this replica does not need the log."""
-        return self._cut
+        return self._flush_point
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
         """Discard the operations; return empty results."""
@@ -79,14 +79,14 @@ class Witness:
         """Return 0: there are no rows in memory."""
         return 0
 
-    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
+    def prepare_flush(self, flush_point: FlushPoint) -> Callable[[], Callable[[], None]] | None:
         """Advance the point; sessions are not kept, since they are of no use without data."""
 
         def install() -> None:
-            self._cut = Cut(cut.op, cut.stamp)
+            self._flush_point = FlushPoint(flush_point.op, flush_point.stamp)
 
         def build() -> Callable[[], None]:
-            self._files.write_atomic(self._path, encode(cut))
+            self._files.write_atomic(self._path, encode(flush_point))
             return install
 
         return build
@@ -103,13 +103,15 @@ class Witness:
         """Do nothing: no file is open."""
 
 
-def encode(cut: Cut) -> bytes:
+def encode(flush_point: FlushPoint) -> bytes:
     """Return the bytes of a witness' file."""
-    body = MAGIC + msgspec.json.encode((cut.op.term, cut.op.index, cut.stamp))
+    body = MAGIC + msgspec.json.encode(
+        (flush_point.op.term, flush_point.op.index, flush_point.stamp)
+    )
     return body + int(google_crc32c.value(body)).to_bytes(_CRC_BYTES, "little")
 
 
-def decode(raw: bytes, path: str) -> Cut:
+def decode(raw: bytes, path: str) -> FlushPoint:
     """Read the bytes of a witness' file.
 
     Raises:
@@ -123,4 +125,4 @@ def decode(raw: bytes, path: str) -> Cut:
         term, index, stamp = msgspec.json.decode(raw[len(MAGIC) : end], type=tuple[int, int, int])
     except UNREADABLE as err:
         raise Corrupt(f"{path} cannot be understood: {err}") from err
-    return Cut(OpId(term, index), stamp)
+    return FlushPoint(OpId(term, index), stamp)

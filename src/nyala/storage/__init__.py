@@ -1,1 +1,1 @@
-"""Files that state machines of every kind share: containers of sections, cuts, checkpoints."""
+"""Files that state machines of every kind share: containers of sections, flush points, checkpoints."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nyala.env.files import Files
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 
 
 class AnyManifest(Protocol):
@@ -23,8 +23,8 @@ class AnyManifest(Protocol):
         ...
 
     @property
-    def cut(self) -> FlushedCut:
-        """Cut that the files stand for."""
+    def flush_point(self) -> StoredFlushPoint:
+        """Flush point of the files."""
         ...
 
     def encode(self) -> bytes:
@@ -80,7 +80,7 @@ class Checkpoint:
     """The files of a copy of a state machine, and `manifest_bytes`, written last under `manifest_name`.
 
     They exist until `release`, whatever the machine does meanwhile. The copy opens as the machine did at
-    `cut`, and replays the group's log from there.
+    `flush_point`, and replays the group's log from there.
 
     Args:
         files: the file system.
@@ -91,7 +91,7 @@ class Checkpoint:
     Attributes:
         manifest_name: name of the file that is written last.
         manifest_bytes: content of the copy's manifest; the machine's own is replaced by its next flush.
-        cut: position in the log that the files represent.
+        flush_point: position in the log that the files represent.
         files: all others that the manifest names, in its order.
     """
 
@@ -102,7 +102,7 @@ class Checkpoint:
         names = [n for n in current.file_names() if n != current.name]
         self.manifest_name = current.name
         self.manifest_bytes = current.encode()
-        self.cut: FlushedCut = current.cut
+        self.flush_point: StoredFlushPoint = current.flush_point
         self.files = tuple(HeldFile(n, files.size(f"{directory}/{n}")) for n in names)
         self._files = files
         self._directory = directory

@@ -12,7 +12,7 @@ from nyala.common.hashing import hash_bytes, hash_one
 from nyala.common.ids import Operation
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
-from nyala.storage.cut import FlushedCut, LogCut
+from nyala.storage.flush_point import LogPoint, StoredFlushPoint
 from nyala.tablet.files import diskrowset, manifest, replicated_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import Manifest, TabletInfo
@@ -41,7 +41,7 @@ class Tablet:
         disks = diskrowset.open_all(files, directory, current)
         self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
-        self._last_stamp = current.cut.stamp
+        self._last_stamp = current.flush_point.stamp
         self._broken = self._closed = False
         self._publish()
 
@@ -67,7 +67,7 @@ class Tablet:
 
     @classmethod
     def open(cls, files: Files, directory: str, *, hash_keys: HashKeys = hash_bytes) -> "Tablet":
-        """Open the manifest's files; the log is replayed after `cut.op`.
+        """Open the manifest's files; the log is replayed after `flush_point.op`.
 
         Args:
             files: file system.
@@ -90,9 +90,9 @@ class Tablet:
         return self._store.info
 
     @property
-    def cut(self) -> FlushedCut:
-        """Cut of the log that the files hold."""
-        return self._maintenance.manifest.cut
+    def flush_point(self) -> StoredFlushPoint:
+        """Flush point of the log that the files hold."""
+        return self._maintenance.manifest.flush_point
 
     @property
     def horizon(self) -> int:
@@ -146,19 +146,21 @@ class Tablet:
         self._broken = False
         return results
 
-    def prepare_flush(self, cut: LogCut) -> Build | None:
-        """Fix a cut at the last applied entry.
+    def prepare_flush(self, flush_point: LogPoint) -> Build | None:
+        """Fix a flush point at the last applied entry.
 
         Args:
-            cut: the last entry applied, its stamp, and the replica's own state then.
+            flush_point: the last entry applied, its stamp, and the replica's own state then.
 
         Returns:
             A build for lane COMPUTE, which returns an install for lane APPLY; None when the files
-            represent this cut already, or a flush or compaction is running.
+            represent this flush point already, or a flush or compaction is running.
         """
-        assert cut.stamp >= self._last_stamp, f"cut {cut.op} below what was applied"
-        self._last_stamp = cut.stamp
-        return self._maintenance.prepare_flush(cut)
+        assert flush_point.stamp >= self._last_stamp, (
+            f"flush point {flush_point.op} below what was applied"
+        )
+        self._last_stamp = flush_point.stamp
+        return self._maintenance.prepare_flush(flush_point)
 
     def prepare_compaction(
         self, horizon: int | None = None, *, force: bool = False
@@ -181,7 +183,7 @@ class Tablet:
         return self._maintenance.figures(self._last_stamp)
 
     def checkpoint(self) -> Checkpoint:
-        """Hold the files of the tablet at its cut, for a copy of them. Lane APPLY."""
+        """Hold the files of the tablet at its flush point, for a copy of them. Lane APPLY."""
         return self._maintenance.checkpoint()
 
     def close(self) -> None:

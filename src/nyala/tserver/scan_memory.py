@@ -23,13 +23,13 @@ LEAST_BYTES = 64 << 10
 @dataclass(frozen=True, slots=True)
 class _Scan:
     tablet: Tablet
-    cut: OpId  # last op id in the tablet's files at the start
+    flush_op: OpId  # last op id in the tablet's files at the start
     rows_bytes: int  # size of the rows in memory at the start
 
     @property
     def holds(self) -> bool:
         """True if those rows have been flushed since."""
-        return self.tablet.cut.op != self.cut
+        return self.tablet.flush_point.op != self.flush_op
 
 
 class ScanMemory:
@@ -65,7 +65,7 @@ class ScanMemory:
                 {"retry_after_ms": str(RETRY_AFTER_MS)},
             )
         number = self._next = self._next + 1
-        self._scans[number] = _Scan(tablet, tablet.cut.op, tablet.unflushed_bytes())
+        self._scans[number] = _Scan(tablet, tablet.flush_point.op, tablet.unflushed_bytes())
         try:
             with self._memory.hold(MemoryPart.SCANS, size):
                 yield
@@ -75,6 +75,8 @@ class ScanMemory:
     def update_held(self) -> None:
         """Update the size of flushed rows that open scans reference; rows of a shared view count once."""
         held = {
-            (s.tablet.info.tablet_id, s.cut): s.rows_bytes for s in self._scans.values() if s.holds
+            (s.tablet.info.tablet_id, s.flush_op): s.rows_bytes
+            for s in self._scans.values()
+            if s.holds
         }
         self._memory.set_size(MemoryPart.SCANS, HELD, sum(held.values()))

@@ -264,13 +264,15 @@ def replace_rows(folder, scratch):
     """Replace a replica's files by files of the same cut without its first row."""
     files = SystemFiles()
     was = Tablet.open(files, folder)
-    cut, schema = was.cut, was.info.schema
-    held = pa.Table.from_batches(was.view().scan(cut.stamp)).combine_chunks().to_batches()[0]
+    flush_point, schema = was.flush_point, was.info.schema
+    held = (
+        pa.Table.from_batches(was.view().scan(flush_point.stamp)).combine_chunks().to_batches()[0]
+    )
     made = Tablet.create(files, scratch, was.info)
     ids = tuple(c.id for c in schema.columns)
     op = WriteOp(RowOp.INSERT, schema.version, ids, False, held.slice(1).serialize().to_pybytes())
-    made.apply([Operation(cut.op, cut.stamp, encode(op))])
-    flush = made.prepare_flush(cut)
+    made.apply([Operation(flush_point.op, flush_point.stamp, encode(op))])
+    flush = made.prepare_flush(flush_point)
     assert flush is not None
     flush()()
     for tablet in (was, made):
@@ -299,5 +301,5 @@ def test_master_catalog_is_copied_into_directory_of_stopped_master(four, tmp_pat
     assert found.initialised
     assert found.cluster_id
     tablet = Tablet.open(files, f"{directory}/data/{TabletId(SYS_CATALOG)}")
-    assert tablet.cut.op.index <= progress.last.index
+    assert tablet.flush_point.op.index <= progress.last.index
     tablet.close()

@@ -14,7 +14,7 @@ from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.replica.member.client_sessions import ClientSessions
 from nyala.replica.member.session_header import unwrap, wrap
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.wire.proto import journal_pb2 as pb
 
 INFO = JournalInfo(TabletId("ab" * 16), TableId("cd" * 16), "göld", 3, 1 << 30)
@@ -172,7 +172,9 @@ def make(directory: Path) -> None:
             index += 1
             payload = steps.encode_step(steps.Step((), changes))
             journal.apply([Operation(OpId(1, index), 10 * index, payload)])
-        build = journal.prepare_flush(FlushedCut(OpId(1, index), 10 * index, sessions().dump()))
+        build = journal.prepare_flush(
+            StoredFlushPoint(OpId(1, index), 10 * index, sessions().dump())
+        )
         assert build is not None
         build()()
     journal.close()

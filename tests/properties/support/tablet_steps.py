@@ -47,7 +47,7 @@ def write_for_an_older_schema(world: World, chance: random.Random) -> None:
 def flush(world: World, chance: random.Random) -> None:
     world.driver.flush()
     assert world.driver.tablet.unflushed_bytes() == 0
-    assert world.driver.tablet.cut == world.driver.cut()
+    assert world.driver.tablet.flush_point == world.driver.flush_point()
 
 
 def _merge(world: World, chance: random.Random, *, force: bool, collect: bool) -> Build | None:
@@ -79,7 +79,7 @@ def compact(world: World, chance: random.Random, *, force: bool, collect: bool) 
 
 def _some_work(world: World, chance: random.Random, kind: str) -> Build | None:
     if kind == "flush":
-        return world.driver.tablet.prepare_flush(world.driver.cut())
+        return world.driver.tablet.prepare_flush(world.driver.flush_point())
     return _merge(world, chance, force=True, collect=chance.random() < 0.5)
 
 
@@ -95,7 +95,7 @@ def beside_writes(world: World, chance: random.Random, kind: str) -> None:
     build = _some_work(world, chance, kind)
     if build is None:
         return
-    assert world.driver.tablet.prepare_flush(world.driver.cut()) is None
+    assert world.driver.tablet.prepare_flush(world.driver.flush_point()) is None
     assert world.driver.tablet.prepare_compaction(None, force=True) is None
     for _ in range(chance.randrange(3)):
         _write_or_alter(world, chance)
@@ -161,8 +161,8 @@ def copy(world: World, chance: random.Random) -> None:
     needed = manifest.load(files, source).file_names()
     assert not {f.name for f in held.files} & set(files.list(source)) - set(needed)
     copied = Tablet.open(files, "data/copy", **driver.kwargs)
-    assert copied.cut == held.cut
-    copied.apply(driver.log[copied.cut.op.index :])
+    assert copied.flush_point == held.flush_point
+    copied.apply(driver.log[copied.flush_point.op.index :])
     driver.tablet, whole = copied, driver.tablet
     world.check_now()
     world.check_scan(world.some_time(chance))

@@ -19,7 +19,7 @@ from nyala.raft.membership import Configuration, Member
 from nyala.raft.node import RaftNode
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
 from nyala.wire import methods
@@ -246,7 +246,7 @@ class Mover:
         op = core.log.op_id(core.log.committed)
         if core.configs.committed.id != core.configs.active.id or not core.log.stamp(op.index):
             return
-        start = Cut(op, core.log.stamp(op.index))
+        start = FlushPoint(op, core.log.stamp(op.index))
         witness = replace(me, voter=True, promote=False, electable=False)
         config: Configuration = replace(
             core.configs.committed, members=(*core.configs.committed.members, witness)
@@ -256,7 +256,7 @@ class Mover:
         if self.has(target) is Has.WITNESS:
             await self._ask(leader, Change(ChangeKind.ADD, witness))
 
-    async def _made(self, host: Any, config: Configuration, start: Cut) -> None:
+    async def _made(self, host: Any, config: Configuration, start: FlushPoint) -> None:
         try:
             await host.create_witness(GROUP, config, start)
         except (NyalaError, OSError) as err:

@@ -58,7 +58,7 @@ def test_master_catalog_copy_is_repeatable_after_crash():
         assert whole.initialised
         assert whole.cluster_id == leader.server.cluster_id
         tablet = Tablet.open(machine.env.files, f"{HERE}/data/{SYS_CATALOG}")
-        assert tablet.cut.op.index <= progress.last.index
+        assert tablet.flush_point.op.index <= progress.last.index
         with pytest.raises(NyalaError):
             await machine.run(copy, machine.env, cluster.tservers[0].address)
 

@@ -52,14 +52,15 @@ def test_copy_with_unsynced_log_is_detected(monkeypatch: pytest.MonkeyPatch):
         context: ReplicaContext, group: TabletId, saved: Any, _: Any, machine: Any, to: int
     ) -> Opened:
         hard_state, config = saved
-        cut = machine.cut
+        flush_point = machine.flush_point
         entries = kept.pop((context.uuid, group), [])
         node = RaftNode(
-            context.uuid, config, hard_state, [e for e in entries if e.id.index > cut.op.index],
-            base=cut.op, base_stamp=cut.stamp, commit_index=max(cut.op.index, to),
-            applied_index=cut.op.index, options=context.raft_options(), random=context.env.random.randrange,
+            context.uuid, config, hard_state, [e for e in entries if e.id.index > flush_point.op.index],
+            base=flush_point.op, base_stamp=flush_point.stamp, commit_index=max(flush_point.op.index, to),
+            applied_index=flush_point.op.index, options=context.raft_options(),
+            random=context.env.random.randrange,
         )  # fmt: skip
-        return Opened(node, machine, ClientSessions.load(cut.extra))
+        return Opened(node, machine, ClientSessions.load(flush_point.extra))
 
     monkeypatch.setattr(fetcher, "append_to_log", write)
     monkeypatch.setattr(copy_target, "assemble", assemble)

@@ -19,7 +19,7 @@ from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.files import Files
 from nyala.env.rpc import Method, Shape
-from nyala.replica.state_machine import AnyCheckpoint, Cut
+from nyala.replica.state_machine import AnyCheckpoint, FlushPoint
 from tests.sim.checkers.linearizability import Kind
 from tests.sim.runs.workload import Failed, Unknown
 
@@ -57,7 +57,7 @@ class KvMachine:
         self.applied: list[Applied] = []
         self.last = NO_OP
         self.horizon = 0
-        self._cut = Cut()
+        self._flush_point = FlushPoint()
         self._bytes = 0
         files.make_dir(directory)
         if files.exists(self._path):
@@ -75,12 +75,12 @@ class KvMachine:
         self.last = OpId(*state["last"])
         self.horizon = state["horizon"]
         extra = base64.b64decode(state["extra"])
-        self._cut = Cut(OpId(state["term"], state["index"]), state["stamp"], extra)
+        self._flush_point = FlushPoint(OpId(state["term"], state["index"]), state["stamp"], extra)
 
     @property
-    def cut(self) -> Cut:
+    def flush_point(self) -> FlushPoint:
         """Cut of the log in the file."""
-        return self._cut
+        return self._flush_point
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
         """Apply changes: `kind key value`."""
@@ -145,14 +145,14 @@ class KvMachine:
         """Bytes applied since the cut."""
         return self._bytes
 
-    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
+    def prepare_flush(self, flush_point: FlushPoint) -> Callable[[], Callable[[], None]] | None:
         """Write the whole state as of now."""
         body = msgspec.json.encode(
             {
-                "term": cut.op.term,
-                "index": cut.op.index,
-                "stamp": cut.stamp,
-                "extra": base64.b64encode(cut.extra).decode(),
+                "term": flush_point.op.term,
+                "index": flush_point.op.index,
+                "stamp": flush_point.stamp,
+                "extra": base64.b64encode(flush_point.extra).decode(),
                 "versions": {str(k): v for k, v in self.versions.items()},
                 "last": [self.last.term, self.last.index],
                 "horizon": self.horizon,
@@ -164,15 +164,15 @@ class KvMachine:
         def install() -> None:
             self._files.rename(self._path + ".new", self._path)
             self._files.sync_dir(self._path.rpartition("/")[0])
-            self._cut = cut
+            self._flush_point = flush_point
 
         def build() -> Callable[[], None]:
-            self._store(cut, state)
+            self._store(flush_point, state)
             return install
 
         return build
 
-    def _store(self, cut: Cut, state: bytes) -> None:
+    def _store(self, flush_point: FlushPoint, state: bytes) -> None:
         self._files.write_new(self._path + ".new", [state])
 
     def checkpoint(self) -> AnyCheckpoint:

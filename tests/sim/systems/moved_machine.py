@@ -1,6 +1,6 @@
 """The key-value machine in immutable files named by a manifest, which can be copied.
 
-Its manifest has the cut, so that checkers of a disk know the index that the files contain.
+Its manifest has the flush point, so that checkers of a disk know the index that the files contain.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import msgspec
 from nyala.common.errors import Corrupt
 from nyala.env.files import Files
 from nyala.replica.copy.protocol import CopyFile
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from tests.sim.systems.kv import KvMachine
 
 PARTS = 2
@@ -24,7 +24,7 @@ class Checkpoint:
 
     def __init__(self, machine: "MovedMachine") -> None:
         self._machine = machine
-        self.cut = machine.cut
+        self.flush_point = machine.flush_point
         self.manifest_name = MANIFEST
         self.manifest_bytes, names = machine.manifest()
         self.files = tuple(CopyFile(n, machine.size(n)) for n in names)
@@ -55,19 +55,21 @@ class MovedMachine(KvMachine):
             names = read_manifest(raw)["parts"]
             super()._load(b"".join(self._files.read(f"{self._directory}/{n}") for n in names))
 
-    def _store(self, cut: Cut, state: bytes) -> None:
-        names = [f"part-{cut.op.index}-{n}" for n in range(PARTS)]
+    def _store(self, flush_point: FlushPoint, state: bytes) -> None:
+        names = [f"part-{flush_point.op.index}-{n}" for n in range(PARTS)]
         step = -(-len(state) // PARTS)
         for number, name in enumerate(names):
             piece = state[number * step : (number + 1) * step]
             self._files.write_new(f"{self._directory}/{name}", [piece])
-        body = msgspec.json.encode({"parts": names, "cut": [cut.op.term, cut.op.index]})
-        super()._store(cut, crc32(body).to_bytes(4, "little") + body)
+        body = msgspec.json.encode(
+            {"parts": names, "cut": [flush_point.op.term, flush_point.op.index]}
+        )
+        super()._store(flush_point, crc32(body).to_bytes(4, "little") + body)
         self._files.sync_dir(self._directory)
 
-    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
+    def prepare_flush(self, flush_point: FlushPoint) -> Callable[[], Callable[[], None]] | None:
         """As in `KvMachine`; removes files that the new manifest does not name."""
-        build = super().prepare_flush(cut)
+        build = super().prepare_flush(flush_point)
         assert build is not None, "a build is always prepared"
 
         def swept() -> Callable[[], None]:

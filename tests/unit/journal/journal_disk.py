@@ -6,7 +6,7 @@ from nyala.common.ids import Operation, OpId, TableId, TabletId
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from tests.sim.world.files import SimDisk
 
 DIRECTORY = "data/j"
@@ -36,13 +36,13 @@ class JournalOnDisk:
         assert isinstance(done, steps.Done)
         return tuple(done.ids)
 
-    def cut(self) -> FlushedCut:
-        """The cut of a flush as of now."""
-        return FlushedCut(self.log[-1].id, self.log[-1].stamp, b"sessions")
+    def flush_point(self) -> StoredFlushPoint:
+        """The flush point as of now."""
+        return StoredFlushPoint(self.log[-1].id, self.log[-1].stamp, b"sessions")
 
     def flush(self) -> bool:
         """Flush; return whether there was anything to flush."""
-        build = self.journal.prepare_flush(self.cut())
+        build = self.journal.prepare_flush(self.flush_point())
         if build is not None:
             build()()
         return build is not None
@@ -55,10 +55,10 @@ class JournalOnDisk:
         return build is not None
 
     def reopen(self) -> None:
-        """Open the files as a new process does, and replay the log after their cut."""
+        """Open the files as a new process does, and replay the log after their flush point."""
         self.files = self.disk.mount()
         self.journal = JournalMachine.open(self.files, DIRECTORY)
-        self.journal.apply(self.log[self.journal.cut.op.index :])
+        self.journal.apply(self.log[self.journal.flush_point.op.index :])
 
     def content(self) -> tuple[object, ...]:
         """Return everything that can be read."""

@@ -25,7 +25,7 @@ def test_crash_at_any_file_operation_leaves_old_or_new_cut(work, power_cut):
         operations += 1
         assert operations < 40
         one = prepared(operations)
-        expected, old, new = one.content(), one.journal.cut, one.cut()
+        expected, old, new = one.content(), one.journal.flush_point, one.flush_point()
         one.disk.die_after(operations)
         try:
             assert WORK[work](one)
@@ -34,8 +34,8 @@ def test_crash_at_any_file_operation_leaves_old_or_new_cut(work, power_cut):
             (one.disk.crash if power_cut else one.disk.kill)()
         one.disk.die_at = None
         one.reopen()
-        assert one.journal.cut in (old, new)
-        cuts.add(one.journal.cut.op)
+        assert one.journal.flush_point in (old, new)
+        cuts.add(one.journal.flush_point.op)
         named = manifest.load(one.files, DIRECTORY).file_names()
         assert one.files.list(DIRECTORY) == sorted(named)
         assert one.content() == expected
@@ -74,19 +74,19 @@ def test_work_failed_by_full_disk_is_completed_later(work):
     failures, full = 0, True
     while full:
         one = prepared(failures)
-        before = one.journal.cut
+        before = one.journal.flush_point
         one.disk.faults.capacity_bytes = one.disk.used_bytes() + 40 * failures
         try:
             full = not WORK[work](one)
         except OSError:
             failures += 1
             assert failures < 100
-            assert one.journal.cut == before
+            assert one.journal.flush_point == before
         one.apply(steps.Append("a", b"late"), steps.DeleteKey("k"))
         expected = one.content()
         one.disk.faults.capacity_bytes = None
         assert one.flush()
-        assert one.journal.cut == one.cut()
+        assert one.journal.flush_point == one.flush_point()
         assert one.journal.unflushed_bytes() == 0
         one.merge()
         assert one.content() == expected

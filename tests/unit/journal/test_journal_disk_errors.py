@@ -46,7 +46,7 @@ def test_error_in_any_file_operation_fails_only_that_attempt(work, error, late):
         number += 1
         assert number < 80
         one = prepared(number)
-        expected, cuts = one.content(), (one.journal.cut, one.cut())
+        expected, cuts = one.content(), (one.journal.flush_point, one.flush_point())
         failing = Failing(one.files, number, error, late=late, reads=True)
         try:
             assert WORK[work](one)
@@ -57,7 +57,7 @@ def test_error_in_any_file_operation_fails_only_that_attempt(work, error, late):
         failing.end()
         kinds.append(failing.kind)
         assert one.content() == expected, f"after an error in {failing.kind}"
-        assert one.journal.cut in cuts
+        assert one.journal.flush_point in cuts
         _goes_on(one, work, expected, ("", "kill", "power cut")[number % 3])
     assert kinds[-1] == ""
     assert {"create", "append", "sync", "rename", "sync_dir", "list"} <= set(kinds)
@@ -74,7 +74,7 @@ def _goes_on(one: JournalOnDisk, work: str, expected: tuple[object, ...], then: 
     one.apply(steps.Append("a", b"late"), steps.DeleteKey("k"))
     expected = one.content()
     assert one.flush()
-    assert one.journal.cut == one.cut()
+    assert one.journal.flush_point == one.flush_point()
     assert one.journal.unflushed_bytes() == 0
     assert WORK[work](one) or work == "flush"
     assert one.content() == expected

@@ -42,8 +42,8 @@ def test_golden_journal_reads_the_same(tmp_path):
     shutil.copytree(GOLDEN / "journal-v1", directory)
     journal = JournalMachine.open(SystemFiles(), str(directory))
     assert journal.info == INFO
-    assert (journal.cut.op.index, journal.cut.stamp) == (5, 50)
-    assert ClientSessions.load(journal.cut.extra).dump() == sessions().dump()
+    assert (journal.flush_point.op.index, journal.flush_point.stamp) == (5, 50)
+    assert ClientSessions.load(journal.flush_point.extra).dump() == sessions().dump()
     logs = {
         log.name: (log.created, log.last, list(log.entries.read(0, log.last)))
         for log in journal.state.by_name()

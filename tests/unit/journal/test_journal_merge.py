@@ -66,7 +66,7 @@ def test_changes_of_a_flush_under_way_count_as_unflushed():
     on_disk = JournalOnDisk(SimDisk(random.Random(1)))
     on_disk.apply(steps.Append("a", bytes(1000)))
     before = on_disk.journal.unflushed_bytes()
-    build = on_disk.journal.prepare_flush(on_disk.cut())
+    build = on_disk.journal.prepare_flush(on_disk.flush_point())
     assert build is not None
     install = build()
     assert on_disk.journal.unflushed_bytes() == before > 1000

@@ -9,7 +9,7 @@ from nyala.env.files import SystemFiles
 from nyala.journal import entries, merge, steps
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from tests.unit.journal.journal_model import Model, draw_step
 
 INFO = JournalInfo(TabletId("f" * 32), TableId("e" * 32), "ops", 1, 1 << 30)
@@ -81,8 +81,8 @@ class Driver:
 
     def flush(self) -> None:
         last = self.log[-1]
-        cut = FlushedCut(last.id, last.stamp, b"sessions")
-        self.work(self.journal.prepare_flush(cut), fails=self.draw.random() < 0.3)
+        flush_point = StoredFlushPoint(last.id, last.stamp, b"sessions")
+        self.work(self.journal.prepare_flush(flush_point), fails=self.draw.random() < 0.3)
 
     def merge(self) -> None:
         force = self.draw.random() < 0.3
@@ -92,7 +92,7 @@ class Driver:
         digest = self.journal.state.digest
         self.journal.close()
         self.journal = JournalMachine.open(self.files, self.directory)
-        left = self.log[self.journal.cut.op.index :]
+        left = self.log[self.journal.flush_point.op.index :]
         assert self.journal.apply(left) == [self.results[o.id.index] for o in left]
         assert self.journal.state.digest == digest
 

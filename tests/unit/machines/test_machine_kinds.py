@@ -12,7 +12,7 @@ from nyala.env.files import SystemFiles
 from nyala.journal import steps
 from nyala.machines import registry
 from nyala.machines.journals import DEFAULT_LIMIT_BYTES
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -50,7 +50,7 @@ def made(kind: Any, directory: str) -> Any:
 
 
 def flush(machine: Any) -> None:
-    build = machine.prepare_flush(FlushedCut(OpId(1, COUNT), COUNT * 10, b""))
+    build = machine.prepare_flush(StoredFlushPoint(OpId(1, COUNT), COUNT * 10, b""))
     build()()
 
 

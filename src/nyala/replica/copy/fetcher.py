@@ -86,7 +86,7 @@ class CopyFetcher:
         return await self._fetch_with_restarts(partial(self._files_and_log, force))
 
     async def files(self, *, min_index: int, force: bool) -> CopyOffer:
-        """Fetch only the files, of a cut at index `min_index` or later; otherwise as `run`."""
+        """Fetch only the files, of a flush point at index `min_index` or later; otherwise as `run`."""
         return await self._fetch_with_restarts(partial(self._files, min_index, force))
 
     async def _fetch_with_restarts(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
@@ -147,7 +147,7 @@ class CopyFetcher:
     async def _files_and_log(self, force: bool) -> CopyOffer:
         offer = await self._files(0, force)
         self.progress.stage = CopyStage.LOG
-        self.progress.last = offer.cut
+        self.progress.last = offer.flush_op
         work = BackgroundSteps()
         try:
             while await self._retry(partial(self._fetch_entries, offer, work)):
@@ -233,7 +233,7 @@ class CopyFetcher:
 
     def last_entry(self, offer: CopyOffer) -> tuple[OpId, int]:
         """Return op id and stamp of the last entry that the copy has."""
-        return self.last or (offer.cut, offer.stamp)
+        return self.last or (offer.flush_op, offer.stamp)
 
 
 async def _wait(

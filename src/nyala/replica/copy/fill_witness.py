@@ -1,4 +1,4 @@
-"""Copy of the data to a witness: files from another replica, its own log from their cut on (S1.51).
+"""Copy of the data to a witness: files from another replica, its own log from their flush point on (S1.51).
 
 The witness runs while the files are copied. It does not need the source's log, since it kept its own. The
 commit point is the removal of the witness' file: a start before it finds a witness, one after it a replica
@@ -62,17 +62,17 @@ class CopyWitness:
         """
         context, group = self._context, self._progress.group
         try:
-            # Its log continues after its own cut.
-            kept = self._replica.running_member().applier.machine.cut.op.index
+            # Its log continues after its own flush point.
+            kept = self._replica.running_member().applier.machine.flush_point.op.index
             offer = await self.fetch.files(min_index=kept, force=force)
             await self._until_log_reaches(offer)
             self._progress.stage = CopyStage.INSTALLING
             staging = context.staging_directory(group)
             machine = await run_blocking(context, Lane.COMPUTE, self._open_machine, group, staging)
             machine.close()  # the files are intact; they are opened again after the move
-            if machine.cut.op != offer.cut:
+            if machine.flush_point.op != offer.flush_op:
                 raise Corrupt(
-                    f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
+                    f"the source offered {offer.flush_op}; its files stand for {machine.flush_point.op}"
                 )
             # There is room in the log now; later this cannot be cancelled.
             await append_to_log(context, group, [], None)
@@ -87,19 +87,21 @@ class CopyWitness:
         return self._replica
 
     async def _until_log_reaches(self, offer: CopyOffer) -> None:
-        """Wait until this witness has the entry at the files' cut, committed and durable."""
+        """Wait until this witness has the entry at the files' flush point, committed and durable."""
         clock, timeout_us = self._context.env.clock, self._context.options.copy_retry_ms * 1000
         end_us = clock.monotonic_us() + timeout_us
         while True:
             node = self._replica.running_member().node
-            if _durably_committed(node) >= offer.cut.index:
+            if _durably_committed(node) >= offer.flush_op.index:
                 break
             if clock.monotonic_us() > end_us:
-                raise Unavailable(f"this witness' log does not reach {offer.cut}; is it cut off?")
+                raise Unavailable(
+                    f"this witness' log does not reach {offer.flush_op}; is it cut off?"
+                )
             await self._context.env.tasks.sleep_ms(PAUSE_MS)
-        if not node.view.holds(offer.cut):
+        if not node.view.holds(offer.flush_op):
             raise Corrupt(
-                f"the source's files stand for {offer.cut}, which this witness' log lacks"
+                f"the source's files stand for {offer.flush_op}, which this witness' log lacks"
             )
 
     async def _switch(self, steps: BackgroundSteps) -> None:

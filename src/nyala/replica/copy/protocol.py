@@ -1,7 +1,7 @@
 """Protocol of a copy: the values that source and target exchange, and the source as the target sees it.
 
-A copy is a state machine's files at one cut, and the group's log from there on. `source_sessions.py` is the
-side of the source, `target.py` that of the target; the transport between them (`copying/`, or a test)
+A copy is a state machine's files at one flush point, and the group's log from there on. `source_sessions.py`
+is the side of the source, `target.py` that of the target; the transport between them (`copying/`, or a test)
 satisfies `CopySource`. This module does not depend on what is replicated.
 """
 
@@ -31,7 +31,7 @@ class CopyOffer:
     Attributes:
         session: id of the session.
         ttl_ms: lifetime of the session after each request of its target.
-        cut: op id of the last entry whose effect the files contain.
+        flush_op: op id of the last entry whose effect the files contain.
         stamp: that entry's hybrid time.
         files: in the order in which they are to be written; the last one is the manifest.
         config: the committed configuration.
@@ -43,7 +43,7 @@ class CopyOffer:
 
     session: str
     ttl_ms: int
-    cut: OpId
+    flush_op: OpId
     stamp: int
     files: tuple[CopyFile, ...]
     config: Configuration
@@ -79,7 +79,7 @@ class CopySource(Protocol):
 
         Args:
             group: group of the replica.
-            min_index: lowest index that the cut of the files may have.
+            min_index: lowest index that the flush point of the files may have.
             force: begin even if the replica may lack acknowledged entries.
 
         Raises:

@@ -1,9 +1,9 @@
 """Limit of disk space for copies under way: `copy_staged_bytes`, at the source and at the target.
 
-A target counts staged files until they are installed. A source counts the files of cuts that are being
-copied, which compactions would otherwise remove. One copy is always admitted, however large. A target that
-has to wait is queued and holds no session at its source meanwhile; a source refuses, and its target retries.
-On the loop only.
+A target counts staged files until they are installed. A source counts the files of flush points that are
+being copied, which compactions would otherwise remove. One copy is always admitted, however large. A target
+that has to wait is queued and holds no session at its source meanwhile; a source refuses, and its target
+retries. On the loop only.
 """
 
 from collections.abc import Hashable

@@ -1,4 +1,4 @@
-"""Sessions of servers that copy from this one: each retains the files of one cut and the log after it.
+"""Sessions of servers that copy from this one: each retains files and the log after them.
 
 A session ends at its target's request, when its target has sent nothing for `copy_session_ttl_ms`, or with
 its replica; its files and log entries are released then. On the loop only.
@@ -63,7 +63,7 @@ class CopySessions:
         Args:
             group: group of the replica.
             target: server that gets the copy; an earlier session of it for the group ends.
-            min_index: lowest index that the cut of the files may have.
+            min_index: lowest index that the flush point of the files may have.
             force: begin even if the replica may lack acknowledged entries.
         """
         if target == self._context.uuid:
@@ -96,7 +96,7 @@ class CopySessions:
         replica, member = session.replica, session.member
         may_lose = await possible_loss(self._context, replica, force)
         machine, node = member.applier.machine, member.node
-        if machine.cut.op.index < min_index:
+        if machine.flush_point.op.index < min_index:
             try:
                 await replica.flush()
             except OSError as err:  # nothing changed: a full disk may get free space
@@ -104,24 +104,25 @@ class CopySessions:
                     f"the copy has to reach {min_index}, and the source could not be flushed: {err}"
                 ) from err
         self._holds.check(session)
-        # Before the cut is fixed: it only advances.
-        self._holds.keep_from(session, machine.cut.op.index)
+        # Before the flush point is fixed: it only advances.
+        self._holds.keep_from(session, machine.flush_point.op.index)
         checkpoint = await shielded(self._fix(session))
         self._holds.check(session)
         self.quota.reserve(session.id, sum(f.size_bytes for f in checkpoint.files))
-        cut = checkpoint.cut
-        if cut.op.index < min_index:
+        flush_point = checkpoint.flush_point
+        if flush_point.op.index < min_index:
             raise InvalidArgument(
-                f"the copy has to reach {min_index}, and this replica of {replica.group} has applied {cut.op}"
+                f"the copy has to reach {min_index}, and this replica of {replica.group} has "
+                f"applied {flush_point.op}"
             )
-        self._holds.keep_from(session, cut.op.index)
+        self._holds.keep_from(session, flush_point.op.index)
         manifest = CopyFile(checkpoint.manifest_name, len(checkpoint.manifest_bytes))
         files = [CopyFile(f.name, f.size_bytes) for f in checkpoint.files]
         return CopyOffer(
             session=session.id,
             ttl_ms=self._context.options.copy_session_ttl_ms,
-            cut=cut.op,
-            stamp=cut.stamp,
+            flush_op=flush_point.op,
+            stamp=flush_point.stamp,
             files=(*files, manifest),
             config=node.committed_config,
             term=node.term,

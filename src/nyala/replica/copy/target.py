@@ -92,9 +92,9 @@ class CopyTarget:
             self._context, Lane.COMPUTE, self._open_machine, group, directory
         )
         try:
-            if machine.cut.op != offer.cut:
+            if machine.flush_point.op != offer.flush_op:
                 raise Corrupt(
-                    f"the source offered {offer.cut}; its files stand for {machine.cut.op}"
+                    f"the source offered {offer.flush_op}; its files stand for {machine.flush_point.op}"
                 )
             saved = hard_state, offer.config
             logged = context.wal.logged(group)

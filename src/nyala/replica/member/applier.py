@@ -18,7 +18,7 @@ from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
 from nyala.replica.member.session_header import unwrap
-from nyala.replica.state_machine import Cut, StateMachine
+from nyala.replica.state_machine import FlushPoint, StateMachine
 
 SMALL_GROUP_OPS = 64
 SMALL_GROUP_BYTES = 32 << 10
@@ -73,8 +73,8 @@ class Applier:
 
     Args:
         tasks: the lanes.
-        machine: opened at its cut.
-        sessions: as of that cut.
+        machine: opened at its flush point.
+        sessions: as of that flush point.
         group_ops: maximum number of operations of one group.
         group_bytes: maximum payload of one group, one operation at least.
         deliver: see `Delivery`.
@@ -103,9 +103,9 @@ class Applier:
         self.backlog_bytes = 0  # of payload, queued and not yet applied
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._position = AppliedPosition(machine.cut.op, machine.cut.stamp)
-        self.applied = machine.cut.op
-        self.applied_stamp = machine.cut.stamp
+        self._position = AppliedPosition(machine.flush_point.op, machine.flush_point.stamp)
+        self.applied = machine.flush_point.op
+        self.applied_stamp = machine.flush_point.stamp
 
     def enqueue(self, entries: Sequence[Entry], *, awaited: bool) -> None:
         """Queue entries that are committed and durable here; `awaited`: clients may wait for them."""
@@ -188,9 +188,9 @@ class Applier:
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
         """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""
         at = self._position
-        if at.op == self.machine.cut.op:
+        if at.op == self.machine.flush_point.op:
             return None
-        return self.machine.prepare_flush(Cut(at.op, at.stamp, self.sessions.dump()))
+        return self.machine.prepare_flush(FlushPoint(at.op, at.stamp, self.sessions.dump()))
 
 
 def _answer(

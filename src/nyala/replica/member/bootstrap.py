@@ -1,4 +1,4 @@
-"""Bootstrap of a replica: a Raft node from consensus metadata, log and the state machine's cut.
+"""Bootstrap of a replica: a Raft node from consensus metadata, log and the state machine's flush point.
 
 The log is checked first (S4.34): lost or damaged records decide whether this replica may vote at all. Nothing
 is repaired here; inconsistent files raise an error, and the replica becomes FAILED.
@@ -15,7 +15,7 @@ from nyala.raft.messages import Entry, HardState
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.client_sessions import ClientSessions
-from nyala.replica.state_machine import AnyCut, StateMachine
+from nyala.replica.state_machine import AnyFlushPoint, StateMachine
 from nyala.wal.log import Wal
 from nyala.wal.recovered import RecoveredGroup
 
@@ -29,8 +29,8 @@ class Opened:
 
     Attributes:
         node: its Raft node; `ready()` returns the committed entries that are not in the files.
-        machine: opened at its cut.
-        sessions: as of the cut.
+        machine: opened at its flush point.
+        sessions: as of the flush point.
     """
 
     node: RaftNode
@@ -86,7 +86,7 @@ async def assemble(
         group: id of the replica's group.
         saved: hard state and configuration, as in the consensus metadata.
         recovered: content of the log for the group; None: no records.
-        machine: opened at its cut.
+        machine: opened at its flush point.
         committed: index up to which entries are known to be committed; they are read from disk when applied.
 
     Raises:
@@ -95,14 +95,14 @@ async def assemble(
     hard_state, config = saved
     recovered = recovered or RecoveredGroup()
     hard_state = newest(hard_state, recovered.hard_state)
-    cut = machine.cut
-    base, skipped = choose_base(recovered, cut)
-    stamp, index = cut.stamp, cut.op.index
-    if cut.op.index < committed <= recovered.last.index:
+    flush_point = machine.flush_point
+    base, skipped = choose_base(recovered, flush_point)
+    stamp, index = flush_point.stamp, flush_point.op.index
+    if flush_point.op.index < committed <= recovered.last.index:
         index = committed
         known = (await context.wal.read(group, index, 1))[0]
         stamp = known.stamp
-        starts = (op for op in recovered.starts if cut.op.index < op.index <= index)
+        starts = (op for op in recovered.starts if flush_point.op.index < op.index <= index)
         skipped = [*skipped, *starts, known.id]
     later = await entries_after(context.wal, group, index, recovered.last.index)
     node = RaftNode(
@@ -114,12 +114,12 @@ async def assemble(
         base_stamp=stamp,
         skipped=skipped,
         configs=[c for c in recovered.configs if c.id.index <= index],
-        commit_index=max(cut.op.index, config.id.index, committed),
-        applied_index=cut.op.index,
+        commit_index=max(flush_point.op.index, config.id.index, committed),
+        applied_index=flush_point.op.index,
         options=context.raft_options(),
         random=context.env.random.randrange,
     )
-    return Opened(node, machine, ClientSessions.load(cut.extra))
+    return Opened(node, machine, ClientSessions.load(flush_point.extra))
 
 
 async def entries_after(wal: Wal, group: TabletId, index: int, last: int) -> list[Entry]:
@@ -152,37 +152,39 @@ def newest(saved: HardState, logged: HardState | None) -> HardState:
     return saved if saved.vote is not None else logged
 
 
-def choose_base(recovered: RecoveredGroup, cut: AnyCut) -> tuple[OpId, list[OpId]]:
+def choose_base(recovered: RecoveredGroup, flush_point: AnyFlushPoint) -> tuple[OpId, list[OpId]]:
     """Return the base of a Raft node for this log and these files, and the op ids that it need not load.
 
-    Entries up to the cut stay in the log for followers that still need them. The node gets only the first op
-    id of each term among them, and the last one. If the log does not start at index 1, its first entry is the
+    Entries up to the flush point stay in the log for followers that still need them. The node gets only the
+    first op id of each term among them, and the last one. If the log does not start at index 1, its first
+    entry is the
     base: it gives the term that the next entry follows.
 
     Raises:
-        LogGap: entries between the cut and the log, or entries up to the cut, are missing.
-        Corrupt: log and files disagree about the entry at the cut.
+        LogGap: entries between the flush point and the log, or entries up to the flush point, are missing.
+        Corrupt: log and files disagree about the entry at the flush point.
     """
     first, last = recovered.first, recovered.last
     if last == NO_OP:
-        return cut.op, []
-    if first > cut.op.index + 1:
+        return flush_point.op, []
+    if first > flush_point.op.index + 1:
         raise LogGap(
-            f"data files end at {cut.op}, but the log begins at {first}; the entries between are missing: "
-            "replace this replica"
+            f"data files end at {flush_point.op}, but the log begins at {first}; the entries between are "
+            "missing: replace this replica"
         )
-    if last.index < cut.op.index:
+    if last.index < flush_point.op.index:
         raise LogGap(
-            f"data files end at {cut.op}, but the log ends before, at {last}; synced entries are missing: "
-            "replace this replica"
+            f"data files end at {flush_point.op}, but the log ends before, at {last}; synced entries are "
+            "missing: replace this replica"
         )
-    if first == cut.op.index + 1:
-        return cut.op, []
-    starts = [op for op in recovered.starts if op.index <= cut.op.index]
-    if starts[-1].term != cut.op.term:
-        logged = OpId(starts[-1].term, cut.op.index)
+    if first == flush_point.op.index + 1:
+        return flush_point.op, []
+    starts = [op for op in recovered.starts if op.index <= flush_point.op.index]
+    if starts[-1].term != flush_point.op.term:
+        logged = OpId(starts[-1].term, flush_point.op.index)
         raise Corrupt(
-            f"data files end at {cut.op}, but the log has {logged} at this index; replace this replica"
+            f"data files end at {flush_point.op}, but the log has {logged} at this index; replace "
+            "this replica"
         )
     base = NO_OP if first == 1 else starts[0]
-    return base, [op for op in (*starts, cut.op) if op.index > base.index]
+    return base, [op for op in (*starts, flush_point.op) if op.index > base.index]

@@ -1,8 +1,8 @@
 """Client sessions for exactly-once writes: the operations that have taken effect, and their results.
 
-The session table is replicated state, saved in `Cut.extra` (bytes: docs/internals/replica.md). It changes
-only when entries are applied, in lane APPLY, and depends on the entries alone: results expire by the stamps
-of entries, each entry carries the time to live of its result and the maximum size of the session table
+The session table is replicated state, saved in `FlushPoint.extra` (bytes: docs/internals/replica.md). It
+changes only when entries are applied, in lane APPLY, and depends on the entries alone: results expire by the
+stamps of entries, each entry carries the time to live of its result and the maximum size of the session table
 (`client_results_bytes`), and all other limits are constants.
 
 Two session tables that applied the same entries make the same decisions, however the entries were grouped.
@@ -252,7 +252,7 @@ class ClientSessions:
     # ---- bytes -------------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        """Return the bytes of the session table for `Cut.extra`; equal tables have equal bytes."""
+        """Return the bytes of the session table for `FlushPoint.extra`; equal tables have equal bytes."""
         clients = [(i, c.floor, c.used, c.created) for i, c in self._clients.items()]
         body = msgspec.msgpack.encode((clients, list(self._rows()), self.forgotten))
         head = _MAGIC + _VERSION.to_bytes(4, "little")

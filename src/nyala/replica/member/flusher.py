@@ -1,8 +1,8 @@
 """Flushes and compactions of one replica, one at a time, and its anchor in the log.
 
 A flush is due when unflushed rows, or the log that they need, exceed their limit. Entries up to the files'
-cut are retained only for members that lag behind: every replica retains what they need, since any may become
-leader.
+flush point are retained only for members that lag behind: every replica retains what they need, since any may
+become leader.
 """
 
 import asyncio
@@ -191,16 +191,16 @@ class Flusher:
         """Set the anchor: the first entry that this replica or another member of its group needs.
 
         Entries that no flush would release may be moved to the log's end. If a follower lags behind the
-        files' cut, one entry more is retained: it gives the term that the first one follows. Otherwise the
-        cut gives it, and an idle group retains nothing.
+        files' flush point, one entry more is retained: it gives the term that the first one follows.
+        Otherwise the flush point gives it, and an idle group retains nothing.
         """
-        cut = self._applier.machine.cut.op.index
-        unflushed = cut + 1
+        flushed = self._applier.machine.flush_point.op.index
+        unflushed = flushed + 1
         # Until a leader is known, any member may need the entries of this log.
         self._peers_retain_index = self._node.view.retain_index or self._peers_retain_index
         retained = min(unflushed, max(self._peers_retain_index, self._released))
         applied = self._applier.applied.index
-        self._flush_frees_log = retained == unflushed and cut < applied and not self._keeps_all
+        self._flush_frees_log = retained == unflushed and flushed < applied and not self._keeps_all
         first = retained if retained == unflushed else max(1, retained - 1)
         own = max(unflushed, applied + 1) if self._keeps_all else unflushed
         movable = not self._flush_frees_log
@@ -210,7 +210,7 @@ class Flusher:
         """Release entries that are retained for lagging members: the slowest ones, or all of them.
 
         A new leader retains entries for members that have not replied to it yet. A witness that will become a
-        data replica then receives the data from files of a later cut.
+        data replica then receives the data from files of a later flush point.
         """
         if self._keeps_all:
             log.warning(
@@ -219,7 +219,7 @@ class Flusher:
             self._too_long = True
             self.anchor()
             return
-        unflushed, before = self._applier.machine.cut.op.index + 1, self._released
+        unflushed, before = self._applier.machine.flush_point.op.index + 1, self._released
         self._node.mark_for_copy(unflushed)
         retain_index = self._node.view.retain_index
         known = self._node.is_leader and retain_index > 0

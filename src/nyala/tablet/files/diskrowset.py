@@ -76,12 +76,12 @@ class DiskRowSet:
         sizes = {meta.rows, len(self._ins), len(self._keys), int(self._columns.starts[-1])}
         if len(sizes) > 1 or not meta.rows or meta.seed != manifest.index_seed:
             raise Corrupt(f"{path} is not the index of its data file: rows {sorted(sizes)}")
-        if meta.max_ins > manifest.cut.stamp:
-            raise Corrupt(f"{path} holds versions above the manifest's cut")
+        if meta.max_ins > manifest.flush_point.stamp:
+            raise Corrupt(f"{path} holds versions above the manifest's flush point")
         ends = np.zeros(meta.rows, np.uint64)
         for number in entry.del_files:
             at = f"{directory}/{del_name(number)}"
-            self.file_bytes += end_stamps.read(files, at, ends, manifest.cut.stamp)
+            self.file_bytes += end_stamps.read(files, at, ends, manifest.flush_point.stamp)
         self.end_stamps = EndStamps(ends)
         self.key_range = (self._keys.key_at(0), self._keys.key_at(meta.rows - 1))
         self._view = RowSetView(

@@ -1,7 +1,8 @@
 """End timestamps of a rowset's versions: a dense array in memory, sparse files on disk.
 
 0 is live. Entries are written once, in lane APPLY, in place: a reader at a safe time sees either 0
-or a later stamp for versions that end meanwhile, with the same result. Files contain none above their cut.
+or a later stamp for versions that end meanwhile, with the same result. Files contain none above their flush
+point.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class EndStamps:
         ends: stamp at which each row ended, 0 for live ones; only lane APPLY writes it.
         recording: True: what is set is added to `pending`. Not needed in a memory rowset that still
             receives versions.
-        pending: what was set since the manifest's cut, in order; not in any file yet.
+        pending: what was set since the manifest's flush point, in order; not in any file yet.
         pending_bytes: memory that the next file would free.
         ended: number and timestamps of the rows that have ended.
     """
@@ -103,17 +104,18 @@ def write(files: Files, path: str, rows: Rows, stamps: Stamps) -> int:
     return len(data)
 
 
-def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
+def read(files: Files, path: str, ends: Stamps, flush_stamp: int) -> int:
     """Add a file's end timestamps to `ends`; return the file's length in bytes.
 
     Args:
         files: file system.
         path: path of the file.
         ends: end stamp of each row of the rowset; written to.
-        cut_stamp: time of the cut; a timestamp above it is an error.
+        flush_stamp: time of the flush point; a timestamp above it is an error.
 
     Raises:
-        Corrupt: damaged, or it names rows that the rowset does not have, or has timestamps above the cut.
+        Corrupt: damaged, or it names rows that the rowset does not have, or has timestamps above the flush
+            point.
     """
     data = files.map(path)
     sections = Sections(data, path, FileKind.END_STAMPS)
@@ -121,7 +123,9 @@ def read(files: Files, path: str, ends: Stamps, cut_stamp: int) -> int:
     sections.verify()
     if len(rows) != len(stamps) or (len(rows) and int(rows.max()) >= len(ends)):
         raise Corrupt(f"{path} names rows that its rowset of {len(ends)} rows does not have")
-    if len(stamps) and (int(stamps.max()) > cut_stamp or int(stamps.min()) == 0):
-        raise Corrupt(f"{path} has end timestamps of 0 or above the manifest's cut at {cut_stamp}")
+    if len(stamps) and (int(stamps.max()) > flush_stamp or int(stamps.min()) == 0):
+        raise Corrupt(
+            f"{path} has end timestamps of 0 or above the manifest's flush point at {flush_stamp}"
+        )
     ends[rows] = stamps
     return len(data)

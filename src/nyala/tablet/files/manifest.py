@@ -1,6 +1,6 @@
-"""The manifest: a tablet's files and their cut of the group's log, in one atomically replaced file.
+"""The manifest: a tablet's files and their flush point of the group's log, in one atomically replaced file.
 
-Invariant: the rowsets and `del` files of a manifest contain no stamp above its cut.
+Invariant: the rowsets and `del` files of a manifest contain no stamp above its flush point.
 docs/internals/formats-tablet.md shows the bytes.
 """
 
@@ -16,7 +16,7 @@ from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.common.schema import Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.storage.sections import Sections, pack
 from nyala.tablet.files import stored_schema
 from nyala.tablet.files.file_kind import FileKind
@@ -83,7 +83,7 @@ class Manifest:
 
     Attributes:
         info: definition of the tablet.
-        cut: position in the log that the files represent.
+        flush_point: position in the log that the files represent.
         horizon: the earliest time that can still be read; history below it was dropped.
         index_seed: seed of the hash in the key indexes.
         next_file: above the number of every file named.
@@ -92,7 +92,7 @@ class Manifest:
     """
 
     info: TabletInfo
-    cut: FlushedCut
+    flush_point: StoredFlushPoint
     horizon: int
     index_seed: int
     next_file: int
@@ -167,15 +167,15 @@ def encode(manifest: Manifest) -> bytes:
         partition_schema=info.partition_schema,
         partition=info.partition,
         options=dict(sorted(info.options.items())),
-        term=manifest.cut.op.term,
-        index=manifest.cut.op.index,
-        stamp=manifest.cut.stamp,
+        term=manifest.flush_point.op.term,
+        index=manifest.flush_point.op.index,
+        stamp=manifest.flush_point.stamp,
         horizon=manifest.horizon,
         index_seed=manifest.index_seed,
         next_file=manifest.next_file,
         rowsets=list(manifest.rowsets),
     )
-    sections = [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, manifest.cut.extra)]
+    sections = [(_BODY, msgspec.msgpack.encode(stored)), (_EXTRA, manifest.flush_point.extra)]
     if info.ranges:
         ranges = _StoredRanges(list(info.ranges), info.retired_at)
         sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
@@ -212,7 +212,7 @@ def decode(data: bytes, path: str) -> Manifest:
     )
     return Manifest(
         info=info,
-        cut=FlushedCut(OpId(stored.term, stored.index), stored.stamp, extra),
+        flush_point=StoredFlushPoint(OpId(stored.term, stored.index), stored.stamp, extra),
         horizon=stored.horizon,
         index_seed=stored.index_seed,
         next_file=stored.next_file,
@@ -284,7 +284,7 @@ def create(files: Files, directory: str, info: TabletInfo, index_seed: int) -> M
     if files.exists(f"{directory}/{NAME}"):
         raise AlreadyPresent(f"{directory} holds a tablet already; open it, or remove it first")
     files.make_dir(directory)
-    first = Manifest(info, FlushedCut(), horizon=0, index_seed=index_seed, next_file=1)
+    first = Manifest(info, StoredFlushPoint(), horizon=0, index_seed=index_seed, next_file=1)
     save(files, directory, first)
     return first
 

@@ -1,7 +1,7 @@
 """Compaction: rewrites several disk rowsets as one of live rows and one of history above a horizon.
 
-It changes the manifest's files but not its cut, so ends of versions since the last flush stay in memory and
-in the log.
+It changes the manifest's files but not its flush point, so ends of versions since the last flush stay in
+memory and in the log.
 """
 
 from bisect import bisect_left
@@ -34,7 +34,7 @@ class Rowset:
     Attributes:
         number: number of its files.
         rows: versions.
-        ended: number of these versions that had ended at the manifest's cut.
+        ended: number of these versions that had ended at the manifest's flush point.
         garbage: number of these versions that ended below the horizon.
         least: least key.
         greatest: greatest key.
@@ -50,7 +50,7 @@ class Rowset:
     file_bytes: int = 0
 
     @staticmethod
-    def of(disk: DiskRowSet, horizon: int | None, cut_stamp: int) -> "Rowset":
+    def of(disk: DiskRowSet, horizon: int | None, flush_stamp: int) -> "Rowset":
         """Measure a rowset: exact in lane APPLY, in other lanes a recent state.
 
         Its versions are read only where more than `GARBAGE` of them ended, on both sides of the horizon.
@@ -58,12 +58,12 @@ class Rowset:
         Args:
             disk: the rowset.
             horizon: history below this hybrid time may be dropped; None: none may.
-            cut_stamp: time of the cut.
+            flush_stamp: time of the flush point.
         """
-        below, end_stamps = min(horizon or 0, cut_stamp), disk.end_stamps
+        below, end_stamps = min(horizon or 0, flush_stamp), disk.end_stamps
         all_ended = end_stamps.ended
         ended = all_ended.rows
-        if all_ended.last > cut_stamp:
+        if all_ended.last > flush_stamp:
             ended -= sum(len(rows) for rows, _ in end_stamps.pending)
         garbage = ended if all_ended.rows and all_ended.last <= below else 0
         if not garbage and all_ended.first <= below and ended > GARBAGE * disk.rows:
@@ -176,7 +176,7 @@ class Compaction:
         self._place = place
         self._store = store
         self._current = current
-        self._inputs = [rewrite.RewriteInput.of(d, current.cut.stamp) for d in chosen]
+        self._inputs = [rewrite.RewriteInput.of(d, current.flush_point.stamp) for d in chosen]
         self._horizon = horizon
         self._numbers = (number(), number(), number(), number())
         self._next_file = number()

@@ -1,9 +1,9 @@
-"""Flush: memory becomes a disk rowset, what ended elsewhere becomes `del` files, at one cut of the log."""
+"""Flush: memory becomes a disk rowset, what ended elsewhere becomes `del` files, at one flush point."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from nyala.storage.cut import FlushedCut, LogCut
+from nyala.storage.flush_point import LogPoint, StoredFlushPoint
 from nyala.tablet.files import end_stamps, manifest
 from nyala.tablet.files.diskrowset import DiskRowSet
 from nyala.tablet.files.end_stamps import Rows, Stamps
@@ -41,7 +41,7 @@ class Flush:
         place: where to write.
         store: its memory is written; later versions are added to a new memory rowset.
         current: the manifest now.
-        cut: position in the log of the last applied entry.
+        flush_point: position in the log of the last applied entry.
         number: gives the numbers of new files.
     """
 
@@ -50,7 +50,7 @@ class Flush:
         place: rewrite.FileTarget,
         store: Store,
         current: Manifest,
-        cut: LogCut,
+        flush_point: LogPoint,
         number: Callable[[], int],
     ) -> None:
         store.freeze()
@@ -58,14 +58,14 @@ class Flush:
         self._store = store
         self._base = replace(
             current,
-            cut=FlushedCut(cut.op, cut.stamp, cut.extra),
+            flush_point=StoredFlushPoint(flush_point.op, flush_point.stamp, flush_point.extra),
             info=store.info,
             retired=store.retired,
         )
-        self._inputs = [rewrite.RewriteInput.of(m, cut.stamp) for m in store.frozen]
+        self._inputs = [rewrite.RewriteInput.of(m, flush_point.stamp) for m in store.frozen]
         self._numbers = (number(), number(), 0, 0)
         self._new_ends = [
-            (_new_ends(d, cut.stamp), number()) for d in store.disks if d.end_stamps.pending
+            (_new_ends(d, flush_point.stamp), number()) for d in store.disks if d.end_stamps.pending
         ]
         self._next_file = number()
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from nyala.common.hybrid_time import to_micros
 from nyala.storage.checkpoint import Checkpoint, Holds
-from nyala.storage.cut import LogCut
+from nyala.storage.flush_point import LogPoint
 from nyala.tablet.files import diskrowset
 from nyala.tablet.files.manifest import Manifest, remove_unreferenced
 from nyala.tablet.maintain import compaction, flush, rewrite
@@ -121,11 +121,11 @@ class Maintenance:
         place = self._place
         return Checkpoint(place.files, place.directory, lambda: self.manifest, self._holds)
 
-    def prepare_flush(self, cut: LogCut) -> Build | None:
-        """Fix a cut; None when the files have that cut already, or a flush or compaction is running."""
-        if self._busy or cut.op == self.manifest.cut.op:
+    def prepare_flush(self, flush_point: LogPoint) -> Build | None:
+        """Fix a flush point; None when the files have it already, or a flush or compaction is running."""
+        if self._busy or flush_point.op == self.manifest.flush_point.op:
             return None
-        work = flush.Flush(self._place, self._store, self.manifest, cut, self._number)
+        work = flush.Flush(self._place, self._store, self.manifest, flush_point, self._number)
         self._publish()
         return self._start(work)
 
@@ -143,8 +143,8 @@ class Maintenance:
         return self._start(work)
 
     def _rowsets(self, horizon: int | None) -> list[compaction.Rowset]:
-        cut = self.manifest.cut.stamp
-        return [compaction.Rowset.of(d, horizon, cut) for d in self._store.disks]
+        flush_stamp = self.manifest.flush_point.stamp
+        return [compaction.Rowset.of(d, horizon, flush_stamp) for d in self._store.disks]
 
     def _start(self, work: _Work) -> Build:
         self._busy = True

@@ -1,8 +1,8 @@
 """The shared part of flush and compaction: build new files from immutable inputs, then switch to them.
 
 Build runs in lane COMPUTE, switch in lane APPLY. Lane APPLY continues meanwhile: ends of an input's versions
-after the cut are kept by the input (`EndStamps.pending`) and carried over at the switch. The manifest is
-saved before anything in memory changes, and old files are removed only after that.
+after the flush point are kept by the input (`EndStamps.pending`) and carried over at the switch. The manifest
+is saved before anything in memory changes, and old files are removed only after that.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,8 @@ class RewriteInput:
 
     Attributes:
         rowset: lane APPLY continues to end its versions.
-        view: view of it, when the cut was fixed.
-        ended: rows that had ended at the cut, with their stamps; later ends are carried over.
+        view: view of it, when the flush point was fixed.
+        ended: rows that had ended at the flush point, with their stamps; later ends are carried over.
     """
 
     rowset: RowSet
@@ -50,9 +50,9 @@ class RewriteInput:
     ended: tuple[Rows, Stamps]
 
     @staticmethod
-    def of(rowset: RowSet, cut_stamp: int) -> "RewriteInput":
+    def of(rowset: RowSet, flush_stamp: int) -> "RewriteInput":
         """Return a rowset as an input; its ends are looked at once."""
-        return RewriteInput(rowset, rowset.view(), rowset.end_stamps.ended_by(cut_stamp))
+        return RewriteInput(rowset, rowset.view(), rowset.end_stamps.ended_by(flush_stamp))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ def build(
 
     Args:
         place: files and directory of the output.
-        base: the next manifest without the new rowsets: its cut is the new files' cut, its schema
+        base: the next manifest without the new rowsets: its flush point is that of the new files, its schema
             the one that they are written with.
         inputs: rowsets to rewrite.
         plan: assignment of versions to new rowsets.
@@ -189,15 +189,15 @@ def switch(place: FileTarget, store: Store, built: Built) -> None:
             complete.
     """
     manifest.save(place.files, place.directory, built.manifest)
-    cut = np.uint64(built.manifest.cut.stamp)
+    flush_stamp = np.uint64(built.manifest.flush_point.stamp)
     for source, to in zip(built.inputs, built.moved, strict=True):
         rows, stamps = end_stamps.joined(source.rowset.end_stamps.pending)
-        after_cut = stamps > cut  # the others are in the files
-        carried = to[rows[after_cut]]
+        after_flush = stamps > flush_stamp  # the others are in the files
+        carried = to[rows[after_flush]]
         assert not len(carried) or carried.min() >= 0, "a live version was left out of a rewrite"
         if len(carried):
             assert built.rowsets, "a rewrite without rows has nothing to carry"
-            built.rowsets[0].end_stamps.end(carried, stamps[after_cut])
+            built.rowsets[0].end_stamps.end(carried, stamps[after_flush])
     replaced = [s.rowset for s in built.inputs]
     store.frozen = [m for m in store.frozen if not any(m is r for r in replaced)]
     by_number = {d.entry.number: d for d in store.disks}

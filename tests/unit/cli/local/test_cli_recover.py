@@ -13,7 +13,7 @@ from nyala.env.files import SystemFiles
 from nyala.offline import inspection
 from nyala.raft.messages import HardState
 from nyala.raft.unsafe_recovery import TERM_GAP
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
@@ -156,7 +156,7 @@ def as_witness(folder):
     lose_log(folder)
     shutil.rmtree(folder / "data" / GROUP)
     (folder / "data" / GROUP).mkdir()
-    Witness.create(SystemFiles(), f"{folder}/data/{GROUP}", Cut())
+    Witness.create(SystemFiles(), f"{folder}/data/{GROUP}", FlushPoint())
 
 
 def lose_file(name):

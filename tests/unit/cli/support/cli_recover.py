@@ -13,7 +13,7 @@ from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import HardState
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wal.cmeta import ConsensusMetadata
@@ -50,7 +50,7 @@ def journal(directory):
 
 def flush(machine, stamp):
     """Flush a machine, and close it."""
-    build = machine.prepare_flush(Cut(CUT, stamp))
+    build = machine.prepare_flush(FlushPoint(CUT, stamp))
     assert build is not None
     build()()
     machine.close()

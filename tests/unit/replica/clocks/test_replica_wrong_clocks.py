@@ -245,7 +245,7 @@ async def test_server_with_ceiling_of_2050_starts_after_ceiling_is_lowered(fleet
     files = process.disk.mount()
 
     def cut(_group, path):
-        return AddingMachine(files, path).cut.stamp
+        return AddingMachine(files, path).flush_point.stamp
 
     done = lower(files, "/data", process.clock, AWAKE.clock_max_ahead_ms, cut)
     assert ahead_us(fleet, done.before) > 0

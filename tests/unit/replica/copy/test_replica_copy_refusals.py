@@ -261,4 +261,4 @@ async def test_source_with_full_disk_reports_failed_flush(fleet):
     assert fleet.sessions() == 0
     disk.faults.capacity_bytes = None
     offer = await fleet.as_(leader, begin(GROUP, uuid_of(3), min_index=last.index, force=False))
-    assert offer.cut == last
+    assert offer.flush_op == last

@@ -23,7 +23,7 @@ async def with_witness(fleet):
     leader = await flush(fleet)
     status = fleet.replica(leader).status()
     witness = Member(uuid_of(3), "s3:9", "s3:7", voter=True, promote=True, electable=False)
-    start = fleet.replica(leader).machine.cut
+    start = fleet.replica(leader).machine.flush_point
     change = Change(ChangeKind.ADD, witness)
     await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
     config = Configuration((*status.config.members, witness), status.committed_config.id)
@@ -86,7 +86,7 @@ async def test_witness_with_lost_tail_keeps_recovery_debt_after_data_copy(fleet)
 async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     leader = await with_witness(fleet)
     flusher, machine = fleet.replica(3).running_member().flusher, fleet.replica(3).machine
-    joined = machine.cut.op.index
+    joined = machine.flush_point.op.index
     await fleet.until(
         lambda: fleet.replica(3).status().applied.index > joined,
         "the witness learns the commit index",
@@ -94,7 +94,7 @@ async def test_witness_with_collected_log_gets_newer_checkpoint(fleet):
     assert not await fleet.as_(3, flusher.flush())
     flusher.release_log()
     assert await fleet.as_(3, flusher.flush())
-    assert machine.cut.op.index > joined
+    assert machine.flush_point.op.index > joined
     await fleet.order(3, leader)
     await fleet.until(
         lambda: fleet.stage(3) in (CopyStage.DONE, CopyStage.FAILED), "filled", 60_000

@@ -16,7 +16,7 @@ from nyala.env.clock import HybridClock
 from nyala.env.files import Files
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.replica.witness import Witness
 from nyala.wal.cmeta import ConsensusMetadata
@@ -67,14 +67,14 @@ def identity(files: Files, new: int) -> object:
     return found.initialised
 
 
-def cut(files: Files, new: int) -> object:
+def flush_point(files: Files, new: int) -> object:
     if new:
-        Witness.create(files, "/data/w", Cut(OpId(new, new), new))
+        Witness.create(files, "/data/w", FlushPoint(OpId(new, new), new))
     found = Witness.open(files, "/data/w")
-    return found and found.cut
+    return found and found.flush_point
 
 
-KEPT: list[Callable[[Files, int], object]] = [superblock, metadata, ceiling, identity, cut]
+KEPT: list[Callable[[Files, int], object]] = [superblock, metadata, ceiling, identity, flush_point]
 
 
 @pytest.mark.parametrize("kept", KEPT, ids=lambda k: k.__name__)

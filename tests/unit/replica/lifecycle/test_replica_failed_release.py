@@ -54,7 +54,7 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     await fleet.until(lambda: replica.state is State.TOMBSTONED, "the replica is deleted")
     assert machine.closed
     assert deleted == [None]
-    assert machine.cut.op.index > 0
+    assert machine.flush_point.op.index > 0
 
 
 @scenario(options=SMALL)

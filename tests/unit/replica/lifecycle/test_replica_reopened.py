@@ -29,7 +29,7 @@ async def test_reopened_replica_loads_its_log_before_sending(fleet):
     assert status.last == before.last, "the log is loaded before messages are sent"
     assert status.durable == before.last.index
     assert status.term == before.term
-    assert status.cut == OpId(status.cut.term, 6)
+    assert status.flush_op == OpId(status.flush_op.term, 6)
     assert fleet.machine(1).sums == {"k": 5}, "the files are loaded as of their cut"
     fleet.network.heal()
     await fleet.settled()
@@ -121,7 +121,7 @@ async def test_idle_group_does_not_anchor_log_indefinitely(fleet):
         await fleet.write(big)
     await fleet.pass_ms(5000)
     leader = await fleet.leader()
-    assert fleet.replica(leader, OTHER).status().cut.index > 0, "the idle group was flushed"
+    assert fleet.replica(leader, OTHER).status().flush_op.index > 0, "the idle group was flushed"
     assert fleet.host(leader).wal.stats().segments <= 4
     for process in fleet.processes:
         process.kill(power_cut=True)
@@ -146,7 +146,7 @@ async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(
         await fleet.write(big)
     wal = fleet.host(0).wal
     await fleet.until(lambda: wal.stats().segments <= 4, "collected", timeout_ms=10_000)
-    assert {fleet.replica(0, g).status().cut.index > 0 for g in QUIET} == {True}
+    assert {fleet.replica(0, g).status().flush_op.index > 0 for g in QUIET} == {True}
     assert len(flushing) == len(QUIET)
     first = [at for at in flushing if at < flushing[0] + 0.5]
     assert len(first) <= MAX_FLUSHED_GROUPS < len(QUIET)
@@ -155,8 +155,8 @@ async def test_idle_groups_that_anchor_log_are_flushed_with_bounded_concurrency(
 def counted(prepare, times, loop):
     """`prepare` that records the time of its call."""
 
-    def noted(cut):
+    def noted(flush_point):
         times.append(loop.time())
-        return prepare(cut)
+        return prepare(flush_point)
 
     return noted

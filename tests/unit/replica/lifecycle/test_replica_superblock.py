@@ -10,7 +10,7 @@ from nyala.env.files import SystemFiles
 from nyala.raft.messages import HardState
 from nyala.replica import superblock
 from nyala.replica.member.bootstrap import choose_base, newest
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.recovered import RecoveredGroup
 
@@ -70,32 +70,34 @@ def log(first, last, term=1):
     return RecoveredGroup(first, ends[1], (ends[0],))
 
 
-def cut(index, term=1):
-    return Cut(OpId(term, index) if index else NO_OP, 10 * index)
+def flush_point(index, term=1):
+    return FlushPoint(OpId(term, index) if index else NO_OP, 10 * index)
 
 
 def test_complete_log_starts_at_zero_regardless_of_files():
-    assert choose_base(log(1, 9), cut(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
-    assert choose_base(log(1, 9), cut(0)) == (NO_OP, [])
+    assert choose_base(log(1, 9), flush_point(4)) == (NO_OP, [OpId(1, 1), OpId(1, 4)])
+    assert choose_base(log(1, 9), flush_point(0)) == (NO_OP, [])
 
 
 def test_log_before_cut_is_kept_for_followers():
-    assert choose_base(log(3, 9), cut(6)) == (OpId(1, 3), [OpId(1, 6)])
+    assert choose_base(log(3, 9), flush_point(6)) == (OpId(1, 3), [OpId(1, 6)])
 
 
 def test_terms_of_kept_log_entries_are_known():
     starts = OpId(1, 3), OpId(2, 5), OpId(4, 8)
-    found = choose_base(RecoveredGroup(3, OpId(4, 9), starts), cut(6, term=2))
+    found = choose_base(RecoveredGroup(3, OpId(4, 9), starts), flush_point(6, term=2))
     assert found == (OpId(1, 3), [OpId(2, 5), OpId(2, 6)])
 
 
 def test_log_starting_after_cut_is_contiguous():
-    assert choose_base(log(7, 9), cut(6)) == (OpId(1, 6), [])
-    assert choose_base(RecoveredGroup(), cut(6)) == (OpId(1, 6), [])
-    assert choose_base(RecoveredGroup(), cut(0)) == (NO_OP, [])
+    assert choose_base(log(7, 9), flush_point(6)) == (OpId(1, 6), [])
+    assert choose_base(RecoveredGroup(), flush_point(6)) == (OpId(1, 6), [])
+    assert choose_base(RecoveredGroup(), flush_point(0)) == (NO_OP, [])
 
 
-@pytest.mark.parametrize(("logged", "files"), [(log(8, 9), cut(6)), (log(1, 5), cut(6))])
+@pytest.mark.parametrize(
+    ("logged", "files"), [(log(8, 9), flush_point(6)), (log(1, 5), flush_point(6))]
+)
 def test_missing_entries_are_a_gap_not_a_shorter_log(logged, files):
     with pytest.raises(LogGap):
         choose_base(logged, files)
@@ -103,7 +105,7 @@ def test_missing_entries_are_a_gap_not_a_shorter_log(logged, files):
 
 def test_log_contradicting_files_is_corrupt():
     with pytest.raises(Corrupt, match=r"1\.6.*2\.6"):
-        choose_base(log(1, 9, term=2), cut(6))
+        choose_base(log(1, 9, term=2), flush_point(6))
 
 
 def test_higher_of_superblock_and_cmeta_vote_is_used():

@@ -41,7 +41,7 @@ async def test_log_kept_for_dead_member_beyond_limit_is_reported(fleet):
 @scenario(options=replace(SMALL, wal_retain_for_peers_mb=3))
 async def test_log_not_shortened_by_flushes_is_reported_with_tablet(fleet):
     for number in range(3):
-        fleet.machine(number).prepare_flush = lambda cut: None
+        fleet.machine(number).prepare_flush = lambda flush_point: None
     for _ in range(60):
         await fleet.write(BIG)
     await fleet.pass_ms(3000)

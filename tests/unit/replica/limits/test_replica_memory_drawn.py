@@ -50,8 +50,8 @@ class Tablet:
         self.machine = machine
 
     @property
-    def cut(self):
-        return self.machine.cut
+    def flush_point(self):
+        return self.machine.flush_point
 
     def unflushed_bytes(self):
         return self.machine.unflushed_bytes()
@@ -69,7 +69,12 @@ class Scans:
 
     async def run(self, group, batch_bytes, duration_ms):
         tablet: Any = Tablet(group, self.fleet.machine(self.number, group))
-        scan = tablet, tablet.cut.op, tablet.unflushed_bytes(), max(batch_bytes, LEAST_BYTES)
+        scan = (
+            tablet,
+            tablet.flush_point.op,
+            tablet.unflushed_bytes(),
+            max(batch_bytes, LEAST_BYTES),
+        )
         try:
             with self.counted.open(tablet, batch_bytes):
                 self.open.append(scan)
@@ -85,9 +90,9 @@ class Scans:
         self.counted.update_held()
         batches = sum(size for *_, size in self.open)
         held: dict[tuple[Any, Any], int] = {}
-        for tablet, cut, rows, _ in self.open:
-            if tablet.cut.op != cut:
-                key = tablet.tablet_id, cut
+        for tablet, flush_point, rows, _ in self.open:
+            if tablet.flush_point.op != flush_point:
+                key = tablet.tablet_id, flush_point
                 held[key] = max(held.get(key, 0), rows)
         self.held = max(self.held, sum(held.values()))
         assert self.memory.of(MemoryPart.SCANS) == batches + sum(held.values())

@@ -72,7 +72,7 @@ class Replica:
         self.applier = Applier(
             Lanes(),  # type: ignore[arg-type]
             self.machine,
-            ClientSessions.load(self.machine.cut.extra),
+            ClientSessions.load(self.machine.flush_point.extra),
             group_ops=group_ops,
             group_bytes=group_bytes,
             deliver=self._deliver,

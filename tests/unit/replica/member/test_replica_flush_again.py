@@ -28,11 +28,11 @@ def test_failed_flush_is_tried_again_without_another_write(code):
         machine, times = fleet.machine(0), []
         whole = machine.prepare_flush
 
-        def prepare_flush(cut):
+        def prepare_flush(flush_point):
             times.append(fleet.loop.now_us())
             if len(times) <= 4:
                 raise OSError(code, "planted")
-            return whole(cut)
+            return whole(flush_point)
 
         machine.prepare_flush = prepare_flush
         await fleet.write(b"k 1")

@@ -138,13 +138,13 @@ async def test_retry_after_flush_and_power_failure_takes_effect_once(fleet):
     for n in range(2, 60):
         await fleet.write(b"k 1", sequence=n)
     await fleet.until(
-        lambda: all(fleet.replica(n).status().cut.index > 30 for n in range(3)), "flushes"
+        lambda: all(fleet.replica(n).status().flush_op.index > 30 for n in range(3)), "flushes"
     )
     for process in fleet.processes:
         process.kill(power_cut=True)
     for number in range(3):
         await fleet.restart(number)
-        assert fleet.machine(number).cut.op.index > 30
+        assert fleet.machine(number).flush_point.op.index > 30
     again = await fleet.write(b"k 1", sequence=1)
     assert again.duplicate
     assert again.stamp == first.stamp

@@ -14,14 +14,14 @@ from nyala.common.options import Options
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import initial
 from nyala.raft.status import Role
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.status import State
 from tests.unit.replica.support import retention_support
 from tests.unit.replica.support.member_support import SMALL, TINY, change, member, modify, three
 from tests.unit.replica.support.replica_support import GROUP
 
 
-async def witness(fleet, number, config, start=Cut()):  # noqa: B008
+async def witness(fleet, number, config, start=FlushPoint()):  # noqa: B008
     return await fleet.as_(number, fleet.host(number).create_witness(GROUP, config, start))
 
 
@@ -30,7 +30,7 @@ async def add_witness(fleet, number):
     status = fleet.replica(await fleet.leader()).status()
     joined = member(number, electable=False, promote=True)
     config = replace(status.config, members=(*status.config.members, joined), id=NO_OP)
-    await witness(fleet, number, config, Cut(status.applied, status.applied_stamp))
+    await witness(fleet, number, config, FlushPoint(status.applied, status.applied_stamp))
     return await change(fleet, Change(ChangeKind.ADD, joined), expected=status.config.id)
 
 

@@ -53,7 +53,7 @@ async def test_source_anchors_log_before_checkpoint_is_taken(fleet):
     async def fixed_and_heard_late(lane, fn, *args, **more):
         found = await run(lane, fn, *args, **more)
         if fn == machine.checkpoint and not late:
-            late.append(found.cut.op.index)
+            late.append(found.flush_point.op.index)
             for _ in range(20):
                 await fleet.call(leader, BIG)
             await fleet.replica(leader).flush()

@@ -122,7 +122,7 @@ def test_failed_abandonment_is_retried():
 
 def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
     anchors: list[tuple[int, int | None]] = []
-    cut = SimpleNamespace(op=SimpleNamespace(index=100))
+    flush_point = SimpleNamespace(op=SimpleNamespace(index=100))
     view = SimpleNamespace(retain_index=10, keeps_log=False)
     node: Any = SimpleNamespace(view=view, is_leader=True, left=[])
 
@@ -132,7 +132,7 @@ def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
 
     node.mark_for_copy = mark_for_copy
     applier: Any = SimpleNamespace(
-        machine=SimpleNamespace(cut=cut), applied=SimpleNamespace(index=100)
+        machine=SimpleNamespace(flush_point=flush_point), applied=SimpleNamespace(index=100)
     )
     wal = SimpleNamespace(
         set_anchor=lambda group, first, own, movable: anchors.append((first, own))

@@ -13,7 +13,7 @@ from nyala.copying.service import CopySourceService, CopyTargetService
 from nyala.datadir.identity import Identity
 from nyala.datadir.instance import Instance
 from nyala.replica.copy.protocol import ENDED, CopyFile, CopyStage
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import FlushPoint
 from nyala.replica.status import State
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -35,7 +35,7 @@ LIMITED = msgspec.structs.replace(OPTIONS, copy_rate_bytes=1000)
 class Checkpoint:
     def __init__(self, machine):
         self.machine = machine
-        self.cut = machine.cut
+        self.flush_point = machine.flush_point
         self.manifest_name = "state"
         self.manifest_bytes = b""
         self.files: tuple[CopyFile, ...] = ()
@@ -58,7 +58,7 @@ class PartsMachine(AddingMachine):
     def __init__(self, files, directory):
         self.files, self.directory, self.path = files, directory, f"{directory}/state"
         self.sums, self.runs, self.groups, self.closed = {}, 0, [], False
-        self.held, self.parts, self._bytes, self._cut = [], [], 0, Cut()
+        self.held, self.parts, self._bytes, self._flush_point = [], [], 0, FlushPoint()
         if files.exists(self.path) and files.size(self.path):
             state = json.loads(files.read(self.path))
             self.parts = state["parts"]
@@ -67,16 +67,18 @@ class PartsMachine(AddingMachine):
             self.sums = content["sums"]
             term, index, stamp, extra = state["cut"]
             assert content["index"] == index, "the files are not of the manifest's cut"
-            self._cut = Cut(OpId(term, index), stamp, bytes.fromhex(extra))
+            self._flush_point = FlushPoint(OpId(term, index), stamp, bytes.fromhex(extra))
             self.sweep()
 
-    def prepare_flush(self, cut):
-        if cut.op == self._cut.op:
+    def prepare_flush(self, flush_point):
+        if flush_point.op == self._flush_point.op:
             return None
-        at = [cut.op.term, cut.op.index, cut.stamp, cut.extra.hex()]
+        at = [flush_point.op.term, flush_point.op.index, flush_point.stamp, flush_point.extra.hex()]
         padding = "x" * 3000
-        whole = json.dumps({"sums": self.sums, "index": cut.op.index, "padding": padding}).encode()
-        names = [f"part-{cut.op.index}-{k}" for k in range(PARTS)]
+        whole = json.dumps(
+            {"sums": self.sums, "index": flush_point.op.index, "padding": padding}
+        ).encode()
+        names = [f"part-{flush_point.op.index}-{k}" for k in range(PARTS)]
         step = -(-len(whole) // PARTS)
         state = json.dumps({"parts": names, "cut": at}).encode()
         self._bytes = 0
@@ -84,7 +86,7 @@ class PartsMachine(AddingMachine):
         def install():
             self.files.rename(self.path + ".new", self.path)
             self.files.sync_dir(self.directory)
-            self._cut, self.parts = cut, names
+            self._flush_point, self.parts = flush_point, names
             self.sweep()
 
         def build():

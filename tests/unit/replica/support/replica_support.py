@@ -14,7 +14,7 @@ from nyala.raft.membership import Configuration, Member, initial
 from nyala.raft.messages import PeerBatch
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import AnyCheckpoint, Cut, Transport
+from nyala.replica.state_machine import AnyCheckpoint, FlushPoint, Transport
 from nyala.replica.status import State, WriteOutcome
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.network import SimNetwork
@@ -45,7 +45,7 @@ class AddingMachine:
         self.runs = 0  # operations in this incarnation
         self.groups: list[int] = []
         self.closed = False
-        self._cut = Cut()
+        self._flush_point = FlushPoint()
         self._bytes = 0
         if files.exists(self.path):
             try:
@@ -54,11 +54,11 @@ class AddingMachine:
                 raise Corrupt(f"{self.path}: {err}") from err
             self.sums = state["sums"]
             term, index, stamp, extra = state["cut"]
-            self._cut = Cut(OpId(term, index), stamp, bytes.fromhex(extra))
+            self._flush_point = FlushPoint(OpId(term, index), stamp, bytes.fromhex(extra))
 
     @property
-    def cut(self) -> Cut:
-        return self._cut
+    def flush_point(self) -> FlushPoint:
+        return self._flush_point
 
     def apply(self, operations: Sequence[Operation]) -> list[bytes]:
         assert not self.closed
@@ -77,10 +77,10 @@ class AddingMachine:
     def unflushed_bytes(self) -> int:
         return self._bytes
 
-    def prepare_flush(self, cut: Cut) -> Callable[[], Callable[[], None]] | None:
-        if cut.op == self._cut.op:
+    def prepare_flush(self, flush_point: FlushPoint) -> Callable[[], Callable[[], None]] | None:
+        if flush_point.op == self._flush_point.op:
             return None
-        at = [cut.op.term, cut.op.index, cut.stamp, cut.extra.hex()]
+        at = [flush_point.op.term, flush_point.op.index, flush_point.stamp, flush_point.extra.hex()]
         state = json.dumps({"sums": self.sums, "cut": at}).encode()
         frozen = self._bytes
 
@@ -88,7 +88,7 @@ class AddingMachine:
             self._bytes -= frozen
             self.files.rename(self.path + ".new", self.path)
             self.files.sync_dir(self.path.rpartition("/")[0])
-            self._cut = cut
+            self._flush_point = flush_point
 
         def build() -> Callable[[], None]:
             self.files.write_new(self.path + ".new", [state])

@@ -54,10 +54,10 @@ def test_checkpoint_files_equal_tablet_at_the_cut(driver, tmp_path):
     change_everything(driver)
     assert names(checkpoint) <= files_of(driver)
     copied = copy(driver, checkpoint, tmp_path / "copy")
-    assert copied.cut == checkpoint.cut
-    assert copied.cut.stamp == at
+    assert copied.flush_point == checkpoint.flush_point
+    assert copied.flush_point.stamp == at
     assert table_bytes(copied.view().scan(at, ordered=True)) == expected
-    copied.apply(driver.log[copied.cut.op.index :])
+    copied.apply(driver.log[copied.flush_point.op.index :])
     assert copied.info == driver.tablet.info
     now = [table_bytes(t.view().scan(driver.now, ordered=True)) for t in (copied, driver.tablet)]
     assert now[0] == now[1]
@@ -84,7 +84,7 @@ def test_release_keeps_current_files_and_files_being_written(driver):
     checkpoint = driver.tablet.checkpoint()
     driver.compact()
     driver.write(RowOp.UPSERT, numbered(0, 3))
-    install = driver.tablet.prepare_flush(driver.cut())()
+    install = driver.tablet.prepare_flush(driver.flush_point())()
     new = files_of(driver) - names(checkpoint)
     checkpoint.release()
     assert files_of(driver) == new

@@ -34,7 +34,11 @@ def test_golden_tablet_reads_the_same(tmp_path):
     tablet = Tablet.open(SystemFiles(), str(directory))
     assert tablet.info.schema == SCHEMA
     assert tablet.info.options == {"compression": "lz4", "comment": "golden"}
-    assert (tablet.cut.op.index, tablet.cut.stamp, tablet.cut.extra) == (3, 30, b"sessions@1.3")
+    assert (tablet.flush_point.op.index, tablet.flush_point.stamp, tablet.flush_point.extra) == (
+        3,
+        30,
+        b"sessions@1.3",
+    )
     view = tablet.view()
 
     def rows(at):

@@ -99,14 +99,14 @@ def test_compaction_statistics_equal_rowset_versions(tmp_path):
     driver.flush()
     driver.write(RowOp.UPSERT, numbered(0, 10, s="later"))  # ends versions above the cut
     [disk] = driver.tablet.store.disks
-    cut, ends = driver.tablet.cut.stamp, disk.end_stamps.ends
+    flush_point, ends = driver.tablet.flush_point.stamp, disk.end_stamps.ends
     for horizon in [None, 0, 1, *stamps, driver.now, driver.now + 1]:
-        below = min(horizon or 0, cut)
+        below = min(horizon or 0, flush_point)
         ended, garbage = (
-            int(((ends > 0) & (ends <= cut)).sum()),
+            int(((ends > 0) & (ends <= flush_point)).sum()),
             int(((ends > 0) & (ends <= below)).sum()),
         )
-        seen = Rowset.of(disk, horizon, cut)
+        seen = Rowset.of(disk, horizon, flush_point)
         assert (seen.ended, seen.garbage) == (
             ended,
             garbage if garbage > GARBAGE * 120 else seen.garbage,

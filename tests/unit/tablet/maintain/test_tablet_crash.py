@@ -46,7 +46,7 @@ def test_crash_between_file_operations_leaves_old_or_new_cut(work, power_cut, mo
         assert steps < 60
         disk = SimDisk(random.Random(steps))
         driver = PREPARED[work](disk)
-        expected, old = everything(driver), driver.tablet.cut
+        expected, old = everything(driver), driver.tablet.flush_point
         disk.die_after(steps)
         try:
             assert driver.compact() if work == "compact" else driver.flush()
@@ -56,8 +56,8 @@ def test_crash_between_file_operations_leaves_old_or_new_cut(work, power_cut, mo
         disk.die_at = None
         driver.files = disk.mount()
         driver.reopen()
-        assert driver.tablet.cut in (old, driver.cut())
-        cuts.add(driver.tablet.cut.op)
+        assert driver.tablet.flush_point in (old, driver.flush_point())
+        cuts.add(driver.tablet.flush_point.op)
         names = driver.files.list("data/t")
         assert names == sorted(manifest.load(driver.files, "data/t").file_names())
         assert everything(driver) == expected
@@ -74,19 +74,19 @@ def test_flush_failed_by_full_disk_is_completed_by_next_flush():
     while full:
         disk = SimDisk(random.Random(failures))
         driver = prepared(disk)
-        before = driver.tablet.cut
+        before = driver.tablet.flush_point
         disk.faults.capacity_bytes = disk.used_bytes() + 170 * failures
         try:
             full = not driver.flush()
         except OSError:
             failures += 1
-            assert driver.tablet.cut == before
+            assert driver.tablet.flush_point == before
         driver.write(RowOp.UPSERT, [{"k": 1, "a": 60, "s": "late"}])
         driver.write(RowOp.DELETE, [{"k": 8}], ["k"])
         expected = everything(driver)
         disk.faults.capacity_bytes = None
         assert driver.flush()
-        assert driver.tablet.cut == driver.cut()
+        assert driver.tablet.flush_point == driver.flush_point()
         assert driver.tablet.unflushed_bytes() == 0
         assert everything(driver) == expected
         driver.reopen()
@@ -161,7 +161,7 @@ def test_files_of_killed_process_used_by_next_one_survive_power_failure():
     for seed in range(12):
         disk = SimDisk(random.Random(seed))
         driver = prepared(disk)
-        expected, old = everything(driver), driver.tablet.cut
+        expected, old = everything(driver), driver.tablet.flush_point
         renamed: list[str] = []
 
         def in_the_last_sync(kind, path, renamed=renamed):
@@ -174,12 +174,12 @@ def test_files_of_killed_process_used_by_next_one_survive_power_failure():
         disk.kill()
         driver.files = disk.mount()
         driver.reopen()
-        stood = driver.tablet.cut
+        stood = driver.tablet.flush_point
         assert stood not in (old, None)
         disk.crash()
         driver.files = disk.mount()
         driver.reopen()
-        assert driver.tablet.cut == stood
+        assert driver.tablet.flush_point == stood
         assert everything(driver) == expected
 
 

@@ -1,10 +1,10 @@
-"""Flush and compaction: the cut, concurrent deletes, history; each bug of the storage prototype."""
+"""Flush and compaction: the flush point, concurrent deletes, history; each bug of the storage prototype."""
 
 import pytest
 
 from nyala.common.errors import HistoryGone, Unavailable
 from nyala.common.ids import OpId
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.maintain.flush import MAX_DEL_FILES
@@ -29,13 +29,13 @@ def test_compaction_does_not_advance_cut_past_memory(driver):
     for start in (0, 10):
         driver.write(RowOp.INSERT, numbered(start, start + 5))
         driver.flush()
-    flushed = driver.tablet.cut
+    flushed = driver.tablet.flush_point
     driver.write(RowOp.INSERT, numbered(20, 25))
     delete(driver, 0)
     assert driver.compact()
-    assert driver.tablet.cut == flushed
+    assert driver.tablet.flush_point == flushed
     driver.reopen()
-    assert driver.tablet.cut == flushed
+    assert driver.tablet.flush_point == flushed
     assert keys_of(driver) == [*range(1, 5), *range(10, 15), *range(20, 25)]
 
 
@@ -43,7 +43,7 @@ def test_replay_ignores_delete_files_outside_manifest(driver):
     driver.write(RowOp.INSERT, numbered(0, 5))
     driver.flush()
     delete(driver, 1, 2)
-    driver.tablet.prepare_flush(driver.cut())()  # built, and then the process crashes
+    driver.tablet.prepare_flush(driver.flush_point())()  # built, and then the process crashes
     assert any(n.endswith(".del") for n in driver.files.list(driver.directory))
     tablet = Tablet.open(driver.files, driver.directory)
     assert tablet.view().count(driver.now) == 5
@@ -61,9 +61,13 @@ def test_deletes_during_rewrite_are_carried_over(driver, work, first):
     if work == "compact":
         driver.flush()
     delete(driver, 1, 11)
-    cut = driver.cut()
+    flush_point = driver.flush_point()
     tablet = driver.tablet
-    build = tablet.prepare_flush(cut) if work == "flush" else tablet.prepare_compaction(force=True)
+    build = (
+        tablet.prepare_flush(flush_point)
+        if work == "flush"
+        else tablet.prepare_compaction(force=True)
+    )
     delete(driver, 2, 12)
     install = build()
     delete(driver, 3, 13)
@@ -72,7 +76,7 @@ def test_deletes_during_rewrite_are_carried_over(driver, work, first):
     expected = [k for k in range(20) if k not in (1, 2, 3, 11, 12, 13)]
     for _ in range(2):
         assert keys_of(driver) == expected
-        assert keys_of(driver, cut.stamp) == [k for k in range(20) if k not in (1, 11)]
+        assert keys_of(driver, flush_point.stamp) == [k for k in range(20) if k not in (1, 11)]
         assert [r["s"] for r in driver.rows() if r["k"] in (4, 14)] == ["new", "new"]
         (driver.reopen if first == "restart" else driver.flush)()
     delete(driver, 5, 15)
@@ -87,7 +91,7 @@ def test_concurrent_rewrites_are_refused(driver):
         driver.flush()
     build = driver.tablet.prepare_compaction(force=True)
     driver.write(RowOp.INSERT, numbered(20, 25))
-    assert driver.tablet.prepare_flush(driver.cut()) is None
+    assert driver.tablet.prepare_flush(driver.flush_point()) is None
     assert driver.tablet.prepare_compaction(force=True) is None
     build()()
     assert driver.flush()
@@ -112,20 +116,20 @@ def test_view_at_a_time_does_not_change_while_operations_are_applied(driver):
 
 
 def test_cut_stores_op_id_timestamp_and_replica_data(driver):
-    assert driver.tablet.cut == FlushedCut(OpId(0, 0), 0, b"")
+    assert driver.tablet.flush_point == StoredFlushPoint(OpId(0, 0), 0, b"")
     driver.write(RowOp.INSERT, numbered(0, 3))
-    cut = FlushedCut(OpId(3, 7), driver.now + 5, b"sessions")
-    driver.tablet.prepare_flush(cut)()()
-    assert driver.tablet.cut == cut
-    assert Tablet.open(driver.files, driver.directory).cut == cut
-    assert driver.tablet.prepare_flush(cut) is None
-    later = FlushedCut(
-        OpId(3, 9), cut.stamp + 7, b"more"
-    )  # entries that changed no row move the cut too
+    flush_point = StoredFlushPoint(OpId(3, 7), driver.now + 5, b"sessions")
+    driver.tablet.prepare_flush(flush_point)()()
+    assert driver.tablet.flush_point == flush_point
+    assert Tablet.open(driver.files, driver.directory).flush_point == flush_point
+    assert driver.tablet.prepare_flush(flush_point) is None
+    later = StoredFlushPoint(
+        OpId(3, 9), flush_point.stamp + 7, b"more"
+    )  # entries that changed no row move the flush point too
     driver.tablet.prepare_flush(later)()()
-    assert Tablet.open(driver.files, driver.directory).cut == later
+    assert Tablet.open(driver.files, driver.directory).flush_point == later
     with pytest.raises(AssertionError, match="below what was applied"):
-        driver.tablet.prepare_flush(FlushedCut(OpId(3, 10), 1, b""))
+        driver.tablet.prepare_flush(StoredFlushPoint(OpId(3, 10), 1, b""))
 
 
 def test_delete_files_of_a_rowset_stay_bounded(driver):
@@ -219,7 +223,7 @@ def test_replay_from_the_manifest_gives_the_same_results(driver):
         if n % 4 == 1:
             driver.flush()
     tablet = Tablet.open(driver.files, driver.directory)
-    after = tablet.cut.op.index
+    after = tablet.flush_point.op.index
     assert 0 < after < len(driver.log)
     assert tablet.apply(driver.log[after:]) == driver.results[after:]
 

@@ -10,7 +10,7 @@ from nyala.common.alteration import Step, alter
 from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
-from nyala.storage.cut import FlushedCut
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.diskrowset import DiskRowSet, open_all
 from nyala.tablet.files.manifest import TabletInfo, load
@@ -121,16 +121,16 @@ class Driver:
         self.results.append(result)
         return replicated_ops.decode_result(result)
 
-    def cut(self) -> FlushedCut:
+    def flush_point(self) -> StoredFlushPoint:
         last = self.log[-1] if self.log else None
         return (
-            FlushedCut(last.id, last.stamp, f"sessions@{last.id}".encode())
+            StoredFlushPoint(last.id, last.stamp, f"sessions@{last.id}".encode())
             if last
-            else FlushedCut()
+            else StoredFlushPoint()
         )
 
     def flush(self) -> bool:
-        build = self.tablet.prepare_flush(self.cut())
+        build = self.tablet.prepare_flush(self.flush_point())
         if build is None:
             return False
         build()()
@@ -146,7 +146,7 @@ class Driver:
     def reopen(self, files: Any = None) -> None:
         """Open again from the files, and replay the log from the manifest's cut."""
         self.tablet = Tablet.open(files or self.files, self.directory, **self.kwargs)
-        after = self.tablet.cut.op.index
+        after = self.tablet.flush_point.op.index
         self.tablet.apply(self.log[after:])
 
     def disk_rowsets(self) -> list[DiskRowSet]:

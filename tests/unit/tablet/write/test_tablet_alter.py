@@ -101,7 +101,7 @@ def test_compaction_between_cut_and_drop_keeps_columns_for_replay(tmp_path):
     assert driver.compact()
     before = driver.rows()
     driver.tablet = Tablet.open(driver.files, driver.directory)
-    after = driver.tablet.cut.op.index
+    after = driver.tablet.flush_point.op.index
     assert driver.tablet.info.schema == PAIR_KEY
     assert driver.tablet.apply(driver.log[after:]) == driver.results[after:]
     assert driver.rows() == before

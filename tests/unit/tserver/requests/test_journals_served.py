@@ -223,7 +223,9 @@ def test_journal_keeps_its_content_through_flush_move_and_restart():
         await group.do("move", group.uuid(old), group.uuid(new))
         assert old not in group.holders()
         assert new in group.holders()
-        assert any(m.cut.op.index > 100 for m in group.journals()), "the journal was flushed"
+        assert any(m.flush_point.op.index > 100 for m in group.journals()), (
+            "the journal was flushed"
+        )
         for server in group.holders():
             server.kill()
             await server.start()

@@ -1,4 +1,4 @@
-"""Cuts: positions in a group's log that a state machine's files represent."""
+"""Flush points: positions in a group's log that a state machine's files represent."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,8 +6,8 @@ from typing import Protocol
 from nyala.common.ids import NO_OP, OpId
 
 
-class LogCut(Protocol):
-    """The attributes of a cut, of `replica/state_machine.Cut` or `FlushedCut`."""
+class LogPoint(Protocol):
+    """The attributes of a flush point, of `replica/state_machine.FlushPoint` or `StoredFlushPoint`."""
 
     @property
     def op(self) -> OpId:
@@ -21,18 +21,18 @@ class LogCut(Protocol):
 
     @property
     def extra(self) -> bytes:
-        """The replica's own state at the cut."""
+        """The replica's own state at the flush point."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class FlushedCut:
-    """Position in a group's log that the files represent; the shape of `replica/state_machine.Cut`.
+class StoredFlushPoint:
+    """Position in a group's log that the files represent; the shape of `replica/state_machine.FlushPoint`.
 
     Attributes:
         op: the last entry (of any kind) whose effect the files hold; replay starts after it.
         stamp: that entry's hybrid time; the files contain no stamp above it.
-        extra: the replica's own state at the cut, opaque here.
+        extra: the replica's own state at the flush point, opaque here.
     """
 
     op: OpId = NO_OP
