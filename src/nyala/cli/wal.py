@@ -100,7 +100,7 @@ def _find(path: str) -> DumpTarget:
     if os.path.isdir(path):
         home, inside = _home(path), _is_home(path)
         if not inside and (home or any(map(sequence_of, files.list(path)))):
-            return DumpTarget(dump_log(files, path, home=home), {})
+            return DumpTarget(dump_log(files, path, data_dir=home), {})
         folder = f"{path}/cmeta" if inside else path
         metadata = [f"{folder}/{n}" for n in files.list(folder) if _is_group(n)]
         if not inside and not metadata:
@@ -108,14 +108,14 @@ def _find(path: str) -> DumpTarget:
                 f"{path} holds neither a log nor consensus metadata: name a segment, a wal directory, a data "
                 "directory or cmeta files"
             )
-        log = dump_log(files, f"{path}/wal", home=path) if inside else None
+        log = dump_log(files, f"{path}/wal", data_dir=path) if inside else None
         return DumpTarget(log, {p: _metadata(files.read(p), p) for p in metadata})
     data = files.read(path, 0, len(cmeta.MAGIC))
     folder, name = os.path.split(os.path.abspath(path))
     if data == cmeta.MAGIC or _is_group(name):
         return DumpTarget(None, {path: _metadata(files.read(path), path)})
     if sequence_of(name) is not None:
-        return DumpTarget(dump_log(files, folder, only=name, home=_home(folder)), {})
+        return DumpTarget(dump_log(files, folder, only=name, data_dir=_home(folder)), {})
     return DumpTarget(dump_file(files, path), {})
 
 

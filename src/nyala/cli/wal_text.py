@@ -64,7 +64,7 @@ def _print_extent(extent_file: ExtentStatus, missing: str) -> None:
     if must is None:
         what = (
             "is damaged: the expected segments are unknown"
-            if extent_file.there
+            if extent_file.exists
             else "does not exist: the expected segments are unknown"
         )
     elif last_of(must) < must.first:

@@ -130,7 +130,7 @@ def logged(files: Files, directory: str, group: TabletId) -> RecoveredGroup:
     Raises:
         Corrupt: records of the group are damaged, or may be missing.
     """
-    found, recovery = dump_log(files, f"{directory}/wal", home=directory), Recovery()
+    found, recovery = dump_log(files, f"{directory}/wal", data_dir=directory), Recovery()
     if found.missing:
         raise LogGap(f"{directory}/wal: {found.missing}: replace this replica")
     for one in found.segments:
@@ -272,7 +272,7 @@ def _clock_problems(files: Files, path: str) -> list[str]:
 
 def _log_problems(files: Files, directory: str) -> list[str]:
     found, own = [], owner(files, directory).uuid
-    log = dump_log(files, f"{directory}/wal", home=directory)
+    log = dump_log(files, f"{directory}/wal", data_dir=directory)
     if log.missing:
         found.append(
             f"{directory}/wal: {log.missing}; replicas with records there must be replaced"

@@ -53,9 +53,9 @@ def edited(config: Configuration, changes: Sequence[Change]) -> Configuration:
             )
         named.add(uuid)
         if (change.kind is ChangeKind.ADD) == (uuid in members):
-            there = "already" if uuid in members else "not"
+            presence = "already" if uuid in members else "not"
             raise InvalidArgument(
-                f"cannot {change.kind.value} {uuid}: it is {there} in the configuration of {config.id}; "
+                f"cannot {change.kind.value} {uuid}: it is {presence} in the configuration of {config.id}; "
                 "read the configuration again from the leader"
             )
         if change.kind is ChangeKind.REMOVE:

@@ -355,5 +355,5 @@ def heartbeat_or_probe(
 
 def _reaches_majority(core: RaftCore, leadership: Leadership) -> bool:
     since = core.ticks - core.options.election_ticks
-    near = {uuid for uuid, peer in leadership.peers.items() if peer.last_reply_at >= since}
-    return quorum.contains(core.voters, near | {core.uuid})
+    answered = {uuid for uuid, peer in leadership.peers.items() if peer.last_reply_at >= since}
+    return quorum.contains(core.voters, answered | {core.uuid})

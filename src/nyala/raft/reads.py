@@ -37,11 +37,11 @@ def likely_majority(core: RaftCore, leadership: Leadership) -> tuple[ServerUuid,
     peers, since = leadership.peers, core.ticks - core.options.heartbeat_ticks - 1
     voters = [v for v in core.voters if v in peers]
     needed = quorum.majority(len(core.voters)) - (core.uuid in core.voters)
-    near = [v for v in voters if peers[v].round and peers[v].last_reply_at >= since]
-    if len(near) < needed:
+    confirmed = [v for v in voters if peers[v].round and peers[v].last_reply_at >= since]
+    if len(confirmed) < needed:
         return tuple(voters)
-    near.sort(key=lambda v: peers[v].round, reverse=True)
-    return tuple(near[:needed])
+    confirmed.sort(key=lambda v: peers[v].round, reverse=True)
+    return tuple(confirmed[:needed])
 
 
 def unanswered(core: RaftCore, leadership: Leadership) -> list[ServerUuid]:

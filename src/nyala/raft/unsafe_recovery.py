@@ -46,9 +46,9 @@ def surviving_config(core: RaftCore, keep: Sequence[ServerUuid]) -> Configuratio
             f"{core.uuid} must be kept and be a voter with data, because it will lead; send this to "
             "another surviving replica"
         )
-    gone = {m.uuid for m in (*committed.members, *active.members)} - set(keep)
+    removed = {m.uuid for m in (*committed.members, *active.members)} - set(keep)
     return membership.initial(
-        [m for m in committed.members if m.uuid in keep], {*active.lost, *gone}
+        [m for m in committed.members if m.uuid in keep], {*active.lost, *removed}
     )
 
 

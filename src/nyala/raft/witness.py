@@ -76,11 +76,11 @@ def _become_leaderless(core: RaftCore, message: Suffix) -> None:
     The next term is entered if entries are truncated that agreed with this term's leader.
     """
     log, term = core.log, max(core.term, message.term)
-    gone = next(
+    truncated = next(
         (e.id for e in message.entries if e.id.index <= log.last.index and not log.holds(e.id)),
         None,
     )
-    if gone is not None and gone.index <= core.verified:
+    if truncated is not None and truncated.index <= core.verified:
         term = max(core.term + 1, term)
     core.become_follower(term, None)
 

@@ -75,7 +75,8 @@ class LogDiskMonitor:
         best = min(self.peer_latencies_ms().values(), default=0)
         return (
             f"the log's disk is slow: a round of writes takes {self.own_ms} ms here and {best} ms at the "
-            "fastest peer; leaders on this server hand over. Look after the disk, or move the replicas away"
+            "fastest peer; leaders on this server transfer leadership. "
+            "Check the disk, or move the replicas to other servers"
         )
 
     def _sample(self) -> None:
@@ -92,7 +93,7 @@ class LogDiskMonitor:
             self._slow = slow
             log.warning(
                 "the log's disk %s: %d ms for a round",
-                "is slow" if slow else "is well again",
+                "is slow" if slow else "is no longer slow",
                 self.own_ms,
             )
 

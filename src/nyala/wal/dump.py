@@ -91,18 +91,18 @@ class ExtentStatus:
 
     Attributes:
         path: path of the file.
-        there: it exists.
+        exists: the file exists.
         extent: its content; None: it does not exist, or is damaged.
     """
 
     path: str
-    there: bool
+    exists: bool
     extent: Extent | None
 
     @property
     def damaged(self) -> bool:
         """True if it exists and cannot be read."""
-        return self.there and self.extent is None
+        return self.exists and self.extent is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class LogDump:
 
 
 def dump_log(
-    files: Files, directory: str, only: str | None = None, home: str | None = None
+    files: Files, directory: str, only: str | None = None, data_dir: str | None = None
 ) -> LogDump:
     """Read a log.
 
@@ -142,12 +142,12 @@ def dump_log(
         directory: directory of the segments.
         only: name of the segment to return; the others are read too, because they show which part of it was
             durable.
-        home: data directory with the extent file; None: unknown.
+        data_dir: data directory with the extent file; None: unknown.
 
     Raises:
         BadVersion: a segment has an unknown format version. OSError: a file cannot be read.
     """
-    before = None if home is None else read_extent(files, home)
+    before = None if data_dir is None else read_extent(files, data_dir)
     names = files.list(directory)
     reads = []
     for sequence in filter(None, map(sequence_of, names)):
@@ -158,16 +158,16 @@ def dump_log(
             continue  # removed since it was listed
     placeholders = tuple(n for n in names if n.endswith(PLACEHOLDER_SUFFIX))
     extent_file = None
-    if home is not None and before is not None:
-        extent_file = _while_read(before, read_extent(files, home))
+    if data_dir is not None and before is not None:
+        extent_file = _while_read(before, read_extent(files, data_dir))
     return _judged(reads, placeholders, only, extent_file)
 
 
-def read_extent(files: Files, home: str) -> ExtentStatus:
+def read_extent(files: Files, data_dir: str) -> ExtentStatus:
     """Read the extent file of a data directory."""
-    path = f"{home}/{extent.FILE_NAME}"
-    there = files.exists(path)
-    return ExtentStatus(path, there, extent.decode(files.read(path)) if there else None)
+    path = f"{data_dir}/{extent.FILE_NAME}"
+    exists = files.exists(path)
+    return ExtentStatus(path, exists, extent.decode(files.read(path)) if exists else None)
 
 
 def _while_read(before: ExtentStatus, after: ExtentStatus) -> ExtentStatus:
@@ -176,7 +176,7 @@ def _while_read(before: ExtentStatus, after: ExtentStatus) -> ExtentStatus:
     if old is None or new is None:
         return after
     end = max(old.end, LogPosition(new.first, 0))
-    return ExtentStatus(after.path, after.there, Extent(new.first, end, new.missing))
+    return ExtentStatus(after.path, after.exists, Extent(new.first, end, new.missing))
 
 
 def dump_file(files: Files, path: str) -> LogDump:
@@ -264,22 +264,25 @@ def _judged(
         for read in reads
         if only is None or read.scan.path.endswith("/" + only)
     )
-    there = {read.scan.sequence for read in reads}
-    missing = "" if must is None or verdict.missing is None else _missing(must, there)
+    present = {read.scan.sequence for read in reads}
+    missing = "" if must is None or verdict.missing is None else _missing(must, present)
     return LogDump(dumps, verdict.proven, placeholders, extent_file, missing)
 
 
-def _missing(must: Extent, there: set[int]) -> str:
+def _missing(must: Extent, present: set[int]) -> str:
     """Return a text that names the missing segments."""
-    gone = [n for n in range(must.first, last_of(must) + 1) if n not in there]
-    if not gone:
+    missing = [n for n in range(must.first, last_of(must) + 1) if n not in present]
+    if not missing:
         return "an earlier start found that segments of the log were missing"
-    runs = [n for n in gone if n - 1 not in gone], [n for n in gone if n + 1 not in gone]
+    runs = (
+        [n for n in missing if n - 1 not in missing],
+        [n for n in missing if n + 1 not in missing],
+    )
     named = [
         segment_name(a) if a == b else f"{segment_name(a)} to {segment_name(b)}"
         for a, b in zip(*runs, strict=True)
     ]
-    verb = "is" if len(gone) == 1 else "are"
+    verb = "is" if len(missing) == 1 else "are"
     return f"{', '.join(named)} {verb} missing from the log"
 
 

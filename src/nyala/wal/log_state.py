@@ -109,8 +109,8 @@ class LogState:
 
     def only_hard_states(self, segment: Segment) -> list[TabletId]:
         """Return the groups whose last hard state is in this segment."""
-        here = segment.sequence
-        return [g for g in segment.hard_states if self._hard_state_at.get(g) == here]
+        sequence = segment.sequence
+        return [g for g in segment.hard_states if self._hard_state_at.get(g) == sequence]
 
     def pinning(self) -> Iterator[TabletId]:
         """Yield the groups that retain the oldest closed segment."""

@@ -63,22 +63,22 @@ def read_entries(
     return [
         entry
         for path, places in runs
-        for near in _contiguous(places)
-        for entry in _read(files, group, path, near)
+        for run in _contiguous(places)
+        for entry in _read(files, group, path, run)
     ]
 
 
 def _contiguous(places: Sequence[EntryLocation]) -> Iterator[list[EntryLocation]]:
-    near: list[EntryLocation] = []
+    run: list[EntryLocation] = []
     for place in places:
-        if near:
-            between = place.offset - (near[-1].offset + near[-1].length)
+        if run:
+            between = place.offset - (run[-1].offset + run[-1].length)
             if not 0 <= between <= NEAR_BYTES:
-                yield near
-                near = []
-        near.append(place)
-    if near:
-        yield near
+                yield run
+                run = []
+        run.append(place)
+    if run:
+        yield run
 
 
 def _read(files: Files, group: bytes, path: str, places: list[EntryLocation]) -> Iterator[Entry]:

@@ -140,7 +140,7 @@ def test_segments_created_or_removed_during_read_are_not_reported_missing(folder
                 asyncio.run(more())
             return names
 
-    found = dump_log(Moving(), f"{directory}/wal", home=directory)
+    found = dump_log(Moving(), f"{directory}/wal", data_dir=directory)
     assert (found.missing, found.damaged) == ("", False)
     assert (folder / FILE_NAME).read_bytes() != before
     assert not (folder / "wal" / NAMES[0]).exists()
