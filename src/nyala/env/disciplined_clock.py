@@ -50,7 +50,7 @@ class DisciplinedClock:
         limit_ms: a larger difference is a jump, and clocks further apart disagree.
 
     Attributes:
-        alone: this server has replicas, and no other server has replicas of their groups.
+        has_no_peers: this server has replicas, and no other server has replicas of their groups.
     """
 
     def __init__(self, clock: Clock, limit_ms: int) -> None:
@@ -61,7 +61,7 @@ class DisciplinedClock:
         self._at_us = clock.wall_us()
         # Wall clock minus monotonic clock, without jumps.
         self._offset_us = self._at_us - self._started_us
-        self.alone = False
+        self.has_no_peers = False
         self._had_contact = False  # there was contact to another server
 
     def compare(self, offsets: Callable[[], Collection[int]]) -> None:
@@ -102,7 +102,7 @@ class DisciplinedClock:
             return wall_us
         if not self._had_contact and running_us >= ISOLATION_US:
             without_jumps_us = self._offset_us + self._clock.monotonic_us()
-            return wall_us if self.alone else min(wall_us, without_jumps_us)
+            return wall_us if self.has_no_peers else min(wall_us, without_jumps_us)
         return wall_us + ahead_us if verdict is ClockVerdict.WRONG else at_us
 
     def verdict(self) -> tuple[ClockVerdict, int]:

@@ -59,7 +59,7 @@ def on_append(core: RaftCore, message: AppendEntries) -> None:
     core.verified = max(core.verified, log.committed, previous.index + len(entries))
     _note_commit(core, message)
     agreed = log.op_id(core.verified)
-    if quiescence.take(core, message):
+    if quiescence.receive(core, message):
         _answer(core, message, success=True, match=core.verified, hint=agreed, last=None)
     elif added or core.verified <= log.stable:
         _answer(core, message, success=True, match=core.verified, hint=agreed, last=agreed)

@@ -237,7 +237,7 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     peer.last_reply_at = core.ticks
     peer.round = max(peer.round, message.round)
     peer.hlc = max(peer.hlc, message.hlc)
-    quiescence.answered(core, leadership, message)
+    quiescence.record_reply(core, leadership, message)
     if message.success:
         if peer.acknowledge(message.match, message.hint.index):
             peer.last_progress_at = core.ticks

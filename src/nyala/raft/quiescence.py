@@ -89,7 +89,7 @@ def _reset_idle(leadership: Leadership) -> None:
     leadership.quiesced_peers.clear()
 
 
-def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
+def record_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> None:
     """Record whether a peer has accepted the pending offer to quiesce.
 
     Args:
@@ -103,7 +103,7 @@ def answered(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
         leadership.quiesced_peers[message.sender] = None
 
 
-def take(core: RaftCore, message: AppendEntries) -> bool:
+def receive(core: RaftCore, message: AppendEntries) -> bool:
     """Quiesce as a follower if the offer is for exactly this log; return whether it was accepted."""
     core.quiesced = (
         message.quiesce

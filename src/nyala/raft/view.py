@@ -46,7 +46,7 @@ class NodeView:
         return self._core.log.memory_bytes
 
     @property
-    def reads_behind(self) -> bool:
+    def reads_from_disk(self) -> bool:
         """True if committed entries have to be read from the log before they are applied."""
         return self._core.log.reads_from_disk
 

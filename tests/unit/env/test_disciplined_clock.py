@@ -97,11 +97,11 @@ def test_disagreeing_clocks_move_no_clock():
 
 def test_clock_without_peers_follows_itself_and_clock_that_lost_peers_does_not():
     found, clock = machine()
-    clock.alone = True
+    clock.has_no_peers = True
     found.skew_us += HOUR_US
     assert clock.wall_us() == found.wall_us()
     found, clock = machine(others=2)
-    clock.alone = True
+    clock.has_no_peers = True
     found.others_us.clear()
     found.skew_us += HOUR_US
     assert clock.wall_us() == START_US + found.up_us

@@ -41,7 +41,7 @@ class ClosedTime:
         self._leadership_watch = leadership_watch
         self._reads = reads
         self._round_running = False
-        self._wanted_until_us = 0
+        self._requested_until_us = 0
         self._known = _ClosedAt(0, 0)  # the closed time that can be read
         self._pending = _ClosedAt(0, 0)  # the next one, valid once more entries are applied
 
@@ -56,11 +56,11 @@ class ClosedTime:
             or not node.view.heartbeat_due
         ):
             return
-        if node.last_stamp > node.closed or self._wanted():
+        if node.last_stamp > node.closed or self._is_requested():
             self._begin()
 
-    def _wanted(self) -> bool:
-        return self._context.env.clock.monotonic_us() < self._wanted_until_us
+    def _is_requested(self) -> bool:
+        return self._context.env.clock.monotonic_us() < self._requested_until_us
 
     def _begin(self) -> None:
         node = self._node
@@ -125,7 +125,7 @@ class ClosedTime:
         if known.closed and known.closed >= min_time and age_ms <= max_age_ms:
             return known.closed, age_ms
         if self._node.is_leader:
-            self._wanted_until_us = context.env.clock.monotonic_us() + KEEP_FRESH_MS * 1000
+            self._requested_until_us = context.env.clock.monotonic_us() + KEEP_FRESH_MS * 1000
         return None
 
 

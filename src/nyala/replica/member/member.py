@@ -148,7 +148,7 @@ class ReplicaMember:
             return
         self.requests.applied(entries, answers)
         self.node.applied(entries[-1].id.index)
-        if self.node.view.reads_behind:
+        if self.node.view.reads_from_disk:
             self._context.schedule(self._group)  # the next entries are to be read
         if self.node.is_leader and not self.leadership_watch.accepting:
             # The first entry of its term may be among them: it accepts writes from then on.

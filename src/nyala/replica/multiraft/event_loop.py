@@ -203,7 +203,7 @@ class EventLoop:
             self._shrink()
         if collects:
             self._collect()
-            self._context.clock.physical.alone = _alone(self._replicas.values())
+            self._context.clock.physical.has_no_peers = _have_no_peers(self._replicas.values())
 
     def _shrink(self) -> None:
         """Free entries cached for slow followers: first those of groups that were idle longest."""
@@ -233,7 +233,7 @@ def _stamped(message: AnyMessage) -> int:
     return max(closed, message.entries[-1].stamp) if message.entries else closed
 
 
-def _alone(replicas: Iterable[Replica]) -> bool:
+def _have_no_peers(replicas: Iterable[Replica]) -> bool:
     """Return whether there are replicas, and no other server has replicas of their groups."""
     found = False
     for replica in replicas:
