@@ -4,6 +4,7 @@ import errno
 import functools
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -156,7 +157,7 @@ class PipeOutput(io.TextIOWrapper):
         try:
             return super().write(text)
         except BrokenPipeError:
-            raise SystemExit(CLOSED_PIPE) from None
+            raise self._closed() from None
 
     def flush(self) -> None:
         """Write what is buffered.
@@ -167,7 +168,14 @@ class PipeOutput(io.TextIOWrapper):
         try:
             super().flush()
         except BrokenPipeError:
-            raise SystemExit(CLOSED_PIPE) from None
+            raise self._closed() from None
+
+    def _closed(self) -> SystemExit:
+        """Return the exit; what is buffered is discarded, since Python flushes once more when it ends."""
+        discard = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(discard, self.fileno())
+        os.close(discard)
+        return SystemExit(CLOSED_PIPE)
 
 
 def fail(message: str, status: int = 1) -> typer.Exit:

@@ -22,6 +22,7 @@ main.main()
 """
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "code",
     [
@@ -33,12 +34,18 @@ main.main()
         ["-c", FAILING, "check"],
     ],
 )
-def test_command_without_reader_ends_quietly_with_status_of_sigpipe(code):
+def test_command_without_reader_ends_quietly_with_status_of_sigpipe(code, unbuffered):
+    environ = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     read, write = os.pipe()
     os.close(read)
     try:
         done = subprocess.run(
-            [sys.executable, *code], stdout=write, stderr=subprocess.PIPE, timeout=100, check=False
+            [sys.executable, *code],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            env=environ,
+            timeout=100,
+            check=False,
         )
     finally:
         os.close(write)
