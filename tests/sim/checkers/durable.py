@@ -83,7 +83,7 @@ class Fact:
     start: int
     data: bytes
     synced: bool = False
-    doomed: bool = False  # its sync has failed: no later one makes it durable
+    lost: bool = False  # its sync has failed: no later one makes it durable
 
 
 class DurableLog:
@@ -160,7 +160,7 @@ class DurableLog:
         pending = self._pending.get(inode)
         if pending:
             for fact in pending:
-                fact.synced = not fact.doomed
+                fact.synced = not fact.lost
             self._settle(inode)
         elif inode in self._manifests:
             self._settle_files(inode)
@@ -175,7 +175,7 @@ class DurableLog:
     def sync_failed(self, inode: Inode) -> None:
         """A sync has failed: records that were not durable become so only by chance in a power failure."""
         for fact in self._pending.get(inode, ()):
-            fact.doomed = not fact.synced
+            fact.lost = not fact.synced
 
     def crashed(self) -> None:
         """The power failed: unsynced records that are complete on the disk are durable now."""

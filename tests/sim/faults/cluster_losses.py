@@ -17,7 +17,7 @@ from tests.sim.systems.cluster import SimCluster
 from tests.sim.systems.replicas import hosts_of
 from tests.sim.world.process import SimProcess
 
-CALM_S = 20
+QUIET_S = 20
 """Seconds to wait for complete groups before a loss is postponed."""
 WRITES_S = 60
 WHOLE_S = 120
@@ -79,7 +79,7 @@ class ClusterLosses:
     async def _whole(self) -> bool:
         """Wait for complete groups for a limited time."""
         cluster, wanted = self._cluster, dict[TabletId, int]()
-        for _ in range(round(CALM_S / 0.1)):
+        for _ in range(round(QUIET_S / 0.1)):
             all_hosted = all(s.alive and hosts_of(s) for s in cluster.servers)
             if all_hosted and not any(behind(cluster, cluster.groups(), wanted, voters=VOTERS)):
                 return True

@@ -23,16 +23,16 @@ class Members:
 
     Args:
         cluster: of the group.
-        everybody: all servers as members, by name.
+        servers: all servers as members, by name.
         prone: uuids of servers with disk faults.
         rng: source of the choices.
     """
 
     def __init__(
-        self, cluster: Any, everybody: dict[str, Member], prone: set[str], rng: random.Random
+        self, cluster: Any, servers: dict[str, Member], prone: set[str], rng: random.Random
     ) -> None:
         self._cluster = cluster
-        self._everybody = everybody
+        self._servers = servers
         self._prone = prone
         self._rng = rng
 
@@ -67,7 +67,7 @@ class Members:
 
     def _wanted(self, config: Configuration) -> Iterator[Change]:
         """Return all allowed changes."""
-        for member in self._everybody.values():
+        for member in self._servers.values():
             now = config.get(member.uuid)
             if now is None:
                 for new in (
@@ -115,7 +115,7 @@ class Members:
             self._cluster.loop.trace.note("transfer_refused", f"{type(err).__name__} {err}")
 
     def _name(self, uuid: str) -> str:
-        return next(n for n, m in self._everybody.items() if m.uuid == uuid)
+        return next(n for n, m in self._servers.items() if m.uuid == uuid)
 
 
 def _attributes(member: Member) -> str:

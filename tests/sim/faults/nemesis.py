@@ -18,7 +18,7 @@ class Nemesis:
     Args:
         network: of the simulation.
         servers: to crash, pause and skew; the list may change during the run.
-        everybody: names of all processes that partitions separate, clients included.
+        processes: names of all processes that partitions separate, clients included.
         swarm: rates of the faults.
         rng: source of the choices.
         leader: returns the present leader, the preferred target of faults.
@@ -33,7 +33,7 @@ class Nemesis:
         self,
         network: SimNetwork,
         servers: Sequence[SimProcess],
-        everybody: Sequence[str],
+        processes: Sequence[str],
         swarm: Swarm,
         rng: random.Random,
         leader: Callable[[], SimProcess | None] = lambda: None,
@@ -44,7 +44,7 @@ class Nemesis:
         self._leader = leader
         self._loop = network.loop
         self._servers = servers
-        self._everybody = list(everybody)
+        self._processes = list(processes)
         self._swarm = swarm
         self._rng = rng
         self._extra = list(extra)
@@ -164,7 +164,7 @@ class Nemesis:
         victim.disk.die_at = victim.disk.die_when = None
 
     async def _partition(self) -> None:
-        names = self._everybody[:]
+        names = self._processes[:]
         self._rng.shuffle(names)
         left = names[: 1 + self._rng.randrange(max(1, len(names) // 2))]
         leader = self._leader()

@@ -177,7 +177,7 @@ async def _scenario(
         await mover.finish()
     await journal.finish(watch)
     cluster.look()
-    checks = cluster.watch.checks + cluster.promises.checks + watch.checks
+    checks = cluster.watch.checks + cluster.sent_messages.checks + watch.checks
     return JournalOutcome(loop.trace, [journal.history], checks, seconds)
 
 

@@ -91,7 +91,7 @@ async def scenario(
     if mover is not None:
         await mover.finish()
     await cluster.progress()
-    checks = cluster.watch.checks + cluster.promises.checks + cluster.applied.checks
+    checks = cluster.watch.checks + cluster.sent_messages.checks + cluster.applied.checks
     checks["snapshots read again"] = sum(s.repeated for s in cluster.snapshots)
     checks["stale reads"] = sum(s.stale for s in cluster.snapshots)
     checks["operations linearized"] = sum(len(ops) for ops in cluster.history.ops.values())

@@ -71,7 +71,7 @@ async def elected_by_a_tombstone(loop: SimLoop) -> None:
     await cluster.until(lambda: cluster.leader() is not None, "a leader")
     deleted = next(s for s in cluster.servers if s is not cluster.leader())
     await deleted.run(deleted.server.host.delete_replica, GROUP)
-    votes = cluster.promises.checks["tombstones' votes"]
+    votes = cluster.sent_messages.checks["tombstones' votes"]
     for half_saved in (False, True, False, False):
         old = cluster.leader()
         assert old is not None
@@ -87,7 +87,7 @@ async def elected_by_a_tombstone(loop: SimLoop) -> None:
         await cluster.until(functools.partial(cluster.led_by_another, old), "another leader")
         old.start()
         await loop.delay(1_000_000)
-    assert cluster.promises.checks["tombstones' votes"] >= votes + 4
+    assert cluster.sent_messages.checks["tombstones' votes"] >= votes + 4
     await cluster.progress()
 
 

@@ -29,8 +29,8 @@ from nyala.replica.replica import Replica
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from tests.sim.checkers.durable import Kept
-from tests.sim.checkers.promises import Promises
 from tests.sim.checkers.raft_rules import GroupWatch
+from tests.sim.checkers.sent_messages import SentMessages
 from tests.sim.runs.workload import History, Worker, let_succeed
 from tests.sim.systems.replicas import hosts_of, nodes_of
 from tests.sim.systems.table_client import TableClient
@@ -100,7 +100,7 @@ class SimCluster:
         self.workers: list[Worker] = []
         self._working: list[asyncio.Task[None]] = []
         self._watches: dict[TabletId, GroupWatch] = {}
-        self._promises: dict[TabletId, Promises] = {}
+        self._sent_messages: dict[TabletId, SentMessages] = {}
         self.names: dict[str, SimProcess] = {s.name: s for s in self.servers}
         self._uuids: dict[str, SimProcess] = {}
         self._broken: list[AssertionError] = []
@@ -220,7 +220,7 @@ class SimCluster:
         if watch is None:
             kept = lambda uuid, group=group: self._kept(uuid, group)  # noqa: E731
             watch = self._watches[group] = GroupWatch(f"group {group}", kept)
-            self._promises[group] = Promises(f"group {group}")
+            self._sent_messages[group] = SentMessages(f"group {group}")
         return watch
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
@@ -231,7 +231,7 @@ class SimCluster:
             for group, message in batch.messages:
                 self._watch(group)
                 kept = server.disk.durable.group(group)
-                self._promises[group].message_sent(name, message, nodes.get(group), kept)
+                self._sent_messages[group].message_sent(name, message, nodes.get(group), kept)
         except AssertionError as err:
             self._broken.append(err)
 
@@ -286,8 +286,8 @@ class SimCluster:
         total = Counter[str]()
         for watch in self._watches.values():
             total += watch.checks
-        for promises in self._promises.values():
-            total += promises.checks
+        for sent_messages in self._sent_messages.values():
+            total += sent_messages.checks
         return total
 
     def transfer(self, rng: random.Random) -> None:

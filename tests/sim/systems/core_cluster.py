@@ -15,8 +15,8 @@ from nyala.raft.messages import PeerBatch
 from nyala.raft.node import RaftNode
 from nyala.replica.state_machine import Transport
 from tests.sim.checkers.durable import Kept
-from tests.sim.checkers.promises import Promises
 from tests.sim.checkers.raft_rules import GroupWatch, standing
+from tests.sim.checkers.sent_messages import SentMessages
 from tests.sim.checkers.snapshots import Snapshots
 from tests.sim.checkers.state_machines import ApplyWatch
 from tests.sim.runs.workload import History, Worker, let_succeed
@@ -108,11 +108,11 @@ class CoreCluster:
         ]
         self._by_name = {s.name: s for s in self.servers}
         self._by_uuid = {m.uuid: self._by_name[name] for name, m in self.members.items()}
-        everybody = {m.uuid: m for m in self.members.values()}
+        members = {m.uuid: m for m in self.members.values()}
         for server in self.servers:
             uuid = self.members[server.name].uuid
             server.program = lambda env, transport, uuid=uuid: (make or core())(
-                env, transport, uuid, self.config, everybody
+                env, transport, uuid, self.config, members
             )
         self.clients: list[SimProcess] = []
         self.history = History()
@@ -120,7 +120,7 @@ class CoreCluster:
         self.snapshots: list[Snapshots] = []
         self.working: list[asyncio.Task[None]] = []
         self.watch = GroupWatch("the group", self._kept)
-        self.promises = Promises("the group")
+        self.sent_messages = SentMessages("the group")
         self.applied = ApplyWatch()
         self._broken: list[AssertionError] = []
         self._failed: dict[SimProcess, object] = {}
@@ -211,7 +211,7 @@ class CoreCluster:
             silent = server not in self._failed or not batch.messages
             assert silent, f"{name} has FAILED and sends {batch.messages}"
             for _, message in batch.messages:
-                self.promises.message_sent(name, message, node, kept)
+                self.sent_messages.message_sent(name, message, node, kept)
         except AssertionError as err:
             self._broken.append(err)
 

@@ -19,7 +19,7 @@ class _Change:
     new: bytes
     new_length: int
     kept: bool = False  # synced, after a failed sync had lost an earlier change
-    doomed: bool = False  # lost by a failed sync: no later one brings it back
+    lost: bool = False  # lost by a failed sync: no later one brings it back
 
 
 class Inode:
@@ -51,15 +51,15 @@ class Inode:
 
     def sync(self) -> None:
         """Make all changes durable, except those that a failed sync has lost."""
-        if not any(c.doomed for c in self.changes):
+        if not any(c.lost for c in self.changes):
             self.changes.clear()
         for change in self.changes:
-            change.kept = not change.doomed
+            change.kept = not change.lost
 
     def fail_sync(self) -> None:
         """A sync failed: the kernel marks its changes clean though they were never written."""
         for change in self.changes:
-            change.doomed = not change.kept
+            change.lost = not change.kept
 
     def crash(self, rng: random.Random) -> str:
         """Apply the changes that survived; return the draw for the trace."""

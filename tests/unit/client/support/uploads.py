@@ -34,10 +34,12 @@ def some(first: int, end: int) -> pa.RecordBatch:
 
 
 class Tablets:
-    """Receives requests in place of servers: each is answered after a time, with outcomes by `fate`."""
+    """Receives requests in place of servers: each is answered after a time, with outcomes by `failure_of`."""
 
-    def __init__(self, env: Env, fate: Callable[[list[int]], NyalaError | None], each_ms: int = 5):
-        self.env, self.fate, self.each_ms = env, fate, each_ms
+    def __init__(
+        self, env: Env, failure_of: Callable[[list[int]], NyalaError | None], each_ms: int = 5
+    ):
+        self.env, self.failure_of, self.each_ms = env, failure_of, each_ms
         self.taken: list[int] = []
         self.acknowledged: set[int] = set()
         self.unknown: set[int] = set()
@@ -57,7 +59,7 @@ class Tablets:
             await self.env.tasks.sleep_ms(self.each_ms)
             if not attempts.left_ms():
                 raise TimedOut("no leader took it in time")
-            error = self.fate(rows)
+            error = self.failure_of(rows)
             if error is not None:
                 self.unknown.update(
                     rows if isinstance(error, OutcomeUnknown | SessionExpired) else ()
@@ -73,7 +75,7 @@ class Tablets:
 
 
 def scenario(
-    work: Any, fate: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS,
+    work: Any, failure_of: Any = lambda rows: None, each_ms: int = 5, timeout_ms: int = TIMEOUT_MS,
     bad_rows: Any = (),
 ):  # fmt: skip
     """Run `work(upload, tablets, loop)` on virtual time; return what it returns, and the tablets.
@@ -84,7 +86,7 @@ def scenario(
     async def main(loop: SimLoop) -> Any:
         clock, rng = SimClock(loop), random.Random(7)
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
-        tablets = Tablets(env, fate, each_ms)
+        tablets = Tablets(env, failure_of, each_ms)
         tablets.bad = set(bad_rows)
         bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))  # type: ignore[arg-type]
         upload = bulk.begin(opened(), pb.UPSERT, bool(bad_rows), timeout_ms)

@@ -26,7 +26,7 @@ def test_refusal_does_not_hide_unknown_outcome(unknown, first):
     """Of the requests of one window one is refused, another is not answered, whichever ends first."""
     seen: list[list[int]] = []
 
-    def fate(rows: list[int]) -> NyalaError | None:
+    def failure_of(rows: list[int]) -> NyalaError | None:
         seen.append(rows)
         return unknown if (len(seen) == 1) is first else TooLarge("too large")
 
@@ -35,7 +35,7 @@ def test_refusal_does_not_hide_unknown_outcome(unknown, first):
             await all_of(upload, some(0, 50))
         return raised.value
 
-    outcome, _ = scenario(work, fate)
+    outcome, _ = scenario(work, failure_of)
     assert len(seen) > 2, "the window has rows of several tablets"
     assert outcome.__cause__ is unknown
     assert unknown.message in str(outcome)

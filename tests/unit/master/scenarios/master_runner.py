@@ -6,9 +6,9 @@ facts are in a transcript: rows written, orders, answers. Tablets are named tabl
 NYALA_REWRITE=1 writes the transcripts into the files; read the diff.
 
     servers a b c@rack1       tablet servers that heartbeat to every master from now on
-    silent a ... ; speaks a   heartbeats stop; resume      restart a    with the replicas it has
-    lead m1 | lead nobody     an election                  pass MS      time passes
-    reborn m1                 it restarts without tablet servers
+    silent a ... ; resume a   heartbeats stop; resume      restart a    with the replicas it has
+    lead m1 | lead none       an election                  pass MS      time passes
+    restart_master m1         it restarts without tablet servers
     fail refused|lost|unknown the next write is refused; lost with leadership; committed, outcome unknown
     create T [buckets=N] [replicas=N] [op=N]    tables [dropped]     describe T    locate T
     add, rename, drop, recall, and the commands about journals: see ddl_commands.py
@@ -17,7 +17,7 @@ NYALA_REWRITE=1 writes the transcripts into the files; read the diff.
     ask m2 tables             a request to another master
     rows                      rows of the sys catalog            forget T   removes its row: a damaged catalog
     flight T | flights        GetFlightInfo and GetSchema; ListFlights      list      ListServers
-    maintenance a on|off      planned absence of a server         wills [a ...]    standby plan
+    maintenance a on|off      planned absence of a server         standby_plan [a ...]
     decommission a on|off     drain the server                      ops              long operations
     later MS COMMAND          the command runs then, while the scenario continues
 """
@@ -67,7 +67,7 @@ class Scenario(DdlCommands):
         self.lines: list[str] = []
         self.rows: dict[tuple[str, str], CatalogRow] = {}
         self.failure = ""
-        self.leader, self.term = "nobody", 0
+        self.leader, self.term = "none", 0
         self.unanswered: list[str] = []
         self.received: list[tuple[str, pb.HeartbeatRequest]] = []
         self.known: dict[str, pb.ServerInfoResponse] = {}
@@ -126,13 +126,13 @@ class Scenario(DdlCommands):
 
     def elect(self, name: str) -> None:
         self.leader = name
-        self.term += name != "nobody"
+        self.term += name != "none"
 
     def status(self, name: str) -> ReplicaStatus:
         members = tuple(Member(ServerUuid(m), f"{m}:2", f"{m}:1") for m in MASTERS)
         config = Configuration(members)
         role = Role.LEADER if name == self.leader else Role.FOLLOWER
-        leader = None if self.leader == "nobody" else ServerUuid(self.leader)
+        leader = None if self.leader == "none" else ServerUuid(self.leader)
         running = State.RUNNING
         return ReplicaStatus(SYS_CATALOG, running, role, self.term, leader, config, config)
 
@@ -187,7 +187,7 @@ class Scenario(DdlCommands):
             self.say(f"-> {err.code} {err.details.get('leader', '')}".rstrip())
 
     def service(self) -> MasterService:
-        name = self.leader if self.leader != "nobody" else "m1"
+        name = self.leader if self.leader != "none" else "m1"
         return self.masters[name].service
 
     async def do_servers(self, rest: list[str]) -> None:
@@ -201,7 +201,7 @@ class Scenario(DdlCommands):
         for name in rest:
             self.speaking.pop(name)
 
-    async def do_speaks(self, rest: list[str]) -> None:
+    async def do_resume(self, rest: list[str]) -> None:
         for name in rest:
             self.speaking[name] = None
 
@@ -219,8 +219,8 @@ class Scenario(DdlCommands):
     async def do_lead(self, rest: list[str]) -> None:
         self.elect(rest[0])
 
-    async def do_reborn(self, rest: list[str]) -> None:
-        self.elect("nobody")
+    async def do_restart_master(self, rest: list[str]) -> None:
+        self.elect("none")
         self.masters[rest[0]].leading.stop()
         self.masters[rest[0]] = MasterUnderTest(self, rest[0])
 
@@ -279,7 +279,7 @@ class Scenario(DdlCommands):
             self.say(f"-> {self.tablet_name(tablet.id)} {tablet.state}: {where}")
 
     def flights(self) -> FlightInfoService:
-        return self.masters[self.leader if self.leader != "nobody" else "m1"].flights
+        return self.masters[self.leader if self.leader != "none" else "m1"].flights
 
     async def do_flight(self, rest: list[str]) -> None:
         kind = flight_pb2.FlightDescriptor
@@ -312,7 +312,7 @@ class Scenario(DdlCommands):
             self.say(f"-> {entry.role} {entry.uuid} {entry.address} {alive}{leads}{count}")
 
     def servers_service(self) -> ServersService:
-        return self.masters[self.leader if self.leader != "nobody" else "m1"].servers_service
+        return self.masters[self.leader if self.leader != "none" else "m1"].servers_service
 
     async def do_maintenance(self, rest: list[str]) -> None:
         request = pb.SetMaintenanceRequest(uuid=rest[0], on=rest[1] == "on")
@@ -329,12 +329,12 @@ class Scenario(DdlCommands):
             subject = " ".join(map(self.tablet_name, o.subject.split()))
             self.say(f"-> {o.what} {subject}: {o.step}; committed by the {o.commit_point}")
 
-    async def do_wills(self, rest: list[str]) -> None:
+    async def do_standby_plan(self, rest: list[str]) -> None:
         for plan in (
             await self.servers_service().standby_plans(pb.StandbyPlansRequest(uuids=rest))
         ).plans:
             left = (
-                f"{self.tablet_name(b.tablet_id)} to {b.standby or 'nobody'}" for b in plan.standbys
+                f"{self.tablet_name(b.tablet_id)} to {b.standby or 'none'}" for b in plan.standbys
             )
             self.say(f"-> {plan.uuid} leaves {', '.join(left) or 'nothing'}")
 

@@ -62,7 +62,7 @@ class SharedRows:
             scenario.say("writes " + "; ".join(scenario.row_text(r) for r in rows))
         if failure:
             scenario.say(f"{self.master} loses leadership in flight")
-            scenario.elect("nobody")
+            scenario.elect("none")
             raise OutcomeUnknown("leadership was lost")
 
     async def confirm(self) -> int:

@@ -22,7 +22,7 @@ def test_idle_group_quiesces_and_ignores_ticks():
     group = asleep_group()
     group.everyone_ticks(12_000)  # ten minutes
     assert group.network == []
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     assert [group[u].term for u in "123"] == [1, 1, 1]
     assert group["2"].status().quiesced
     group.check_all()
@@ -32,7 +32,7 @@ def test_group_with_quiescence_disabled_never_quiesces():
     group = Group(options=RaftOptions())
     group.elect("1")
     group.beat(times=50)
-    assert group.asleep() == []
+    assert group.quiesced() == []
 
 
 def test_occasional_requests_keep_group_active():
@@ -41,15 +41,15 @@ def test_occasional_requests_keep_group_active():
     for n in range(10):
         for _ in range(IDLE - 1):
             group.beat()
-            assert group.asleep() == []
+            assert group.quiesced() == []
         if n % 2:
             group.propose("1", f"{n}")
         else:
             assert group.read("1") is not None
         group.settle()
-        assert group.asleep() == []
+        assert group.quiesced() == []
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("doing", ["write", "read", "transfer", "close"])
@@ -65,7 +65,7 @@ def test_every_request_wakes_its_group(doing):
     else:
         group["1"].transfer(TWO)
     group.settle()
-    assert group.asleep() == []
+    assert group.quiesced() == []
     if doing == "write":
         assert group["1"].commit_index == group["1"].last.index == 3
     elif doing == "read":
@@ -74,7 +74,7 @@ def test_every_request_wakes_its_group(doing):
         assert group["2"].is_leader
     leader = "2" if doing == "transfer" else "1"
     group.rest(leader)
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 def test_follower_with_shorter_log_refuses_quiescence():
@@ -115,7 +115,7 @@ def test_follower_with_unapplied_or_unwritten_entries_stays_active():
     group.propose("1", "x")
     group.settle()
     group.beat(times=IDLE + 3)
-    assert group.asleep() == []
+    assert group.quiesced() == []
     offer = AppendEntries(
         sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 2), commit=2, quiesce=True
     )
@@ -125,7 +125,7 @@ def test_follower_with_unapplied_or_unwritten_entries_stays_active():
     group.sync("2")
     group.settle()
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("lagging", [True, False])
@@ -144,7 +144,7 @@ def test_leader_with_pending_or_unwritten_entry_stays_active(lagging):
         group.settle()
         group.beat(times=IDLE + 3)
         assert group["1"].commit_index == 2, "committed by the followers, not durable on the leader"
-    assert group.asleep() == []
+    assert group.quiesced() == []
 
 
 def test_leader_in_transfer_stays_active():
@@ -156,7 +156,7 @@ def test_leader_in_transfer_stays_active():
         group.tick("1", 2)
         group.settle(lambda m: type(m).__name__ != "TimeoutNow")
         assert not any(offered(m) for m in group.network)
-    assert group.asleep() == []
+    assert group.quiesced() == []
 
 
 def test_leader_quiesces_only_after_every_follower_confirmed():
@@ -167,9 +167,9 @@ def test_leader_quiesces_only_after_every_follower_confirmed():
         group.tick("1", 2)
         lose_offers(group, "3")
         group.settle()
-        assert group.asleep() == ["2"]
+        assert group.quiesced() == ["2"]
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 def test_late_quiescence_answers_do_not_wake_leader():
@@ -183,11 +183,11 @@ def test_late_quiescence_answers_do_not_wake_leader():
     group.rest()
     group.deliver(late[0])
     assert group.network == []
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     group.deliver(late[1])
     assert not group["1"].quiesced, "a member is active"
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 def test_quiescence_answer_before_last_write_is_ignored():
@@ -214,11 +214,11 @@ def test_active_follower_is_detected_before_leader_quiesces():
     group = Group()
     group.elect("1")
     group.beat(times=IDLE)
-    assert group.asleep() == ["2", "3"]
+    assert group.quiesced() == ["2", "3"]
     heartbeat = AppendEntries(sender=ONE, to=TWO, term=1, hlc=9, previous=OpId(1, 1), commit=1)
     group.deliver(heartbeat)  # late: it wakes 2, which answers that it is active
     group.settle()
     group.tick("1", 2)
-    assert group.asleep() == ["3"]
+    assert group.quiesced() == ["3"]
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]

@@ -28,16 +28,16 @@ def test_group_quiesces_without_absent_member_and_catches_it_up_when_woken():
     group.propose("1", "x")
     group.settle()
     group.rest()
-    assert group.asleep() == [], "the group waits for the missing member"
+    assert group.quiesced() == [], "the group waits for the missing member"
     group.absent = (THREE,)
     group.rest()
-    assert group.asleep() == ["1", "2"]
+    assert group.quiesced() == ["1", "2"]
     group.restart("3")
     group.absent = ()
     group["1"].wake()
     group.rest()
     assert group["3"].last == group["1"].last
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
 
 
 def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
@@ -48,17 +48,17 @@ def test_group_quiesces_without_long_silent_voter_and_is_woken_by_it():
     group.propose("1", "x")
     group.settle()
     group.beat(times=SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks - 1)
-    assert group.asleep() == [], "the group waits for the missing member"
+    assert group.quiesced() == [], "the group waits for the missing member"
     group.rest()
-    assert group.asleep() == ["1", "2"]
+    assert group.quiesced() == ["1", "2"]
     group.propose("1", "y")
     group.rest()
-    assert group.asleep() == ["1", "2"], "the returned member is not waited for again"
+    assert group.quiesced() == ["1", "2"], "the returned member is not waited for again"
     group.restart("3")
     group.everyone_ticks(2 * OPTIONS.election_ticks)
     assert group["3"].last == group["1"].last
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     assert group["1"].term == 1, "no election took place"
 
 
@@ -73,7 +73,7 @@ def test_unelectable_member_delays_quiescence_while_its_server_lives(more):
     group.propose("1", "x")
     group.settle()
     group.beat(times=4 * SILENT_TIMEOUTS * OPTIONS.election_ticks // OPTIONS.heartbeat_ticks)
-    assert group.asleep() == []
+    assert group.quiesced() == []
 
 
 def test_leader_stays_active_until_removed_member_is_notified_or_abandoned():
@@ -82,9 +82,9 @@ def test_leader_stays_active_until_removed_member_is_notified_or_abandoned():
     group.change("1", Change(ChangeKind.REMOVE, Member(THREE, "3:1")))
     group.settle()
     group.rest()
-    assert group.asleep() == [], "the removed member is still being notified"
+    assert group.quiesced() == [], "the removed member is still being notified"
     group.beat(times=HEARTBEATS)
-    assert group.asleep() == ["1", "2"]
+    assert group.quiesced() == ["1", "2"]
 
 
 def test_minority_does_not_quiesce():
@@ -92,14 +92,14 @@ def test_minority_does_not_quiesce():
     group.elect("1")
     group.absent = (TWO, THREE)
     group.beat(times=IDLE + 4)
-    assert group.asleep() == []
+    assert group.quiesced() == []
 
 
 def test_non_voter_to_be_promoted_keeps_group_active():
     group = Group("123", nonvoters="4")
     group.elect("1")
     group.rest()
-    assert group.asleep() == ["1", "2", "3", "4"]
+    assert group.quiesced() == ["1", "2", "3", "4"]
     promoted = tuple(replace(m, promote=True) if not m.voter else m for m in group.config.members)
     group.config = replace(group.config, members=promoted)
     for u in "1234":
@@ -109,13 +109,13 @@ def test_non_voter_to_be_promoted_keeps_group_active():
     group.elect("1")
     group.absent = (ServerUuid("4"),)
     group.rest()
-    assert group.asleep() == []
+    assert group.quiesced() == []
     group.absent = ()
     group.restart("4")
     group.rest()
     group.rest()
     assert group["4"].status().config.voters == ("1", "2", "3", "4")
-    assert group.asleep() == ["1", "2", "3", "4"]
+    assert group.quiesced() == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -146,7 +146,7 @@ def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(see
             for u in "123":
                 if not group.servers[u].alive:
                     group.restart(u)
-        slept += len(group.asleep()) > 0
+        slept += len(group.quiesced()) > 0
         group.check_all()
     group.absent = ()
     for u in "123":
@@ -162,7 +162,7 @@ def test_quiescence_under_loss_duplication_and_crashes_violates_no_guarantee(see
             if len({group[u].commit_index for u in "123"}) == 1:
                 break
     group.everyone_ticks(60)
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     assert len({group[u].last for u in "123"}) == 1
     assert slept
 
@@ -178,10 +178,10 @@ def test_new_eager_group_campaigns_and_quiesces_at_once_and_old_group_does_not()
     (leader,) = [s for s in group.alive if s.node.is_leader]
     assert all(s.node.core.timeout >= least for s in group.alive if s is not leader)
     group.beat(leader.uuid, 3)
-    assert group.asleep() == ["1", "2", "3"], "the log has the first leader's entry only"
+    assert group.quiesced() == ["1", "2", "3"], "the log has the first leader's entry only"
     leader.node.propose(b"x", leader.node.core.hlc + 1)
     group.work(leader)
     group.settle()
     group.beat(leader.uuid, 3)
-    assert group.asleep() == []
-    assert group.rest(leader.uuid).asleep() == ["1", "2", "3"]
+    assert group.quiesced() == []
+    assert group.rest(leader.uuid).quiesced() == ["1", "2", "3"]

@@ -26,7 +26,7 @@ def test_quiescent_follower_refuses_candidate_and_wakes_leader():
         assert group["2"].term == 1
     group.network.clear()
     group.deliver(candidate(group, "1"))
-    assert group.asleep() == ["2", "3"]
+    assert group.quiesced() == ["2", "3"]
     group.tick("1")
     assert {m.to for m in group.network if isinstance(m, AppendEntries)} == {"2", "3"}
 
@@ -34,7 +34,7 @@ def test_quiescent_follower_refuses_candidate_and_wakes_leader():
 def test_leader_that_campaigns_is_no_longer_leader():
     group = asleep_group()
     group.deliver(altered(candidate(group, "2"), sender=ONE))
-    assert group.asleep() == ["1", "3"]
+    assert group.quiesced() == ["1", "3"]
     assert not group.network[-1].granted, "the pre-vote is refused because of a recent leader"
 
 
@@ -57,12 +57,12 @@ def test_woken_follower_queries_leader_and_accepts_its_answer():
     group = asleep_group()
     group["2"].wake()
     group.settle()
-    assert group.asleep() == ["3"], "the leader received the query"
+    assert group.quiesced() == ["3"], "the leader received the query"
     group.everyone_ticks(4)
     assert not group["2"].quiesced
     assert group["2"].core.has_live_leader
     group.everyone_ticks(40)
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     assert group["1"].term == 1
 
 

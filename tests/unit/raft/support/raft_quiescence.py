@@ -28,7 +28,7 @@ class Group(Cluster):
         for _ in range(times):
             self.heartbeat(uuid)
 
-    def asleep(self):
+    def quiesced(self):
         return [s.uuid for s in self.alive if s.node.quiesced]
 
     def rest(self, uuid="1"):
@@ -57,7 +57,7 @@ def asleep_group(**more):
     group.propose("1", "x")
     group.settle()
     group.rest()
-    assert group.asleep() == ["1", "2", "3"]
+    assert group.quiesced() == ["1", "2", "3"]
     return group
 
 

@@ -26,7 +26,7 @@ def sleeping(fleet, among=None):
     ]
 
 
-async def asleep(fleet, groups, among=None):
+async def wait_quiesced(fleet, groups, among=None):
     """Wait until all these groups are quiescent."""
     await fleet.until(
         lambda: set(groups) <= set(sleeping(fleet, among)), "all groups are quiescent"
@@ -54,7 +54,7 @@ async def latest_batch(fleet, number):
 
 @scenario(groups=MANY, max_time_s=700)
 async def test_idle_groups_stay_quiesced_ten_minutes_without_messages_elections_or_ticks(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     assert len(set(leaders(fleet).values())) > 1
     before = (terms(fleet), [fleet.replica(0, g).node.core.ticks for g in MANY])
     await fleet.pass_ms(3000)
@@ -78,18 +78,18 @@ async def test_disabled_quiescence_option_keeps_groups_active(fleet):
 
 @scenario(groups=MANY)
 async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     group = MANY[3]
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
     assert [g for g in MANY if g not in sleeping(fleet)] == [group]
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     number = await fleet.leader(group)
     before = fleet.replica(number, group).node.core.round
     at = await fleet.as_(number, fleet.replica(number, group).read_point(None, 1000))
     assert at > 0
     assert fleet.replica(number, group).node.core.round > before, "a read round was requested"
     assert [g for g in MANY if g not in sleeping(fleet)] == [group]
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     assert {fleet.machine(n, group).sums["k"] for n in range(3)} == {1}
 
 
@@ -97,7 +97,7 @@ async def test_write_or_read_wakes_only_its_group_which_quiesces_again(fleet):
 async def test_flush_of_quiesced_group_releases_log(fleet):
     for _ in range(5):
         await fleet.write(b"k 1")
-    await asleep(fleet, [GROUP])
+    await wait_quiesced(fleet, [GROUP])
     await fleet.pass_ms(2000)
     wal = fleet.host(1).wal
     anchors, set_anchor = [], wal.set_anchor
@@ -118,7 +118,7 @@ async def test_flush_of_quiesced_group_releases_log(fleet):
 
 @scenario(groups=MANY)
 async def test_groups_of_killed_server_have_new_leaders_within_two_election_timeouts(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     led = leaders(fleet)
     fleet.processes[0].kill()
     led_by_victim = [g for g in MANY if led[g] == 0]
@@ -131,12 +131,12 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
     assert {g: n for g, n in leaders(fleet).items() if g not in led_by_victim} == {
         g: n for g, n in led.items() if g not in led_by_victim
     }
-    await asleep(fleet, MANY)  # permanently without the dead server
+    await wait_quiesced(fleet, MANY)  # permanently without the dead server
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
     await fleet.write(b"k 1", group=led_by_victim[0])
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     await fleet.restart(0)
     await fleet.until(
         lambda: (
@@ -152,7 +152,7 @@ async def test_groups_of_killed_server_have_new_leaders_within_two_election_time
 async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     fleet,
 ):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     led = leaders(fleet)
     others = [g for g in MANY if led[g] != 0]
     before = terms(fleet, others)
@@ -161,7 +161,7 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
     await fleet.until(
         lambda: all(fleet.leading(g) is not None for g in MANY), "leaders", TWO_TIMEOUTS_MS
     )
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     assert terms(fleet, others) == before, "groups keep a leader that was not restarted"
 
 
@@ -169,7 +169,7 @@ async def test_restart_wakes_quiesced_groups_and_their_leaders_change(
 async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_election(
     fleet,
 ):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     before = terms(fleet)
     fleet.processes[0].pause()
     await fleet.pass_ms(ELECTION_MS * 0.6)
@@ -191,12 +191,12 @@ async def test_pause_below_election_timeout_is_unnoticed_and_longer_one_causes_e
         lambda: not any(fleet.replica(0, g).is_leader for g in led_by_first),
         "the old leader has stepped down",
     )
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
 
 
 @scenario(groups=MANY)
 async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caught_up(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     group = MANY[0]
     leader = await fleet.leader(group)
     cut = next(n for n in range(3) if n != leader)
@@ -205,29 +205,29 @@ async def test_partitioned_follower_delays_quiescence_then_is_skipped_then_caugh
     assert (await fleet.write(b"k 1", group=group)).result == b"1"
     await fleet.pass_ms(1000)
     assert group not in sleeping(fleet, rest), "the group waits for the lagging member"
-    await asleep(fleet, MANY, rest)
+    await wait_quiesced(fleet, MANY, rest)
     assert fleet.replica(cut, group).node.last < fleet.replica(leader, group).node.last
     fleet.network.heal()
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     assert fleet.replica(cut, group).node.last == fleet.replica(leader, group).node.last
     assert fleet.machine(cut, group).sums == {"k": 1}
 
 
 @scenario(groups=MANY)
 async def test_follower_partitioned_from_leader_only_does_not_depose_it(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     before, led = terms(fleet), leaders(fleet)
     fleet.network.partition(["s0"], ["s1"])
     await fleet.pass_ms(20_000)
     assert leaders(fleet) == led
     fleet.network.heal()
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     assert terms(fleet) == before
 
 
 @scenario(groups=MANY)
 async def test_leader_without_contact_steps_down(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     led = leaders(fleet)
     fleet.network.cut(["s1", "s2"], ["s0"])
     await fleet.until(lambda: not any(fleet.replica(0, g).is_leader for g in MANY), "deposed", 5000)
@@ -240,13 +240,13 @@ async def test_leader_without_contact_steps_down(fleet):
 @scenario(groups=MANY)
 async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet):
     fleet.network.faults.loss_rate = 0.15
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     before = terms(fleet)
     await fleet.pass_ms(60_000)
     assert terms(fleet) == before
     for group in MANY[:5]:
         await fleet.write(b"k 1", group=group)
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
 
 
 # ---- replicas that end -------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ async def test_message_loss_neither_blocks_quiescence_nor_deposes_leaders(fleet)
 def test_exited_leader_replica_wakes_only_its_group(end):
     @scenario(groups=MANY)
     async def steps(fleet):
-        await asleep(fleet, MANY)
+        await wait_quiesced(fleet, MANY)
         await fleet.pass_ms(3000)
         group = MANY[7]
         old = await fleet.leader(group)
@@ -278,7 +278,7 @@ def test_exited_leader_replica_wakes_only_its_group(end):
 
 @scenario(groups=MANY)
 async def test_failed_follower_replica_is_detected_by_leader(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     await fleet.pass_ms(3000)
     group = MANY[7]
     leader = await fleet.leader(group)
@@ -291,20 +291,20 @@ async def test_failed_follower_replica_is_detected_by_leader(fleet):
     assert silent[uuid_of(failed)] > 10
     assert [g for g in MANY if g not in sleeping(fleet, [leader])] == [group]
     rest = [n for n in range(3) if n != failed]
-    await asleep(fleet, MANY, rest)
+    await wait_quiesced(fleet, MANY, rest)
     await fleet.pass_ms(20_000)
     assert sleeping(fleet, rest) == MANY, "the groups stay quiescent without the failed replica"
     await fleet.write(b"k 1", group=group)
     fleet.processes[failed].kill()
     await fleet.restart(failed)
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     applied = [fleet.replica(n, group).status().applied for n in range(3)]
     assert len(set(applied)) == 1, "the returned replica has caught up"
 
 
 @scenario(groups=MANY)
 async def test_lost_exit_announcements_are_detected_by_count(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     group = MANY[7]
     old = await fleet.leader(group)
     rest = [n for n in range(3) if n != old]
@@ -315,12 +315,12 @@ async def test_lost_exit_announcements_are_detected_by_count(fleet):
     await fleet.until(
         lambda: fleet.leading(group, rest) is not None, "a new leader", TWO_TIMEOUTS_MS
     )
-    await asleep(fleet, [g for g in MANY if g != group])
+    await wait_quiesced(fleet, [g for g in MANY if g != group])
 
 
 @scenario(groups=MANY)
 async def test_failed_log_leaves_no_group_without_leader(fleet):
-    await asleep(fleet, MANY)
+    await wait_quiesced(fleet, MANY)
     led = leaders(fleet)
     led_by_first = [g for g in MANY if led[g] == 0]
     fleet.replica(0, MANY[0]).context.disk_failed(OSError("the disk is gone"))
@@ -339,7 +339,7 @@ async def test_failed_log_leaves_no_group_without_leader(fleet):
 @scenario()
 async def test_outdated_message_does_not_cause_quiescence(fleet):
     leader = await fleet.leader()
-    await asleep(fleet, [GROUP])
+    await wait_quiesced(fleet, [GROUP])
     follower = (leader + 1) % 3
     node = fleet.replica(follower).node
     account = await latest_batch(fleet, leader)
@@ -370,7 +370,7 @@ async def test_outdated_message_does_not_cause_quiescence(fleet):
 @scenario()
 async def test_answer_of_earlier_incarnation_does_not_quiesce_leader(fleet):
     leader = await fleet.leader()
-    await asleep(fleet, [GROUP])
+    await wait_quiesced(fleet, [GROUP])
     other = (leader + 1) % 3
     node = fleet.replica(leader).node
     account = await latest_batch(fleet, other)

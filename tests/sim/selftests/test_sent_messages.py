@@ -5,7 +5,7 @@ import pytest
 from nyala.common.ids import ServerUuid
 from nyala.raft.messages import VoteReply
 from tests.sim.checkers.durable import Kept
-from tests.sim.checkers.promises import Promises
+from tests.sim.checkers.sent_messages import SentMessages
 
 VOTER, ONE, OTHER = (ServerUuid(f"{n:032x}") for n in range(3))
 VOTE = VoteReply(sender=VOTER, to=ONE, term=13, hlc=1, granted=True, pre=False)
@@ -15,7 +15,7 @@ def send_vote(*durable: tuple[int, str]) -> None:
     kept = Kept()
     for term, vote in durable:
         kept.hard_state(term, vote)
-    Promises("a group").message_sent("core-0", VOTE, None, kept)
+    SentMessages("a group").message_sent("core-0", VOTE, None, kept)
 
 
 def test_vote_is_sent_when_it_or_a_later_term_is_durable():

@@ -17,7 +17,7 @@ from nyala.raft.node import RaftNode
 from tests.sim.checkers.durable import Kept
 
 
-class Promises:
+class SentMessages:
     """Checks the messages of one group.
 
     Args:
