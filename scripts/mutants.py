@@ -363,9 +363,9 @@ def _read(outcome: Outcome) -> Found:
         return Found(f"FAILED: {outcome['foreign']}")
     if outcome["exit"] is None:
         return Found(f"killed by the time limit after {outcome['seconds']:.0f} s")
-    if outcome["exit"] == 0 and outcome["passed"]:
+    if outcome["exit"] == 0 and outcome.get("passed"):
         return Found("SURVIVED")
-    if outcome["exit"] == 1 and outcome["failed"]:
+    if outcome["exit"] == 1 and outcome.get("failed"):
         test, why = outcome["failed"][0]
         return Found(f"killed by {test}: {' '.join(why.split())[:100]}", test)
     return Found(f"pytest exit {outcome['exit']}: {_told(outcome)}")
@@ -379,7 +379,7 @@ def _told(outcome: Outcome) -> str:
 def _is_late(outcome: Outcome) -> bool:
     if outcome["exit"] is None:
         return True
-    return any(LATE.search(why) for _, why in outcome["failed"])
+    return any(LATE.search(why) for _, why in outcome.get("failed", []))
 
 
 def _edits(mutant: Mutant) -> list[tuple[str, str]]:

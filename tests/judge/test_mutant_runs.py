@@ -97,6 +97,12 @@ def test_mutant_without_failing_test_survives(trial):
     assert trial.verdict(mutant("b + a")) == mutants.Found("SURVIVED")
 
 
+def test_mutant_that_ends_the_process_is_no_kill_and_the_run_goes_on(trial):
+    crash = trial.verdict(mutant("__import__('os').abort()"))
+    assert crash.verdict.startswith("pytest exit -6: ")
+    assert trial.verdict(mutant("a - b")).verdict.startswith("killed by ")
+
+
 def test_mutants_of_equal_length_are_distinguished(trial):
     found = [trial.verdict(mutant(text)) for text in ("a - b", "b + a", "a * b", "a % b") * 2]
     assert [v.verdict[:8] for v in found] == ["killed b", "SURVIVED", "SURVIVED", "killed b"] * 2
