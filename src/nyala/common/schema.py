@@ -3,6 +3,7 @@
 Partitioning is in `common/partition.py`, the wire encoding in `wire/convert.py`.
 """
 
+import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -19,6 +20,8 @@ _NOT_KEYS = frozenset({pa.bool_(), pa.float32(), pa.float64()})
 MAX_COLUMNS = 1000
 MAX_NAME_BYTES = 256
 MAX_COMMENT_BYTES = 1024
+SHOWN_COLUMNS = 20
+"""Number of columns that an error names."""
 MAX_DEFAULT_BYTES = 1024
 """Maximum size of a default in bytes: rows older than a column are read with it."""
 
@@ -97,8 +100,16 @@ class Schema:
         """
         found = self.by_name.get(name)
         if found is None:
-            raise NotFound(f"no column {name!r}; the columns are: " + ", ".join(self.by_name))
+            raise NotFound(self.unknown(name))
         return found
+
+    def unknown(self, name: str) -> str:
+        """Return the message of an unknown column: the nearest name, and the columns."""
+        folded = {n.casefold(): n for n in self.by_name}
+        near = difflib.get_close_matches(name[:MAX_NAME_BYTES].casefold(), folded, 1)
+        hint = f" did you mean {folded[near[0]]!r}?" if near else ""
+        names = ", ".join(list(self.by_name)[:SHOWN_COLUMNS])
+        return f"no column {name[:80]!r};{hint} the columns are: {names}"
 
     @cached_property
     def arrow(self) -> pa.Schema:

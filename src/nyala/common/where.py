@@ -116,9 +116,8 @@ class _Parser:
         if token.kind not in (TokenKind.NAME, TokenKind.QUOTED_NAME):
             raise problem(f"expected a column name, found {token}", token.at)
         if token.text not in self._schema.by_name:
-            names = ", ".join(list(self._schema.by_name)[:20])
             raise NotFound(
-                f"where, at character {token.at}: no column {token.text[:80]!r}; the columns are: {names}",
+                f"where, at character {token.at}: {self._schema.unknown(token.text)}",
                 {"position": str(token.at)},
             )
         return self._schema.by_name[token.text]
@@ -197,8 +196,6 @@ class _Parser:
             return Literal(kind, token.text, token.at)
         if token.kind is TokenKind.KEYWORD and token.text == "null":
             raise problem("nothing equals null; write is null or is not null", token.at)
-        if token.kind is TokenKind.SIGN and token.text == "=":
-            raise problem(f"expected {wanted}, found {token}; write one = for equality", token.at)
         raise problem(f"expected {wanted}, found {token}", token.at)
 
 

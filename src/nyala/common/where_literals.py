@@ -19,6 +19,7 @@ from nyala.common.schema import Column
 from nyala.common.where_tokens import TokenKind, problem
 
 MAX_EXPONENT = 400
+MAX_DECIMAL_DIGITS = 38
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 _DATE = r"(\d{4})-(\d\d)-(\d\d)"
@@ -49,6 +50,46 @@ def kind_of(kind: TokenKind) -> str | None:
     return {TokenKind.NUMBER: "number", TokenKind.STRING: "string", TokenKind.BINARY: "binary"}.get(
         kind
     )
+
+
+def constant(literal: Literal) -> pa.Scalar:
+    """Return a literal as a scalar of a type of its own: int64, decimal or double for a number.
+
+    Raises:
+        InvalidArgument: an invalid date or time, a number outside the range of double.
+    """
+    match literal.kind:
+        case "boolean":
+            return pa.scalar(literal.text == "true")
+        case "string":
+            return pa.scalar(literal.text, pa.string())
+        case "binary":
+            return pa.scalar(bytes.fromhex(literal.text), pa.binary())
+        case "number":
+            return _number_scalar(literal)
+    micros, zoned = microseconds_of(literal)
+    if micros.denominator != 1:
+        raise problem(f"{literal} has more digits than microseconds; round it", literal.at)
+    if literal.kind == "date":
+        return pa.scalar(int(micros) // _DAY_US, pa.date32())
+    return pa.scalar(int(micros), pa.timestamp("us", "UTC" if zoned else None))
+
+
+def _number_scalar(literal: Literal) -> pa.Scalar:
+    value = _number(literal)
+    exact = "e" not in literal.text.lower()
+    if exact and "." not in literal.text and -(1 << 63) <= value < 1 << 63:
+        return pa.scalar(int(value), pa.int64())
+    if exact:
+        whole = Decimal(literal.text)
+        _, digits, exponent = whole.as_tuple()
+        scale = -int(exponent)
+        if max(len(digits), scale) <= MAX_DECIMAL_DIGITS:
+            return pa.scalar(whole, pa.decimal128(max(len(digits), scale, 1), scale))
+    made = float(value)
+    if not math.isfinite(made):
+        raise problem(f"{literal} is outside the range of double", literal.at)
+    return pa.scalar(made, pa.float64())
 
 
 def compare(column: Column, op: CompareOp, literal: Literal) -> Predicate:

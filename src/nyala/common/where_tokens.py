@@ -55,10 +55,13 @@ _TOKEN = re.compile(
     | (?P<quoted>"(?:[^"]|"")*")
     | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
     | (?P<name>[^\W\d]\w*)
-    | (?P<sign><>|!=|<=|>=|[=<>(),+-])
+    | (?P<sign><>|!=|<=|>=|==|\|\||[=<>(),+*/%-])
     """,
     re.VERBOSE,
 )
+
+
+_SAME = {"!=": "<>", "==": "="}
 
 
 def problem(what: str, at: int) -> InvalidArgument:
@@ -117,7 +120,7 @@ def _token(found: re.Match[str], at: int) -> Token:
                 else Token(TokenKind.NAME, text, at)
             )
         case _:
-            return Token(TokenKind.SIGN, "<>" if text == "!=" else text, at)
+            return Token(TokenKind.SIGN, _SAME.get(text, text), at)
 
 
 def _valid(text: str, at: int) -> str:

@@ -1,0 +1,1 @@
+"""Value expressions over columns: their types, their evaluation, and their parser."""
