@@ -147,11 +147,10 @@ async def test_deletion_of_failed_replica_while_its_log_is_released_leaves_tombs
     run, deletion = tasks.run, list[object]()
 
     async def deleted_meanwhile(lane, fn, *args, **more):
-        found = await run(lane, fn, *args, **more)
-        if lane is Lane.DISK and not deletion:
+        if lane is Lane.DISK and not deletion:  # before the superblock is read
             deletion.append(fleet.spawn(0, fleet.host(0).delete_replica(GROUP)))
             await fleet.until(lambda: replica.state is State.TOMBSTONED, "the replica is deleted")
-        return found
+        return await run(lane, fn, *args, **more)
 
     replica.fail(OSError("a page of a data file cannot be read"))
     await fleet.pass_ms(1000)
