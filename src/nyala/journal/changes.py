@@ -4,17 +4,21 @@ They are not replicated: a replica that has just started knows the changes that 
 point. A reader that has seen less reads all valid content instead.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 
 KEPT = 1 << 16
 """Changes that are kept; twice as many at most."""
 KEPT_BYTES = 16 << 20
 """Memory of the changes that are kept, in bytes; twice as much at most, beside that of one change."""
-_CHANGE_BYTES = 96
-"""Memory of a change beside its ids or its key, in bytes."""
+_APPENDED_BYTES = 16
+"""Memory of an append, in bytes."""
+_CHANGE_BYTES = 112
+"""Memory of another change beside its ids or its key, in bytes."""
 _ID_BYTES = 40
 """Memory of an id of an invalidated entry, in bytes."""
 
@@ -56,7 +60,7 @@ _id_of = attrgetter("id")
 
 
 class RecentChanges:
-    """Changes in the order of their ids. Lane APPLY.
+    """Changes in the order of their ids; appends, which are most, have no objects. Lane APPLY.
 
     Args:
         floor: all changes with ids above it are known.
@@ -67,34 +71,53 @@ class RecentChanges:
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        self._changes: list[RecentChange] = []
+        self._ids = array("Q")
+        self._logs = array("Q")  # of appends; 0: the change is in `_others`
+        self._others: list[EntriesInvalidated | KeyChanged] = []
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self._ids)
 
     def add(self, change: RecentChange) -> None:
         """Add the newest change; forget the oldest, if there are too many."""
-        self._changes.append(change)
+        self._ids.append(change.id)
+        if isinstance(change, Appended):
+            self._logs.append(change.log)
+        else:
+            self._logs.append(0)
+            self._others.append(change)
         self.size_bytes += _size_of(change)
-        if len(self._changes) >= 2 * KEPT or self.size_bytes > 2 * KEPT_BYTES:
+        if len(self._ids) >= 2 * KEPT or self.size_bytes > 2 * KEPT_BYTES:
             self._forget()
 
     def _forget(self) -> None:
-        first = max(0, len(self._changes) - KEPT)
-        size = sum(map(_size_of, self._changes[first:]))
-        while size > KEPT_BYTES:
-            size -= _size_of(self._changes[first])
+        first = max(0, len(self._ids) - KEPT)
+        first_other = self._logs[:first].count(0)
+        size = sum(map(_size_of, self._from(first, first_other)))
+        for change in self._from(first, first_other):
+            if size <= KEPT_BYTES:
+                break
+            size -= _size_of(change)
             first += 1
-        self.floor = self._changes[first - 1].id
-        del self._changes[:first]
+        self.floor = self._ids[first - 1]
+        del self._others[: self._logs[:first].count(0)]
+        del self._ids[:first], self._logs[:first]
         self.size_bytes = size
 
     def after(self, after: int) -> Iterator[RecentChange]:
         """Yield all changes with ids above one that is not below the floor."""
         assert after >= self.floor, f"changes after {after} are known from {self.floor} on only"
-        for at in range(bisect_right(self._changes, after, key=_id_of), len(self._changes)):
-            yield self._changes[at]
+        return self._from(
+            bisect_right(self._ids, after), bisect_right(self._others, after, key=_id_of)
+        )
+
+    def _from(self, first: int, first_other: int) -> Iterator[RecentChange]:
+        """Yield all changes from two positions on, in `_ids` and in `_others`."""
+        others = islice(self._others, first_other, None)
+        for at in range(first, len(self._ids)):
+            log = self._logs[at]
+            yield Appended(self._ids[at], log) if log else next(others)
 
 
 def _size_of(change: RecentChange) -> int:
@@ -105,4 +128,4 @@ def _size_of(change: RecentChange) -> int:
         case KeyChanged(key=key):
             return _CHANGE_BYTES + len(key)
         case _:
-            return _CHANGE_BYTES
+            return _APPENDED_BYTES

@@ -88,11 +88,12 @@ def test_memory_follows_valid_entries_of_newest_chunk():
     assert list(entries.read(0, 9)) == [(5, b"next")]
 
 
+@pytest.mark.parametrize("data", [b"", b"0123456789"])
 @pytest.mark.parametrize("kept_every", [1_000, 20_000])
-def test_memory_follows_valid_entries_among_many_small_ones(kept_every):
+def test_memory_follows_valid_entries_among_many_small_ones(kept_every, data):
     entries = Entries()
     for number in range(1, 30_001):
-        entries.append(number, b"0123456789")
+        entries.append(number, data)
     for number in range(1, 30_001):
         if number % kept_every:
             entries.invalidate(number)
@@ -151,6 +152,63 @@ class NoObserver:
     appended = invalidated = dropped = key_changed = nothing
 
 
+def test_entry_takes_few_bytes_beside_its_data_in_memory():
+    count = 20_000
+
+    def fill(state: JournalState) -> None:
+        for _ in range(count):
+            applied(state, steps.Append("a", bytes(100)))
+
+    used, counted = measured(fill)
+    assert counted / count - 100 <= 30
+    assert used / count - 100 <= 40
+
+
+def test_few_entries_left_of_many_chunks_take_few_bytes(monkeypatch):
+    monkeypatch.setattr(entries_module, "CHUNK_ROWS", 256)
+    tracemalloc.start()
+    try:
+        entries = Entries()
+        for number in range(1, 30_001):
+            entries.append(number, b"")
+            if number > 256 and number % 64:
+                entries.invalidate(number - 256)
+        for number in range(1, 30_001):
+            if number % 64:
+                entries.invalidate(number)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100 * len(entries) + 4096
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_entries_are_those_of_a_dict_after_any_changes(monkeypatch, seed):
+    monkeypatch.setattr(entries_module, "CHUNK_ROWS", 16)
+    monkeypatch.setattr(entries_module, "CHUNK_BYTES", 200)
+    draw = random.Random(seed)
+    entries, model = Entries(), dict[int, bytes]()
+    newest = 0
+    for _ in range(2_000):
+        newest += draw.randrange(1, 3)
+        model[newest] = draw.randbytes(draw.choice((0, 3, 30, 300)))
+        entries.append(newest, model[newest])
+        for _ in range(draw.choice((0, 0, 0, 8))):
+            wanted = draw.randrange(newest + 2)
+            assert entries.size_of(wanted) == (len(model[wanted]) if wanted in model else None)
+            assert entries.invalidate(wanted) == model.pop(wanted, None)
+            assert entries.get(wanted) is None
+        after, through = sorted((draw.randrange(newest + 2), draw.randrange(newest + 2)))
+        assert dict(entries.read(after, through)) == {
+            i: data for i, data in model.items() if after < i <= through
+        }
+    assert list(entries.read(0, newest)) == list(model.items())
+    assert (len(entries), entries.data_bytes) == (len(model), sum(map(len, model.values())))
+    for entry_id in list(model):
+        assert entries.invalidate(entry_id) == model[entry_id]
+    assert entries.resident_bytes == 0
+
+
 def logs(state: JournalState) -> None:
     for number in range(2_000):
         applied(state, steps.Append(f"log{number}", b""))
@@ -191,7 +249,7 @@ def test_counted_memory_is_the_same_after_any_changes(monkeypatch):
         ids[log] += applied(state, steps.Append(log, bytes(draw.randrange(300)), gone))
     for log in list(state.logs):
         found = state.logs[log].entries
-        assert found.data_bytes + 21 * len(found) <= found.resident_bytes
+        assert found.data_bytes + 12 * len(found) <= found.resident_bytes
         assert found.resident_bytes <= 2 * found.data_bytes + 106 * len(found) + 4096
         applied(state, steps.DeleteLog(log))
     assert state.resident_bytes == state.recent.size_bytes
