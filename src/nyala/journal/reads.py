@@ -1,6 +1,6 @@
 """Pages of a journal's state, and what changed after an id. Lane APPLY: a page is of one state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from nyala.common.errors import LogGone, Unavailable
@@ -46,6 +46,19 @@ class KeyPage:
     """
 
     keys: list[KeyValue] = field(default_factory=list)
+    more: bool = False
+
+
+@dataclass(slots=True)
+class ContentPage:
+    """Logs by name, each with valid entries in the order of their ids.
+
+    Attributes:
+        logs: each with id and data of its entries on this page.
+        more: more entries or logs follow after the last of them.
+    """
+
+    logs: list[tuple[NamedLog, list[tuple[int, bytes]]]] = field(default_factory=list)
     more: bool = False
 
 
@@ -179,6 +192,41 @@ def logs_page(state: JournalState, after: str, limit: int) -> tuple[list[NamedLo
     most = min(limit or PAGE_ITEMS, PAGE_ITEMS)
     found = [log for log in state.by_name() if log.name > after]
     return found[:most], len(found) > most
+
+
+def content_page(state: JournalState, name: str, after: int, limit: int) -> ContentPage:
+    """Return logs with their valid entries, as many as fit; a log without entries is on one page.
+
+    Args:
+        state: state of the journal.
+        name: the page begins with this log's entries; empty: with the first log.
+        after: entries of that log with higher ids only; logs after it are whole.
+        limit: maximum number of entries and of logs without any; 0: as many as fit a page.
+    """
+    page, size, items = ContentPage(), 0, 0
+    most = min(limit or PAGE_ITEMS, PAGE_ITEMS)
+    for log in state.by_name():
+        if log.name < name:
+            continue
+        part: list[tuple[int, bytes]] = []
+        entries = log.entries.read(after if log.name == name else 0, log.last)
+        found: Iterator[tuple[int, bytes] | None] = iter(entries)
+        if not len(log.entries) and log.name != name:
+            found = iter((None,))
+        for entry in found:
+            more_bytes = (0 if part else len(log.name)) + (len(entry[1]) if entry else 0)
+            if items and (items == most or size + more_bytes > PAGE_BYTES):
+                page.more = True
+                break
+            if not part:
+                page.logs.append((log, part))
+            if entry:
+                part.append(entry)
+            items += 1
+            size += more_bytes
+        if page.more:
+            break
+    return page
 
 
 def tail_of_log(state: JournalState, name: str, created: int, after: int) -> TailPage:

@@ -188,6 +188,10 @@ class Tablets:
         return status
 
 
+ANSWER_MS = 200
+"""Part of a caller's time that is left for the answer, at most, in milliseconds: its error has the cause."""
+
+
 async def replicate(
     replica: Replica, payload: bytes, header: OperationHeader, timeout_ms: int
 ) -> WriteOutcome:
@@ -203,13 +207,14 @@ async def replicate(
         OutcomeUnknown: a broken invariant failed the replica; the server continues.
         NyalaError: as `Replica.write`.
     """
+    timeout_ms = header.timeout_ms or timeout_ms
     try:
         return await replica.write(
             payload,
             client_id=header.client_id,
             sequence=header.sequence,
             first_outstanding=header.first_outstanding,
-            timeout_ms=header.timeout_ms or timeout_ms,
+            timeout_ms=timeout_ms - min(timeout_ms // 10, ANSWER_MS),
             seen=header.propagated_time,
             since=header.since,
         )
@@ -222,5 +227,5 @@ def _wrong_kind(machine: DataMachine, wanted: str) -> InvalidArgument:
     info = kind.describe(machine)
     return InvalidArgument(
         f"tablet {info.tablet_id} belongs to the {kind.name} {info.name!r}, and the request is for {wanted}; "
-        f"open it as a {kind.name}"
+        f"use client.{kind.name}({info.name!r}), or the verbs of: nyala {kind.name}"
     )

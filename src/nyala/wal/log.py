@@ -299,13 +299,18 @@ class Wal:
             pending_bytes=self._queue.pending_bytes,
             segments=len(state.closed) + 1,
             pinned_by=tuple(state.pinning()),
-            disk_error=self._appender.roller.error,
+            disk_error=self.disk_error,
         )
 
     @property
     def latency(self) -> Latency:
         """Latency of the log's rounds."""
         return self._appender.latency
+
+    @property
+    def disk_error(self) -> OSError | None:
+        """Why the log cannot grow now (a full disk, or its reserve); None: it can."""
+        return self._appender.roller.error
 
     @property
     def failed(self) -> OSError | None:

@@ -9,6 +9,7 @@ from nyala.journal.reads import (
     DeletedKeyEvent,
     InvalidatedEntries,
     check_least,
+    content_page,
     key_page,
     log_page,
     logs_page,
@@ -129,3 +130,40 @@ def test_reader_with_all_of_a_quiet_log_is_not_rebased(state, monkeypatch):
 def test_append_that_invalidates_nothing_is_one_recent_change(state):
     applied(state, steps.Append("a", b"1"), steps.Append("a", b"2", (99,)))
     assert len(state.recent) == 2
+
+
+def pages_of_content(state, limit=0):
+    """Return the ids of each log's entries, read from page to page, and the number of pages."""
+    found: dict[str, list[int]] = {}
+    pages, name, after = 0, "", 0
+    while True:
+        page = content_page(state, name, after, limit)
+        pages += 1
+        for log, entries in page.logs:
+            assert entries or log.name not in found, "a log without entries is on one page"
+            found.setdefault(log.name, []).extend(i for i, _ in entries)
+        if not page.more:
+            return found, pages
+        last, entries = page.logs[-1]
+        name, after = last.name, entries[-1][0] if entries else last.last
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7])
+def test_content_of_many_logs_is_read_in_pages_and_each_item_once(state, limit):
+    expected = {}
+    for number in range(5):
+        ids = applied(state, *[steps.Append(f"log-{number}", b"1")] * (number + 1))
+        if number == 2:
+            applied(state, steps.Invalidate("log-2", tuple(ids)))
+            ids = []
+        expected[f"log-{number}"] = ids
+    found, pages = pages_of_content(state, limit)
+    assert found == expected
+    assert pages == (-(-13 // limit) if limit else 1)
+
+
+def test_page_of_content_ends_by_its_bytes(state, monkeypatch):
+    monkeypatch.setattr(reads, "PAGE_BYTES", 10)
+    first, second = applied(state, *[steps.Append("a", b"x" * 20)] * 2)
+    (third,) = applied(state, steps.Append("b", b"x"))
+    assert pages_of_content(state) == ({"a": [first, second], "b": [third]}, 3)

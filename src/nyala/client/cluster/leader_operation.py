@@ -105,7 +105,8 @@ class LeaderOperation(Generic[T]):
                 except RangesChanged:
                     raise  # decided in the tablet's log: no try has any effect
                 except NotLeader as err:
-                    last = f"{address} does not lead"
+                    if err.leader is None:  # else the leader that it names is asked
+                        last = f"{address}: {err.message}"
                     self.locations.learn(
                         tablet, asked=address, leader=err.leader, address=err.address
                     )

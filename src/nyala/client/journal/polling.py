@@ -126,7 +126,7 @@ class Poller:
                 try:
                     found = await self._poll_replica(address, request, WAIT_MS)
                 except NotLeader as err:
-                    last = f"{address} does not lead any more"
+                    last = f"{address}: {err.message}"
                     self._locations.learn(
                         self._journal, address, leader=err.leader, address=err.address
                     )

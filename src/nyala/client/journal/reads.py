@@ -111,7 +111,8 @@ class JournalReads:
                         journal, request, address, min(left_ms, TRY_TIMEOUT_MS)
                     )
                 except NotLeader as err:
-                    last = f"{address} does not lead"
+                    if err.leader is None:  # else the leader that it names is asked
+                        last = f"{address}: {err.message}"
                     self._locations.learn(journal, address, leader=err.leader, address=err.address)
                     if tablet.leader:
                         break

@@ -4,6 +4,7 @@ A journal is a table of another kind, with one tablet and neither columns nor pa
 space of names. Requests are not trusted.
 """
 
+import shlex
 from collections.abc import Collection
 from typing import Protocol
 
@@ -177,8 +178,6 @@ class JournalRules:
 
 
 RULES: tuple[KindRules, ...] = (TableRules(), JournalRules())
-_OPEN = {registry.TABLE: "client.table", registry.JOURNAL: "client.journal"}
-_DROP = {registry.TABLE: "client.drop_table", registry.JOURNAL: "client.drop_journal"}
 
 
 def rules_of(number: int) -> KindRules:
@@ -205,11 +204,14 @@ def check_kind(table: CatalogTable, wanted: int, *, drop: bool = False) -> None:
         drop: the request drops it.
 
     Raises:
-        InvalidArgument: it is of another kind; the message says which, and how to open or drop that.
+        InvalidArgument: it is of another kind; the message says which, and what to use instead.
     """
     asked, kind = rules_of(wanted).machine, table.kind
     if kind.number != asked.number:
-        verb, call = ("drop", _DROP[kind]) if drop else ("open", _OPEN[kind])
-        raise InvalidArgument(
-            f"{table.name!r} is a {kind.name}, not a {asked.name}; {verb} it with {call}({table.name!r})"
+        name, verb = table.name, f"nyala {kind.name}"
+        advice = (
+            f"drop it with client.drop_{kind.name}({name!r}), or: {verb} drop {shlex.quote(name)}"
+            if drop
+            else f"open it with client.{kind.name}({name!r}), or use the verbs of: {verb}"
         )
+        raise InvalidArgument(f"{name!r} is a {kind.name}, not a {asked.name}; {advice}")

@@ -5,6 +5,7 @@ of an operation in flight waits for the same entry and is not proposed again.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -110,15 +111,22 @@ class PendingWrites:
                 ),
             )
 
-    def expire(self, now_us: int) -> None:
-        """Fail the callers whose deadline has passed; their entries stay in flight."""
+    def expire(self, now_us: int, cause: Callable[[], str]) -> None:
+        """Fail the callers whose deadline has passed; their entries stay in flight.
+
+        Args:
+            now_us: monotonic time.
+            cause: returns what holds writes up here, for the error; empty: nothing that is known.
+        """
         for pending in self._pending.values():
             for deadline_us, done in pending.waiters:
                 if deadline_us <= now_us and not done.done():
+                    why = cause()
                     done.set_exception(
                         OutcomeUnknown(
                             "the deadline passed while the operation was in flight: it may or may not "
                             "take effect; send it again under the same sequence number to learn which"
+                            + (why and f". {why[0].upper()}{why[1:]}")
                         )
                     )
             pending.waiters = [w for w in pending.waiters if not w[1].done()]

@@ -201,7 +201,10 @@ class MemberRequests:
                 if not self._node.is_leader or self._closed:
                     raise self.not_leader()
                 if clock.monotonic_us() >= deadline_us:
-                    raise Unavailable("this leader has not applied an entry of its term yet; retry")
+                    why = _full_disk(self._context) or "retry"
+                    raise Unavailable(
+                        f"this leader has not applied an entry of its term yet; {why}"
+                    )
                 await leadership_watch.next_change()
             if self._context.clock.merge(max(above, self._node.last_stamp)):
                 return
@@ -226,7 +229,7 @@ class MemberRequests:
         if full or self._driver.stalled:
             self._context.counters.throttled.inc()
             raise Throttled(
-                "the log's queue or its disk is full; wait and send again"
+                _full_disk(self._context) or "the log's queue is full; wait and send again"
                 if self._driver.stalled
                 else f"{inflight} bytes of writes are in flight on this tablet; wait and send again",
                 {"retry_after_ms": str(RETRY_AFTER_MS)},
@@ -234,7 +237,11 @@ class MemberRequests:
 
     def not_leader(self) -> NotLeader:
         """Return the error of a replica that does not lead, with the leader if it is known."""
-        return _not_leader(self._context, self._node.leader, self._driver.config)
+        leader = self._node.leader
+        if leader is None or leader == self._context.uuid:
+            why = _full_disk(self._context) or "retry"
+            return NotLeader(f"this replica does not lead its group, and no leader is known; {why}")
+        return _not_leader(leader, self._driver.config)
 
     # ---- events ------------------------------------------------------------------------------------
 
@@ -242,7 +249,7 @@ class MemberRequests:
         """Fail the requests whose deadline has passed."""
         if self._writes or self._reads:
             now_us = self._context.env.clock.monotonic_us()
-            self._writes.expire(now_us)
+            self._writes.expire(now_us, lambda: _full_disk(self._context))
             self._reads.expire(now_us)
         self._leadership_watch.tick()
 
@@ -299,11 +306,15 @@ def _check_ahead(context: ReplicaContext, at: int) -> None:
         )
 
 
-def _not_leader(
-    context: ReplicaContext, leader: ServerUuid | None, config: Configuration
-) -> NotLeader:
-    if leader is None or leader == context.uuid:
-        return NotLeader("this replica does not lead its group, and no leader is known; retry")
+def _full_disk(context: ReplicaContext) -> str:
+    """Return why this server's log cannot grow, and what to do about it; empty: it can."""
+    err = context.wal.disk_error
+    if err is None:
+        return ""
+    return f"the log of this server cannot grow ({err}): free space on its disk, and it goes on by itself"
+
+
+def _not_leader(leader: ServerUuid, config: Configuration) -> NotLeader:
     member = config.get(leader)
     details = {"leader": str(leader)}
     if member is not None:

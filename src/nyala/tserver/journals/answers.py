@@ -4,6 +4,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.journal.reads import (
     KeyPage,
     check_least,
+    content_page,
     key_page,
     log_page,
     logs_page,
@@ -45,8 +46,15 @@ def read(state: JournalState, request: pb.JournalReadRequest) -> pb.JournalReadR
             logs, more = logs_page(state, request.logs.after, request.logs.limit)
             response.logs.logs.extend(messages.log_to_proto(log) for log in logs)
             response.logs.more = more
+        case "content":
+            content = content_page(
+                state, request.content.log, request.content.after, request.content.limit
+            )
+            response.content.CopyFrom(messages.content_to_proto(content))
         case _:
-            raise InvalidArgument("the read names neither a log, a key, keys nor logs")
+            raise InvalidArgument(
+                "the read names neither a log, a key, keys, logs nor their content"
+            )
     return response
 
 

@@ -4,7 +4,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.journal import steps
 from nyala.journal.keys import KeyValue
 from nyala.journal.log import NamedLog
-from nyala.journal.reads import Event, InvalidatedEntries, KeyPage, LogPage, TailPage
+from nyala.journal.reads import ContentPage, Event, InvalidatedEntries, KeyPage, LogPage, TailPage
 from nyala.wire.proto import journal_pb2 as pb
 
 
@@ -86,6 +86,20 @@ def log_to_proto(log: NamedLog) -> pb.JournalLog:
         last=log.last,
         entries=len(log.entries),
         bytes=log.entries.data_bytes,
+    )
+
+
+def content_to_proto(page: ContentPage) -> pb.ContentPage:
+    """Return the message of a page of logs with their entries."""
+    return pb.ContentPage(
+        logs=[
+            pb.LogContent(
+                log=log_to_proto(log),
+                entries=[pb.JournalEntry(id=i, data=data) for i, data in entries],
+            )
+            for log, entries in page.logs
+        ],
+        more=page.more,
     )
 
 

@@ -458,6 +458,7 @@ class JournalReadRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     MAX_AGE_MS_FIELD_NUMBER: _builtins.int
     LEAST_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
@@ -476,6 +477,8 @@ class JournalReadRequest(_message.Message):
     def keys(self) -> Global___ListKeys: ...
     @_builtins.property
     def logs(self) -> Global___ListLogs: ...
+    @_builtins.property
+    def content(self) -> Global___ReadContent: ...
     def __init__(
         self,
         *,
@@ -484,16 +487,17 @@ class JournalReadRequest(_message.Message):
         key: _builtins.str = ...,
         keys: Global___ListKeys | None = ...,
         logs: Global___ListLogs | None = ...,
+        content: Global___ReadContent | None = ...,
         max_age_ms: _builtins.int = ...,
         least: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
         propagated_time: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "keys", b"keys", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "key", b"key", "keys", b"keys", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "keys", b"keys", "least", b"least", "log", b"log", "logs", b"logs", "max_age_ms", b"max_age_ms", "propagated_time", b"propagated_time", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "key", b"key", "keys", b"keys", "least", b"least", "log", b"log", "logs", b"logs", "max_age_ms", b"max_age_ms", "propagated_time", b"propagated_time", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["log", "key", "keys", "logs"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["log", "key", "keys", "logs", "content"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -580,6 +584,33 @@ class ListLogs(_message.Message):
 Global___ListLogs: _TypeAlias = ListLogs  # noqa: Y015
 
 @_typing.final
+class ReadContent(_message.Message):
+    """Logs by name, each with its valid entries, as many as fit: of the log `log` those with ids above `after`, then all later logs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    log: _builtins.str
+    after: _builtins.int
+    limit: _builtins.int
+    def __init__(
+        self,
+        *,
+        log: _builtins.str = ...,
+        after: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "log", b"log"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadContent: _TypeAlias = ReadContent  # noqa: Y015
+
+@_typing.final
 class JournalReadResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -587,6 +618,7 @@ class JournalReadResponse(_message.Message):
     LOG_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     last: _builtins.int
     """id of the journal's last change in the state that was read"""
@@ -598,6 +630,8 @@ class JournalReadResponse(_message.Message):
     def keys(self) -> Global___KeyPage: ...
     @_builtins.property
     def logs(self) -> Global___LogList: ...
+    @_builtins.property
+    def content(self) -> Global___ContentPage: ...
     def __init__(
         self,
         *,
@@ -605,13 +639,14 @@ class JournalReadResponse(_message.Message):
         log: Global___LogPage | None = ...,
         keys: Global___KeyPage | None = ...,
         logs: Global___LogList | None = ...,
+        content: Global___ContentPage | None = ...,
         at: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "keys", b"keys", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "keys", b"keys", "last", b"last", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "content", b"content", "keys", b"keys", "last", b"last", "log", b"log", "logs", b"logs", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["log", "keys", "logs"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["log", "keys", "logs", "content"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -746,6 +781,53 @@ class JournalLog(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JournalLog: _TypeAlias = JournalLog  # noqa: Y015
+
+@_typing.final
+class LogContent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def log(self) -> Global___JournalLog: ...
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___JournalEntry]: ...
+    def __init__(
+        self,
+        *,
+        log: Global___JournalLog | None = ...,
+        entries: _abc.Iterable[Global___JournalEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "log", b"log"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogContent: _TypeAlias = LogContent  # noqa: Y015
+
+@_typing.final
+class ContentPage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    @_builtins.property
+    def logs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogContent]: ...
+    def __init__(
+        self,
+        *,
+        logs: _abc.Iterable[Global___LogContent] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logs", b"logs", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ContentPage: _TypeAlias = ContentPage  # noqa: Y015
 
 @_typing.final
 class LogList(_message.Message):

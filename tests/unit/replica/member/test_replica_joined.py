@@ -101,7 +101,7 @@ def test_joined_attempts_have_separate_deadlines_and_use_no_quota():
         second = writes.join(MINE, 2 * SECOND_US)
         assert second is not None
         assert writes.inflight_bytes == 100
-        writes.expire(SECOND_US)
+        writes.expire(SECOND_US, str)
         assert isinstance(first.exception(), OutcomeUnknown)
         assert not second.done()
         writes.applied(OpId(1, 5), Answer(AnswerKind.DONE, 9, b"r"))

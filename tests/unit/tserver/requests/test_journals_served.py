@@ -318,13 +318,18 @@ def test_requests_for_the_wrong_kind_are_refused_by_name():
             assert reverse in refusal.message
         assert reverse in (await refused(group.tail(0, where, tablet=rows))).message
         opened = await refused(group.on(group.core.open_table, name))
-        assert (
-            opened.message == "'ops' is a journal, not a table; open it with client.journal('ops')"
+        assert opened.message == (
+            "'ops' is a journal, not a table; open it with client.journal('ops'), or use the verbs of: "
+            "nyala journal"
         )
         opened = await refused(group.describe("t"))
-        assert opened.message == "'t' is a table, not a journal; open it with client.table('t')"
+        assert opened.message == (
+            "'t' is a table, not a journal; open it with client.table('t'), or use the verbs of: nyala table"
+        )
         dropped = await refused(group.on(group.core.ddl.drop_table, name))
-        assert "drop it with client.drop_journal('ops')" in dropped.message
+        assert (
+            "drop it with client.drop_journal('ops'), or: nyala journal drop ops" in dropped.message
+        )
         taken = await refused(group.cluster.create_table(group.core, name))
         assert taken.code == "ALREADY_PRESENT"
         assert "a journal 'ops' exists already" in taken.message
