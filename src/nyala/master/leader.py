@@ -190,12 +190,20 @@ class MasterLeadership:
 
     async def _follow(self) -> None:
         while not self._stopped:
-            status = self.status()
-            due = self.current() is None and status.role is Role.LEADER and self.failure is None
-            # rows that operations of the dropped term still propose would not be read
-            if due and not (self._ended and self._ended.in_flight):
-                await self._rebuild(status.term)
-            await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
+            pause_ms = self._options.raft_tick_ms
+            try:
+                await self._follow_once()
+            except Exception as bug:  # the task's top: without it this master never leads again
+                log.error("the role of the sys catalog was not followed", exc_info=bug)
+                pause_ms = self._options.server_heartbeat_ms
+            await self._env.tasks.sleep_ms(pause_ms)
+
+    async def _follow_once(self) -> None:
+        status = self.status()
+        due = self.current() is None and status.role is Role.LEADER and self.failure is None
+        # rows that operations of the dropped term still propose would not be read
+        if due and not (self._ended and self._ended.in_flight):
+            await self._rebuild(status.term)
 
     async def _rebuild(self, number: int) -> None:
         try:
@@ -221,6 +229,8 @@ class MasterLeadership:
                 await term.rows.confirm()
             except NyalaError as err:
                 log.debug("term %d is not confirmed: %s", term.memory.term, err)
+            except Exception as bug:  # the task's top: without it followers' catalogs grow old
+                log.error("term %d was not confirmed", term.memory.term, exc_info=bug)
             await self._env.tasks.sleep_ms(self._options.server_heartbeat_ms)
 
     def _drop(self, why: str) -> None:

@@ -70,8 +70,11 @@ class CompactionScheduler:
             if checks % FULL_CHECK_EVERY == 0:
                 self._idle.clear()
             self._failed.clear()
-            while (chosen := await self._choose()) is not None:
-                await self._compact_chosen(chosen)
+            try:
+                while (chosen := await self._choose()) is not None:
+                    await self._compact_chosen(chosen)
+            except Exception as bug:  # the task's top: without it history and files only grow
+                log.error("no tablet was chosen for compaction", exc_info=bug)
 
     async def _choose(self) -> TabletId | None:
         """Score the tablets that may need a compaction; return the one to compact now."""

@@ -51,19 +51,24 @@ class FlushScheduler:
     async def _run(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(CHECK_INTERVAL_MS)
-            for update in self._counters:
-                update()
-            best = self.best_candidate() if self.due() else None
-            if best is None:
-                continue
-            self._unproductive[best.group] = None
             try:
-                if await best.flush():
-                    self._unproductive.clear()
-            except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
-                log.warning("%s was not flushed: %s", best.group, err)
+                for update in self._counters:
+                    update()
+                best = self.best_candidate() if self.due() else None
+                if best is not None:
+                    await self._flush(best)
             except Exception as bug:  # the task must not end: writes would stay throttled
-                log.error("%s was not flushed", best.group, exc_info=bug)
+                log.error("no replica was chosen for a flush", exc_info=bug)
+
+    async def _flush(self, best: Replica) -> None:
+        self._unproductive[best.group] = None
+        try:
+            if await best.flush():
+                self._unproductive.clear()
+        except (NyalaError, OSError) as err:  # deleted meanwhile, or a full disk: try again
+            log.warning("%s was not flushed: %s", best.group, err)
+        except Exception as bug:  # an error of one replica does not affect the others
+            log.error("%s was not flushed", best.group, exc_info=bug)
 
     def due(self) -> bool:
         """Return whether rows should be flushed to free memory."""

@@ -89,6 +89,10 @@ class PeerHealth:
         """
         active = {r.group: r for r in self._host.active_replicas()}
         suspected = {g: self._host.find(g) for g in self._suspicions if g not in active}
+        for group in [g for g in self._reported if g not in active]:
+            replica = self._host.find(group)
+            if replica is None or not replica.is_leader:  # deleted, perhaps
+                del self._reported[group]
         for group, replica in [*active.items(), *suspected.items()]:
             if replica is None or not replica.is_leader:
                 self._suspicions.pop(group, None)

@@ -101,8 +101,6 @@ class Heartbeater:
             try:
                 await self._once(address, view)
             except NyalaError as err:
-                if isinstance(err, Rejected):
-                    self._reporter.on_refused(address, err)
                 log.debug("heartbeat to master %s: %s", address, err)
             except Exception as err:  # a full disk or a bug must not stop the heartbeats
                 log.error("heartbeat to master %s failed", address, exc_info=err)
@@ -147,8 +145,10 @@ class Heartbeater:
             response = await self._env.rpc.call(
                 address, methods.HEARTBEAT, request, timeout_ms=max(1000, 4 * self._interval_ms)
             )
-        except NyalaError:
+        except NyalaError as err:
             self._leads(address, leader=False)
+            if isinstance(err, Rejected):
+                self._reporter.on_refused(address, err)
             raise
         self._leads(address, leader=response.leader)
         view.on_response(

@@ -19,6 +19,8 @@ MAX_HOLDS = 1000
 MAX_ID_BYTES = 64
 RENEWAL_GRACE_MS = 30_000
 """Milliseconds after a start in which no history is collected, so that clients can renew their holds."""
+SWEEP_MS = 60_000
+"""Milliseconds between two removals of tablets without holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class HistoryHolds:
         self._clock = clock
         self._kept: dict[TabletId, _TabletHolds] = {}
         self._quiet_until_us = clock.monotonic_us() + RENEWAL_GRACE_MS * 1000
+        self._swept_us = clock.monotonic_us()
 
     def hold(self, tablet: TabletId, name: str, at: int, ttl_ms: int, horizon: int) -> None:
         """Add or replace a hold.
@@ -73,6 +76,7 @@ class HistoryHolds:
                 f"{MAX_ID_BYTES} bytes, "
                 f"a time to live is 1 to {MAX_TTL_MS} ms"
             )
+        self._sweep()
         kept = self._kept.setdefault(tablet, _TabletHolds())
         floor = max(horizon, kept.collecting)
         if at < floor:
@@ -92,6 +96,8 @@ class HistoryHolds:
         kept = self._kept.get(tablet)
         if kept is not None:
             kept.holds.pop(name, None)
+            if not kept.holds and not kept.collecting:
+                del self._kept[tablet]
 
     def of(self, tablet: TabletId) -> list[tuple[str, HistoryHold, int]]:
         """Return a tablet's holds: name, hold, and the milliseconds left."""
@@ -124,6 +130,17 @@ class HistoryHolds:
             kept.collecting = 0
             if not kept.holds:
                 self._kept.pop(tablet, None)
+
+    def _sweep(self) -> None:
+        """Drop the tablets whose holds have all expired, at intervals: they may be deleted."""
+        now_us = self._clock.monotonic_us()
+        if now_us - self._swept_us < SWEEP_MS * 1000:
+            return
+        self._swept_us = now_us
+        for tablet, kept in list(self._kept.items()):
+            self._expire(kept)
+            if not kept.holds and not kept.collecting:
+                del self._kept[tablet]
 
     def _expire(self, kept: _TabletHolds) -> None:
         now_us = self._clock.monotonic_us()

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 LEADERLESS_HEARTBEATS = 10
 """Heartbeat intervals without a leader's response after which every known address is tried."""
+MAX_KNOWN = 64
+"""Maximum number of known addresses; beyond it the one that was listed longest ago is dropped."""
 
 
 class MasterList:
@@ -61,10 +63,18 @@ class MasterList:
         if not listed:
             return
         if not response.leader or response.term != newest:
-            self._known |= dict.fromkeys(listed)
+            self._learn(listed)
             return
         self._leader_reply_us = self._clock.monotonic_us()
         if listed != self._leader_list:
             log.info("the masters are %s", ", ".join(listed))
-            self._leader_list, self._known = listed, dict.fromkeys((*self._known, *listed))
+            self._leader_list = listed
+            self._learn(listed)
             await self._identity.learn(masters=listed)
+
+    def _learn(self, listed: Sequence[str]) -> None:
+        for address in listed:
+            self._known.pop(address, None)
+            self._known[address] = None
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]

@@ -75,9 +75,13 @@ class SegmentRoller:
         while not self._closed:
             try:
                 self._ready = await self._tasks.run(Lane.COMPUTE, self._allocator.create, sequence)
-            except OSError as err:
-                log.error("preallocating log segment %d failed: %s", sequence, err)
-                self.error = err
+            except Exception as err:  # a full disk, or a bug: appends wait for the next attempt
+                if isinstance(err, OSError):
+                    log.error("preallocating log segment %d failed: %s", sequence, err)
+                    self.error = err
+                else:
+                    log.error("preallocating log segment %d failed", sequence, exc_info=err)
+                    self.error = OSError(f"preallocating log segment {sequence} failed: {err!r}")
                 self._on_change()
                 self._retry_pending = True
                 await self._tasks.sleep_ms(RETRY_MS)

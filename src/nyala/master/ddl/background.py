@@ -97,17 +97,23 @@ class BackgroundOperations:
         loop = asyncio.get_running_loop()
         while memory.dropped is None:
             self._trigger.clear()
-            clock = self._env.clock
-            now = clock.wall_us(), clock.monotonic_us()
-            known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
-            listed = server_states.due(memory.catalog, self._server_liveness())
-            for operation in (*listed, *known, *self._replacements(memory, creations)):
-                await self._carry_out(operation, memory)
+            try:
+                for operation in self._due(memory, creations):
+                    await self._carry_out(operation, memory)
+            except Exception as bug:  # the task's top: without it no alteration is finished
+                log.error("operations of the catalog were not started", exc_info=bug)
             timer = loop.call_later(self._options.order_interval_ms / 1000, self._trigger.set)
             try:
                 await self._trigger.wait()
             finally:
                 timer.cancel()
+
+    def _due(self, memory: LeaderMemory, creations: Creations) -> list[CatalogOperation]:
+        clock = self._env.clock
+        now = clock.wall_us(), clock.monotonic_us()
+        known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
+        listed = server_states.due(memory.catalog, self._server_liveness())
+        return [*listed, *known, *self._replacements(memory, creations)]
 
     def _server_liveness(self) -> server_states.ServerLiveness:
         now_us = self._env.clock.monotonic_us()
@@ -130,5 +136,7 @@ class BackgroundOperations:
                 await run(operation, memory)
             except NyalaError as err:
                 log.info("%s: %s; it is derived again", operation.what, err)
+            except Exception as bug:  # an error of one operation does not affect the others
+                log.error("%s: it is derived again", operation.what, exc_info=bug)
 
         await asyncio.shield(self._env.tasks.spawn(guarded(), operation.what))

@@ -109,6 +109,8 @@ class GroupMember:
                 log.warning("the membership of this master cannot be updated: %s; retrying", err)
             except OSError as err:
                 self._fail(Unavailable(f"the data directory cannot be written: {err}"))
+            except Exception as bug:  # the task's top: without it this master follows no change
+                log.error("the membership of this master was not updated", exc_info=bug)
             await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
 
     async def _update(self, group: MasterReplica) -> None:
@@ -208,7 +210,10 @@ class GroupMember:
         while found is None:
             if self._state.leading is not leading:
                 return
-            found = await group.cluster()
+            try:
+                found = await group.cluster()
+            except Exception as bug:  # without the cluster's id this master serves no one
+                log.error("the cluster's id was not read", exc_info=bug)
             if found is None:
                 await self._env.tasks.sleep_ms(self._options.raft_tick_ms)
         try:

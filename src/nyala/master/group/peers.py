@@ -96,6 +96,8 @@ class MasterPeers:
                 peer.answered_us = self._env.clock.monotonic_us()
             except NyalaError as err:
                 log.debug("master %s does not answer: %s", peer.address, err)
+            except Exception as bug:  # the task's top: without it this master is not polled again
+                log.error("the answer of master %s was not read", peer.address, exc_info=bug)
             await self._env.tasks.sleep_ms(self._interval_ms)
 
     @property

@@ -134,14 +134,20 @@ class Dispatcher:
     async def _derive(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._options.order_interval_ms)
-            alive = self._servers.alive(self._env.clock.monotonic_us())
-            known = self._servers.known_in(self._term, alive)
-            self.enqueue(reconcile.orders_for(self._catalog, known, self._turns.next))
+            try:
+                alive = self._servers.alive(self._env.clock.monotonic_us())
+                known = self._servers.known_in(self._term, alive)
+                self.enqueue(reconcile.orders_for(self._catalog, known, self._turns.next))
+            except Exception as bug:  # the task's top: without it lost orders are not sent again
+                log.error("orders were not derived", exc_info=bug)
 
     async def _repair(self) -> None:
         while True:
             await self._env.tasks.sleep_ms(self._options.repair_interval_ms)
-            self.enqueue(self.repairs.due_orders())
+            try:
+                self.enqueue(self.repairs.due_orders())
+            except Exception as bug:  # the task's top: without it no replica is replaced
+                log.error("tablets were not checked for repair", exc_info=bug)
 
     def _spawn(self, work: Coroutine[Any, Any, object], name: str) -> None:
         task = self._env.tasks.spawn(work, name)

@@ -148,6 +148,12 @@ class SourceHolds:
         finally:
             self.quota.release(session.id)
 
+    async def _end_late(self, session: SourceSession) -> None:
+        try:
+            await self.end(session)
+        except Exception as bug:  # the other sessions would retain files and log for ever
+            log.error("a copy session of %s was not ended", session.replica.group, exc_info=bug)
+
     async def _watch(self) -> None:
         """End the sessions whose lifetime is over, and those whose replica was stopped."""
         options = self._context.options
@@ -159,6 +165,6 @@ class SourceHolds:
                     silent_ms = (now_us - session.used_us) // 1000
                     late = silent_ms >= options.copy_session_ttl_ms and not session.busy
                     if late or not session.is_valid:
-                        await self.end(session)
+                        await self._end_late(session)
         finally:
             self._watching = False
