@@ -147,6 +147,9 @@ class Admission:
     def forget(self, group: TabletId, callback: Callback | None = None) -> None:
         """Void all earlier records of a group; `callback` is called when that is durable."""
         self._admit(group, ())
+        if not self._queue.pending_bytes and self._appender.refusal is None:
+            # All is durable: the index has no entry of the groups that were forgotten before.
+            self._next = {g: index for g, index in self._next.items() if index is not None}
         slot = Slot(group, forget=True)
         self._enqueue(slot)
         self._hard_states.pop(group, None)
