@@ -92,12 +92,14 @@ class TailPage:
         events: in the order of their ids.
         through: the next request begins after this id.
         created: id of the change that created the log; 0: there is none, or keys are watched.
+        more: changes after `through` are applied here already, and may have replaced some up to it.
     """
 
     through: int
     rebased: bool = False
     events: list[Event] = field(default_factory=list)
     created: int = 0
+    more: bool = False
 
 
 def check_least(state: JournalState, least: int) -> None:
@@ -289,7 +291,7 @@ def _fill(
             and page.events
             and (size >= PAGE_BYTES or len(page.events) >= PAGE_ITEMS)
         ):
-            page.through = change.id - 1
+            page.through, page.more = change.id - 1, True
             break
         page.events.append(event)
         last = change.id

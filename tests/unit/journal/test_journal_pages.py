@@ -88,8 +88,9 @@ def test_page_of_tail_ends_between_changes_of_one_id_never(state, monkeypatch):
     (third,) = applied(state, steps.Append("a", b"3"))
     page = tail_of_log(state, "a", 0, 0)
     assert page.events == [(second, b"2"), InvalidatedEntries(second, (first,))]
-    assert page.through == third - 1
-    assert tail_of_log(state, "a", 0, page.through).events == [(third, b"3")]
+    assert (page.through, page.more) == (third - 1, True)
+    rest = tail_of_log(state, "a", 0, page.through)
+    assert (rest.events, rest.more) == ([(third, b"3")], False)
 
 
 def test_tail_leaves_out_changes_without_effect_on_its_reader(state):

@@ -110,6 +110,7 @@ def tail_to_proto(page: TailPage) -> pb.JournalTailResponse:
         events=[_event(e) for e in page.events],
         through=page.through,
         created=page.created,
+        more=page.more,
     )
 
 

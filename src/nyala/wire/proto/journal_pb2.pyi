@@ -904,6 +904,7 @@ class JournalTailResponse(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     THROUGH_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     rebased: _builtins.bool
     """some changes after `after` are unavailable: read all that is valid up to `through` instead"""
@@ -911,6 +912,8 @@ class JournalTailResponse(_message.Message):
     """the next request continues after this id"""
     created: _builtins.int
     """id of the log's creation; 0: it does not exist yet"""
+    more: _builtins.bool
+    """the replica has later changes already; they may have replaced some up to `through`"""
     @_builtins.property
     def error(self) -> _nyala_pb2.Error: ...
     @_builtins.property
@@ -926,10 +929,11 @@ class JournalTailResponse(_message.Message):
         events: _abc.Iterable[Global___TailEvent] | None = ...,
         through: _builtins.int = ...,
         created: _builtins.int = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "error", b"error", "events", b"events", "rebased", b"rebased", "request", b"request", "through", b"through"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "error", b"error", "events", b"events", "more", b"more", "rebased", b"rebased", "request", b"request", "through", b"through"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
