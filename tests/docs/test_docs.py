@@ -36,7 +36,7 @@ def test_readme_commands_run(cluster, capsys):
 
 SCRIPTS = {
     "use/history.md": 4,
-    "use/client.md": 3,
+    "use/client.md": 4,
     "use/journals.md": 8,
     "operate/sizing-and-backup.md": 1,
 }

@@ -1,8 +1,9 @@
 """Client: the public, synchronous API of a cluster."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -23,9 +24,12 @@ from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.client.write.writer import BatchLimits
+from nyala.common.casting import Conversion, Requested
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
+
+log = logging.getLogger("nyala.client")
 
 ENVIRONMENT = "NYALA_MASTERS"
 DEFAULT_REPLICAS = 3
@@ -133,14 +137,17 @@ class Client:
         immutable: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         comment: str = "",
+        index: bool = False,
+        **conversion: Unpack[Requested],
     ) -> Table:
         """Create a table and return it when all its tablets run.
 
         Args:
             name: unique among the tables.
-            schema: an Arrow schema; or data as for writes, whose columns the table gets (no rows are
-                written): unsigned integers become wider signed ones, times become microseconds, naive or in
-                UTC. Key columns become not nullable.
+            schema: an Arrow schema; or data as for `Table.upsert`, but no generator, whose columns the table
+                gets (no rows are written): unsigned integers become wider signed ones, times become
+                microseconds, naive or in UTC. `repr` of the table shows what was chosen. Key columns become
+                not nullable.
             primary_key: names of the key columns, in order; any type but bool, float and double.
             partition: hash levels and ranges over key columns; None: one tablet.
             replicas: replicas of each tablet; odd, at most the number of live tablet servers.
@@ -148,6 +155,9 @@ class Client:
             immutable: columns that only the first write of a row sets.
             options: table options, for instance {"history_max_age_s": 3600}.
             comment: shown by `nyala table describe`.
+            index: all levels of a pandas index become columns; otherwise only those that `primary_key` names.
+            **conversion: `nan_is_null` and `round_decimals`, as for `Table.upsert`; with `round_decimals`
+                columns of decimals become double.
 
         Raises:
             AlreadyPresent: the name is taken.
@@ -164,15 +174,24 @@ class Client:
             primary_key = check_list("primary_key", primary_key)
         if isinstance(immutable, str):
             raise InvalidArgument(f"immutable={immutable!r}: pass a list, [{immutable!r}]")
-        made = definition_of(schema, primary_key, defaults=defaults, immutable=immutable)
+        made = definition_of(
+            schema,
+            primary_key,
+            defaults=defaults,
+            immutable=immutable,
+            index=index,
+            conversion=Conversion(**conversion),
+        )
         texts = {k: str(v) for k, v in (options or {}).items()}
         for text in (*texts, *texts.values()):
             check_text("options", text)
         core = self._connection.core
         opened = self._connection.change(
-            core.ddl.create_table(name, made, partition, replicas, texts, comment)
+            core.ddl.create_table(name, made.schema, partition, replicas, texts, comment)
         )
-        return Table(self._connection, opened)
+        for choice in made.choices:
+            log.info("table %s: %s", name, choice)
+        return Table(self._connection, opened, made.choices)
 
     def table(self, name: str) -> Table:
         """Open a table.

@@ -13,6 +13,7 @@ from nyala.client.results import WriteResult, errors_table
 from nyala.client.write.input_batches import in_memory, pieces
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.common.batches import to_batches
+from nyala.common.casting import Conversion
 from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -43,13 +44,16 @@ class RowWriter:
         self._connection = connection
         self._table = table
 
-    def write(self, op: str, data: Any, all_or_nothing: bool) -> WriteResult:
+    def write(
+        self, op: str, data: Any, all_or_nothing: bool, conversion: Conversion
+    ) -> WriteResult:
         """Write rows with one operation; raises as `Table.upsert`.
 
         Args:
             op: a key of `OPS`.
             data: as for `Table.upsert`.
             all_or_nothing: as for `Table.upsert`.
+            conversion: the conversions that the user requests.
 
         Returns:
             The acknowledged rows, their timestamp and the row errors.
@@ -57,20 +61,23 @@ class RowWriter:
 
         def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
             schema = self._table.schema  # it may change while a stream is written
-            batches = to_batches(piece, schema, first_row=row)
+            batches = to_batches(piece, schema, first_row=row, conversion=conversion)
             if op in _DELETES:
                 return [b.select(key_names(schema)) for b in batches]
             return batches
 
         return self._send(OPS[op], data, cast, all_or_nothing)
 
-    def write_mixed(self, data: Any, op_column: str, all_or_nothing: bool) -> WriteResult:
+    def write_mixed(
+        self, data: Any, op_column: str, all_or_nothing: bool, conversion: Conversion
+    ) -> WriteResult:
         """Write rows that each name their operation; raises as `Table.write`.
 
         Args:
             data: as for `Table.upsert`, with `op_column`.
             op_column: name of a string column with keys of `OPS`.
             all_or_nothing: as for `Table.upsert`.
+            conversion: the conversions that the user requests.
 
         Returns:
             The acknowledged rows, their timestamp and the row errors.
@@ -84,7 +91,10 @@ class RowWriter:
 
         def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
             made = []
-            for batch in to_batches(piece, schema, extra=[op_column], first_row=row):
+            batches = to_batches(
+                piece, schema, extra=[op_column], first_row=row, conversion=conversion
+            )
+            for batch in batches:
                 made.append(_with_codes(batch, op_column, row))
                 row += batch.num_rows
             return made

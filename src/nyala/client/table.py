@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
 from nyala.client.write.sequencer import OP_COLUMN
+from nyala.common.casting import Conversion, Requested
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.schema import Schema
 
@@ -26,9 +27,12 @@ SHOWN = 20
 class Table:
     """An open table. Made by `Client.table` and `Client.create_table`."""
 
-    def __init__(self, connection: Connection, table: OpenTable) -> None:
+    def __init__(
+        self, connection: Connection, table: OpenTable, choices: Sequence[str] = ()
+    ) -> None:
         self._connection = connection
         self._table = table
+        self._choices = tuple(choices)
         self._writer = RowWriter(connection, table)
         self._getter = RowGetter(connection, table)
 
@@ -53,6 +57,11 @@ class Table:
         return self._table.schema.arrow
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """Choices that `create_table` made for data: types other than theirs, and index levels left out."""
+        return self._choices
+
+    @property
     def definition(self) -> Schema:
         """Columns with ids, defaults and types, as the masters have them."""
         return self._table.schema
@@ -63,15 +72,21 @@ class Table:
         self._connection.run(locations.refresh(self._table))
         return list(self._table.tablets)
 
-    def insert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def insert(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Add new rows; a row whose key exists gets the row error `already_present`."""
-        return self._writer.write("insert", data, all_or_nothing)
+        return self._writer.write("insert", data, all_or_nothing, Conversion(**how))
 
-    def insert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def insert_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Add new rows; rows whose key exists are left as they are."""
-        return self._writer.write("insert_ignore", data, all_or_nothing)
+        return self._writer.write("insert_ignore", data, all_or_nothing, Conversion(**how))
 
-    def upsert(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def upsert(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Add or change rows: columns given are set, others keep their value (or default, or null).
 
         Args:
@@ -80,6 +95,10 @@ class Table:
                 is fetched when there is room for it.
             all_or_nothing: one failing row voids all rows of its request: per tablet, and per
                 batch of at most 10,000 rows or 1 MiB.
+            **how: `nan_is_null`: True: NaN becomes null; False: NaN of a pandas frame is stored in float and
+                double columns; not given: NaN of a pandas frame is a missing value, thus null, other NaN is
+                stored. `round_decimals=True`: decimals are rounded to the nearest values of float and double
+                columns; otherwise they are rejected.
 
         Returns:
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
@@ -90,30 +109,45 @@ class Table:
             SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
             TimedOut: no leader took any row in time; nothing took effect.
         """
-        return self._writer.write("upsert", data, all_or_nothing)
+        return self._writer.write("upsert", data, all_or_nothing, Conversion(**how))
 
-    def upsert_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def upsert_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """As `upsert`, but a row that would change an immutable column is left as it is."""
-        return self._writer.write("upsert_ignore", data, all_or_nothing)
+        return self._writer.write("upsert_ignore", data, all_or_nothing, Conversion(**how))
 
-    def update(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def update(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Change rows; a row whose key is absent gets the row error `not_found`."""
-        return self._writer.write("update", data, all_or_nothing)
+        return self._writer.write("update", data, all_or_nothing, Conversion(**how))
 
-    def update_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def update_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Change rows; rows whose key is absent are skipped."""
-        return self._writer.write("update_ignore", data, all_or_nothing)
+        return self._writer.write("update_ignore", data, all_or_nothing, Conversion(**how))
 
-    def delete(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def delete(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
-        return self._writer.write("delete", data, all_or_nothing)
+        return self._writer.write("delete", data, all_or_nothing, Conversion(**how))
 
-    def delete_ignore(self, data: Any, *, all_or_nothing: bool = False) -> WriteResult:
+    def delete_ignore(
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+    ) -> WriteResult:
         """Delete by key; absent keys are skipped."""
-        return self._writer.write("delete_ignore", data, all_or_nothing)
+        return self._writer.write("delete_ignore", data, all_or_nothing, Conversion(**how))
 
     def write(
-        self, data: Any, op_column: str = OP_COLUMN, *, all_or_nothing: bool = False
+        self,
+        data: Any,
+        op_column: str = OP_COLUMN,
+        *,
+        all_or_nothing: bool = False,
+        **how: Unpack[Requested],
     ) -> WriteResult:
         """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
 
@@ -121,11 +155,12 @@ class Table:
             data: rows, as for `upsert`.
             op_column: column with the name of each row's operation.
             all_or_nothing: one failing row voids the others of its request.
+            **how: as for `upsert`.
 
         Raises:
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """
-        return self._writer.write_mixed(data, op_column, all_or_nothing)
+        return self._writer.write_mixed(data, op_column, all_or_nothing, Conversion(**how))
 
     @overload
     def get(
@@ -248,4 +283,5 @@ class Table:
             f"\n  {c.name}: {c.type}{' key' if c.id in schema.key_ids else ''}"
             for c in schema.columns[:SHOWN]
         ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
-        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}"
+        choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
+        return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"

@@ -8,17 +8,19 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from nyala.common.casting import exact_cast
+from nyala.common.casting import EXACT, Conversion, exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.python_values import array_of
 from nyala.common.schema import Column, Schema, arrow_schema
+from nyala.common.types import plain_type
 
 _EXPECTED = "an Arrow table, batch or stream, a pandas or polars frame, or a list of dicts with the same keys"
 
 FEW = 64
-_UNIFORM_TYPES = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
+UNIFORM_TYPES = frozenset([pa.string(), pa.large_string(), pa.bool_(), pa.null()])
 """Arrow types that Arrow infers for Python objects only if all values are of one kind."""
 _OWN_TYPES: Mapping[int, type] = {
     pa.bool_().id: bool,
@@ -30,18 +32,24 @@ _OWN_TYPES: Mapping[int, type] = {
 
 
 def to_batches(
-    data: Any, schema: Schema, *, extra: Sequence[str] = (), first_row: int = 0
+    data: Any,
+    schema: Schema,
+    *,
+    extra: Sequence[str] = (),
+    first_row: int = 0,
+    conversion: Conversion = EXACT,
 ) -> list[pa.RecordBatch]:
     """Convert user data to the table's types, with columns in schema order.
 
     Args:
         data: anything with `__arrow_c_stream__` or `__arrow_c_array__`, a RecordBatch, a Table, a
-            pandas frame (its index is used only if its names are columns of the table), a list of dicts. A
-            dict with other keys than the one before begins a new batch, because an absent column is not a
-            null.
+            pandas frame (a level of its index is used if its name is a column of the table and of no column
+            of the frame), a list of dicts. A dict with other keys than the one before begins a new batch,
+            because an absent column is not a null.
         schema: schema of the table.
         extra: names of further required columns, which are passed through unchanged, as the last ones.
         first_row: number of the first row, for errors.
+        conversion: the conversions that the user requests.
 
     Returns:
         Batches in row order, with all key columns and those others that the data has. Values are valid Arrow
@@ -52,14 +60,14 @@ def to_batches(
             message names the column and the row (details: `row`).
         InvalidArgument: an unsupported kind of data, malformed data, a duplicate column.
     """
-    if not extra and (small := _few_dicts(data, schema)) is not None:
+    if not extra and conversion == EXACT and (small := _few_dicts(data, schema)) is not None:
         return [small]
     made: list[pa.RecordBatch] = []
     row = first_row
-    for table in _tables(data, schema, extra, first_row):
+    for table in _tables(data, schema, extra, first_row, conversion):
         _check_names(table.column_names, schema, extra)
         columns = [c for c in schema.columns if c.name in table.column_names]
-        cast = [_cast(table.column(c.name), c, row) for c in columns]
+        cast = [_cast(table.column(c.name), c, row, conversion) for c in columns]
         fields = [*arrow_schema(columns), *(table.schema.field(name) for name in extra)]
         cast.extend(table.column(name) for name in extra)
         combined = pa.Table.from_arrays(cast, schema=pa.schema(fields)).combine_chunks()
@@ -94,9 +102,11 @@ def _few_dicts(data: Any, schema: Schema) -> pa.RecordBatch | None:
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
 
 
-def _cast(values: pa.ChunkedArray, column: Column, first_row: int) -> pa.ChunkedArray:
+def _cast(
+    values: pa.ChunkedArray, column: Column, first_row: int, conversion: Conversion
+) -> pa.ChunkedArray:
     try:
-        return exact_cast(values, column.type, f"column {column.name!r}", first_row)
+        return exact_cast(values, column.type, f"column {column.name!r}", first_row, conversion)
     except (pa.ArrowException, OverflowError) as err:
         raise SchemaMismatch(
             f"column {column.name!r} of type {values.type} does not convert to {column.type}: {err}"
@@ -117,9 +127,11 @@ def _check_names(names: Sequence[str], schema: Schema, extra: Sequence[str]) -> 
             raise SchemaMismatch(f"the data has no {what} {name!r}; it has: {', '.join(names)}")
 
 
-def _tables(data: Any, schema: Schema, extra: Sequence[str], first_row: int) -> list[pa.Table]:
+def _tables(
+    data: Any, schema: Schema, extra: Sequence[str], first_row: int, conversion: Conversion
+) -> list[pa.Table]:
     if isinstance(data, Sequence) and not isinstance(data, str | bytes | Mapping):
-        return _of_dicts(data, schema, extra, first_row)
+        return _of_dicts(data, schema, extra, first_row, conversion)
     try:
         table = one_table(data, schema.by_name)
         if table is not None:
@@ -130,28 +142,74 @@ def _tables(data: Any, schema: Schema, extra: Sequence[str], first_row: int) -> 
         ) from err
     if table is None:
         raise InvalidArgument(f"a {type(data).__name__} is not table data; pass {_EXPECTED}")
-    return [_exact_objects(data, table, schema, first_row) if is_pandas(data) else table]
+    return [_of_pandas(data, table, schema, first_row, conversion) if is_pandas(data) else table]
 
 
-def _exact_objects(frame: Any, table: pa.Table, schema: Schema, first_row: int) -> pa.Table:
-    """Convert a pandas frame's columns of Python objects as those of a list of dicts.
+def _of_pandas(
+    frame: Any, table: pa.Table, schema: Schema, first_row: int, conversion: Conversion
+) -> pa.Table:
+    """Convert again those columns of a pandas frame in which Arrow loses values.
 
-    Arrow infers the type of such a column from its first values, and truncates others.
+    Of Python objects, also as categories, Arrow infers the type from the first values, and truncates others:
+    they are converted as in a list of dicts. NaN of other columns becomes null, unless the user keeps it.
+
+    Args:
+        frame: the frame.
+        table: the frame as Arrow converts it, as of `one_table`.
+        schema: schema of the stored table.
+        first_row: number of the first row, for errors.
+        conversion: the conversions that the user requests.
     """
     for number, field in enumerate(table.schema):
-        if field.name not in schema.by_name or field.type in _UNIFORM_TYPES:
+        column = schema.by_name.get(field.name)
+        if column is None:
             continue
-        if field.name in frame.columns:
-            values = frame[field.name]
-        elif field.name in frame.index.names:
-            values = frame.index.get_level_values(field.name).to_series()
+        values = series_at(frame, field.name, number)
+        keep_nan = conversion.nan_is_null is False and pa.types.is_floating(column.type)
+        if is_object(values) and (keep_nan or plain_type(field.type) not in UNIFORM_TYPES):
+            plain = plain_objects(values, keep_nan)
+            made = array_of(plain, column.type, field.name, first_row, conversion)
+        elif keep_nan and isinstance(values.dtype, np.dtype) and values.dtype.kind == "f":
+            made = pa.array(values.to_numpy(), from_pandas=False)
         else:
             continue
-        if values.dtype == object:
-            plain = values.where(values.notna(), None).tolist()
-            made = array_of(plain, schema.by_name[field.name].type, field.name, first_row)
-            table = table.set_column(number, field.name, made)
+        table = table.set_column(number, field.name, made)
     return table
+
+
+def series_at(frame: Any, name: str, number: int) -> Any:
+    """Return the values of a column of `one_table` as a pandas series.
+
+    Args:
+        frame: the frame.
+        name: name of the column, which is a text also if pandas has another label.
+        number: number of the column; levels of the index follow the columns.
+    """
+    if number < len(frame.columns):
+        return frame.iloc[:, number]
+    level = [None if n is None else str(n) for n in frame.index.names].index(name)
+    return frame.index.get_level_values(level).to_series()
+
+
+def is_object(values: Any) -> bool:
+    """Return whether a pandas series holds Python objects, also as categories."""
+    kind = getattr(values.dtype, "categories", values).dtype
+    return isinstance(kind, np.dtype) and kind.kind == "O"
+
+
+def plain_objects(values: Any, keep_nan: bool = False) -> list[Any]:
+    """Return the Python objects of a pandas series, with None for missing ones.
+
+    Args:
+        values: the series.
+        keep_nan: NaN is not a missing value; of categories it always is.
+    """
+    objects = values.astype(object)
+    missing = objects.isna()
+    if keep_nan and values.dtype == object:
+        missing &= ~objects.map(lambda value: isinstance(value, float))
+    listed: list[Any] = objects.where(~missing, None).tolist()
+    return listed
 
 
 def is_pandas(data: Any) -> bool:
@@ -160,22 +218,29 @@ def is_pandas(data: Any) -> bool:
     return frame is not None and isinstance(data, frame)
 
 
-def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
+def is_frame(data: Any) -> bool:
+    """Return whether data is a pandas or polars frame, without importing either."""
+    frame: Any = getattr(sys.modules.get("polars"), "DataFrame", None)
+    return is_pandas(data) or (frame is not None and isinstance(data, frame))
+
+
+def one_table(data: Any, wanted: Collection[str]) -> pa.Table | None:
     """Return data as an Arrow table; None: an unsupported kind of data.
 
     Args:
         data: as for `to_batches`, but not a list.
-        wanted: column names; a pandas index is included only if all its names are among them, and none is
-            also a column. None: any names.
+        wanted: names of the levels of a pandas index that are included, after the columns; one that is also a
+            column is not.
     """
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if is_pandas(data):
-        index = data.index.names
-        keep = all(n in wanted if wanted is not None else n is not None for n in index)
-        keep = keep and not any(n in data.columns for n in index)
+        others = [i for i, n in enumerate(data.index.names) if not _is_wanted(n, wanted, data)]
+        keep = len(others) < data.index.nlevels
+        if keep and others:
+            data = data.set_axis(data.index.droplevel(others))
         return pa.Table.from_pandas(data, preserve_index=keep).replace_schema_metadata(None)
     if hasattr(data, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(data).read_all()
@@ -184,8 +249,17 @@ def one_table(data: Any, wanted: Collection[str] | None) -> pa.Table | None:
     return None
 
 
+def _is_wanted(level: Any, wanted: Collection[str], frame: Any) -> bool:
+    """Return whether a level of a pandas index becomes a column."""
+    return level is not None and str(level) in wanted and str(level) not in map(str, frame.columns)
+
+
 def _of_dicts(
-    rows: Sequence[Any], schema: Schema, extra: Sequence[str], first_row: int
+    rows: Sequence[Any],
+    schema: Schema,
+    extra: Sequence[str],
+    first_row: int,
+    conversion: Conversion,
 ) -> list[pa.Table]:
     for kind in set(map(type, rows)):
         if not issubclass(kind, Mapping):
@@ -204,7 +278,7 @@ def _of_dicts(
         _check_names(names, schema, extra)
         types = [schema.by_name[n].type if n in schema.by_name else None for n in names]
         arrays = [
-            array_of([r[n] for r in run], kind, n, first)
+            array_of([r[n] for r in run], kind, n, first, conversion)
             for n, kind in zip(names, types, strict=True)
         ]
         tables.append(pa.Table.from_arrays(arrays, names=names))

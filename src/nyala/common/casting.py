@@ -3,13 +3,16 @@
 Supported: variants of a type to the plain one (large, view, dictionary, run-end encoded), integers, floats
 and decimals to one another if each value is exact, dates and timestamps of other units if no digit is lost,
 dates to naive timestamps. Not supported: strings to and from other types, naive timestamps to and from zoned
-ones, booleans to and from numbers.
+ones, booleans to and from numbers. Decimals become floats only if the user requests the rounding.
 """
+
+from dataclasses import dataclass
+from typing import TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.errors import SchemaMismatch
+from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.types import plain_type
 
 _ALLOWED = {
@@ -38,8 +41,44 @@ _HINTS = {
     (
         "decimal",
         "float",
-    ): "decimal fractions are not binary ones; convert with a rounding you choose",
+    ): "decimal fractions are not binary ones; round_decimals=True of a write stores the nearest values",
 }
+_ADVICE = {
+    ("float", "float"): "to round the values, cast the column to float32 first",
+    ("naive timestamp", "naive timestamp"): "to round the times, cast them to microseconds first",
+    ("zoned timestamp", "zoned timestamp"): "to round the times, cast them to microseconds first",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Conversions that are done only if the user requests them.
+
+    Attributes:
+        nan_is_null: True: NaN becomes null; False: NaN is stored in float and double columns, also NaN of a
+            pandas frame; None: NaN of a pandas frame is a missing value, thus null, and any other NaN is
+            stored.
+        round_decimals: decimals are rounded to the nearest values of float and double columns.
+    """
+
+    nan_is_null: bool | None = None
+    round_decimals: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.nan_is_null, bool | None):
+            raise InvalidArgument(f"nan_is_null={self.nan_is_null!r}: pass True, False or None")
+        if not isinstance(self.round_decimals, bool):
+            raise InvalidArgument(f"round_decimals={self.round_decimals!r}: pass True or False")
+
+
+class Requested(TypedDict, total=False):
+    """Arguments of writes: the attributes of `Conversion`."""
+
+    nan_is_null: bool | None
+    round_decimals: bool
+
+
+EXACT = Conversion()
 
 
 def family(kind: pa.DataType) -> str:
@@ -83,7 +122,11 @@ def check_types(given: pa.DataType, target: pa.DataType, what: str) -> None:
 
 
 def exact_cast(
-    values: pa.ChunkedArray, target: pa.DataType, what: str, first_row: int = 0
+    values: pa.ChunkedArray,
+    target: pa.DataType,
+    what: str,
+    first_row: int = 0,
+    conversion: Conversion = EXACT,
 ) -> pa.ChunkedArray:
     """Convert values to a stored type.
 
@@ -92,33 +135,58 @@ def exact_cast(
         target: the stored type.
         what: description of the values for errors, such as "column 'a'".
         first_row: row number of the first value, for errors.
+        conversion: the conversions that the user requests.
 
     Raises:
         SchemaMismatch: the types do not convert, or a value is not exact; the message names row and value.
     """
+    if conversion.nan_is_null and pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        if values.null_count == len(values):
+            return pa.chunked_array([pa.nulls(len(values), target)])
     if values.type == target:
         return values
     if pa.types.is_dictionary(values.type):
         plain = plain_type(values.type)  # Arrow cannot take() from views
         decoded = [c.dictionary.cast(plain).take(c.indices) for c in values.chunks]
-        return exact_cast(pa.chunked_array(decoded, plain), target, what, first_row)
+        return exact_cast(pa.chunked_array(decoded, plain), target, what, first_row, conversion)
     if pa.types.is_run_end_encoded(values.type):
-        return exact_cast(pc.run_end_decode(values), target, what, first_row)
+        return exact_cast(pc.run_end_decode(values), target, what, first_row, conversion)
     if pa.types.is_float16(values.type):
         return exact_cast(values.cast(pa.float32()), target, what, first_row)  # each value is exact
     if pa.types.is_null(values.type):
         return pa.chunked_array([pa.nulls(len(values), target)])
+    pair = (family(values.type), family(target))
+    if conversion.round_decimals and pair == ("decimal", "float"):
+        return _rounded(values, target, what, first_row)
     check_types(values.type, target, what)
     try:
         return _strict(values, target)
     except pa.ArrowException as err:
         bad = _first_bad(values, target)
         row, shown = first_row + bad, _shown(values[bad])
+        advice = _ADVICE.get(pair, "correct the value, or use a column of another type")
         raise SchemaMismatch(
             f"{what}, row {row}: {shown} does not convert without loss from "
-            f"{values.type} to {target}, the type that the table stores; nothing was sent",
+            f"{values.type} to {target}, the type that the table stores; nothing was sent; {advice}",
             {"row": str(row)},
         ) from err
+
+
+def _rounded(
+    values: pa.ChunkedArray, target: pa.DataType, what: str, first_row: int
+) -> pa.ChunkedArray:
+    """Convert decimals to the nearest floats, by way of text: Arrow's own cast is not always the nearest."""
+    made = values.cast(pa.string()).cast(target)
+    bad = pc.index(pc.is_inf(made), True).as_py()
+    if bad >= 0:
+        row = first_row + bad
+        raise SchemaMismatch(
+            f"{what}, row {row}: {_shown(values[bad])} is outside the range of {target}, the type that the "
+            "table stores; nothing was sent; correct the value, or use a column of another type",
+            {"row": str(row)},
+        )
+    return made
 
 
 def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:

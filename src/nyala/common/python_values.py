@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.casting import exact_cast
+from nyala.common.casting import EXACT, Conversion, exact_cast
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
 
@@ -28,7 +28,11 @@ Kind = tuple[type, Any, bool]
 
 
 def array_of(
-    values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int
+    values: Sequence[Any],
+    wanted: pa.DataType | None,
+    name: str,
+    first_row: int,
+    conversion: Conversion = EXACT,
 ) -> pa.Array:
     """Return the values of a column as an array, of their inferred type or of the wanted one.
 
@@ -37,6 +41,7 @@ def array_of(
         wanted: the stored type; None: the column is not stored.
         name: name of the column, for errors.
         first_row: row number of the first value, for errors.
+        conversion: the conversions that the user requests.
 
     Raises:
         SchemaMismatch: a value that would be changed; the message names its row (details: `row`).
@@ -45,9 +50,9 @@ def array_of(
         kinds = _kinds(values)
         if len(kinds) < 2 or wanted is None:
             return _of_one_kind(values, wanted)
-        return _of_several_kinds(values, kinds, wanted)
+        return _of_several_kinds(values, kinds, wanted, conversion)
     except (*_FAILURES, SchemaMismatch) as err:
-        raise _conversion_error(values, wanted, name, first_row, err) from err
+        raise _conversion_error(values, wanted, name, first_row, conversion, err) from err
 
 
 def python_of(value: pa.Scalar) -> Any:
@@ -113,8 +118,11 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
     return made
 
 
-def _cast_exactly(values: Sequence[Any], wanted: pa.DataType) -> pa.ChunkedArray:
-    return exact_cast(pa.chunked_array([_of_one_kind(values, wanted)]), wanted, "the value")
+def _cast_exactly(
+    values: Sequence[Any], wanted: pa.DataType, conversion: Conversion = EXACT
+) -> pa.ChunkedArray:
+    array = pa.chunked_array([_of_one_kind(values, wanted)])
+    return exact_cast(array, wanted, "the value", conversion=conversion)
 
 
 def _kinds(values: Sequence[Any]) -> set[Kind]:
@@ -173,15 +181,24 @@ def _has_odd_offset(value: Any) -> bool:
     return offset is None or offset.microseconds != 0
 
 
-def _of_several_kinds(values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType) -> pa.Array:
-    """Convert values of several kinds to the wanted type, each kind separately."""
+def _of_several_kinds(
+    values: Sequence[Any], kinds: set[Kind], wanted: pa.DataType, conversion: Conversion
+) -> pa.Array:
+    """Convert values of several kinds to the wanted type, each kind separately.
+
+    Args:
+        values: the values.
+        kinds: their kinds.
+        wanted: the stored type.
+        conversion: the conversions that the user requests.
+    """
     rows: dict[Any, list[int]] = {kind: [] for kind in kinds}
     absent: list[int] = []
     for row, value in enumerate(values):
         (absent if _is_null(value) else rows[_kind(value)]).append(row)
     parts, order = [pa.nulls(len(absent), wanted)], absent
     for mine in rows.values():
-        parts += _cast_exactly([values[r] for r in mine], wanted).chunks
+        parts += _cast_exactly([values[r] for r in mine], wanted, conversion).chunks
         order = order + mine
     places = pc.sort_indices(pa.array(order, pa.int64()))
     return pa.concat_arrays(parts).take(places)
@@ -197,14 +214,21 @@ def _to_float32(array: pa.Array) -> pa.Array:
 
 
 def _conversion_error(
-    values: Sequence[Any], wanted: pa.DataType | None, name: str, first_row: int, err: Exception
+    values: Sequence[Any],
+    wanted: pa.DataType | None,
+    name: str,
+    first_row: int,
+    conversion: Conversion,
+    err: Exception,
 ) -> SchemaMismatch:
-    """Return an error that names the first value that cannot be converted."""
+    """Return an error that names the first value that cannot be converted; arguments as `array_of`."""
     row, why = 0, err
     for number, value in enumerate(values):
         try:
             if not _is_null(value):
-                _of_one_kind([value], wanted) if wanted is None else _cast_exactly([value], wanted)
+                _of_one_kind([value], wanted) if wanted is None else _cast_exactly(
+                    [value], wanted, conversion
+                )
         except (*_FAILURES, SchemaMismatch) as found:
             row, why = number, found
             break

@@ -3,12 +3,12 @@
 A stream is never read as a whole: the next piece is fetched when the write has room for it.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.batches import is_frame
 from nyala.common.errors import InvalidArgument
 
 DICTS_PER_BATCH = 1_000
@@ -17,7 +17,7 @@ DICTS_PER_BATCH = 1_000
 
 def in_memory(data: Any) -> bool:
     """Return whether all of the data can be checked before anything is sent."""
-    if isinstance(data, pa.Table | pa.RecordBatch) or _is_frame(data):
+    if isinstance(data, pa.Table | pa.RecordBatch) or is_frame(data):
         return True
     if hasattr(data, "__arrow_c_stream__"):
         return False
@@ -66,17 +66,9 @@ def _batches(data: Any) -> Iterator[pa.RecordBatch]:
         raise InvalidArgument(f"the stream of rows cannot be read: {err}") from err
 
 
-def _is_frame(data: Any) -> bool:
-    for room in ("pandas", "polars"):
-        frame = getattr(sys.modules.get(room), "DataFrame", None)
-        if frame is not None and isinstance(data, frame):
-            return True
-    return False
-
-
 def _is_table(item: Any) -> bool:
     arrow = hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__")
-    return arrow or isinstance(item, pa.RecordBatch) or _is_frame(item)
+    return arrow or isinstance(item, pa.RecordBatch) or is_frame(item)
 
 
 def _is_iterable(data: Any) -> bool:

@@ -59,7 +59,7 @@ def test_zone_without_whole_second_offset_is_refused(zone, offset, beside):
 
 
 def test_mixed_integer_widths_give_widest_column():
-    made = definition_of([{"k": np.int8(1)}, {"k": 300}, {"k": np.int16(7)}], ["k"])
+    made = definition_of([{"k": np.int8(1)}, {"k": 300}, {"k": np.int16(7)}], ["k"]).schema
     assert made.column("k").type == pa.int64()
 
 
