@@ -38,7 +38,7 @@ _MAX_DIGITS = 38
 
 
 @dataclass(frozen=True, slots=True)
-class Definition:
+class TableDefinition:
     """Definition of a new table.
 
     Attributes:
@@ -59,7 +59,7 @@ def definition_of(
     immutable: Collection[str] = (),
     index: bool = False,
     conversion: Conversion = EXACT,
-) -> Definition:
+) -> TableDefinition:
     """Return the definition of a new table.
 
     Args:
@@ -76,13 +76,15 @@ def definition_of(
         SchemaMismatch: a value that its column cannot hold exactly.
     """
     if isinstance(given, pa.Schema):
-        return Definition(from_arrow(given, primary_key, defaults=defaults, immutable=immutable))
+        return TableDefinition(
+            from_arrow(given, primary_key, defaults=defaults, immutable=immutable)
+        )
     made, choices = _derived(given, primary_key, index, conversion)
     schema = from_arrow(made, primary_key, defaults=defaults, immutable=immutable)
     for piece in _pieces(given):
         if _is_in_memory(piece):
             to_batches(piece, schema, conversion=conversion)
-    return Definition(schema, tuple(choices))
+    return TableDefinition(schema, tuple(choices))
 
 
 def _derived(

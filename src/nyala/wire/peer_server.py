@@ -5,6 +5,7 @@ An error in the bytes of a connection closes only that connection.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 from nyala.common import addresses
@@ -68,8 +69,8 @@ class PeerServer:
             bound = await self.connections.listen(lambda: PeerConnection(self), host, port)
         except OSError as err:
             raise InvalidArgument(
-                f"cannot listen for peers on {address}: {err.strerror or err}; stop the process "
-                "that has the port, or choose another"
+                f"cannot listen for peers on {address}: {os.strerror(err.errno or 0)}; stop the process that "
+                "uses the port, or choose another port"
             ) from err
         return addresses.join(host, bound)
 

@@ -6,6 +6,7 @@ logs, and converts errors to statuses; no error of a handler ends the process.
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, cast
@@ -61,6 +62,7 @@ class GrpcServer:
             InvalidArgument: not an address, or its port is in use.
         """
         host, port = addresses.require_loopback(self._wanted)
+        self._check_free(host, port)
         server = grpc.aio.server(options=self._limits.server_options())
         for service, named in _by_service(self._handlers).items():
             table = {path.split("/")[1]: self._grpc_handler(m) for path, m in named.items()}
@@ -71,16 +73,28 @@ class GrpcServer:
         try:
             bound = server.add_insecure_port(addresses.join(host, port))
         except RuntimeError as err:
-            raise InvalidArgument(
-                f"cannot listen on {self._wanted}: the port is in use or not permitted; stop the "
-                "process that uses it, or choose another port"
-            ) from err
+            raise self._cannot_listen("the port is in use or not permitted") from err
         await self._streams.start(host)
         await server.start()
         self._server = server
         self.address = addresses.join(host, bound)
         await self.set_serving(True)
         return self.address
+
+    def _check_free(self, host: str, port: int) -> None:
+        """Bind and free the port: gRPC prints lines of its own when it fails to bind one."""
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind((host, port))
+            except OSError as err:
+                raise self._cannot_listen(err.strerror or str(err)) from err
+
+    def _cannot_listen(self, why: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"cannot listen on {self._wanted}: {why}; stop the process that uses the port, or choose another "
+            "port"
+        )
 
     async def set_serving(self, serving: bool) -> None:
         """Set the status that gRPC's health service reports to clients."""

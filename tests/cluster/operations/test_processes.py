@@ -1,5 +1,6 @@
 """Refusals of a process before it serves, and the verbs that start, show and stop a local cluster."""
 
+import contextlib
 import functools
 import json
 import os
@@ -48,6 +49,31 @@ def test_data_directory_in_use_is_refused_and_its_process_continues(cluster):
     assert "is in use by a running process; stop that server first" in done.stderr
     assert cluster.running("tserver-0")
     assert instance.read_bytes() == before
+
+
+def test_taken_port_is_named_by_every_kind_of_server(tmp_path):
+    taken = {}
+    with contextlib.ExitStack() as held:
+        for role in ("master", "tserver"):
+            for port in ("address", "peer_address", "web_address"):
+                sock = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+                address = f"127.0.0.1:{sock.getsockname()[1]}"
+                masters = address if (role, port) == ("master", "address") else ""
+                masters = masters or f"127.0.0.1:{layout.free_ports(1)[0]}"
+                given = {"address": masters} if role == "master" else {}
+                words = server(role, tmp_path / role / port, masters, **(given | {port: address}))
+                command = [sys.executable, "-m", "nyala.cli.main", *words]
+                taken[role, port, address] = held.enter_context(
+                    subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+                )
+        for (role, port, address), process in taken.items():
+            _, text = process.communicate(timeout=BIG)
+            assert process.returncode == 2, (role, port, text)
+            last = text.splitlines()[-1]
+            assert last.startswith(f"nyala {role}: cannot "), text
+            assert f"{address}: Address already in use; stop the process" in last, text
+            assert "grpc" not in text.lower(), text
+            assert "Traceback" not in text, text
 
 
 def test_directory_of_another_or_unknown_role_is_refused(tmp_path, unused_address):

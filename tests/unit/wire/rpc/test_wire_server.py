@@ -245,16 +245,18 @@ def test_only_loopback_can_be_bound():
     assert addresses.require_loopback("[::1]:7") == ("::1", 7)
 
 
-def test_port_in_use_is_named():
+def test_port_in_use_is_named_without_lines_of_grpc(capfd):
     async def scenario():
         async with served(BatchStore()) as (rpc, address):
             with pytest.raises(
-                InvalidArgument, match=f"cannot listen on {address}: the port is in use"
+                InvalidArgument, match=f"cannot listen on {address}: Address already in use"
             ):
                 await GrpcServer(BatchStore().handlers(), address).start()
             assert await alive(rpc, address)
 
+    capfd.readouterr()
     uvloop.run(scenario())
+    assert capfd.readouterr().err == ""
 
 
 def test_health_reflection_and_metrics():
