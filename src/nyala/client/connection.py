@@ -27,6 +27,9 @@ from nyala.wire.channels import GrpcRpc
 
 T = TypeVar("T")
 
+REACH_MS = 2_500
+"""Time, in milliseconds, within which one of the masters' addresses must answer a new client."""
+
 
 class Connection:
     """One `ClientCore` and the thread that runs it. Any thread may call.
@@ -46,7 +49,7 @@ class Connection:
         self._loop = LoopThread("nyala-client")
         try:
             self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))
-            self._loop.run(self.core.masters.reach(min(10_000, options.timeout_ms)))
+            self._loop.run(self.core.masters.reach(min(REACH_MS, options.timeout_ms)))
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise

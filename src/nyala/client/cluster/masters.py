@@ -29,6 +29,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 CALL_TIMEOUT_MS = 5_000
 """Timeout of one attempt; the caller's deadline covers all of them."""
+TRY_MS = 1_000
+"""Longest time, in milliseconds, for the answer of one address to the question who the masters are."""
 REFRESH_MS = 10_000
 """Minimum interval between two background refreshes of the masters' configuration, in milliseconds."""
 FIRST_TRY_MS = 250
@@ -99,10 +101,12 @@ class Masters:
             Unavailable: none answers; the message says what happened at each address.
         """
         attempts = Attempts(self._env, timeout_ms)
+        errors: dict[str, str] = {}
         while True:
-            errors = await self._fetch_config(attempts)
-            if not errors:
+            failed = await self._fetch_config(attempts)
+            if not failed:
                 return
+            errors = failed | errors  # the first ones, which had the most time
             if not await attempts.pause():
                 failures = "; ".join(f"{a}: {s}" for a, s in errors.items())
                 raise Unavailable(
@@ -118,11 +122,13 @@ class Masters:
             Empty when one answered; else the error text of each address.
         """
         errors: dict[str, str] = {}
-        for address in self.addresses:
+        addresses = list(self.addresses)
+        # An equal share of the time that is left, so that every address is tried before the deadline.
+        try_ms = max(1, min(TRY_MS, attempts.left_ms() // max(1, len(addresses))))
+        for address in addresses:
             try:
                 status: pb.MasterStatusResponse = await self._env.rpc.call(
-                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(),
-                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
+                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(), timeout_ms=try_ms
                 )  # fmt: skip
             except NyalaError as err:
                 errors[address] = err.message
@@ -140,7 +146,7 @@ class Masters:
             try:
                 info: pb.ServerInfoResponse = await self._env.rpc.call(
                     address, methods.SERVER_INFO, pb.ServerInfoRequest(),
-                    timeout_ms=max(1, min(1_000, attempts.left_ms())),
+                    timeout_ms=max(1, min(TRY_MS, attempts.left_ms())),
                 )  # fmt: skip
             except NyalaError:
                 continue

@@ -8,6 +8,7 @@ import pytest
 
 from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
+from nyala.client.connection import REACH_MS
 from nyala.common.errors import (
     InvalidArgument,
     NotFound,
@@ -151,3 +152,39 @@ def test_configuration_replaces_addresses_unless_a_member_is_unknown():
     config.members[0].address, config.config_index = B, 6
     known.apply_config(config)
     assert list(known) == [C, A, B], "an older configuration removes no address"
+
+
+class Silent:
+    """Masters of which only one answers; a call to another one takes all its time."""
+
+    def __init__(self, time: Any, alive: str) -> None:
+        self._time, self._alive, self.tried = time, alive, set()
+
+    async def call(self, address, method, request, *, timeout_ms):
+        self.tried.add(address)
+        if address == self._alive:
+            return pb.MasterStatusResponse(leader_address=address)
+        self._time.now_us += 1000 * timeout_ms
+        raise TimedOut(f"{address} is silent")
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_every_silent_address_is_tried_and_named_before_the_deadline(count):
+    time: Any = Time()
+    given = [f"127.0.0.1:{n + 1}" for n in range(count)]
+    script: Any = Silent(time, "")
+    masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), given)
+    with pytest.raises(Unavailable) as raised:
+        asyncio.run(masters.reach(REACH_MS))
+    assert all(f"{address} is silent" in raised.value.message for address in given)
+    assert time.now_us <= 3_000_000
+    assert REACH_MS <= 3_000
+
+
+def test_silent_addresses_do_not_prevent_use_of_the_one_that_answers():
+    time: Any = Time()
+    given = [f"127.0.0.1:{n + 1}" for n in range(12)]
+    script: Any = Silent(time, given[-1])
+    masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), given)
+    asyncio.run(masters.reach(REACH_MS))
+    assert script.tried == set(given)
