@@ -158,7 +158,8 @@ class Silent:
     """Masters of which only one answers; a call to another one takes all its time."""
 
     def __init__(self, time: Any, alive: str) -> None:
-        self._time, self._alive, self.tried = time, alive, set()
+        self._time, self._alive = time, alive
+        self.tried: set[str] = set()
 
     async def call(self, address, method, request, *, timeout_ms):
         self.tried.add(address)
