@@ -18,6 +18,7 @@ from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
 from nyala.wire.stream_client import StreamClient
+from nyala.wire.streams.calls import CallClient
 
 
 class GrpcRpc:
@@ -31,6 +32,12 @@ class GrpcRpc:
         self._limits = limits or RpcLimits()
         self._channels: dict[str, Any] = {}
         self._streams = StreamClient(self._limits, self._find)
+        self._calls = CallClient(
+            lambda address, on_response: self._streams.request_stream(
+                address, methods.CALL, on_response
+            ),
+            self._limits.message_bytes,
+        )
         self._closed = False
 
     async def call(self, address: str, method: Method, request: Any, *, timeout_ms: int) -> Any:
@@ -43,6 +50,8 @@ class GrpcRpc:
             timeout_ms: deadline, from now; None: none.
         """
         assert method.shape is Shape.UNARY, f"{method.path} is a stream"
+        if method in methods.STREAMED:
+            return await self._calls.call(address, method, request, timeout_ms)
         raw = self._encode(address, method, request)
         callable_ = self._channel(address).unary_unary(f"/{method.path}")
         try:

@@ -120,6 +120,9 @@ JOURNAL_TAIL = _method(_journal, "Tail", Shape.REQUEST_STREAM)
 
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")
+CALL = _method(_streams, "Call", Shape.REQUEST_STREAM)
+STREAMED = frozenset((JOURNAL_STEP, JOURNAL_STEPS, JOURNAL_READ))
+"""Unary methods that nyala's own clients call over the stream port."""
 
 _flight = flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
 LIST_FLIGHTS = _method(_flight, "ListFlights")

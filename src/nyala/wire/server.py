@@ -23,6 +23,7 @@ from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
+from nyala.wire.streams.calls import CallServer
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,10 @@ class GrpcServer:
     ) -> None:
         self._limits = limits or RpcLimits()
         self._metrics = metrics
-        self._streams = StreamServer(handlers, self._limits, metrics)
-        self._handlers = {**handlers, methods.FIND_STREAMS: self._streams.find}
+        calls = CallServer(handlers, self._limits.message_bytes, metrics)
+        served = {**handlers, methods.CALL: calls.call}
+        self._streams = StreamServer(served, self._limits, metrics)
+        self._handlers = {**served, methods.FIND_STREAMS: self._streams.find}
         self._wanted = address
         self._server: Any = None
         self._health = health.aio.HealthServicer()

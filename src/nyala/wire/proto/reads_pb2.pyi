@@ -283,3 +283,56 @@ class FindStreamsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FindStreamsResponse: _TypeAlias = FindStreamsResponse  # noqa: Y015
+
+@_typing.final
+class CallRequest(_message.Message):
+    """A unary call over the stream port: the path of its method, and the method's own message."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    method: _builtins.str
+    message: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        method: _builtins.str = ...,
+        message: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "method", b"method", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallRequest: _TypeAlias = CallRequest  # noqa: Y015
+
+@_typing.final
+class CallResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    request: _builtins.int
+    message: _builtins.bytes
+    @_builtins.property
+    def error(self) -> _nyala_pb2.Error: ...
+    def __init__(
+        self,
+        *,
+        request: _builtins.int = ...,
+        error: _nyala_pb2.Error | None = ...,
+        message: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "message", b"message", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallResponse: _TypeAlias = CallResponse  # noqa: Y015
