@@ -32,6 +32,7 @@ SCHEMA = from_arrow(
 TEXT = r"""
     and or not in between is null like true false date timestamp ( ) , = <> != < <= > >= + - * / % ; --
     /* */ || :: c0 c1 c2 c3 c4 c5 c6 c7 c8 c9 c10 c11 c12 C0 "c0" "order by" "order 0 1 -1 127 128 2.5
+    ilike escape symmetric == '%a_' '\_%' 2 - -
     1e9 1e-9 9223372036854775807 9223372036854775808 0.01 999.99 'a' 'a%' 'a\%' 'a_' '' '''' ' '2024-02-29'
     '0001-01-01 00:00:00' '9999-12-31' '2024-02-30' x'00' x'0' x'zz' x' inf nan infinity é 🦓 \ ' " ` $1 ?
 """
@@ -40,7 +41,12 @@ GOOD = [
     "c0 = 1", "c3 >= -9223372036854775808 and c3 < 0", "c4 in ('a', 'b', '') or c4 is null",
     "not (c4 like 'a%')", "c5 = x'00' or c5 > x'6161'", "c6 between date '0001-01-01' and date '2024-02-29'",
     "c7 > timestamp '1969-12-31 23:59:59.999999'", "c8 in (0.01, -999.99) and c9 <> 0",
-    "c10 and not false", "c11 <= 1.5 or c12 = -2", '"order by" is not null', "1 <= c1 and c2 = -32768",
+    "c10 == true", "c0 + 1 > c1 * 2 - c2", "c3 - 1 <= c3 % 3", "c8 * 2 = c9 + c0 or c9 - c8 < 0.5",
+    "c0 / c1 is null", "-c0 between c1 - 1 and c2 + 1", "c11 + c0 < c12 / 2", "c12 % 2 = 1.5",
+    "c4 like '%a%'", "c4 not like '_' escape '!'", "c4 ilike 'A%' or c4 || 'b' like 'a_b'", "c6 < c7",
+    "c4 in ('a', null)", "c0 not in (1, null)", "c0 in (c1, c2, 1)", "(c0 + c1) * 2 in (0, 1)",
+    "c3 * c3 > c8 * 1000", "c1 = c2 and c5 <> x'00'", "c10 and not false",
+    "c11 <= 1.5 or c12 = -2", '"order by" is not null', "1 <= c1 and c2 = -32768",
 ]  # fmt: skip
 BATCH = 500
 

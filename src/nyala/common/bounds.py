@@ -10,19 +10,25 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.expressions.patterns import literal_prefix
+from nyala.common.expressions.tree import ColumnRef
 from nyala.common.ids import ColumnId
 from nyala.common.keys import encode_prefix, successor
 from nyala.common.predicate import (
     And,
     Compare,
     CompareOp,
+    CompareValues,
     Const,
     In,
     IsNull,
+    IsNullValue,
+    Like,
     Not,
     Or,
     Predicate,
     Prefix,
+    columns_of_leaf,
     negate,
 )
 from nyala.common.schema import Column
@@ -116,13 +122,21 @@ def bounds(tree: Predicate, column_id: ColumnId) -> Bounds:
                 else bounds(pushed, column_id)
             )
         case Const(value):
-            return Bounds() if value else Bounds(values=(), nulls=False)
+            return Bounds() if value else Bounds(values=(), nulls=False)  # of unknown too
         case Compare() | In() | IsNull() | Prefix():
             return _leaf(tree) if tree.column_id == column_id else Bounds()
+        case IsNullValue():
+            return Bounds()
+        case Like(ColumnRef(found), pattern, False) if found == column_id:
+            return _leaf(Prefix(found, literal_prefix(pattern)[0]))
+        case CompareValues() | Like():  # unknown, if a column is null
+            return _NOT_NULL if column_id in columns_of_leaf(tree) else Bounds()
 
 
 def _negated_leaf(tree: Not, column_id: ColumnId) -> Bounds:
     child = tree.child
+    if isinstance(child, CompareValues | IsNullValue | Like):
+        return _NOT_NULL if column_id in columns_of_leaf(child) else Bounds()
     assert isinstance(child, Compare | In | IsNull | Prefix), f"not pushed down: {tree}"
     return _NOT_NULL if child.column_id == column_id else Bounds()
 

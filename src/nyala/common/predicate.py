@@ -13,6 +13,9 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nyala.common.expressions.comparison import compare_values, values_of
+from nyala.common.expressions.evaluation import columns_in
+from nyala.common.expressions.tree import Expression
 from nyala.common.ids import ColumnId
 
 
@@ -107,15 +110,49 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareValues:
+    """Comparison of any two values that `check_comparable` accepts."""
+
+    op: CompareOp
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class IsNullValue:
+    """True if a value is null; never unknown."""
+
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """True if a string matches a pattern.
+
+    Attributes:
+        value: a string.
+        pattern: `%` is any text, `_` any character, and a backslash precedes one that is itself meant.
+        ignore_case: compare both in lower case.
+    """
+
+    value: Expression
+    pattern: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Const:
-    """True or false for every row."""
+    """True, false or unknown (None) for every row."""
 
-    value: bool
+    value: bool | None
 
 
-Predicate = And | Or | Not | Compare | In | IsNull | Prefix | Const
+Predicate = (
+    And | Or | Not | Compare | In | IsNull | Prefix | CompareValues | IsNullValue | Like | Const
+)
 TRUE = Const(True)
 FALSE = Const(False)
+UNKNOWN = Const(None)
 
 
 def all_of(trees: Iterable[Predicate]) -> Predicate:
@@ -154,7 +191,7 @@ def negate(tree: Predicate) -> Predicate:
         case Not(child):
             return push_down(child)
         case Const(value):
-            return Const(not value)
+            return Const(None if value is None else not value)
         case Compare(column_id, op, value) if not _is_order_of_floats(op, value):
             return Compare(column_id, NEGATED[op], value)
         case _:
@@ -196,6 +233,15 @@ def _collect(tree: Predicate, found: dict[ColumnId, None]) -> None:
             pass
         case Compare() | In() | IsNull() | Prefix():
             found[tree.column_id] = None
+        case CompareValues() | IsNullValue() | Like():
+            found.update(dict.fromkeys(columns_of_leaf(tree)))
+
+
+def columns_of_leaf(tree: CompareValues | IsNullValue | Like) -> set[ColumnId]:
+    """Return the ids of the columns that a condition on values reads."""
+    if isinstance(tree, CompareValues):
+        return columns_in(tree.left) | columns_in(tree.right)
+    return columns_in(tree.value)
 
 
 def evaluate(
@@ -231,8 +277,20 @@ def _evaluate(tree: Predicate, get: Callable[[ColumnId], pa.Array], rows: int) -
             return pc.is_null(get(column_id))
         case Prefix(column_id, prefix):
             return pc.starts_with(get(column_id), pattern=prefix)
+        case CompareValues(op, left, right):
+            return compare_values(_KERNELS[op], left, right, get, rows)
+        case IsNullValue(value):
+            return pc.is_null(values_of(value, get, rows))
+        case Like(value, pattern, ignore_case):
+            return _matches(values_of(value, get, rows), pattern, ignore_case)
         case Const(truth):
-            return pa.repeat(pa.scalar(truth), rows)
+            return pa.repeat(pa.scalar(truth, pa.bool_()), rows)
+
+
+def _matches(strings: pa.Array, pattern: str, ignore_case: bool) -> pa.Array:
+    if ignore_case:  # as DuckDB; the comparison without case of regular expressions accepts more
+        strings, pattern = pc.utf8_lower(strings), pc.utf8_lower(pattern).as_py()
+    return pc.match_like(strings, pattern=pattern)
 
 
 def _is_in(column: pa.Array, values: pa.Array) -> pa.Array:

@@ -3,24 +3,37 @@
     expression   = conjunction { OR conjunction }
     conjunction  = negation { AND negation }
     negation     = { NOT } term
-    term         = '(' expression ')' | TRUE | FALSE | column test | literal sign column
-    test         = sign literal | [NOT] IN '(' literal, ... ')' | [NOT] BETWEEN literal AND literal
-                 | [NOT] LIKE 'prefix%' | IS [NOT] NULL | nothing, for a boolean column
-    literal      = [+|-] number | 'string' | TRUE | FALSE | DATE '...' | TIMESTAMP '...' | x'hex'
+    term         = value test | value, if it is boolean
+    test         = sign value | [NOT] IN '(' value, ... ')' | [NOT] BETWEEN value AND value
+                 | [NOT] (LIKE | ILIKE) 'pattern' [ESCAPE 'c'] | IS [NOT] NULL
+    value        = columns, literals and '(' expression ')', joined by + - * / % ||
+    literal      = number | 'string' | TRUE | FALSE | DATE '...' | TIMESTAMP '...' | x'hex'
 
-Keywords are case-insensitive, column names are not. Any text gives a predicate, or InvalidArgument with the
-position, or NotFound for a column.
+`common/expressions/parser.py` parses values. A comparison of a column with a literal is exact and can use
+statistics and keys; so can lists and prefixes. Keywords are case-insensitive, column names are not. Any text
+gives a predicate, or InvalidArgument with the position, or NotFound for a column. The time is linear in the
+length of the text.
 """
 
 import pyarrow as pa
 
-from nyala.common.errors import NotFound
+from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.comparison import check_comparable
+from nyala.common.expressions.parser import Operand, ValueParser, as_expression
+from nyala.common.expressions.patterns import check_pattern, literal_prefix, with_backslash
+from nyala.common.expressions.tree import ColumnRef, Expression
 from nyala.common.predicate import (
     FALSE,
     TRUE,
+    UNKNOWN,
     Compare,
     CompareOp,
+    CompareValues,
+    In,
     IsNull,
+    IsNullValue,
+    Like,
+    Not,
     Predicate,
     Prefix,
     all_of,
@@ -28,11 +41,13 @@ from nyala.common.predicate import (
     negate,
 )
 from nyala.common.schema import Column, Schema
-from nyala.common.where_literals import Literal, compare, in_list, kind_of
-from nyala.common.where_tokens import Cursor, Token, TokenKind, problem, tokenize
+from nyala.common.where_literals import Literal, compare, in_list
+from nyala.common.where_tokens import Cursor, TokenKind, problem, tokenize
 
-MAX_DEPTH = 64
-MAX_LIST = 10_000
+MAX_LIST = 100_000
+MAX_VALUES = 1_000
+"""Maximum length of a list of `in` that is not of literals, or not for a column."""
+MAX_CONDITIONS = 100_000
 _FLIPPED = {
     CompareOp.EQ: CompareOp.EQ,
     CompareOp.NE: CompareOp.NE,
@@ -48,14 +63,15 @@ def parse(text: str, schema: Schema) -> Predicate:
     """Parse a where text for a table.
 
     Raises:
-        InvalidArgument: the text is not an expression, or a literal does not fit its column; the message has
-            the position (details: `position`, from 1) and a correction.
-        NotFound: an unknown column.
+        InvalidArgument: the text is not an expression, or types do not fit; the message has the position
+            (details: `position`, from 1) and a correction.
+        NotFound: an unknown column; the message has the nearest name.
     """
     cursor = Cursor(tokenize(text))
     if cursor.peek().kind is TokenKind.END:
         raise problem("the expression is empty; omit where= to select all rows", 1)
-    tree = _Parser(cursor, schema).expression(0)
+    parser = _Parser(cursor, schema)
+    tree = parser.condition(parser.expression(0))
     rest = cursor.peek()
     if rest.kind is not TokenKind.END:
         raise problem(f"{rest} is unexpected here; join conditions with and, or", rest.at)
@@ -67,161 +83,234 @@ class _Parser:
 
     def __init__(self, tokens: Cursor, schema: Schema) -> None:
         self._tokens = tokens
-        self._schema = schema
+        self._values = ValueParser(tokens, schema, self.expression)
+        self._conditions = 0
 
-    def expression(self, depth: int) -> Predicate:
-        parts = [self._conjunction(depth)]
+    def expression(self, depth: int) -> Operand:
+        """Parse conditions joined by and, or and not; a value alone is returned as it is."""
+        first = self._conjunction(depth)
+        if not self._tokens.accept(TokenKind.KEYWORD, "or"):
+            return first
+        parts = [self.condition(first), self.condition(self._conjunction(depth))]
         while self._tokens.accept(TokenKind.KEYWORD, "or"):
-            parts.append(self._conjunction(depth))
-        return any_of(parts) if len(parts) > 1 else parts[0]
+            parts.append(self.condition(self._conjunction(depth)))
+        return Operand(any_of(_with_lists(parts, CompareOp.EQ)), first.at)
 
-    def _conjunction(self, depth: int) -> Predicate:
-        parts = [self._negation(depth)]
+    def _conjunction(self, depth: int) -> Operand:
+        first = self._negation(depth)
+        if not self._tokens.accept(TokenKind.KEYWORD, "and"):
+            return first
+        parts = [self.condition(first), self.condition(self._negation(depth))]
         while self._tokens.accept(TokenKind.KEYWORD, "and"):
-            parts.append(self._negation(depth))
-        return all_of(parts) if len(parts) > 1 else parts[0]
+            parts.append(self.condition(self._negation(depth)))
+        return Operand(all_of(_with_lists(parts, CompareOp.NE)), first.at)
 
-    def _negation(self, depth: int) -> Predicate:
-        negative = False
+    def _negation(self, depth: int) -> Operand:
+        at = self._tokens.peek().at
+        count = 0
         while self._tokens.accept(TokenKind.KEYWORD, "not"):
-            negative = not negative
-        tree = self._term(depth)
-        return negate(tree) if negative else tree
+            count += 1
+        found = self._term(depth)
+        if not count:
+            return found
+        tree = self.condition(found)
+        return Operand(negate(tree) if count % 2 else tree, at)
 
-    def _term(self, depth: int) -> Predicate:
-        token = self._tokens.peek()
-        if self._tokens.accept(TokenKind.SIGN, "("):
-            if depth >= MAX_DEPTH:
-                raise problem(
-                    f"parentheses are nested more than {MAX_DEPTH} deep; simplify the expression",
-                    token.at,
-                )
-            tree = self.expression(depth + 1)
-            self._tokens.expect(
-                TokenKind.SIGN, ")", f"to close the parenthesis of character {token.at}"
-            )
+    def condition(self, found: Operand) -> Predicate:
+        """Return a parsed part as a predicate.
+
+        Raises:
+            InvalidArgument: a value that is not boolean; too many conditions.
+        """
+        tree = found.tree
+        if isinstance(tree, Predicate):
             return tree
-        if self._tokens.at_column():
-            return self._test(self._column())
-        literal = self._literal("a column, a literal, not or (")
-        sign = self._tokens.accept(TokenKind.SIGN, *_SIGNS)
-        if sign is None:
-            if literal.kind == "boolean":
-                return TRUE if literal.text == "true" else FALSE
-            raise problem(f"{literal} is not a condition; compare it with a column", literal.at)
-        return compare(self._column(), _FLIPPED[_SIGNS[sign.text]], literal)
-
-    def _column(self) -> Column:
-        token = self._tokens.take()
-        if token.kind not in (TokenKind.NAME, TokenKind.QUOTED_NAME):
-            raise problem(f"expected a column name, found {token}", token.at)
-        if token.text not in self._schema.by_name:
-            raise NotFound(
-                f"where, at character {token.at}: {self._schema.unknown(token.text)}",
-                {"position": str(token.at)},
+        token = self._tokens.peek()
+        if isinstance(tree, Column):
+            if tree.type == pa.bool_():
+                self._counted(TRUE, found.at)
+                return Compare(tree.id, CompareOp.EQ, pa.scalar(True))
+            raise problem(
+                f"expected a comparison after column {tree.name!r} (= <> < <= > >=, in, between, like, is), "
+                f"found {token}",
+                token.at,
             )
-        return self._schema.by_name[token.text]
+        if isinstance(tree, Literal) and tree.kind == "boolean":
+            return TRUE if tree.text == "true" else FALSE
+        shown = str(tree) if isinstance(tree, Literal) else "a value"
+        raise problem(f"{shown} is not a condition; compare it with a column", found.at)
 
-    def _test(self, column: Column) -> Predicate:
+    def _term(self, depth: int) -> Operand:
+        left = self._values.value(depth, "a column, a literal, not or (")
+        if isinstance(left.tree, Predicate):
+            return left
         sign = self._tokens.accept(TokenKind.SIGN, *_SIGNS)
         if sign is not None:
-            self._reject_column(column)
-            return compare(column, _SIGNS[sign.text], self._literal(f"a literal after {sign.text}"))
+            right = self._values.value(depth, f"a column or a literal after {sign.text}")
+            return self._counted(_comparison(left, _SIGNS[sign.text], right, sign.at), left.at)
         if self._tokens.accept(TokenKind.KEYWORD, "is"):
             negative = self._tokens.accept(TokenKind.KEYWORD, "not")
             self._tokens.expect(TokenKind.KEYWORD, "null", "after is")
-            return negate(IsNull(column.id)) if negative else IsNull(column.id)
+            tree = _is_null(left)
+            return self._counted(negate(tree) if negative else tree, left.at)
         negative = self._tokens.accept(TokenKind.KEYWORD, "not")
-        tree = self._keyword_test(column)
-        if tree is not None:
-            return negate(tree) if negative else tree
-        token = self._tokens.peek()
-        if negative is None and column.type == pa.bool_():
-            return Compare(column.id, CompareOp.EQ, pa.scalar(True))
-        raise problem(
-            f"expected a comparison after column {column.name!r} (= <> < <= > >=, in, between, like, is), "
-            f"found {token}",
-            token.at,
-        )
+        test = self._keyword_test(left, depth)
+        if test is not None:
+            return self._counted(negate(test) if negative else test, left.at)
+        if negative:
+            token = self._tokens.peek()
+            raise problem(
+                f"expected a comparison after not (in, between, like), found {token}", token.at
+            )
+        return left
 
-    def _keyword_test(self, column: Column) -> Predicate | None:
+    def _counted(self, tree: Predicate, at: int) -> Operand:
+        self._conditions += 1
+        if self._conditions > MAX_CONDITIONS:
+            raise problem(f"a where has at most {MAX_CONDITIONS} conditions; use several scans", at)
+        return Operand(tree, at)
+
+    def _keyword_test(self, left: Operand, depth: int) -> Predicate | None:
         if self._tokens.accept(TokenKind.KEYWORD, "in"):
-            return in_list(column, self._list())
+            return _in(left, self._list(depth))
         if self._tokens.accept(TokenKind.KEYWORD, "between"):
-            low = self._literal("a literal after between")
-            self._tokens.expect(TokenKind.KEYWORD, "and", "between the two ends")
-            high = self._literal("a literal after and")
-            return all_of([compare(column, CompareOp.GE, low), compare(column, CompareOp.LE, high)])
+            return self._between(left, depth)
         if self._tokens.accept(TokenKind.KEYWORD, "like"):
-            return _like(column, self._tokens.take())
+            return self._like(left, ignore_case=False)
+        if self._tokens.accept_word("ilike"):
+            return self._like(left, ignore_case=True)
         return None
 
-    def _list(self) -> list[Literal]:
+    def _between(self, left: Operand, depth: int) -> Predicate:
+        token = self._tokens.peek()
+        if self._tokens.accept_word("symmetric"):
+            raise problem("between symmetric is not supported; write the lower end first", token.at)
+        low = self._values.value(depth, "a value after between")
+        self._tokens.expect(TokenKind.KEYWORD, "and", "between the two ends")
+        high = self._values.value(depth, "a value after and")
+        return all_of(
+            [
+                _comparison(left, CompareOp.GE, low, low.at),
+                _comparison(left, CompareOp.LE, high, high.at),
+            ]
+        )
+
+    def _list(self, depth: int) -> list[Operand | None]:
+        """Parse the values of `in`; a null is None."""
         self._tokens.expect(TokenKind.SIGN, "(", "after in")
-        found = [self._literal("a literal in the list")]
-        while self._tokens.accept(TokenKind.SIGN, ","):
-            found.append(self._literal("a literal in the list"))
-            if len(found) > MAX_LIST:
+        found: list[Operand | None] = []
+        while not found or self._tokens.accept(TokenKind.SIGN, ","):
+            token = self._tokens.peek()
+            if len(found) >= MAX_LIST:
                 raise problem(
-                    f"an in-list has at most {MAX_LIST} values; use several scans", found[-1].at
+                    f"an in-list has at most {MAX_LIST} values; use several scans", token.at
                 )
+            null = self._tokens.accept(TokenKind.KEYWORD, "null")
+            found.append(None if null else self._values.value(depth, "a literal in the list"))
         self._tokens.expect(TokenKind.SIGN, ")", "to close the list")
         return found
 
-    def _reject_column(self, column: Column) -> None:
-        token = self._tokens.peek()
-        if self._tokens.at_column():
-            raise problem(
-                f"column {column.name!r} is compared with {token}; only a literal is allowed there "
-                "(strings are in single quotes)",
-                token.at,
-            )
-
-    def _literal(self, wanted: str) -> Literal:
+    def _like(self, left: Operand, *, ignore_case: bool) -> Predicate:
+        word = "ilike" if ignore_case else "like"
         token = self._tokens.take()
-        if token.kind is TokenKind.KEYWORD and token.text in ("true", "false"):
-            return Literal("boolean", token.text, token.at)
-        if token.kind is TokenKind.NAME and token.text.lower() in ("date", "timestamp"):
-            text = self._tokens.take()
-            if text.kind is not TokenKind.STRING:
-                raise problem(f"expected a quoted text after {token.text}, found {text}", text.at)
-            return Literal(token.text.lower(), text.text, token.at)
-        if token.kind is TokenKind.SIGN and token.text in ("+", "-"):
-            number = self._tokens.take()
-            if number.kind is not TokenKind.NUMBER:
-                raise problem(f"expected a number after {token.text}, found {number}", number.at)
-            return Literal("number", token.text + number.text, token.at)
-        kind = kind_of(token.kind)
-        if kind is not None:
-            return Literal(kind, token.text, token.at)
-        if token.kind is TokenKind.KEYWORD and token.text == "null":
-            raise problem("nothing equals null; write is null or is not null", token.at)
-        raise problem(f"expected {wanted}, found {token}", token.at)
+        if token.kind is not TokenKind.STRING:
+            raise problem(f"expected a quoted pattern after {word}, found {token}", token.at)
+        value = as_expression(left)
+        if value.type != pa.string():
+            named = repr(left.tree.name) if isinstance(left.tree, Column) else "the value"
+            raise problem(f"{word} needs a string column; {named} has type {value.type}", token.at)
+        escape = "\\"
+        if self._tokens.accept_word("escape"):
+            given = self._tokens.take()
+            if (
+                given.kind is not TokenKind.STRING
+                or len(given.text) > 1
+                or given.text in ("%", "_")
+            ):
+                raise problem(
+                    f"expected one quoted character after escape, found {given}", given.at
+                )
+            escape = given.text
+        try:
+            pattern = with_backslash(token.text, escape)
+            return _matching(value, pattern, ignore_case)
+        except InvalidArgument as err:
+            raise problem(err.message, token.at) from err
 
 
-def _like(column: Column, pattern: Token) -> Predicate:
-    if pattern.kind is not TokenKind.STRING:
-        raise problem(f"expected 'prefix%' after like, found {pattern}", pattern.at)
-    if column.type != pa.string():
+def _matching(value: Expression, pattern: str, ignore_case: bool) -> Predicate:
+    text, rest = literal_prefix(pattern)
+    if isinstance(value, ColumnRef) and not ignore_case:
+        if rest == "":
+            return Compare(value.column_id, CompareOp.EQ, pa.scalar(text))
+        if rest == "%":
+            return Prefix(value.column_id, text)
+    check_pattern(pattern)
+    return Like(value, pattern, ignore_case)
+
+
+def _comparison(left: Operand, op: CompareOp, right: Operand, at: int) -> Predicate:
+    """Return a comparison; of a column with a literal it has the fast form."""
+    match left.tree, right.tree:
+        case Column() as column, Literal() as literal:
+            return compare(column, op, literal)
+        case Literal() as literal, Column() as column:
+            return compare(column, _FLIPPED[op], literal)
+    sides = as_expression(left), as_expression(right)
+    try:
+        check_comparable(*sides)
+    except InvalidArgument as err:
+        hint = ""
+        if "does not compare" in err.message:
+            hint = "; strings are in single quotes, column names in double quotes or none"
+        raise problem(err.message + hint, at) from err
+    return CompareValues(op, *sides)
+
+
+def _is_null(operand: Operand) -> Predicate:
+    if isinstance(operand.tree, Column):
+        return IsNull(operand.tree.id)
+    return IsNullValue(as_expression(operand))
+
+
+def _in(left: Operand, values: list[Operand | None]) -> Predicate:
+    """Return `left in (values)`; with a null in the list it is true or unknown."""
+    given = [v for v in values if v is not None]
+    nulls = [UNKNOWN] if len(given) < len(values) else []
+    if not given:
+        return UNKNOWN
+    literals = [v.tree for v in given if isinstance(v.tree, Literal)]
+    if isinstance(left.tree, Column) and len(literals) == len(given):
+        return any_of([in_list(left.tree, literals), *nulls])
+    if len(given) > MAX_VALUES:
         raise problem(
-            f"like needs a string column; {column.name!r} has type {column.type}", pattern.at
+            f"an in-list that is not of literals for a column has at most {MAX_VALUES} values",
+            given[MAX_VALUES].at,
         )
-    prefix, text, at = "", pattern.text, 0
-    while at < len(text):
-        letter = text[at]
-        if letter == "\\":
-            if text[at + 1 : at + 2] not in ("%", "_", "\\"):
-                raise problem(r"in like, \ may precede only %, _ or another backslash", pattern.at)
-            prefix += text[at + 1]
-            at += 2
+    parts = [_comparison(left, CompareOp.EQ, value, value.at) for value in given]
+    return any_of([*parts, *nulls])
+
+
+def _with_lists(parts: list[Predicate], op: CompareOp) -> list[Predicate]:
+    """Join several `=`, or `<>`, of a column to one list, so that they are evaluated at once.
+
+    Args:
+        parts: predicates joined by or, for `=`; by and, for `<>`.
+        op: `=` or `<>`.
+    """
+    literals: dict[int, list[pa.Scalar]] = {}
+    for part in parts:
+        if isinstance(part, Compare) and part.op is op:
+            literals.setdefault(part.column_id, []).append(part.value)
+    made: list[Predicate] = []
+    for part in parts:
+        if not isinstance(part, Compare) or part.op is not op:
+            made.append(part)
             continue
-        if letter == "%" and at == len(text) - 1:
-            return Prefix(column.id, prefix)
-        if letter in "%_":
-            raise problem(
-                f"like {text[:40]!r}: only 'prefix%' is supported; write \\{letter} for the character itself",
-                pattern.at,
-            )
-        prefix += letter
-        at += 1
-    return Compare(column.id, CompareOp.EQ, pa.scalar(prefix))
+        values = literals.pop(part.column_id, [])
+        if len(values) == 1:
+            made.append(part)
+        elif values:
+            found = In(part.column_id, pa.array(values, part.value.type))
+            made.append(found if op is CompareOp.EQ else Not(found))
+    return made

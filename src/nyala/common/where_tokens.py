@@ -6,7 +6,7 @@ from enum import Enum
 
 from nyala.common.errors import InvalidArgument
 
-MAX_TEXT_BYTES = 64 * 1024
+MAX_TEXT_BYTES = 1024 * 1024
 MAX_NUMBER_CHARACTERS = 400
 """Maximum length of a number: enough for all digits of a double."""
 KEYWORDS = frozenset(["and", "or", "not", "in", "between", "is", "null", "like", "true", "false"])
@@ -73,7 +73,7 @@ def tokenize(text: str) -> list[Token]:
     """Return the tokens of a where text, ending with END.
 
     Raises:
-        InvalidArgument: not a string, longer than 64 KiB, an unclosed quote, an invalid character.
+        InvalidArgument: not a string, longer than 1 MiB, an unclosed quote, an invalid character.
     """
     if not isinstance(text, str):
         raise InvalidArgument(f'where is a string such as "value > 3", not {type(text).__name__}')
@@ -164,6 +164,13 @@ class Cursor:
         """Return the next token and advance, if it is one of these."""
         token = self.peek()
         return self.take() if token.kind is kind and token.text in texts else None
+
+    def accept_word(self, word: str) -> Token | None:
+        """Return the next token and advance, if it is a word that is a keyword only here."""
+        token = self.peek()
+        if token.kind is TokenKind.NAME and token.text.lower() == word:
+            return self.take()
+        return None
 
     def expect(self, kind: TokenKind, text: str, context: str) -> None:
         """Require the next token and advance.

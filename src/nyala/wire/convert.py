@@ -7,15 +7,21 @@ import pyarrow as pa
 
 from nyala.common.alteration import check_schema
 from nyala.common.errors import InvalidArgument
+from nyala.common.expressions.comparison import check_comparable
+from nyala.common.expressions.patterns import check_pattern
 from nyala.common.ids import ColumnId, OpId, ServerUuid
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
 from nyala.common.predicate import (
+    UNKNOWN,
     And,
     Compare,
     CompareOp,
+    CompareValues,
     Const,
     In,
     IsNull,
+    IsNullValue,
+    Like,
     Not,
     Or,
     Predicate,
@@ -25,11 +31,23 @@ from nyala.common.schema import Column, Schema
 from nyala.common.types import arrow_type, type_name
 from nyala.raft.membership import Configuration, Member
 from nyala.wire.proto import nyala_pb2 as pb
-from nyala.wire.values import array_from_ipc, array_to_ipc, value_from_ipc, value_to_ipc
+from nyala.wire.values import (
+    LiteralPools,
+    StoredPools,
+    array_from_ipc,
+    array_to_ipc,
+    expression_from_proto,
+    expression_to_proto,
+    value_from_ipc,
+    value_to_ipc,
+)
 
 MAX_PREDICATE_DEPTH = 90
 """Maximum depth of a predicate; protobuf reads at most 100 nested messages, and tokens contain predicates."""
-MAX_PREDICATE_NODES = 100_000
+MAX_PREDICATE_NODES = 300_000
+
+POOLED_NODES = 200
+"""Number of nodes above which a predicate has its literals in pools, which older servers do not read."""
 
 _COMPARISONS = {
     CompareOp.EQ: pb.Predicate.EQ,
@@ -155,19 +173,44 @@ def _end_from_proto(message: pb.RangeBound) -> bytes | None:
 
 def predicate_to_proto(tree: Predicate) -> pb.Predicate:
     """Return the message of a predicate."""
+    pools = LiteralPools() if _exceeds(tree, POOLED_NODES) else None
+    message = _message(tree, pools)
+    if pools is not None:
+        message.pools_ipc.extend(pools.stored())
+    return message
+
+
+def _exceeds(tree: Predicate, most: int) -> bool:
+    """Return whether a tree has more nodes than a number."""
+    waiting = [tree]
+    for found in waiting:
+        if isinstance(found, And | Or):
+            waiting.extend(found.children)
+        elif isinstance(found, Not):
+            waiting.append(found.child)
+        if len(waiting) > most:
+            return True
+    return False
+
+
+def _message(tree: Predicate, pools: LiteralPools | None) -> pb.Predicate:
     kinds = pb.Predicate
     match tree:
-        case And(children):
-            return pb.Predicate(kind=kinds.AND, children=[predicate_to_proto(c) for c in children])
-        case Or(children):
-            return pb.Predicate(kind=kinds.OR, children=[predicate_to_proto(c) for c in children])
+        case And(children) | Or(children):
+            kind = kinds.AND if isinstance(tree, And) else kinds.OR
+            return pb.Predicate(kind=kind, children=[_message(c, pools) for c in children])
         case Not(child):
-            return pb.Predicate(kind=kinds.NOT, children=[predicate_to_proto(child)])
+            return pb.Predicate(kind=kinds.NOT, children=[_message(child, pools)])
         case Const(value):
-            return pb.Predicate(kind=kinds.TRUE if value else kinds.FALSE)
+            return pb.Predicate(
+                kind=kinds.UNKNOWN if value is None else kinds.TRUE if value else kinds.FALSE
+            )
         case IsNull(column_id):
             return pb.Predicate(kind=kinds.IS_NULL, column_id=column_id)
         case Compare(column_id, op, literal):
+            if pools is not None:
+                pool, row = pools.add(literal)
+                return pb.Predicate(kind=_COMPARISONS[op], column_id=column_id, pool=pool, row=row)
             stored = array_to_ipc(pa.repeat(literal, 1))
             return pb.Predicate(kind=_COMPARISONS[op], column_id=column_id, values_ipc=stored)
         case In(column_id, values):
@@ -175,6 +218,17 @@ def predicate_to_proto(tree: Predicate) -> pb.Predicate:
         case Prefix(column_id, prefix):
             stored = array_to_ipc(pa.array([prefix]))
             return pb.Predicate(kind=kinds.PREFIX, column_id=column_id, values_ipc=stored)
+        case CompareValues(op, left, right):
+            sides = expression_to_proto(left, pools), expression_to_proto(right, pools)
+            return pb.Predicate(kind=_COMPARISONS[op], left=sides[0], right=sides[1])
+        case IsNullValue(operand):
+            return pb.Predicate(kind=kinds.IS_NULL, left=expression_to_proto(operand, pools))
+        case Like(operand, pattern, ignore_case):
+            return pb.Predicate(
+                kind=kinds.ILIKE if ignore_case else kinds.LIKE,
+                left=expression_to_proto(operand, pools),
+                pattern=pattern,
+            )
 
 
 def predicate_from_proto(message: pb.Predicate, schema: Schema) -> Predicate:
@@ -184,14 +238,15 @@ def predicate_from_proto(message: pb.Predicate, schema: Schema) -> Predicate:
         InvalidArgument: too deep or too large, an unknown kind or column id, children where there
             can be none, literals that are null or of another type than their column.
     """
-    return _Reader(schema).read(message, 0)
+    return _Reader(schema, StoredPools(message.pools_ipc)).read(message, 0)
 
 
 class _Reader:
     """Decoder of one predicate tree; counts its nodes."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, pools: StoredPools) -> None:
         self._schema = schema
+        self._pools = pools
         self._nodes = 0
 
     def read(self, message: pb.Predicate, depth: int) -> Predicate:
@@ -219,7 +274,24 @@ class _Reader:
             return Not(children[0])
         if kind in (kinds.TRUE, kinds.FALSE):
             return Const(kind == kinds.TRUE)
-        return self._leaf(message)
+        if kind == kinds.UNKNOWN:
+            return UNKNOWN
+        return self._of_values(message) if message.HasField("left") else self._leaf(message)
+
+    def _of_values(self, message: pb.Predicate) -> Predicate:
+        self._nodes += len(message.left.steps) + len(message.right.steps)
+        left = expression_from_proto(message.left, self._schema, self._pools)
+        kind = message.kind
+        if kind == pb.Predicate.IS_NULL:
+            return IsNullValue(left)
+        if kind in (pb.Predicate.LIKE, pb.Predicate.ILIKE) and left.type == pa.string():
+            check_pattern(message.pattern)
+            return Like(left, message.pattern, kind == pb.Predicate.ILIKE)
+        if kind not in _OPS or not message.HasField("right"):
+            raise InvalidArgument(f"no predicate of kind {kind} on a value of type {left.type}")
+        right = expression_from_proto(message.right, self._schema, self._pools)
+        check_comparable(left, right)
+        return CompareValues(_OPS[kind], left, right)
 
     def _leaf(self, message: pb.Predicate) -> Predicate:
         column = self._schema.by_id.get(ColumnId(message.column_id))
@@ -230,7 +302,12 @@ class _Reader:
             )
         if message.kind == pb.Predicate.IS_NULL:
             return IsNull(column.id)
-        values = array_from_ipc(message.values_ipc)
+        pooled = message.pool > 0
+        values = (
+            self._pools.at(message.pool, message.row)
+            if pooled
+            else array_from_ipc(message.values_ipc)
+        )
         if values.type != column.type or values.null_count:
             raise InvalidArgument(
                 f"a predicate on column {column.name!r} of type {column.type} has literals of type "

@@ -115,7 +115,7 @@ def test_malformed_where_expressions_are_refused(table, where):
 
 def test_other_invalid_arguments_are_refused(client, table):
     calls: list[Callable[[], Any]] = [
-        lambda: table.scan(limit=0),
+        lambda: table.scan(limit=-1),
         lambda: table.scan(mode="sometime"),
         lambda: table.scan(at=1, mode="latest"),
         lambda: table.scan([]),

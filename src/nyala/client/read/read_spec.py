@@ -8,7 +8,7 @@ from nyala.client.checks import check_list, is_int
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import Predicate
+from nyala.common.predicate import FALSE, Predicate
 from nyala.common.schema import Schema
 from nyala.common.where import parse
 from nyala.wire import convert
@@ -65,7 +65,7 @@ def scan_spec(
         columns: names wanted; None: all.
         where: text of a predicate; None: every row.
         at: snapshot; None: the time when the scan begins.
-        limit: most rows; None: all.
+        limit: most rows, 0 for none; None: all.
         order: by primary key.
         mode: one of `MODES`.
         max_age_ms: greatest age of the rows in milliseconds, for mode "stale" only.
@@ -80,16 +80,17 @@ def scan_spec(
     """
     keys = key_names(schema)
     _check_mode(mode, at, max_age_ms)
-    if limit is not None and (not is_int(limit) or not 0 < limit < 1 << 63):
-        raise InvalidArgument(f"limit={limit!r}: a limit is a positive number of rows")
+    if limit is not None and (not is_int(limit) or not 0 <= limit < 1 << 63):
+        raise InvalidArgument(f"limit={limit!r}: a limit is a number of rows, from 0 on")
     if not isinstance(order, bool):
         raise InvalidArgument(f"order={order!r}: True sorts by primary key; pass True or False")
     names = names_of(schema, columns)
     if order and names is not None and (missing := [k for k in keys if k not in names]):
         raise InvalidArgument(f"an ordered scan needs the key columns; add {', '.join(missing)}")
+    tree = None if where is None else parse(where, schema)
     return ReadSpec(
         columns=names,
-        where=None if where is None else parse(where, schema),
+        where=FALSE if limit == 0 else tree,  # in a token, a limit of 0 is none
         latest=mode in ("latest", "stale"),
         max_age_ms=max_age_ms,
         at=0 if at is None else max(1, as_stamp(at)),  # 0 would mean now

@@ -150,7 +150,10 @@ class ValueParser:
                 TokenKind.SIGN, ")", f"to close the parenthesis of character {token.at}"
             )
             return found
-        if self._tokens.at_column():
+        typed = (
+            token.text.lower() in ("date", "timestamp") and token.text not in self._schema.by_name
+        )
+        if self._tokens.at_column() and not (typed and token.kind is TokenKind.NAME):
             return Operand(self._column(), token.at)
         return Operand(self.literal(wanted), token.at)
 
@@ -158,8 +161,10 @@ class ValueParser:
         token = self._tokens.take()
         found = self._schema.by_name.get(token.text)
         if found is None:
+            quoted = token.kind is TokenKind.QUOTED_NAME
+            hint = "; strings are in single quotes" if quoted else ""
             raise NotFound(
-                f"where, at character {token.at}: {self._schema.unknown(token.text)}",
+                f"where, at character {token.at}: {self._schema.unknown(token.text)}{hint}",
                 {"position": str(token.at)},
             )
         return found

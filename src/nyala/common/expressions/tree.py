@@ -6,6 +6,7 @@ result. `/` gives double; with float operands and no double, float. Any operand 
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ MAX_LEVELS = 100
 MAX_DIGITS = 76
 """Maximum digits of an exact result, as Arrow's decimals have them."""
 MAX_STORED_DIGITS = 38
+_STRING, _INT64, _NULL = pa.string(), pa.int64(), pa.null()
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 
@@ -80,6 +82,7 @@ class Arithmetic:
 Expression = ColumnRef | Constant | Arithmetic
 
 
+@lru_cache(256)
 def is_number(kind: pa.DataType) -> bool:
     """Return whether arithmetic can be done with a type."""
     types = pa.types
@@ -96,13 +99,16 @@ def exact_type(node: Expression) -> pa.DataType | None:
     """Return the decimal type that holds every value of a node; None: it is neither integer nor decimal."""
     if isinstance(node, Arithmetic):
         return node.exact
-    if pa.types.is_decimal(node.type):
-        return node.type
-    if not pa.types.is_integer(node.type):
-        return None
-    if isinstance(node, Constant):
+    if isinstance(node, Constant) and pa.types.is_integer(node.type):
         return pa.decimal128(len(str(abs(node.value.as_py() or 0))), 0)
-    return pa.decimal128(_INTEGER_DIGITS[node.type.bit_width], 0)
+    return _exact_of(node.type)
+
+
+@lru_cache(256)
+def _exact_of(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_integer(kind):
+        return pa.decimal128(_INTEGER_DIGITS[kind.bit_width], 0)
+    return kind if pa.types.is_decimal(kind) else None
 
 
 def levels_of(node: Expression) -> int:
@@ -126,24 +132,35 @@ def arithmetic(op: Operator, left: Expression, right: Expression) -> Arithmetic:
         raise InvalidArgument(
             f"an expression has at most {MAX_LEVELS - 1} operators on one path; simplify it"
         )
-    default = pa.string() if op is Operator.CONCAT else pa.int64()
-    left, right = (_typed(node, default) for node in (left, right))
-    if op is Operator.CONCAT:
-        for node in (left, right):
-            if node.type != pa.string():
-                raise InvalidArgument(f"|| joins strings; {described(node)} has type {node.type}")
-        return Arithmetic(op, left, right, pa.string(), None, levels)
+    default = _STRING if op is Operator.CONCAT else _INT64
+    left, right = _typed(left, default), _typed(right, default)
     for node in (left, right):
-        if not is_number(node.type):
+        if op is Operator.CONCAT and node.type != _STRING:
+            raise InvalidArgument(f"|| joins strings; {described(node)} has type {node.type}")
+        if op is not Operator.CONCAT and not is_number(node.type):
             raise InvalidArgument(
                 f"{op.value} takes numbers; {described(node)} has type {node.type}"
             )
     exacts = exact_type(left), exact_type(right)
-    if op is Operator.DIVIDE or exacts[0] is None or exacts[1] is None:
-        return Arithmetic(op, left, right, _float_type(left.type, right.type), None, levels)
-    exact = _exact_result(op, exacts[0], exacts[1])
-    both = pa.types.is_integer(left.type) and pa.types.is_integer(right.type)
-    return Arithmetic(op, left, right, pa.int64() if both else exact, exact, levels)
+    return Arithmetic(op, left, right, *_result(op, left.type, right.type, *exacts), levels)
+
+
+@lru_cache(4096)
+def _result(
+    op: Operator,
+    left: pa.DataType,
+    right: pa.DataType,
+    left_exact: pa.DataType | None,
+    right_exact: pa.DataType | None,
+) -> tuple[pa.DataType, pa.DataType | None]:
+    """Return the type and the exact type of a result."""
+    if op is Operator.CONCAT:
+        return _STRING, None
+    if op is Operator.DIVIDE or left_exact is None or right_exact is None:
+        return _float_type(left, right), None
+    exact = _exact_result(op, left_exact, right_exact)
+    both = pa.types.is_integer(left) and pa.types.is_integer(right)
+    return _INT64 if both else exact, exact
 
 
 def described(node: Expression) -> str:
@@ -154,7 +171,7 @@ def described(node: Expression) -> str:
 
 
 def _typed(node: Expression, default: pa.DataType) -> Expression:
-    untyped = isinstance(node, Constant) and pa.types.is_null(node.type)
+    untyped = isinstance(node, Constant) and node.type == _NULL
     return Constant(pa.scalar(None, default)) if untyped else node
 
 

@@ -3608,6 +3608,9 @@ class Predicate(_message.Message):
         PREFIX: Predicate._Kind.ValueType  # 11
         TRUE: Predicate._Kind.ValueType  # 12
         FALSE: Predicate._Kind.ValueType  # 13
+        UNKNOWN: Predicate._Kind.ValueType  # 14
+        LIKE: Predicate._Kind.ValueType  # 15
+        ILIKE: Predicate._Kind.ValueType  # 16
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     AND: Predicate.Kind.ValueType  # 0
@@ -3624,17 +3627,39 @@ class Predicate(_message.Message):
     PREFIX: Predicate.Kind.ValueType  # 11
     TRUE: Predicate.Kind.ValueType  # 12
     FALSE: Predicate.Kind.ValueType  # 13
+    UNKNOWN: Predicate.Kind.ValueType  # 14
+    LIKE: Predicate.Kind.ValueType  # 15
+    ILIKE: Predicate.Kind.ValueType  # 16
 
     KIND_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
     COLUMN_ID_FIELD_NUMBER: _builtins.int
     VALUES_IPC_FIELD_NUMBER: _builtins.int
+    LEFT_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    PATTERN_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    POOLS_IPC_FIELD_NUMBER: _builtins.int
     kind: Global___Predicate.Kind.ValueType
     column_id: _builtins.int
     values_ipc: _builtins.bytes
     """literals: an Arrow IPC stream with one column, of the column's type"""
+    pattern: _builtins.str
+    """LIKE, ILIKE: with the backslash as escape character"""
+    pool: _builtins.int
+    """Of many literals: `pool` is the number, from 1, of an IPC stream in the root's pools_ipc; `row` is a row of it."""
+    row: _builtins.int
     @_builtins.property
     def children(self) -> _containers.RepeatedCompositeFieldContainer[Global___Predicate]: ...
+    @_builtins.property
+    def left(self) -> Global___Value:
+        """Conditions on values instead of column_id: EQ to GE of two, IS_NULL, LIKE and ILIKE of the first."""
+
+    @_builtins.property
+    def right(self) -> Global___Value: ...
+    @_builtins.property
+    def pools_ipc(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     def __init__(
         self,
         *,
@@ -3642,14 +3667,100 @@ class Predicate(_message.Message):
         children: _abc.Iterable[Global___Predicate] | None = ...,
         column_id: _builtins.int = ...,
         values_ipc: _builtins.bytes = ...,
+        left: Global___Value | None = ...,
+        right: Global___Value | None = ...,
+        pattern: _builtins.str = ...,
+        pool: _builtins.int = ...,
+        row: _builtins.int = ...,
+        pools_ipc: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["left", b"left", "right", b"right"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "column_id", b"column_id", "kind", b"kind", "values_ipc", b"values_ipc"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["children", b"children", "column_id", b"column_id", "kind", b"kind", "left", b"left", "pattern", b"pattern", "pool", b"pool", "pools_ipc", b"pools_ipc", "right", b"right", "row", b"row", "values_ipc", b"values_ipc"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Predicate: _TypeAlias = Predicate  # noqa: Y015
+
+@_typing.final
+class Value(_message.Message):
+    """An expression over columns, in postfix order: an operation replaces the last two values by its result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueStep]: ...
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___ValueStep] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Value: _TypeAlias = Value  # noqa: Y015
+
+@_typing.final
+class ValueStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ValueStep._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        COLUMN: ValueStep._Kind.ValueType  # 0
+        LITERAL: ValueStep._Kind.ValueType  # 1
+        ADD: ValueStep._Kind.ValueType  # 2
+        SUBTRACT: ValueStep._Kind.ValueType  # 3
+        MULTIPLY: ValueStep._Kind.ValueType  # 4
+        DIVIDE: ValueStep._Kind.ValueType  # 5
+        MODULO: ValueStep._Kind.ValueType  # 6
+        CONCAT: ValueStep._Kind.ValueType  # 7
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    COLUMN: ValueStep.Kind.ValueType  # 0
+    LITERAL: ValueStep.Kind.ValueType  # 1
+    ADD: ValueStep.Kind.ValueType  # 2
+    SUBTRACT: ValueStep.Kind.ValueType  # 3
+    MULTIPLY: ValueStep.Kind.ValueType  # 4
+    DIVIDE: ValueStep.Kind.ValueType  # 5
+    MODULO: ValueStep.Kind.ValueType  # 6
+    CONCAT: ValueStep.Kind.ValueType  # 7
+
+    KIND_FIELD_NUMBER: _builtins.int
+    COLUMN_ID_FIELD_NUMBER: _builtins.int
+    VALUE_IPC_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    kind: Global___ValueStep.Kind.ValueType
+    column_id: _builtins.int
+    value_ipc: _builtins.bytes
+    """LITERAL: an IPC stream with one value of any type of columns, or a null"""
+    pool: _builtins.int
+    row: _builtins.int
+    """instead of value_ipc, as in Predicate"""
+    def __init__(
+        self,
+        *,
+        kind: Global___ValueStep.Kind.ValueType = ...,
+        column_id: _builtins.int = ...,
+        value_ipc: _builtins.bytes = ...,
+        pool: _builtins.int = ...,
+        row: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "kind", b"kind", "pool", b"pool", "row", b"row", "value_ipc", b"value_ipc"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ValueStep: _TypeAlias = ValueStep  # noqa: Y015
 
 @_typing.final
 class ScanToken(_message.Message):

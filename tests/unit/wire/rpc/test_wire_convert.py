@@ -144,7 +144,7 @@ def nested(depth):
         (pb.Predicate(kind=K.PREFIX, column_id=2, values_ipc=ONE), "no predicate of kind 11"),
         (pb.Predicate(kind=77, column_id=2, values_ipc=ONE), "no predicate of kind 77"),  # type: ignore[arg-type]
         (nested(91), "at most 90 levels"),
-        (pb.Predicate(kind=K.AND, children=[pb.Predicate(kind=K.TRUE)] * 100_001), "100000 nodes"),
+        (pb.Predicate(kind=K.AND, children=[pb.Predicate(kind=K.TRUE)] * 300_001), "300000 nodes"),
     ],
 )  # fmt: skip
 def test_invalid_predicates_are_refused(message, words):
