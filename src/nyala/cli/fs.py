@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, fail, say, show, verb
+from nyala.cli.output import FILES, Format, FormatOption, fail, say, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Data directories of stopped servers.")
 dump = typer.Typer(no_args_is_help=True, help="Identity of a data directory's server.")
@@ -24,6 +24,7 @@ class ServerRole(StrEnum):
 
 @app.command("format")
 @verb
+@stays(FILES)
 def format_directory(
     dir: ServerDir,
     role: Annotated[ServerRole, typer.Option("--role", help="Role of the server.")],
@@ -100,6 +101,7 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
 
 @app.command("lower_clock")
 @verb
+@stays(FILES)
 def lower_clock(
     dir: ServerDir,
     set: Annotated[

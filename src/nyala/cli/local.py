@@ -5,13 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nyala.cli.output import DEFAULT_DIR, DirOption, Format, FormatOption, fail, say, show, verb
+from nyala.cli.output import (
+    DEFAULT_DIR,
+    DirOption,
+    Format,
+    FormatOption,
+    fail,
+    say,
+    show,
+    stays,
+    verb,
+)
 
 if TYPE_CHECKING:
     from nyala.testing.layout import Layout
 
 
 @verb
+@stays("servers that were started continue to run: nyala status shows them, nyala down stops them")
 def up(
     dir: DirOption = DEFAULT_DIR,
     masters: Annotated[int, typer.Option(help="Number of masters; odd.")] = 3,
@@ -142,6 +153,7 @@ def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) ->
 
 
 @verb
+@stays("servers that were told to stop still do: nyala status shows the others")
 def down(
     dir: DirOption = DEFAULT_DIR,
     delete_data: Annotated[

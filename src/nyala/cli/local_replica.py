@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from nyala.cli.fs import ServerDir, ServerRole
-from nyala.cli.output import Format, FormatOption, fail, say, show, verb
+from nyala.cli.output import FILES, Format, FormatOption, fail, say, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
@@ -49,6 +49,7 @@ def list_replicas(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
 
 @app.command("copy_from_remote")
 @verb
+@stays(FILES)
 def copy_from_remote(
     tablet: Group,
     source: Annotated[str, typer.Argument(help="Public address of a server with the replica.")],
@@ -108,6 +109,7 @@ def copy_from_remote(
 
 @app.command("delete")
 @verb
+@stays(FILES)
 def delete(
     tablet: Group, dir: ServerDir, set: Set = None, format: FormatOption = Format.TABLE
 ) -> None:
@@ -136,6 +138,7 @@ def delete(
 
 @app.command("unsafe_recover")
 @verb
+@stays(FILES)
 def unsafe_recover(
     tablet: Group,
     dir: ServerDir,
@@ -212,6 +215,7 @@ def print_replica_uuids(tablet: Group, dir: ServerDir, format: FormatOption = Fo
 
 @cmeta.command("rewrite_raft_config")
 @verb
+@stays(FILES)
 def rewrite_raft_config(
     tablet: Group,
     peers: Annotated[
@@ -249,6 +253,7 @@ def rewrite_raft_config(
 
 @cmeta.command("set_term")
 @verb
+@stays(FILES)
 def set_term(
     tablet: Group,
     term: Annotated[int, typer.Argument(help="New term, higher than the current one.")],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.cli.tablet import COLUMNS, Timeout, rows_of
 from nyala.operate.run import connected
 
@@ -58,6 +58,7 @@ def _change(
 
 
 @verb
+@stays(STEPS)
 def add(
     address: Address,
     masters: MastersOption = "",
@@ -69,6 +70,7 @@ def add(
 
 
 @verb
+@stays(STEPS)
 def migrate(
     addresses: Annotated[
         list[str],
@@ -85,6 +87,7 @@ def migrate(
 
 
 @verb
+@stays(STEPS)
 def remove(
     master: Name,
     masters: MastersOption = "",

@@ -204,8 +204,35 @@ def describe_os_error(err: OSError) -> str:
     return f"{what}; {HINTS.get(err.errno or 0, 'fix that, then run the command again')}"
 
 
+INTERRUPTED = 130
+"""Exit status when the user interrupts a command, as of a command that SIGINT ends."""
+READS = "the command only reads: nothing stays under way"
+TABLES = "the masters may still carry out what was sent: nyala table list and describe show it"
+JOURNALS = "what was sent may still take effect: nyala journal list and describe show it"
+STEPS = (
+    "a step that was sent is still carried out: run the command again, which continues from there"
+)
+SERVERS = "the masters may still carry out what was sent: nyala tserver list shows it"
+FILES = "nothing stays under way, but the change may be incomplete: run the command again"
+STAYS = "_stays_under_way"
+"""Attribute of a command: a sentence."""
+
+
+def stays(sentence: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a command, below `verb`, with what stays under way when the user interrupts it."""
+
+    def mark(command: Callable[P, T]) -> Callable[P, T]:
+        setattr(command, STAYS, sentence)
+        return command
+
+    return mark
+
+
 def verb(command: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a command: errors become one message and an exit status, without a traceback."""
+    """Decorate a command: errors become one message and an exit status, without a traceback.
+
+    An interrupt becomes one too, with what stays under way: what `stays` states, or nothing.
+    """
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -213,8 +240,9 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except NyalaError as err:
             raise fail(str(err), err.exit_status) from None
-        except KeyboardInterrupt:
-            raise fail("interrupted", 130) from None
+        except (KeyboardInterrupt, typer.Abort):  # Abort: at the question for a confirmation
+            sentence = getattr(command, STAYS, READS)
+            raise fail(f"interrupted; {sentence}", INTERRUPTED) from None
         except BrokenPipeError:
             raise typer.Exit(CLOSED_PIPE) from None
         except OSError as err:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import MastersOption, fail, verb
+from nyala.cli.output import MastersOption, fail, stays, verb
 
 app = typer.Typer(
     no_args_is_help=True, help="Data pipelines on Spark; they need the extra `spark`."
@@ -19,6 +19,7 @@ def _group() -> None:
 
 @app.command("flights")
 @verb
+@stays("rows that were written stay: run the command again, which writes all of them again")
 def flights(
     masters: MastersOption = "",
     slices: Annotated[int, typer.Option(help="Number of slices in which the year is loaded.")] = 8,

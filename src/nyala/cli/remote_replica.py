@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.operate.run import connected
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a running tablet server.")
@@ -50,6 +50,7 @@ def check(server: Server, masters: MastersOption = "", format: FormatOption = Fo
 
 @app.command("copy")
 @verb
+@stays("the copy continues on its target: run the command again, which waits for it")
 def copy(
     tablet: Tablet,
     source: Annotated[str, typer.Argument(help="Tablet server with the replica: uuid or address.")],
@@ -72,6 +73,7 @@ def copy(
 
 @app.command("delete")
 @verb
+@stays(STEPS)
 def delete(
     server: Server,
     tablet: Tablet,

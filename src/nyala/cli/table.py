@@ -1,11 +1,22 @@
-"""`nyala table list|describe|scan|drop`; `table_alter.py` has the other commands."""
+"""`nyala table list|describe|scan|locate_row|statistics|drop`; `table_alter.py` has the other commands."""
 
 import json
+from decimal import Decimal
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, show, verb
+from nyala.cli.output import (
+    TABLES,
+    Format,
+    FormatOption,
+    MastersOption,
+    fail,
+    say,
+    show,
+    stays,
+    verb,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Tables.")
 Name = Annotated[str, typer.Argument(help="Name of the table.")]
@@ -108,8 +119,70 @@ def scan(
         say(f"only {limit} rows are printed, and the table has more; --limit 0 prints all")
 
 
+@app.command("locate_row")
+@verb
+def locate_row(
+    name: Name,
+    key: Annotated[
+        str, typer.Argument(help="JSON: a list of the key's values, in key order, or one value.")
+    ],
+    masters: MastersOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Show the tablet of a primary key, and whether there is a row with it."""
+    from dataclasses import astuple
+
+    from nyala.cli.table_alter import parse_value
+    from nyala.operate.run import connected
+    from nyala.operate.tablets import LISTED, tablet_of_key
+
+    try:
+        given = json.loads(key, parse_float=Decimal)
+    except ValueError as err:
+        raise fail(
+            f"the key {key[:80]!r} is not valid JSON: {err}; write for instance '[\"a\", 5]'", 2
+        ) from None
+    values = given if isinstance(given, list) else [given]
+    row, exists = connected(masters, lambda core: tablet_of_key(core, name, values, parse_value))
+    show((*LISTED, "row_exists"), [(*astuple(row), exists)], format)
+
+
+@app.command("statistics")
+@verb
+def statistics(
+    name: Name, masters: MastersOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """Show live rows and bytes of each tablet of a table, and their sums."""
+    from dataclasses import astuple
+
+    from nyala.operate.run import connected
+    from nyala.operate.tablets import SIZES, table_sizes
+
+    sizes = connected(masters, lambda core: table_sizes(core, name))
+    rows = sum(s.rows or 0 for s in sizes)
+    size, every = sum(s.bytes or 0 for s in sizes), sum(s.replica_bytes for s in sizes)
+    silent = [s.tablet for s in sizes if s.rows is None]
+    if format is Format.JSON:
+        tablets = [dict(zip(SIZES, astuple(s), strict=True)) for s in sizes]
+        sums = {"rows": rows, "bytes": size, "replica_bytes": every, "silent": silent}
+        print(json.dumps({"table": name, **sums, "tablets": tablets}, indent=2))
+    else:
+        show(SIZES, [astuple(s) for s in sizes], format)
+    if format is Format.TABLE:
+        print(
+            f"table {name}: {rows:,} rows, {size:,} bytes in {len(sizes)} tablets; {every:,} bytes with all "
+            "replicas"
+        )
+    if silent:
+        raise fail(
+            f"the sums lack {len(silent)} tablets whose leader does not answer: {', '.join(silent)}; see "
+            "nyala cluster ksck"
+        )
+
+
 @app.command("drop")
 @verb
+@stays(TABLES)
 def drop(
     name: Name,
     masters: MastersOption = "",

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nyala.cli.output import MastersOption, verb
+from nyala.cli.output import TABLES, MastersOption, stays, verb
 from nyala.cli.table import Name
 
 app = typer.Typer()
@@ -81,6 +81,7 @@ def _alter(name: str, masters: str, method: str, *arguments: Any, **more: Any) -
 
 @app.command("add_column")
 @verb
+@stays(TABLES)
 def add_column(
     name: Name,
     column: Column,
@@ -102,6 +103,7 @@ def add_column(
 
 @app.command("delete_column")
 @verb
+@stays(TABLES)
 def delete_column(name: Name, column: Column, masters: MastersOption = "") -> None:
     """Drop a column with all its values."""
     _alter(name, masters, "drop_column", column)
@@ -109,6 +111,7 @@ def delete_column(name: Name, column: Column, masters: MastersOption = "") -> No
 
 @app.command("rename_column")
 @verb
+@stays(TABLES)
 def rename_column(
     name: Name,
     column: Column,
@@ -121,6 +124,7 @@ def rename_column(
 
 @app.command("column_set_default")
 @verb
+@stays(TABLES)
 def column_set_default(
     name: Name,
     column: Column,
@@ -139,6 +143,7 @@ def column_set_default(
 
 @app.command("column_remove_default")
 @verb
+@stays(TABLES)
 def column_remove_default(name: Name, column: Column, masters: MastersOption = "") -> None:
     """Remove the default of a column: new rows that do not set it get null."""
     _alter(name, masters, "set_default", column, None)
@@ -146,6 +151,7 @@ def column_remove_default(name: Name, column: Column, masters: MastersOption = "
 
 @app.command("column_set_comment")
 @verb
+@stays(TABLES)
 def column_set_comment(
     name: Name,
     column: Column,
@@ -158,6 +164,7 @@ def column_set_comment(
 
 @app.command("set_comment")
 @verb
+@stays(TABLES)
 def set_comment(
     name: Name,
     comment: Annotated[str, typer.Argument(help="Comment.")],
@@ -169,6 +176,7 @@ def set_comment(
 
 @app.command("set_owner")
 @verb
+@stays(TABLES)
 def set_owner(
     name: Name,
     owner: Annotated[str, typer.Argument(help="Name of the owner.")],
@@ -180,6 +188,7 @@ def set_owner(
 
 @app.command("set_extra_config")
 @verb
+@stays(TABLES)
 def set_extra_config(
     name: Name,
     key: Annotated[str, typer.Argument(help="history_max_age_s, compression, witness_first.")],
@@ -192,6 +201,7 @@ def set_extra_config(
 
 @app.command("set_replication_factor")
 @verb
+@stays(TABLES)
 def set_replication_factor(
     name: Name,
     replicas: Annotated[
@@ -205,6 +215,7 @@ def set_replication_factor(
 
 @app.command("rename_table")
 @verb
+@stays(TABLES)
 def rename_table(
     name: Name,
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
@@ -216,6 +227,7 @@ def rename_table(
 
 @app.command("add_range_partition")
 @verb
+@stays(TABLES)
 def add_range_partition(
     name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
 ) -> None:
@@ -225,6 +237,7 @@ def add_range_partition(
 
 @app.command("drop_range_partition")
 @verb
+@stays(TABLES)
 def drop_range_partition(
     name: Name, lower: Lower, upper: Upper, masters: MastersOption = ""
 ) -> None:
@@ -234,6 +247,7 @@ def drop_range_partition(
 
 @app.command("recall")
 @verb
+@stays(TABLES)
 def recall(
     table_id: Annotated[str, typer.Argument(help="Id shown by: nyala table list --dropped")],
     masters: MastersOption = "",

@@ -1,4 +1,4 @@
-"""`nyala tablet change_config ...`, `leader_step_down`: members and leader of a tablet's Raft group.
+"""`nyala tablet list`, `change_config ...`, `leader_step_down`: members and leader of a tablet's Raft group.
 
 A command prints each step before it starts. A command that was interrupted can be run again: it continues
 from the group's current state.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.operate.run import connected
 
 if TYPE_CHECKING:
@@ -93,6 +93,22 @@ def _kind(text: str) -> Any:
         raise InvalidArgument(f"unknown member type {text!r}; use {KINDS}") from None
 
 
+@app.command("list")
+@verb
+def list_all(
+    table: Annotated[str, typer.Option("--table", help="Only the tablets of this table.")] = "",
+    masters: MastersOption = "",
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """List the tablets of all tables and journals: partition, leader, replicas."""
+    from dataclasses import astuple
+
+    from nyala.operate.tablets import LISTED, list_tablets
+
+    rows = connected(masters, lambda core: list_tablets(core, table))
+    show(LISTED, [astuple(row) for row in rows], format)
+
+
 @app.command("members")
 @verb
 def members(
@@ -107,6 +123,7 @@ def members(
 
 @config.command("add_replica")
 @verb
+@stays(STEPS)
 def add_replica(
     tablet: Tablet,
     server: Server,
@@ -122,6 +139,7 @@ def add_replica(
 
 @config.command("remove_replica")
 @verb
+@stays(STEPS)
 def remove_replica(
     tablet: Tablet,
     server: Server,
@@ -135,6 +153,7 @@ def remove_replica(
 
 @config.command("move_replica")
 @verb
+@stays(STEPS)
 def move_replica(
     tablet: Tablet,
     source: Annotated[str, typer.Argument(help="Tablet server to move from.")],
@@ -149,6 +168,7 @@ def move_replica(
 
 @config.command("change_replica_type")
 @verb
+@stays(STEPS)
 def change_replica_type(
     tablet: Tablet,
     server: Server,
@@ -164,6 +184,7 @@ def change_replica_type(
 
 @app.command("leader_step_down")
 @verb
+@stays(STEPS)
 def leader_step_down(
     tablet: Tablet,
     new_leader: Annotated[

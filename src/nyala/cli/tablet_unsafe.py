@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, fail, say, show, verb
+from nyala.cli.output import (
+    STEPS,
+    Format,
+    FormatOption,
+    MastersOption,
+    fail,
+    say,
+    show,
+    stays,
+    verb,
+)
 
 if TYPE_CHECKING:
     from nyala.env.env import Env
@@ -81,6 +91,7 @@ async def _endpoints(env: "Env", masters: str) -> "list[ServerEndpoint]":
 
 
 @verb
+@stays(STEPS)
 def unsafe_change_config(
     tablet: Annotated[str, typer.Argument(help="Tablet id.")],
     server: Annotated[
@@ -172,6 +183,7 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
 
 
 @verb
+@stays(STEPS)
 def unsafe_replace_tablet(
     tablet: Annotated[str, typer.Argument(help="Tablet id.")],
     masters: MastersOption = "",

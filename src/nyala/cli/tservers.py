@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.output import SERVERS, Format, FormatOption, MastersOption, say, show, stays, verb
 from nyala.common.errors import NotFound
 
 TIMEOUT_MS = 15_000
@@ -121,6 +121,7 @@ def will(
 
 
 @verb
+@stays(SERVERS)
 def decommission(
     server: Server,
     masters: MastersOption = "",
@@ -166,6 +167,7 @@ def _group() -> None:
 
 @state.command("enter_maintenance")
 @verb
+@stays(SERVERS)
 def enter_maintenance(server: Server, masters: MastersOption = "") -> None:
     """Keep a server's replicas while it is down for maintenance; it gets no new ones."""
     _set(masters, server, on=True)
@@ -173,6 +175,7 @@ def enter_maintenance(server: Server, masters: MastersOption = "") -> None:
 
 @state.command("exit_maintenance")
 @verb
+@stays(SERVERS)
 def exit_maintenance(server: Server, masters: MastersOption = "") -> None:
     """End a server's maintenance: its replicas are replaced again if it stays down."""
     _set(masters, server, on=False)

@@ -1,16 +1,20 @@
 """Services beside the data: web ports, look-ups through failover, clear errors at a deadline."""
 
 import contextlib
+import datetime as dt
 import json
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import nyala
+from nyala.cli.main import app
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, TimedOut, Unavailable
 from nyala.testing import MiniCluster, layout
 from tests.cluster.support.ksck import wait_ksck
@@ -129,6 +133,79 @@ def test_command_line_lists_the_cluster(cluster):
     assert (missing.returncode, missing.stdout) == (5, "")
     assert "no table 'nothing'; the tables are:" in missing.stderr
     assert cli("sql", "selec 1", *at).returncode == 2
+
+
+def verb(*words: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(words))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def listing(*words: str) -> Any:
+    status, out, err = verb(*words, "--format", "json")
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+def test_tablets_of_a_table_are_listed_measured_and_found_by_key(cluster):
+    at = ("--masters", cluster.masters)
+    columns = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("v", pa.string())])
+    ranges = nyala.Range(["t"], [(dt.datetime(2020, 1, 1), None)])
+    with cluster.connect() as client:
+        parts = nyala.Partition(hash=[nyala.Hash(["k"], 4)], range=ranges)
+        table = client.create_table("spread", columns, ["k", "t"], parts)
+        table.insert([{"k": 7, "t": dt.datetime(2020, 1, 2), "v": "x"}]).raise_for_errors()
+        ids = {t.id for t in table.tablets()}
+        client.create_journal("diary")
+    wait_ksck(cluster)
+    listed = listing("tablet", "list", "--table", "spread", *at)
+    assert {t["tablet"] for t in listed} == ids
+    assert all(t["replicas"].count(":") == 3 and t["leader"] in t["replicas"] for t in listed)
+    every = listing("tablet", "list", *at)
+    assert [t for t in every if t["table"] == "spread"] == listed
+    assert [t["partition"] for t in every if t["table"] == "diary"] == ["journal"]
+    sizes = listing("table", "statistics", "spread", *at)
+    assert (sizes["rows"], sizes["silent"]) == (1, [])
+    (full,) = [t for t in sizes["tablets"] if t["rows"]]
+    assert 0 < full["bytes"] < full["replica_bytes"] <= sizes["replica_bytes"]
+    (found,) = listing("table", "locate_row", "spread", '[7, "2020-01-02"]', *at)
+    assert (found["tablet"], found["partition"]) == (full["tablet"], full["partition"])
+    assert found["row_exists"] is True
+    (other,) = listing("table", "locate_row", "spread", '[7, "2020-01-03"]', *at)
+    assert (other["tablet"], other["row_exists"]) == (full["tablet"], False)
+    with cluster.connect() as client:
+        client.drop_journal("diary")
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "status"),
+    [
+        ("[-1]", "no range partition of table 'ranged' covers the key", 5),
+        ("[1, 2]", "the key of table 'ranged' has 1 values, none of them null: k (int64)", 2),
+        ("null", "none of them null", 2),
+        ('"noon"', "'noon' is not a valid int64", 2),
+        ("0.5", "does not convert", 6),
+        ("{", "is not valid JSON", 2),
+    ],
+)
+def test_key_that_has_no_tablet_is_refused(cluster, key, words, status):
+    with cluster.connect() as client:
+        if "ranged" not in client.tables():
+            parts = nyala.Partition(range=nyala.Range(["k"], [(0, None)]))
+            client.create_table("ranged", SCHEMA, ["k"], parts)
+    code, _, err = verb("table", "locate_row", "ranged", key, "--masters", cluster.masters)
+    assert words in err
+    assert code == status
+
+
+def test_statistics_tell_which_tablets_they_lack(cluster):
+    with cluster.connect() as client:
+        table = client.create_table("silent", SCHEMA, ["k"], replicas=1)
+        (tablet,) = table.tablets()
+        (owner,) = cluster.leaders("silent").values()
+    with down(cluster, owner):
+        code, _, err = verb("table", "statistics", "silent", "--masters", cluster.masters)
+    assert code == 1
+    assert f"the sums lack 1 tablets whose leader does not answer: {tablet.id}" in err
 
 
 def test_ksck_names_problems_and_exits_with_error(cluster):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, fail, show, verb
+from nyala.cli.output import JOURNALS, Format, FormatOption, MastersOption, fail, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Journals: replicated logs, and keys with versions.")
 Name = Annotated[str, typer.Argument(help="Name of the journal.")]
@@ -31,6 +31,7 @@ def data_of(given: str | None) -> bytes:
 
 @app.command("create")
 @verb
+@stays(JOURNALS)
 def create(
     name: Name,
     masters: MastersOption = "",
@@ -101,6 +102,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
 
 @app.command("drop")
 @verb
+@stays(JOURNALS)
 def drop(
     name: Name,
     masters: MastersOption = "",
@@ -122,6 +124,7 @@ def drop(
 
 @app.command("recall")
 @verb
+@stays(JOURNALS)
 def recall(
     journal_id: Annotated[str, typer.Argument(help="Id of the dropped journal.")],
     masters: MastersOption = "",
@@ -151,6 +154,7 @@ def get(name: Name, key: KeyName, masters: MastersOption = "", max_age_ms: MaxAg
 
 @app.command("set")
 @verb
+@stays(JOURNALS)
 def set_(
     name: Name,
     key: KeyName,

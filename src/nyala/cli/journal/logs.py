@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nyala.cli.journal.journals import MaxAge, Name, data_of, text_of
-from nyala.cli.output import Format, FormatOption, MastersOption, say, show, verb
+from nyala.cli.output import JOURNALS, Format, FormatOption, MastersOption, say, show, stays, verb
 
 if TYPE_CHECKING:
     from nyala.client.journal.items import Event
@@ -35,6 +35,7 @@ def logs(
 
 @app.command("append")
 @verb
+@stays(JOURNALS)
 def append(
     name: Name,
     log: LogName,

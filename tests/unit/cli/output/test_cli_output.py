@@ -5,14 +5,27 @@ import errno
 import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from nyala.cli.main import app
-from nyala.cli.output import DEFAULT_DIR, HINTS, Format, local_masters, show, verb
+from nyala.cli.output import (
+    DEFAULT_DIR,
+    HINTS,
+    INTERRUPTED,
+    READS,
+    STAYS,
+    Format,
+    local_masters,
+    show,
+    stays,
+    verb,
+)
 from nyala.common.errors import (
     BY_CODE,
     InvalidArgument,
@@ -95,6 +108,44 @@ def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
     expected = capsys.readouterr()
     assert expected.out == ""
     assert len(expected.err.splitlines()) == (0 if status == 141 else 1)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), typer.Abort()])
+def test_interrupt_tells_what_stays_under_way(raised, capsys):
+    @verb
+    @stays("a copy continues")
+    def changes():
+        raise raised
+
+    @verb
+    def reads():
+        raise raised
+
+    for command, sentence in ((changes, "a copy continues"), (reads, READS)):
+        with pytest.raises(typer.Exit) as caught:
+            command()
+        assert caught.value.exit_code == INTERRUPTED
+        assert capsys.readouterr().err == f"nyala: interrupted; {sentence}\n"
+
+
+READERS = frozenset([
+    "check", "describe", "dump", "get", "keys", "ksck", "list", "locate_row", "logs", "members", "ops",
+    "print_replica_uuids", "read", "run", "scan", "sql", "statistics", "status", "survivors", "tail", "uuid",
+    "verify", "version", "will",
+])  # fmt: skip
+"""Commands that change nothing; those that run a server end as it does."""
+
+
+def commands(group: Any) -> Iterator[tuple[str, Any]]:
+    for command in group.registered_commands:
+        yield command.name or command.callback.__name__, command.callback
+    for below in group.registered_groups:
+        yield from commands(below.typer_instance)
+
+
+def test_every_command_that_changes_something_tells_what_stays_under_way():
+    silent = {name for name, callback in commands(app) if not hasattr(callback, STAYS)}
+    assert silent <= READERS, "add @stays(...) below @verb"
 
 
 def test_exit_statuses_equal_documentation():
