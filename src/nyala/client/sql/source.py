@@ -5,6 +5,7 @@ the filter; Arrow's scanner then applies the filter as for any Arrow table.
 """
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ Fetch = Callable[[tuple[str, ...], Predicate | None], pa.Table]
 
 
 class TableDataset(ds.Dataset):  # type: ignore[misc]
-    """One table of a query.
+    """One table of a query. Used by several threads at once: equal scans share one fetch.
 
     Args:
         schema: its columns.
@@ -30,7 +31,7 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
     def __init__(self, schema: Schema, fetch: Fetch) -> None:
         self._schema = schema
         self._fetch = fetch
-        self._fetched: dict[tuple[tuple[str, ...], str], pa.Table] = {}
+        self._fetched: dict[tuple[tuple[str, ...], str], Future[pa.Table]] = {}
         self.failure: BaseException | None = None
 
     @property
@@ -61,6 +62,12 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
         names = tuple(n for n in every if n in wanted) or (every[0],)
         # A query may scan a table many times: a recursive one once per step.
         key = (names, "" if where is None else str(filter))
-        if key not in self._fetched:
-            self._fetched[key] = self._fetch(names, where)
-        return self._fetched[key]
+        own: Future[pa.Table] = Future()
+        found = self._fetched.setdefault(key, own)
+        if found is own:
+            try:
+                own.set_result(self._fetch(names, where))
+            except BaseException as err:
+                del self._fetched[key]  # the next scan fetches again
+                own.set_exception(err)
+        return found.result()

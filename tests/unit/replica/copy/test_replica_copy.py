@@ -1,6 +1,7 @@
 """A copied replica is complete: its files, its log, its membership; and refusals."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
@@ -8,6 +9,7 @@ from nyala.common.errors import AlreadyPresent, InvalidArgument, Unavailable
 from nyala.common.options import Options
 from nyala.raft.status import Role
 from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.copy.source_holds import SourceHolds
 from nyala.replica.status import State
 from nyala.replica.superblock import Superblocks
 from nyala.wire import methods
@@ -108,6 +110,27 @@ async def test_source_session_expires_when_target_is_gone(fleet):
     await fleet.until(lambda: fleet.sessions() == 0, "expired")
     await fleet.until(lambda: not fleet.machine(leader).held, "nothing is held")
     assert fleet.replica(leader).node.core.copy_retain_index == 0
+
+
+@scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
+async def test_source_session_ends_although_an_attempt_to_end_it_failed(fleet):
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    failures: list[str] = []
+    end = SourceHolds.end
+
+    async def fail_once(holds, session):
+        if not failures:
+            failures.append(session.id)
+            raise KeyError(session.id)
+        await end(holds, session)
+
+    with mock.patch.object(SourceHolds, "end", fail_once):
+        fleet.processes[3].kill()
+        await fleet.until(lambda: fleet.sessions() == 0, "expired")
+    fleet.forgive(KeyError)
 
 
 @scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_wait_ms=5000))
