@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 _CLIENT = (
     "connect", "Client", "Table", "Scan", "ScanToken", "WriteResult", "RowErrors", "PartlyWritten",
-    "Journal", "Log", "Entry", "Invalidated", "Rebased", "Key",
+    "Journal", "Log", "Entry", "Invalidated", "Rebased", "Synced", "Key",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_CLIENT, "nyala.client"),

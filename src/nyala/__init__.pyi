@@ -9,6 +9,7 @@ from nyala.client import Rebased as Rebased
 from nyala.client import RowErrors as RowErrors
 from nyala.client import Scan as Scan
 from nyala.client import ScanToken as ScanToken
+from nyala.client import Synced as Synced
 from nyala.client import Table as Table
 from nyala.client import WriteResult as WriteResult
 from nyala.client import connect as connect

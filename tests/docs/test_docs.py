@@ -37,7 +37,7 @@ def test_readme_commands_run(cluster, capsys):
 SCRIPTS = {
     "use/history.md": 4,
     "use/client.md": 4,
-    "use/journals.md": 8,
+    "use/journals.md": 9,
     "operate/sizing-and-backup.md": 1,
 }
 """Pages whose Python is one script, and the number of its blocks with an output."""

@@ -1,7 +1,7 @@
 """The client's public names, which `nyala` re-exports."""
 
 from nyala.client.client import Client, connect
-from nyala.client.journal.items import Entry, Invalidated, Key, Rebased
+from nyala.client.journal.items import Entry, Invalidated, Key, Rebased, Synced
 from nyala.client.journal.journal import Journal
 from nyala.client.journal.log import Log
 from nyala.client.results import PartlyWritten, RowErrors, WriteResult
@@ -21,6 +21,7 @@ __all__ = [
     "RowErrors",
     "Scan",
     "ScanToken",
+    "Synced",
     "Table",
     "WriteResult",
     "connect",

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
@@ -53,6 +53,13 @@ class Connection:
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a client, and the tables, journals and logs that it has opened, cannot be pickled or copied: "
+            "its connections and its thread belong to this process. Pass client.masters and the names, and "
+            "call nyala.connect() in the other process; scan tokens can be pickled"
+        )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the core that changes nothing, and wait for its result.

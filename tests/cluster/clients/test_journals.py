@@ -6,8 +6,10 @@ import sys
 import threading
 
 import pytest
+from typer.testing import CliRunner
 
 import nyala
+from nyala.cli.main import app
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until
@@ -217,10 +219,55 @@ def test_command_line_of_journals(cluster):
     assert [sorted(line) for line in lines] == [
         ["created", "last", "log"], *[["data", "id", "log"]] * 2, ["key", "value", "version"]
     ]  # fmt: skip
+    assert int(nyala_cli(cluster, "invalidate", "cli", "a", second, third, "--yes")) > int(third)
+    assert json.loads(nyala_cli(cluster, "read", "cli", "a", "--format", "json")) == []
+    nyala_cli(cluster, "append", "cli", "b", "of b")
     checked = json.loads(nyala_cli(cluster, "verify", "cli", "--format", "json"))
     assert len(checked) == 3
     assert len({(c["last"], c["digest"]) for c in checked}) == 1
     (described,) = [json.loads(nyala_cli(cluster, "describe", "cli", "--format", "json"))]
-    assert (described["entries"], described["keys"], len(described["members"])) == (2, 1, 3)
+    assert (described["entries"], described["keys"], len(described["members"])) == (1, 1, 3)
     assert "cli" in nyala_cli(cluster, "list")
     nyala_cli(cluster, "drop", "cli", "--yes")
+
+
+def test_verbs_that_discard_data_ask_first(cluster, journal):
+    version, entry = journal.set("k", b"value"), journal.log("a").append(b"1")
+    verbs = (
+        ("delete", journal.name, "k", "--expected-version", str(version)),
+        ("invalidate", journal.name, "a", str(entry), "--expected", str(entry)),
+        ("delete-log", journal.name, "a"),
+    )
+    runner = CliRunner()
+    for words in verbs:
+        command = ["journal", *words, "--masters", cluster.masters]
+        refused = runner.invoke(app, command, input="n\n")
+        assert (refused.exit_code, "nothing was deleted" in refused.output) == (1, True)
+    assert (journal.get("k").version, journal.log("a").last_id()) == (version, entry)
+    for words in verbs:
+        command = ["journal", *words, "--masters", cluster.masters]
+        done = runner.invoke(app, command, input="y\n")
+        assert done.exit_code == 0, done.output
+        assert int(done.stdout.split()[-1]) > entry
+    assert journal.get("k") is None
+    assert journal.logs() == []
+    for what, *more in (("delete", "k"), ("invalidate", "a", "1"), ("delete-log", "a")):
+        command = ["journal", what, journal.name, *more, "--yes"]
+        missing = runner.invoke(app, [*command, "--masters", cluster.masters])
+        assert (missing.exit_code, "has no" in missing.output) == (5, True)
+
+
+def test_verbs_of_the_other_kind_name_the_verb_to_use(cluster, client, journal):
+    table = client.create_table("verbs", [{"k": 1, "v": 1}], ["k"])
+    cases = (
+        ("table", "drop", journal.name, "nyala journal"),
+        ("table", "describe", journal.name, "nyala journal"),
+        ("journal", "drop", table.name, "nyala table"),
+        ("journal", "describe", table.name, "nyala table"),
+    )
+    for group, name, thing, advice in cases:
+        words = [group, name, thing, "--masters", cluster.masters]
+        refused = CliRunner().invoke(app, words, input="y\n")
+        assert refused.exit_code != 0
+        assert advice in refused.output
+    client.drop_table(table.name)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased
-from tests.sim.journals.history import JournalViolation, LogHistory, Timeline
+from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased, Synced
+from tests.sim.journals.history import JournalViolation, ListKeys, LogHistory, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class Following:
         created: id of the log's creation; 0: it is not known.
         held: content by the events so far: data by id, or (version, value) by name.
         last: id after which it continues.
+        synced: a watch has reported all keys.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Following:
     held: dict[int, bytes] = field(default_factory=dict)
     keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     last: int = 0
+    synced: bool = False
 
     def take(self, at: float, events: list[Event] | list[KeyEvent]) -> None:
         """Apply the events of one answer, as documented."""
@@ -51,8 +53,10 @@ class Following:
                 case Rebased():
                     self.held.clear()
                     self.keys.clear()
-                    self.last = 0
+                    self.last, self.synced = 0, False
                     continue
+                case Synced(through=change):
+                    self.synced = True
                 case Entry(id=change, data=data):
                     self.held[change] = data
                 case Invalidated(ids=ids, id=change):
@@ -166,31 +170,65 @@ def check_tail(following: Following, timeline: Timeline) -> None:
 def check_watch(following: Following, timeline: Timeline) -> None:
     """Check all events of a watch: changes that were made, each once, and in order until it is rebased.
 
+    When it says that all keys have been reported, they are those of a state that includes all that was
+    acknowledged before the watch began.
+
     Raises:
         JournalViolation: something is missing, twice, out of order, or wrong.
     """
     returned: set[int] = set()
+    held: dict[str, tuple[int, bytes]] = {}
+    began = 0.0
     after: int | None = None  # everything after it must come in order; None: it may be rebased
     for batch in following.batches:
         if not batch.events:
             returned.clear()
-            after = batch.after or None
+            began, after = batch.at, batch.after or None
+            if not batch.after:
+                held.clear()
         for event in batch.events:
-            if isinstance(event, Rebased):
-                returned.clear()
-                after = None
-                continue
+            where = f"{following.name}, watch of {following.of!r} at {batch.at:.6f}: {event}"
+            match event:
+                case Rebased():
+                    returned.clear()
+                    held.clear()
+                    after = None
+                    continue
+                case Synced(through=through):
+                    _check_synced(timeline, following.of, through, began, held, where)
+                    continue
             assert isinstance(event, Key), event
             made = timeline.key_changes.get(event.version)
-            where = f"{following.name}, watch of {following.of!r} at {batch.at:.6f}: {event}"
             if made != (event.name, event.value):
                 raise JournalViolation(f"{where}: that change was {made}")
             if event.version in returned:
                 raise JournalViolation(f"{where} came twice")
             returned.add(event.version)
+            if event.value is None:
+                held.pop(event.name, None)
+            else:
+                held[event.name] = event.version, event.value
             if after is not None:
                 _check_order(timeline, following.of, batch, after, event.version, where)
                 after = event.version
+
+
+def _check_synced(
+    timeline: Timeline,
+    prefix: str,
+    through: int,
+    began: float,
+    held: dict[str, tuple[int, bytes]],
+    where: str,
+) -> None:
+    """Check that a watch holds the state that it is said to hold."""
+    position = timeline.position_of(through)
+    if position < timeline.seen_at(began):
+        raise JournalViolation(f"{where} lacks changes acknowledged before {began:.6f}")
+    wanted = timeline.answer(ListKeys(prefix), position)
+    found = tuple((name, *held[name]) for name in sorted(held))
+    if found != wanted:
+        raise JournalViolation(f"{where} came with {found}, and the keys were {wanted}")
 
 
 def _check_order(

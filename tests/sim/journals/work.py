@@ -227,9 +227,10 @@ class WatchReader(Actor):
     async def follow(self, seconds: float) -> None:
         """Follow the keys for some time, from the last version on."""
         client, following, loop = self.client, self.following, self.client.loop
-        following.batches.append(Batch(loop.time(), after=following.last))
-        if not following.last:
+        if not following.synced:  # its keys are not the state as of any id
+            following.last = 0
             following.keys.clear()
+        following.batches.append(Batch(loop.time(), after=following.last))
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -237,6 +238,7 @@ class WatchReader(Actor):
             ):
                 async for events in pages:
                     following.take(loop.time(), events)
+                    client.history.done["syncs"] += type(events[0]).__name__ == "Synced"
                     client.history.done["watch events"] += len(events)
                     self.answered += 1
         except TimeoutError:

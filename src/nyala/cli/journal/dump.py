@@ -2,6 +2,7 @@
 
 import base64
 import json
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -16,17 +17,29 @@ app = typer.Typer()
 @verb
 def dump(name: Name, masters: MastersOption = "", max_age_ms: MaxAge = 0) -> None:
     """Print all valid entries and keys, one JSON object a line; data are base64."""
-    from nyala.client import connect
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+    from nyala.client.journal.core import JournalCore
+    from nyala.client.journal.pages import content_pages, key_pages
 
-    with connect(masters) as client:
-        journal = client.journal(name)
-        for log in journal.logs(max_age_ms=max_age_ms):
-            print(json.dumps({"log": log.name, "created": log.created, "last": log.last}))
-            for entry in journal.log(log.name).read(max_age_ms=max_age_ms):
+    connection = Connection(masters, ClientOptions())
+    try:
+        core = JournalCore(connection.core)
+        journal = connection.run(core.open(name))
+        read = partial(core.reads.read, journal, max_age_ms=max_age_ms)
+        created = 0
+        for found in connection.iterate_pages(content_pages(read)):
+            log = found.log
+            if log.created != created:
+                created = log.created
+                print(json.dumps({"log": log.name, "created": created, "last": log.last}))
+            for entry in found.entries:
                 print(json.dumps({"log": log.name, "id": entry.id, "data": _base64(entry.data)}))
-        for key in journal.list(max_age_ms=max_age_ms):
+        for key in connection.iterate_pages(key_pages(core.reads, journal, "", max_age_ms)):
             line = {"key": key.name, "version": key.version, "value": _base64(key.value or b"")}
             print(json.dumps(line))
+    finally:
+        connection.close()
 
 
 def _base64(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""`nyala journal create|list|describe|drop|recall|get|set|keys`; logs are in `logs.py`."""
+"""`nyala journal create|list|describe|drop|recall|get|set|delete|keys`; logs are in `logs.py`."""
 
 import json
 import sys
@@ -17,6 +17,18 @@ MaxAge = Annotated[
         "--max-age-ms", min=0, help="Largest age of what any replica may answer; 0: linearizable."
     ),
 ]
+
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask before something is deleted, unless `yes`.
+
+    Raises:
+        typer.Exit: the answer is no.
+    """
+    if not yes and not typer.confirm(question, err=True):
+        raise fail("nothing was deleted", 1)
 
 
 def text_of(data: bytes) -> str:
@@ -106,7 +118,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
 def drop(
     name: Name,
     masters: MastersOption = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    yes: Yes = False,
     reserve_seconds: Annotated[
         int,
         typer.Option(min=0, help="Seconds for which it can be recalled; 0: it is deleted at once."),
@@ -172,6 +184,31 @@ def set_(
 
     with connect(masters) as client:
         print(client.journal(name).set(key, data_of(value), expected_version))
+
+
+@app.command("delete")
+@verb
+@stays(JOURNALS)
+def delete(
+    name: Name,
+    key: KeyName,
+    masters: MastersOption = "",
+    expected_version: Annotated[
+        int | None,
+        typer.Option("--expected-version", min=0, help="Version that the key must have."),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a key; print the id of the change."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        journal = client.journal(name)
+        confirm(f"Delete key {key} of journal {name}?", yes)
+        deleted = journal.delete(key, expected_version)
+    if not deleted:
+        raise fail(f"journal {name} has no key {key!r}", 5)
+    print(deleted)
 
 
 @app.command("keys")

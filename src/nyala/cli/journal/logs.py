@@ -1,18 +1,31 @@
-"""`nyala journal logs|append|read|tail`."""
+"""`nyala journal logs|append|invalidate|delete-log|read|tail`."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nyala.cli.journal.journals import MaxAge, Name, data_of, text_of
-from nyala.cli.output import JOURNALS, Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.journal.journals import MaxAge, Name, Yes, confirm, data_of, text_of
+from nyala.cli.output import (
+    JOURNALS,
+    Format,
+    FormatOption,
+    MastersOption,
+    fail,
+    say,
+    show,
+    stays,
+    verb,
+)
 
 if TYPE_CHECKING:
     from nyala.client.journal.items import Event
 
 app = typer.Typer()
 LogName = Annotated[str, typer.Argument(metavar="LOG", help="Name of the log.")]
+Expected = Annotated[
+    int | None, typer.Option(min=0, help="Last id that the log must have; 0: no such log.")
+]
 After = Annotated[int, typer.Option(min=0, help="Id; later ones only.")]
 
 
@@ -43,9 +56,7 @@ def append(
         str | None, typer.Argument(help="Data; not given: standard input.", show_default=False)
     ] = None,
     masters: MastersOption = "",
-    expected: Annotated[
-        int | None, typer.Option(min=0, help="Last id that the log must have; 0: no such log.")
-    ] = None,
+    expected: Expected = None,
     invalidates: Annotated[
         list[int] | None,
         typer.Option(
@@ -58,6 +69,51 @@ def append(
 
     with connect(masters) as client:
         print(client.journal(name).log(log).append(data_of(data), expected, invalidates or ()))
+
+
+@app.command("invalidate")
+@verb
+@stays(JOURNALS)
+def invalidate(
+    name: Name,
+    log: LogName,
+    ids: Annotated[list[int], typer.Argument(metavar="ID...", min=1, help="Ids of entries.")],
+    masters: MastersOption = "",
+    expected: Expected = None,
+    yes: Yes = False,
+) -> None:
+    """Make entries of a log invalid: they are not read any more; print the id of the change."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        found = client.journal(name).log(log)
+        confirm(f"Invalidate entries of log {log} of journal {name}: {len(ids)}?", yes)
+        change = found.invalidate(ids, expected)
+    if not change:
+        raise fail(f"journal {name} has no log {log!r}", 5)
+    print(change)
+
+
+@app.command("delete-log")
+@verb
+@stays(JOURNALS)
+def delete_log(
+    name: Name,
+    log: LogName,
+    masters: MastersOption = "",
+    expected: Expected = None,
+    yes: Yes = False,
+) -> None:
+    """Delete a log with all of its entries; print the id of the change."""
+    from nyala.client import connect
+
+    with connect(masters) as client:
+        found = client.journal(name).log(log)
+        confirm(f"Delete log {log} of journal {name} with all its entries?", yes)
+        deleted = found.delete(expected)
+    if not deleted:
+        raise fail(f"journal {name} has no log {log!r}", 5)
+    print(deleted)
 
 
 @app.command("read")

@@ -58,6 +58,19 @@ class Rebased:
 
 
 @dataclass(frozen=True, slots=True)
+class Synced:
+    """A watch has reported all keys: what the reader holds is the state as of `through`.
+
+    That state includes every change that was acknowledged before the watch began, or was rebased.
+
+    Attributes:
+        through: id after which the watch can be resumed.
+    """
+
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
 class Key:
     """A key of a journal.
 
@@ -100,5 +113,5 @@ Entry = JournalEntry
 """Public name of `JournalEntry`."""
 Event = Entry | Invalidated | Rebased
 """Event of a log's tail."""
-KeyEvent = Key | Rebased
+KeyEvent = Key | Rebased | Synced
 """Event of a watch of keys."""

@@ -140,7 +140,9 @@ class Journal:
         """Return an iterator, without end, over the changes of keys, in the order of their versions.
 
         A `Key` whose value is None was deleted. Of several changes of a key between two answers, the last
-        is told. `Rebased`: the reader drops what it holds; all keys follow, then what changes later.
+        is told. `Synced`, once after the keys that come first: all have been reported, as of its `through`.
+        `Rebased`: the reader drops what it holds; all keys follow and another `Synced`, then what changes
+        later.
 
         Args:
             prefix: prefix of the keys; empty: all.

@@ -1,6 +1,6 @@
 """Iterators over the pages of logs, keys and names of logs."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -10,6 +10,8 @@ from nyala.client.journal.reads import JournalReads
 from nyala.wire.proto import journal_pb2 as pb
 
 T = TypeVar("T")
+Read = Callable[[pb.JournalReadRequest], Awaitable[pb.JournalReadResponse]]
+"""A read of one state of a journal."""
 MAX_ID = (1 << 64) - 1
 MAX_LIMIT = (1 << 32) - 1
 """Largest limit of one request; servers send fewer entries."""
@@ -159,6 +161,26 @@ async def read_logs(
         ]
         if not response.logs.more:
             return found
+
+
+async def content_pages(read: Read) -> AsyncGenerator[list[pb.LogContent], None]:
+    """Yield pages of all logs, by name, with their valid entries; each page is of one state.
+
+    A log whose entries are on several pages is on each of them.
+
+    Args:
+        read: reads one page.
+    """
+    log, after = "", 0
+    while True:
+        wanted = pb.ReadContent(log=log, after=after)
+        page = (await read(pb.JournalReadRequest(content=wanted))).content
+        if page.logs:
+            yield list(page.logs)
+        if not page.more:
+            return
+        last = page.logs[-1]
+        log, after = last.log.name, last.entries[-1].id if last.entries else last.log.last
 
 
 def _key(sent: pb.JournalKey) -> Key:

@@ -106,8 +106,14 @@ class Poller:
         self._quiet = ""  # address whose last answer was that nothing changed
         self._turn = 0
 
-    async def poll(self, request: pb.JournalTailRequest) -> pb.JournalTailResponse:
+    async def poll(
+        self, request: pb.JournalTailRequest, *, wait: bool = True
+    ) -> pb.JournalTailResponse:
         """Return the answer of some replica; after a while without changes, an empty one.
+
+        Args:
+            request: names the log or the keys, and the id.
+            wait: False: an answer without changes comes at once.
 
         Raises:
             LogGone: the log that the request names by its creation was deleted.
@@ -124,7 +130,7 @@ class Poller:
                 if not attempts.left_ms():
                     break
                 try:
-                    found = await self._poll_replica(address, request, WAIT_MS)
+                    found = await self._poll_replica(address, request, WAIT_MS * wait)
                 except NotLeader as err:
                     last = f"{address}: {err.message}"
                     self._locations.learn(

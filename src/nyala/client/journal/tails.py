@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator
 
-from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased
+from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased, Synced
 from nyala.client.journal.locations import OpenJournal
 from nyala.client.journal.pages import LogReader, key_pages
 from nyala.client.journal.polling import Poller
 from nyala.client.journal.reads import JournalReads
+from nyala.common.errors import OutcomeUnknown, Retryable
 from nyala.wire.proto import journal_pb2 as pb
 
 
@@ -66,10 +67,10 @@ async def watch(
 ) -> AsyncGenerator[list[KeyEvent], None]:
     """Yield what changes in the keys with a prefix, without end; of several changes of a key, only the last.
 
-    No list is empty.
+    No list is empty. `Synced` comes once after the initial state, and once after what follows a `Rebased`.
 
     Args:
-        reads: for keys that are valid, when not all changes are known.
+        reads: for keys that are valid, when not all changes are known, and for the journal's last change.
         poller: sends the requests; closed at the end.
         journal: the journal.
         prefix: prefix of the keys.
@@ -82,9 +83,12 @@ async def watch(
     ahead: dict[
         str, int
     ] = {}  # versions that were read above `after`, of keys whose changes will come again
+    synced = stalled = False
+    target: int | None = None  # last change of the state that is complete with it; None: not known
     try:
         while True:
-            response = await poller.poll(pb.JournalTailRequest(prefix=prefix, after=after))
+            request = pb.JournalTailRequest(prefix=prefix, after=after)
+            response = await poller.poll(request, wait=synced or stalled)
             if response.rebased:
                 if holds:
                     yield [Rebased(response.through)]
@@ -93,6 +97,8 @@ async def watch(
                         if key.version > response.through:
                             ahead[key.name] = key.version
                     yield [*keys]
+            if response.rebased or response.more:  # both left out changes that later ones replaced
+                synced, target = synced and not response.rebased, None
             found = [_key_event(sent) for sent in response.events]
             events: list[KeyEvent] = [
                 e for e in found if e is not None and e.version > max(after, ahead.get(e.name, 0))
@@ -100,12 +106,27 @@ async def watch(
             if events:
                 yield events
             holds |= response.rebased or bool(response.events)
+            stalled = response.through <= after
             if response.through > after:
                 after = response.through
                 journal.saw(after)
             ahead = {name: version for name, version in ahead.items() if version > after}
+            if not synced and not response.more:
+                target = await _last_change(reads, journal) if target is None else target
+                synced = target is not None and after >= target
+                if synced:
+                    yield [Synced(after)]
     finally:
         poller.close()
+
+
+async def _last_change(reads: JournalReads, journal: OpenJournal) -> int | None:
+    """Return the id of the journal's last change; None: no leader answers now."""
+    try:
+        # No key is empty: the answer is about the state alone.
+        return (await reads.read(journal, pb.JournalReadRequest(key=""))).last
+    except (Retryable, OutcomeUnknown):
+        return None
 
 
 def _key_event(sent: pb.TailEvent) -> Key | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.locations import OpenJournal
+from nyala.client.journal.pages import content_pages
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env
 from nyala.wire.proto import journal_pb2 as pb
@@ -88,6 +89,7 @@ class _Replica:
         self._core = core
         self._journal = journal
         self._digest = hashlib.blake2b(digest_size=8)
+        self._begun = False
         self.found = Reading(address)
 
     async def run(self) -> None:
@@ -96,46 +98,39 @@ class _Replica:
         Raises:
             _Changed: it changed meanwhile. NyalaError: as the server.
         """
-        first = await self._read(pb.JournalReadRequest(logs=pb.ListLogs()))
-        self.found.last = first.last
-        response = first
-        while True:
-            for log in response.logs.logs:
-                self._add(log.name, log.created, log.last)
-                self.found.logs += 1
-                await self._read_log(log)
-            if not response.logs.more:
-                break
-            after = response.logs.logs[-1].name
-            response = await self._read(pb.JournalReadRequest(logs=pb.ListLogs(after=after)))
+        log, entries, after = pb.JournalLog(), 0, 0
+        async for page in content_pages(self._read):
+            for content in page:
+                if content.log.name != log.name:
+                    self._check_entries(log, entries)
+                    name = content.log.name
+                    self._check(log.name < name, f"the order of log {name!r}")
+                    log, entries, after = content.log, 0, 0
+                    self._add(log.name, log.created, log.last)
+                    self.found.logs += 1
+                for entry in content.entries:
+                    what = f"the id of entry {entry.id} of log {log.name!r}"
+                    self._check(after < entry.id <= log.last, what)
+                    self._add(entry.id, entry.data)
+                    after = entry.id
+                entries += len(content.entries)
+        self._check_entries(log, entries)
         await self._read_keys()
         self.found.digest = self._digest.hexdigest()
+
+    def _check_entries(self, log: pb.JournalLog, entries: int) -> None:
+        self._check(entries == log.entries, f"the number of entries of log {log.name!r}")
+        self.found.entries += entries
 
     async def _read(self, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
         request.least = self._journal.seen
         found = await self._core.reads.read_at(
             self._journal, request, self.found.address, MAX_AGE_MS
         )
-        if self.found.last not in (0, found.last):
+        if self._begun and self.found.last != found.last:
             raise _Changed("the journal changed while it was read")
+        self._begun, self.found.last = True, found.last
         return found
-
-    async def _read_log(self, log: pb.JournalLog) -> None:
-        after, entries = 0, 0
-        while True:
-            wanted = pb.ReadLog(log=log.name, created=log.created, after=after)
-            page = (await self._read(pb.JournalReadRequest(log=wanted))).log
-            for entry in page.entries:
-                self._check(
-                    after < entry.id <= log.last, f"the id of entry {entry.id} of log {log.name!r}"
-                )
-                self._add(entry.id, entry.data)
-                after = entry.id
-            entries += len(page.entries)
-            if not page.more:
-                break
-        self._check(entries == log.entries, f"the number of entries of log {log.name!r}")
-        self.found.entries += entries
 
     async def _read_keys(self) -> None:
         after = ""

@@ -2,11 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from unittest import mock
 
 import pytest
 
-from nyala.client.journal.pages import LogReader, items_of, key_pages, read_key, read_logs
+from nyala.client.journal.pages import (
+    LogReader,
+    content_pages,
+    items_of,
+    key_pages,
+    read_key,
+    read_logs,
+)
 from nyala.client.journal.verify import verify
 from nyala.common.errors import InvalidArgument, LogGone, NotFound, TimedOut, Unavailable
 from nyala.journal import reads, steps
@@ -257,18 +265,24 @@ async def test_error_for_missing_id_is_the_masters(s):
 
 
 def swap_entries(response: pb.JournalReadResponse) -> None:
-    entries = list(response.log.entries)
-    del response.log.entries[:]
-    response.log.entries.extend(reversed(entries))
+    entries = list(response.content.logs[0].entries)
+    del response.content.logs[0].entries[:]
+    response.content.logs[0].entries.extend(reversed(entries))
 
 
 def lose_entry(response: pb.JournalReadResponse) -> None:
-    del response.log.entries[1:]
+    del response.content.logs[0].entries[1:]
 
 
 def change_last_entry(response: pb.JournalReadResponse) -> None:
-    for entry in response.log.entries[1:]:
+    for entry in response.content.logs[0].entries[1:]:
         entry.id = response.last + 1
+
+
+def swap_logs(response: pb.JournalReadResponse) -> None:
+    logs = list(response.content.logs)
+    del response.content.logs[:]
+    response.content.logs.extend(reversed(logs))
 
 
 def swap_keys(response: pb.JournalReadResponse) -> None:
@@ -285,9 +299,10 @@ def change_version(response: pb.JournalReadResponse) -> None:
 @pytest.mark.parametrize(
     ("damaged_part", "damage", "problem"),
     [
-        ("log", swap_entries, "the id of entry 1000 of log 'a'"),
-        ("log", change_last_entry, "the id of entry 1031 of log 'a'"),
-        ("log", lose_entry, "the number of entries of log 'a'"),
+        ("content", swap_entries, "the id of entry 1000 of log 'a'"),
+        ("content", change_last_entry, "the id of entry 1041 of log 'a'"),
+        ("content", lose_entry, "the number of entries of log 'a'"),
+        ("content", swap_logs, "the order of log 'a'"),
         ("keys", swap_keys, "the order of key 'k1'"),
         ("keys", change_version, "the version of key 'k1'"),
     ],
@@ -306,6 +321,7 @@ def test_verify_finds_wrong_ids_order_and_counts(damaged_part, damage, problem):
         for number in (1, 2):
             await s.append("a", b"%d" % number)
             await s.step(set_key(f"k{number}", b"v"))
+        await s.append("b", b"3")
         with mock.patch.object(answers, "read", damaged):
             found = await verify(s.client.env, s.core, s.journal, 1)
         assert {r.problem for r in found} == {f"{problem} is wrong"}
@@ -326,3 +342,33 @@ async def test_verify_reports_change_during_reading(s):
     with mock.patch.object(answers, "read", changing):
         found = await verify(s.client.env, s.core, s.journal, 1)
     assert {r.problem for r in found} == {"the journal changed while it was read"}
+
+
+@scenario
+async def test_verify_reads_many_logs_with_few_requests(s):
+    for number in range(400):
+        s.servers.execute(steps.Step([], [steps.Append(f"log-{number:03}", b"1")] * 2))
+    s.servers.asked.clear()
+    found = await verify(s.client.env, s.core, s.journal, 1)
+    assert [(r.logs, r.entries, r.problem) for r in found] == [(400, 800, "")] * 3
+    assert len({r.digest for r in found}) == 1
+    assert len(s.servers.asked) < 10
+
+
+@scenario
+async def test_pages_of_content_have_each_entry_once_in_order(s):
+    expected: list[tuple[str, int]] = []
+    for number in range(9):
+        done = s.servers.execute(
+            steps.Step([], [steps.Append(f"log-{number}", b"1")] * (number % 4 + 1))
+        )
+        assert isinstance(done, steps.Done)
+        expected += [(f"log-{number}", i) for i in done.ids]
+    s.servers.execute(steps.Step([], [steps.Invalidate("log-4", tuple(i for _, i in expected))]))
+    expected = [e for e in expected if e[0] != "log-4"]
+    for limit in (1, 2, 3, 100):
+        with mock.patch.object(reads, "PAGE_ITEMS", limit):
+            pages = [p async for p in content_pages(partial(s.core.reads.read, s.journal))]
+        found = [(c.log.name, e.id) for page in pages for c in page for e in c.entries]
+        assert found == expected
+        assert {c.log.name for page in pages for c in page} == {f"log-{n}" for n in range(9)}

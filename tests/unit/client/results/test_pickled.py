@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nyala.client.client import Client
+from nyala.client.connection import Connection
+from nyala.client.journal.journal import Journal
+from nyala.client.journal.log import Log
 from nyala.client.results import ERRORS, RowErrors, WriteResult
 from nyala.client.scan_token import ScanToken
+from nyala.client.table import Table
 from nyala.common.errors import NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -74,3 +80,20 @@ def test_pickled_scan_token_is_equal(way: Any):
     found = way(ScanToken(message, connection))
     assert bytes(found) == message.SerializeToString()
     assert (found.tablet_id, found.at, found.replicas) == ("t", 7, ("a:1", "b:1"))
+
+
+@pytest.mark.parametrize("way", WAYS[1:])  # a shallow copy shares the connection
+def test_pickled_handle_is_refused_with_what_to_pass_instead(way: Any):
+    connection, core = Connection.__new__(Connection), threading.Lock()
+    some: Any = core
+    opened: Any = SimpleNamespace(id="j")
+    journal = Journal(connection, some, opened)
+    for handle in (
+        Client(connection),
+        Table(connection, some),
+        journal,
+        Log(connection, some, some, journal.atomically),
+        journal.atomically(),
+    ):
+        with pytest.raises(TypeError, match=r"Pass client.masters.*nyala.connect\(\)"):
+            way(handle)
