@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli.output import Format, FormatOption, fail, show, verb
-from nyala.common.addresses import require_loopback
+from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
 
 master = typer.Typer(no_args_is_help=True, help="Master processes.")
@@ -61,7 +61,7 @@ def _check(role: str, *own: str) -> None:
         )
     for address in own:
         if address:
-            require_loopback(address)
+            to_bind(address)
 
 
 def _addresses(text: str) -> tuple[str, ...]:

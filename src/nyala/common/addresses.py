@@ -1,6 +1,7 @@
-"""Addresses host:port, and the check that only loopback addresses are bound. Names are not resolved."""
+"""Addresses host:port, and the check that only loopback addresses are bound."""
 
 import ipaddress
+import socket
 
 from nyala.common.errors import Forbidden, InvalidArgument
 
@@ -33,8 +34,24 @@ def join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def to_bind(address: str) -> tuple[str, int]:
+    """Return the host, as a numeric address, and the port to bind; a name of a host is resolved now.
+
+    Raises:
+        InvalidArgument: it is not an address.
+        Forbidden: it is not a loopback address, or a name that has other addresses, or none.
+    """
+    host, port = parse(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return require_loopback(address)
+    numbers = [require_loopback(join(str(one[4][0]), port)) for one in found]
+    return require_loopback(address) if host == "localhost" else numbers[0]
+
+
 def require_loopback(address: str) -> tuple[str, int]:
-    """Return the host, as a numeric address, and the port to bind.
+    """Return the host, as a numeric address, and the port. Names are not resolved, except localhost.
 
     Raises:
         InvalidArgument: it is not an address.

@@ -153,7 +153,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 def _bind(address: str) -> socket.socket:
-    host, port = addresses.require_loopback(address)
+    host, port = addresses.to_bind(address)
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

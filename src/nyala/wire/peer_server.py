@@ -64,7 +64,7 @@ class PeerServer:
             Forbidden: not a loopback address.
             InvalidArgument: not an address, or its port is in use.
         """
-        host, port = addresses.require_loopback(address)
+        host, port = addresses.to_bind(address)
         try:
             bound = await self.connections.listen(lambda: PeerConnection(self), host, port)
         except OSError as err:

@@ -64,7 +64,7 @@ class GrpcServer:
             Forbidden: not a loopback address.
             InvalidArgument: not an address, or its port is in use.
         """
-        host, port = addresses.require_loopback(self._wanted)
+        host, port = addresses.to_bind(self._wanted)
         self._check_free(host, port)
         server = grpc.aio.server(options=self._limits.server_options())
         for service, named in _by_service(self._handlers).items():

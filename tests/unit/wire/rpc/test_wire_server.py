@@ -241,8 +241,26 @@ def test_only_loopback_can_be_bound():
     for address in ("7051", "127.0.0.1:", "127.0.0.1:99999", ":7051", "::1:7051", "a b:1", "h:１"):
         with pytest.raises(InvalidArgument):
             uvloop.run(GrpcServer({}, address).start())
-    assert addresses.require_loopback("localhost:7") == ("127.0.0.1", 7)
-    assert addresses.require_loopback("[::1]:7") == ("::1", 7)
+    for resolved in (addresses.require_loopback, addresses.to_bind):
+        assert resolved("localhost:7") == ("127.0.0.1", 7)
+        assert resolved("[::1]:7") == ("::1", 7)
+
+
+def test_name_is_bound_only_if_all_its_addresses_are_loopback(monkeypatch):
+    known = {"own.test": ["127.0.0.3"], "mixed.test": ["127.0.0.3", "192.0.2.1"]}
+
+    def resolve(host, port, **_more):
+        if host not in known:
+            raise socket.gaierror("no such name")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, port)) for a in known[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    assert addresses.to_bind("own.test:7") == ("127.0.0.3", 7)
+    for name in ("mixed.test", "unknown.test"):
+        with pytest.raises(Forbidden, match="no authentication or encryption yet"):
+            addresses.to_bind(f"{name}:7")
+    with pytest.raises(Forbidden):
+        addresses.require_loopback("own.test:7")
 
 
 def test_port_in_use_is_named_without_lines_of_grpc(capfd):
