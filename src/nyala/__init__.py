@@ -8,7 +8,8 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _CLIENT = (
-    "connect", "Client", "Table", "Scan", "ScanToken", "WriteResult", "RowErrors", "PartlyWritten",
+    "connect", "Client", "Table", "Scan", "ScanToken", "ChangeFeed", "ChangeBatch",
+    "WriteResult", "RowErrors", "PartlyWritten",
     "Journal", "Log", "Entry", "Invalidated", "Rebased", "Synced", "Key",
 )  # fmt: skip
 _HOMES = {

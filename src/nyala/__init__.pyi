@@ -1,3 +1,5 @@
+from nyala.client import ChangeBatch as ChangeBatch
+from nyala.client import ChangeFeed as ChangeFeed
 from nyala.client import Client as Client
 from nyala.client import Entry as Entry
 from nyala.client import Invalidated as Invalidated

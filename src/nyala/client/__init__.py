@@ -1,6 +1,8 @@
 """The client's public names, which `nyala` re-exports."""
 
 from nyala.client.client import Client, connect
+from nyala.client.feed.change_batch import ChangeBatch
+from nyala.client.feed.change_feed import ChangeFeed
 from nyala.client.journal.items import Entry, Invalidated, Key, Rebased, Synced
 from nyala.client.journal.journal import Journal
 from nyala.client.journal.log import Log
@@ -10,6 +12,8 @@ from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
 
 __all__ = [
+    "ChangeBatch",
+    "ChangeFeed",
     "Client",
     "Entry",
     "Invalidated",

@@ -181,13 +181,16 @@ class ClientCore:
             found += [[r.address for r in t.replicas if r.voter] for t in answer.tablets]
         return found
 
-    async def hold(self, table: OpenTable, at: int | None, ttl_ms: int) -> Holding:
+    async def hold(
+        self, table: OpenTable, at: int | None, ttl_ms: int, *, name: str = ""
+    ) -> Holding:
         """Hold a snapshot of a table; None: now. See `Table.hold`.
 
         Args:
             table: the open table.
             at: hybrid time; None: now.
             ttl_ms: lifetime of the hold, in milliseconds.
+            name: beginning of the hold's name.
         """
         timeout_ms = self.options.timeout_ms
         moment = at
@@ -195,7 +198,7 @@ class ClientCore:
             plan = self.plan(table, ReadSpec(count_only=True))
             await plan.verified()
             moment = plan.at
-        holding = Holding(self.env, self.locations, table, moment, ttl_ms)
+        holding = Holding(self.env, self.locations, table, moment, ttl_ms, name=name)
         await holding.begin(timeout_ms)
         return holding
 

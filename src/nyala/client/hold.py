@@ -13,6 +13,7 @@ from types import TracebackType
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
 from nyala.client.deadline import Attempts
 from nyala.common.errors import HistoryGone, InvalidArgument, NyalaError, Retryable, Unavailable
+from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.wire import methods, status
@@ -45,6 +46,7 @@ class Holding:
         table: the open table.
         at: hybrid time that stays readable.
         ttl_ms: how long, from now.
+        name: beginning of its name.
 
     Attributes:
         at: hybrid time that stays readable.
@@ -52,10 +54,11 @@ class Holding:
     """
 
     def __init__(
-        self, env: Env, locations: TabletCache, table: OpenTable, at: int, ttl_ms: int
-    ) -> None:
+        self, env: Env, locations: TabletCache, table: OpenTable, at: int, ttl_ms: int, *, name: str = ""
+    ) -> None:  # fmt: skip
         self.at = at
-        self.name = random_id(env.random)
+        self.name = name + random_id(env.random)
+        self._ttl_us = ttl_ms * 1000
         self._env = env
         self._locations = locations
         self._table = table
@@ -85,7 +88,24 @@ class Holding:
             except NyalaError:
                 await self.release()
                 raise
+        self._start()
+
+    def _start(self) -> None:
         self._task = self._env.tasks.spawn(self._renew(), f"hold of {self._table.name}")
+
+    def move(self, at: int) -> None:
+        """Hold a later time instead, for as much longer as it is later; servers learn it at the next renewal.
+
+        So the hold ends if its time falls further behind the clock by more than its time to live, which it
+        never exceeds.
+        """
+        if at <= self.at:
+            return
+        moved_us, self.at = to_micros(at) - to_micros(self.at), at
+        now_us = self._env.clock.monotonic_us()
+        self._ends_us = min(self._ends_us + moved_us, now_us + self._ttl_us)
+        if self._task is not None and self._task.done() and self.left_ms() > RENEW_MS:
+            self._start()
 
     async def release(self) -> None:
         """Release the hold; on servers that do not answer it expires."""

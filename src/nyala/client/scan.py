@@ -9,18 +9,13 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
 from nyala.client.read.plan import PlannedTokens
-from nyala.client.read.read_spec import ReadSpec
+from nyala.client.read.read_spec import ReadSpec, schema_of
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import RangesChanged
-from nyala.common.schema import arrow_schema
 from nyala.wire.proto import nyala_pb2 as pb
 
 COUNT_COLUMN = "_count"
-_FEED = (
-    pa.field("_op", pa.string(), nullable=False),
-    pa.field("_timestamp", pa.int64(), nullable=False),
-)
 
 
 class Scan:
@@ -46,16 +41,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows."""
-        names = self._spec.columns
-        columns = self._table.schema.columns
-        if names is not None:
-            columns = tuple(self._table.schema.column(n) for n in names)
-        schema = arrow_schema(columns)
-        if not self._spec.changes:
-            return schema
-        keys = {c.name for c in self._table.schema.key_columns}  # a deleted row has nothing else
-        fields = [f if f.name in keys else f.with_nullable(True) for f in schema]
-        return pa.schema([*fields, *_FEED])
+        return schema_of(self._table.schema, self._spec)
 
     @property
     def at(self) -> int:

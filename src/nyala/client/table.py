@@ -9,6 +9,8 @@ import pyarrow as pa
 from nyala.client.alter import Alter
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
+from nyala.client.feed.change_feed import ChangeFeed, follow_options
+from nyala.client.feed.follower import follow
 from nyala.client.hold import Hold, ttl_ms
 from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
@@ -236,6 +238,7 @@ class Table:
         *,
         columns: Sequence[str] | None = None,
         where: str | None = None,
+        before: bool = False,
     ) -> Scan:
         """Describe the change feed of (since, until]: rows plus `_op` and `_timestamp`.
 
@@ -246,10 +249,50 @@ class Table:
             until: inclusive upper end; None: now.
             net: one row per key that changed, 'insert', 'update' or 'delete'; else every version.
             columns: names wanted; key columns are always there.
-            where: as for `scan`, over the new rows.
+            where: as for `scan`; the changes are those of the table of matching rows: a row that no longer
+                matches is a 'delete', one that matches from now on is an 'insert'.
+            before: add the struct `_before`, the row before the change; null for an 'insert'.
         """
-        spec = changes_spec(self._table.schema, since, until, net, columns, where)
+        spec = changes_spec(self._table.schema, since, until, net, columns, where, before=before)
         return Scan(self._connection, self._table, spec)
+
+    def follow(
+        self,
+        since: int | datetime | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        before: bool = False,
+        poll: float | timedelta = 2.0,
+        hold: float | timedelta = 3600,
+        heartbeat: float | timedelta | None = None,
+    ) -> ChangeFeed:
+        """Follow the changes without end: an iterator of batches of every version, in order of time.
+
+        The order is that of the whole table, so the copy that a reader makes of its rows equals the table at
+        each `ChangeBatch.through` that is above the one before. `ChangeBatch.schema_changed` tells when
+        columns change. Failures of servers, moved tablets, and added or dropped ranges do not end it.
+
+        Args:
+            since: exclusive lower end: the `through` of a batch, for example; None: now.
+            columns: as for `changes`.
+            where: as for `changes`.
+            before: as for `changes`.
+            poll: longest time in seconds between two reads while servers announce no change.
+            hold: seconds for which history is held for this reader, beyond the age of `since`: so far may it
+                fall behind, or be stopped, without losing changes. 0: history is not held.
+            heartbeat: seconds without changes after which an empty batch tells a new `through`; None: never.
+
+        Raises:
+            HistoryGone: the history after `since` is gone.
+            InvalidArgument: a time in the future, or another argument that makes no sense.
+        """
+        run, schema = self._connection.run, self._table.schema
+        spec = changes_spec(schema, since or 0, None, False, columns, where, before=before)
+        options = follow_options(poll, hold, heartbeat)
+        core = self._connection.core
+        follower = run(follow(core, self._table, spec, options, now=since is None))
+        return ChangeFeed(self._connection, follower)
 
     def hold(self, at: int | datetime | None = None, ttl: float | timedelta = 3600) -> Hold:
         """Keep a snapshot and all later times readable, regardless of `history_max_age_s`.

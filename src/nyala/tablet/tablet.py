@@ -100,6 +100,11 @@ class Tablet:
         return self._maintenance.manifest.horizon
 
     @property
+    def last_stamp(self) -> int:
+        """Hybrid time of the last applied entry, or of the flush point. Any lane."""
+        return self._last_stamp
+
+    @property
     def store(self) -> Store:
         """Rowsets as of what has been applied. Lane APPLY."""
         return self._store

@@ -27,6 +27,7 @@ from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
 from nyala.tablet.files.manifest import TabletInfo
+from nyala.tablet.read.changes import schema_of
 from nyala.tablet.read.view import View
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.tablets import HostedTablet, Tablets
@@ -103,10 +104,15 @@ class Scanners:
     ) -> AsyncIterator[FlightData]:
         view = hosted.tablet.view()
         check_ranges(view, token, at)
-        schema, rows = self._plan(view, token, at)
+        through = at
+        if token.changes and token.limit:
+            limit = min(token.limit, MAX_ROWS)
+            through = await self._read(hosted.replica, view.changes_end, token.since, at, limit)
+        schema, rows = self._plan(view, token, through if token.changes else at)
         header = pb.ScanHeader(
-            at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms
-        )
+            at=at, tablet_id=token.tablet_id, server_uuid=self._uuid, age_ms=age_ms,
+            schema_version=view.schema.version, through=through,
+        )  # fmt: skip
         if token.ordered:
             names = dict(zip(token.column_ids, token.column_names, strict=False))
             header.key_columns.extend(names.get(c.id, c.name) for c in view.schema.key_columns)
@@ -136,7 +142,7 @@ class Scanners:
         if token.count_only:
             return COUNT_SCHEMA, lambda: iter([_counted(view.count(at, where, within))])
         if token.changes:
-            return _changes(view, token, at, columns, where, self._sizes(token), schema)
+            return _changes(view, token, at, columns, where, self._sizes(token))
         rows, size = self._sizes(token)
         return schema, lambda: view.scan(
             at, columns, where, ordered=token.ordered, limit=min(token.limit, MAX_ROWS) or None,
@@ -274,7 +280,11 @@ def _named(schema: pa.Schema, token: pb.ScanToken) -> pa.Schema:
     if token.count_only or not token.column_names:
         return schema
     names = [*token.column_names, *schema.names[len(token.column_names) :]]
-    return pa.schema([f.with_name(n) for f, n in zip(schema, names, strict=True)])
+    fields = [f.with_name(n) for f, n in zip(schema, names, strict=True)]
+    if token.before:
+        row = zip(token.column_names, fields[-1].type, strict=True)
+        fields[-1] = fields[-1].with_type(pa.struct([f.with_name(n) for n, f in row]))
+    return pa.schema(fields)
 
 
 def _next_data(iterator: Iterator[pa.RecordBatch], view: View) -> FlightData | None:
@@ -305,19 +315,11 @@ def _get(
 
 def _changes(
     view: View, token: pb.ScanToken, at: int, columns: list[ColumnId] | None, where: Predicate | None,
-    sizes: tuple[int, int], schema: pa.Schema,
+    sizes: tuple[int, int],
 ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:  # fmt: skip
-    # In a change feed a deleted row has its key only, so every other column may be null.
-    fields = [f.with_nullable(f.nullable or f.name not in _keys(view)) for f in schema]
-    fields += [
-        pa.field("_op", pa.string(), nullable=False),
-        pa.field("_timestamp", pa.int64(), nullable=False),
-    ]
-    return pa.schema(fields), lambda: view.changes(
-        token.since, at, net=token.net, where=where, columns=columns,
+    schema = view.schema
+    chosen = schema.columns if columns is None else [schema.by_id[i] for i in columns]
+    return schema_of(chosen, schema.key_ids, before=token.before), lambda: view.changes(
+        token.since, at, net=token.net, where=where, columns=columns, before=token.before,
         batch_rows=sizes[0], batch_bytes=sizes[1],
     )  # fmt: skip
-
-
-def _keys(view: View) -> set[str]:
-    return {c.name for c in view.schema.key_columns}

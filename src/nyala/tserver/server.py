@@ -24,6 +24,7 @@ from nyala.tserver.address_overrides import AddressOverrides
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.config import TabletServerConfig
+from nyala.tserver.feeds.change_waits import ChangeWaits
 from nyala.tserver.flight_service import FlightService
 from nyala.tserver.flush_scheduler import FlushScheduler
 from nyala.tserver.health import PeerHealth
@@ -53,6 +54,7 @@ SERVED = (
     methods.CHANGE_CONFIG, methods.LEADER_STEP_DOWN, methods.CREATE_WITNESS,
     methods.UNSAFE_CHANGE_CONFIG,
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM, methods.SPLIT_KEY_RANGE,
+    methods.AWAIT_CHANGES,
     methods.JOURNAL_STEP, methods.JOURNAL_STEPS, methods.JOURNAL_READ, methods.JOURNAL_TAIL,
 )  # fmt: skip
 
@@ -79,13 +81,14 @@ def _data_plane(
     writes = WritePath(env, tablets, memory, options)
     flights = FlightService(env, writes, Scanners(env, tablets, uuid, options, scans))
     gets, sums = PointReads(env, tablets, options), Checksums(env, tablets, options)
-    splits = Splits(env, tablets)
+    splits, waits = Splits(env, tablets), ChangeWaits(env, tablets)
     journals = JournalService(env, tablets, memory, resident, options)
     return {
         **flights.handlers(),
         **gets.handlers(),
         **sums.handlers(),
         **splits.handlers(),
+        **waits.handlers(),
         **journals.handlers(),
     }
 

@@ -111,6 +111,7 @@ _reads = reads_pb2.DESCRIPTOR.services_by_name["TabletReads"]
 GET = _method(_reads, "Get", Shape.REQUEST_STREAM)
 CHECKSUM = _method(_reads, "Checksum")
 SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
+AWAIT_CHANGES = _method(_reads, "AwaitChanges")
 
 _journal = journal_pb2.DESCRIPTOR.services_by_name["JournalService"]
 JOURNAL_STEP = _method(_journal, "Step")

@@ -15,6 +15,7 @@ from nyala.common.alteration import alter
 from nyala.common.bounds import KeyBounds
 from nyala.common.keys import encode_keys
 from nyala.common.plain_rows import RowReader, encode_rows
+from nyala.common.predicate import Predicate
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files import columns
 from nyala.tablet.files.replicated_ops import RowOp, decode_result
@@ -24,7 +25,7 @@ from nyala.tablet.read.selection import EVERY_KEY
 from nyala.tablet.read.view import View
 from nyala.tablet.write import memrowset
 from tests.properties.support.predicate_reference import evaluate_reference
-from tests.properties.support.tablet_model import Key, Model, Row, exact
+from tests.properties.support.tablet_model import Key, Model, Row, Stored, exact
 from tests.properties.support.tablet_rows import (
     random_alteration,
     random_keys,
@@ -239,13 +240,44 @@ class World:
 
     def check_changes(self, chance: random.Random, since: int, until: int, *, net: bool) -> None:
         """Check the feed of (since, until], with or without a condition, in batches of any size."""
-        expected = (self.model.net if net else self.model.by_version)(since, until)
-        where = None
-        if chance.random() < 0.4:
-            where = random_predicate(chance, self.schema)
-            expected = [e for e in expected if evaluate_reference(where, e[3]) is True]
+        where = random_predicate(chance, self.schema) if chance.random() < 0.4 else None
+        before = chance.random() < 0.4
         batches = self.driver.tablet.view().changes(
-            since, until, net=net, where=where, batch_rows=chance.randrange(1, 4)
+            since, until, net=net, where=where, before=before, batch_rows=chance.randrange(1, 4)
         )
         found = [r for b in batches for r in b.to_pylist()]
-        assert exact(found) == exact([self.model.change(e) for e in expected])
+        assert exact(found) == exact(self._changes(since, until, where, net=net, before=before))
+        if since < until:
+            self._check_end(since, until, chance.choice([1, 2, 5, 20, 1000]))
+
+    def _check_end(self, since: int, until: int, limit: int) -> None:
+        """Check the end of a part of the feed: it has few changes, or those of one time."""
+        end = self.driver.tablet.view().changes_end(since, until, limit)
+        assert since < end <= until
+        times = [e[0] for e in self.model.by_version(since, until)]
+        part = [t for t in times if t <= end]
+        assert len(part) <= limit or len(set(part)) == 1
+        if 2 * len(times) <= limit:  # each change begins a version, ends one, or both
+            assert end == until
+
+    def _changes(
+        self, since: int, until: int, where: Predicate | None, *, net: bool, before: bool
+    ) -> list[Row]:
+        """Return the changes of the table of matching rows, by the model."""
+
+        def matches(row: Stored | None) -> bool:
+            return row is not None and (where is None or evaluate_reference(where, row) is True)
+
+        found = []
+        events = (self.model.net if net else self.model.by_version)(since, until)
+        for stamp, key, op, row in events:
+            old = self.model.state_at(since if net else stamp - 1).get(key)
+            was, is_now = matches(old), op != "delete" and matches(row)
+            if not (was or is_now):
+                continue
+            op = ("update" if was else "insert") if is_now else "delete"
+            shown = self.model.change((stamp, key, op, row))
+            if before:
+                shown["_before"] = self.model.shown(old) if was and old is not None else None
+            found.append(shown)
+        return found

@@ -13,6 +13,8 @@ from typing import Any
 from nyala.client.alter import AlterSteps
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.feed.change_batch import ChangeBatch
+from nyala.client.feed.follower import Follower, FollowOptions, follow
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import InvalidArgument, NotReady, NyalaError, OutcomeUnknown, Retryable
 from nyala.common.where import parse
@@ -26,6 +28,9 @@ KEYS = WIDTH * RANGES
 FIRST = ((0, 10), (10, 20), (20, 30))
 OPTIONS = ClientOptions(timeout_ms=15_000)
 FAR = float("inf")
+
+SOME_VALUES = " or ".join(f"(v >= {low} and v < {low + 50})" for low in range(50, 3000, 100))
+"""Condition of filtered feeds, which a row matches with some of its values."""
 
 State = dict[int, int]
 """The value of each key."""
@@ -53,6 +58,7 @@ class Seen:
         scans: (time, condition, rows) of each scan.
         counts: (time, rows) of each count.
         feeds: (since, until, net, changes) of each feed.
+        copies: (position, filtered, rows) of the copies that followers of the feed make.
         spans: the ranges that existed.
         done: number of operations of each kind.
     """
@@ -62,6 +68,7 @@ class Seen:
     scans: list[tuple[int, tuple[int, int], State]] = field(default_factory=list)
     counts: list[tuple[int, int]] = field(default_factory=list)
     feeds: list[tuple[int, int, bool, list[Change]]] = field(default_factory=list)
+    copies: list[tuple[int, bool, State]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
 
@@ -250,6 +257,54 @@ class Reader(Client):
             self._since = until
 
 
+class FeedFollower(Client):
+    """Keeps a copy of the table, or of the rows with some values, by a followed feed.
+
+    Now and then it begins again from its last position, without the release of its hold, as a process that
+    was killed does.
+    """
+
+    def __init__(self, *args: Any, filtered: bool) -> None:
+        super().__init__(*args)
+        self._filtered = filtered
+        self._copy: State = {}
+        self._position = 1
+        self._follower: Follower | None = None
+
+    async def _once(self) -> None:
+        if self._follower is None:
+            where = parse(SOME_VALUES, SCHEMA) if self._filtered else None
+            spec = ReadSpec(changes=True, since=self._position, net=False, where=where, before=True)
+            options = FollowOptions(poll_ms=1_000, hold_ms=600_000, heartbeat_ms=500)
+            self._follower = await follow(self.core, self._table(), spec, options)
+        batch = await self._follower.next()
+        assert batch is not None
+        self._apply(batch)
+        if self._rng.random() < 0.05:
+            self._follower = None
+            self._seen.done["resumed"] += 1
+
+    def _apply(self, batch: ChangeBatch) -> None:
+        last = 0
+        for row in batch.to_pylist():
+            key, old = row["k"], row["_before"]
+            known = self._copy.get(key)
+            assert known == (None if old is None else old["v"]), (row, known)
+            assert (row["_op"] == "insert") == (known is None), (row, known)
+            assert last <= row["_timestamp"] <= batch.through, (row, batch)
+            last = row["_timestamp"]
+            if row["_op"] == "delete":
+                self._copy.pop(key, None)
+            else:
+                self._copy[key] = row["v"]
+        self._seen.done["followed"] += batch.num_rows
+        assert batch.through >= self._position, f"{batch.through} after {self._position}"
+        if batch.through > self._position:
+            self._position = batch.through
+            self._seen.copies.append((batch.through, self._filtered, dict(self._copy)))
+            self._seen.done["copy"] += 1
+
+
 def lower_of(key: bytes | None) -> int:
     """Return the number of an encoded key of one int64."""
     assert key is not None
@@ -305,6 +360,9 @@ class Judge:
             assert found == wanted, f"a scan of [{low}, {high}) at {at} gave {found}, not {wanted}"
         for at, rows in seen.counts:
             assert rows == len(self.state(at)), f"{rows} counted at {at}: {self.state(at)}"
+        for position, filtered, copy in seen.copies:
+            some = {k: v for k, v in self.state(position).items() if not filtered or v // 50 % 2}
+            assert copy == some, f"followed through {position}: {copy}, not {some}"
         for since, until, net, changes in seen.feeds:
             state, after = self.state(since), self.state(until)
             last = dict.fromkeys((*state, *after), since)

@@ -25,6 +25,7 @@ from tests.sim.runs.ranges import (
     Change,
     Client,
     Definer,
+    FeedFollower,
     Judge,
     Reader,
     Seen,
@@ -39,7 +40,7 @@ from tests.sim.world.trace import Trace
 
 WRITERS, READERS, TSERVERS = 3, 3, 4
 SECONDS = 60.0
-DEFINE_US, WRITE_US, READ_US = 1_200_000.0, 60_000.0, 250_000.0
+DEFINE_US, WRITE_US, READ_US, FOLLOW_US = 1_200_000.0, 60_000.0, 250_000.0, 20_000.0
 SETTINGS = msgspec.structs.replace(REPAIRING, tablet_creation_timeout_ms=3000)
 
 
@@ -91,6 +92,10 @@ async def _scenario(loop: SimLoop, found: Found, seconds: float) -> None:
     clients: list[Client] = [Definer(cluster, seen, opened, "definer", DEFINE_US)]
     clients += [Writer(cluster, seen, opened, f"writer {n}", WRITE_US) for n in range(WRITERS)]
     clients += [Reader(cluster, seen, opened, f"reader {n}", READ_US) for n in range(READERS)]
+    clients += [
+        FeedFollower(cluster, seen, opened, f"follower {n}", FOLLOW_US, filtered=filtered)
+        for n, filtered in enumerate([False, True])
+    ]
     working = [client.process.run(client.run) for client in clients]
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     rng = seeded(seed, "nemesis")

@@ -12,3 +12,4 @@ def test_reads_are_complete_and_repeatable_under_range_changes(seed):
     assert sum(done[what] for what in ("add", "drop", "again", "all")) >= 5
     assert done["write"] > 200
     assert min(done[what] for what in ("scan", "part", "past", "count", "feed")) >= 3
+    assert min(done[what] for what in ("copy", "followed", "resumed")) >= 3

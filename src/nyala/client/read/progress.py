@@ -1,7 +1,8 @@
 """Progress of a scan token, and the token for its remaining rows.
 
-An ordered scan resumes after the last key delivered, at the same snapshot. An unordered scan cannot resume at
-another replica, which may return rows in another order.
+An ordered scan resumes after the last key delivered, at the same snapshot. A change feed has the same order
+at every replica, so that the rows delivered are skipped. An unordered scan cannot resume at another replica,
+which may return rows in another order.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class ScanProgress:
         self.token = token
         self.delivered = 0
         self._limit = token.limit
+        self._skip = 0
         self._on_header = on_header
         self._header = pb.ScanHeader()
         self._last: pa.RecordBatch | None = None
@@ -55,15 +57,20 @@ class ScanProgress:
         self.token.tablet_id = tablet
 
     def set_header(self, header: pb.ScanHeader) -> None:
-        """Store the header of a response."""
+        """Store the header of a response, whose rows follow."""
         self._header = header
+        self._skip = self.delivered if self.token.changes else 0
         if self._on_header is not None:
             self._on_header(header)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count rows that are delivered."""
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return those rows of a response that were not delivered before, and count them."""
+        again = min(self._skip, batch.num_rows)
+        self._skip -= again
+        batch = batch.slice(again)
         self.delivered += batch.num_rows
         self._last = batch
+        return batch
 
     def resume(self, why: str) -> bool:
         """Make `token` ask for the rows after those delivered; return whether there are none.
@@ -74,6 +81,10 @@ class ScanProgress:
         Raises:
             Unavailable: the scan is not ordered, so the remaining rows are not known.
         """
+        if self.token.changes:
+            self.token = _copy(self.token)
+            self.token.at, self.token.limit = self._header.through or self._header.at, 0
+            return False
         last, names = self._last, list(self._header.key_columns)
         if last is None or not names or any(n not in last.schema.names for n in names):
             raise Unavailable(

@@ -4,16 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import pyarrow as pa
+
 from nyala.client.checks import check_list, is_int
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.predicate import FALSE, Predicate
-from nyala.common.schema import Schema
+from nyala.common.schema import Schema, arrow_schema
 from nyala.common.where import parse
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 
+_FEED = (
+    pa.field("_op", pa.string(), nullable=False),
+    pa.field("_timestamp", pa.int64(), nullable=False),
+)
 MODES = ("latest", "snapshot", "read_your_writes", "stale")
 
 
@@ -33,6 +39,7 @@ class ReadSpec:
         changes: read the change feed (since, at] instead.
         since: lower end of a change feed.
         net: one row per key in a change feed, else each version.
+        before: with the row before each change.
     """
 
     columns: tuple[str, ...] | None = None
@@ -46,6 +53,7 @@ class ReadSpec:
     changes: bool = False
     since: int = 0
     net: bool = True
+    before: bool = False
 
 
 def scan_spec(
@@ -106,6 +114,8 @@ def changes_spec(
     net: bool,
     columns: Sequence[str] | None,
     where: str | None,
+    *,
+    before: bool = False,
 ) -> ReadSpec:
     """Check the arguments of a change feed.
 
@@ -115,16 +125,20 @@ def changes_spec(
         until: inclusive upper end; None: now.
         net: one row per key that changed; else every version.
         columns: names wanted beside the key columns; None: all.
-        where: text of a predicate over the new rows; None: every row.
+        where: text of a predicate; None: every row.
+        before: with the row before each change.
 
     Returns:
         The specification, with names resolved.
 
     Raises:
         NotFound: an unknown column.
-        InvalidArgument: a `where` that cannot be parsed, or `until` before `since`.
+        InvalidArgument: a `where` that cannot be parsed, `until` before `since`, or no bool.
     """
     keys = key_names(schema)
+    for name, value in (("net", net), ("before", before)):
+        if not isinstance(value, bool):
+            raise InvalidArgument(f"{name}={value!r}: pass True or False")
     names = names_of(schema, columns)
     if names is not None:
         names = (*keys, *(n for n in names if n not in keys))
@@ -135,10 +149,25 @@ def changes_spec(
         changes=True,
         since=as_stamp(since),
         net=net,
+        before=before,
     )
     if spec.at and spec.at < spec.since:
         raise InvalidArgument(f"changes: until ({spec.at}) lies before since ({spec.since})")
     return spec
+
+
+def schema_of(schema: Schema, spec: ReadSpec) -> pa.Schema:
+    """Return the Arrow schema of the rows of a read."""
+    names = [c.name for c in schema.columns] if spec.columns is None else spec.columns
+    found = arrow_schema([schema.column(n) for n in names])
+    if not spec.changes:
+        return found
+    keys = key_names(schema)  # a deleted row has nothing else
+    fields = [f if f.name in keys else f.with_nullable(True) for f in found]
+    if spec.before:
+        row = pa.struct([pa.field(f.name, f.type) for f in found])
+        return pa.schema([*fields, *_FEED, pa.field("_before", row)])
+    return pa.schema([*fields, *_FEED])
 
 
 def key_names(schema: Schema) -> list[str]:
@@ -208,6 +237,7 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
         changes=spec.changes,
         since=spec.since,
         net=spec.net,
+        before=spec.before,
         replicas=tablet.addresses(),
     )
     if spec.max_age_ms is not None:

@@ -314,8 +314,9 @@ async def _once(
                 continue
             batch = flight.read_batch(schema, data.header, data.body, trusted=True)
             if batch.num_rows:  # an empty one is a keepalive
-                read.add(batch)
-                yield batch
+                batch = read.add(batch)
+                if batch.num_rows:
+                    yield batch
     finally:
         await _close(stream)
 

@@ -158,6 +158,7 @@ class View:
         net: bool = True,
         where: Predicate | None = None,
         columns: Sequence[ColumnId] | None = None,
+        before: bool = False,
         batch_rows: int = BATCH_ROWS,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
@@ -167,8 +168,9 @@ class View:
             since: hybrid time, exclusive.
             until: hybrid time, inclusive.
             net: one change per key, from its row at `since` to that at `until`; else every version.
-            where: predicate on the new row of an insert or update, on the ended row of a delete.
+            where: predicate; the changes are those of the table of matching rows. None: all rows.
             columns: as for `scan`.
+            before: add `_before`, the row before each change, as a struct of the columns.
             batch_rows: as for `scan`.
             batch_bytes: as for `scan`.
 
@@ -187,9 +189,23 @@ class View:
                 retired_at=self.info.retired_at,
             )  # fmt: skip
             changed = feed.net(found, since) if net else feed.by_version(found, since)
-            yield from feed.read(self._rowsets, self.schema, changed, chosen, where)
+            yield from feed.read(self._rowsets, self.schema, changed, chosen, where, before=before)
 
         return emit(rows(), batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+    def changes_end(self, since: int, until: int, limit: int) -> int:
+        """Return the end of a part of (since, until] with about `limit` versions.
+
+        Args:
+            since: hybrid time, exclusive.
+            until: hybrid time, inclusive.
+            limit: most versions that begin or end in the part, unless all of them do so at one time.
+
+        Raises:
+            HistoryGone: `since` is below the horizon.
+        """
+        _check_time(since, self.horizon)
+        return feed.end_of(self._rowsets, since, until, limit, retired_at=self.info.retired_at)
 
     def _at(self, at: int) -> tuple[RowSetView, ...]:
         """Return the rowsets that may have rows at a time: none, once the tablet is retired.

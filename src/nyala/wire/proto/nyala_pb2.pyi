@@ -3796,6 +3796,7 @@ class ScanToken(_message.Message):
     KEY_LOWER_FIELD_NUMBER: _builtins.int
     KEY_UPPER_FIELD_NUMBER: _builtins.int
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -3810,7 +3811,7 @@ class ScanToken(_message.Message):
     changes: _builtins.bool
     since: _builtins.int
     net: _builtins.bool
-    """(since, at]"""
+    """(since, at]; with `limit` (since, ScanHeader.through]"""
     keys_ipc: _builtins.bytes
     """get: an IPC stream of keys; results have the column "_row", the position of the key"""
     batch_bytes: _builtins.int
@@ -3828,6 +3829,8 @@ class ScanToken(_message.Message):
     """highest encoded key, exclusive; empty: no bound. Not with `changes` or `keys_ipc`"""
     ranges_version: _builtins.int
     """of the ranges at planning; newer ones that apply at `at` are reported"""
+    before: _builtins.bool
+    """changes: with the struct `_before`, the row before each change"""
     @_builtins.property
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -3873,10 +3876,11 @@ class ScanToken(_message.Message):
         key_lower: _builtins.bytes = ...,
         key_upper: _builtins.bytes = ...,
         ranges_version: _builtins.int = ...,
+        before: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "ranges_version", b"ranges_version", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "before", b"before", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "ranges_version", b"ranges_version", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3893,11 +3897,17 @@ class ScanHeader(_message.Message):
     SERVER_UUID_FIELD_NUMBER: _builtins.int
     AGE_MS_FIELD_NUMBER: _builtins.int
     KEY_COLUMNS_FIELD_NUMBER: _builtins.int
+    SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    THROUGH_FIELD_NUMBER: _builtins.int
     at: _builtins.int
     tablet_id: _builtins.str
     server_uuid: _builtins.str
     age_ms: _builtins.int
     """age: mode STALE"""
+    schema_version: _builtins.int
+    """of the tablet"""
+    through: _builtins.int
+    """changes: all up to this time follow; below `at` if there are more than `limit`"""
     @_builtins.property
     def key_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """of an ordered scan, in key order; `resume_after` contains their encoding"""
@@ -3910,10 +3920,12 @@ class ScanHeader(_message.Message):
         server_uuid: _builtins.str = ...,
         age_ms: _builtins.int = ...,
         key_columns: _abc.Iterable[_builtins.str] | None = ...,
+        schema_version: _builtins.int = ...,
+        through: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "key_columns", b"key_columns", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ms", b"age_ms", "at", b"at", "key_columns", b"key_columns", "schema_version", b"schema_version", "server_uuid", b"server_uuid", "tablet_id", b"tablet_id", "through", b"through"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

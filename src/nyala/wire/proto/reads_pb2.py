@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from nyala.wire.proto import nyala_pb2 as nyala_dot_wire_dot_proto_dot_nyala__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnyala/wire/proto/reads.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"S\n\nGetRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.GetPart\"V\n\x07GetPart\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12\x12\n\ncolumn_ids\x18\x03 \x03(\r\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"D\n\x0bGetResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x13.nyala.v1.GetAnswer\"E\n\tGetAnswer\x12\x1e\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"D\n\x0f\x43hecksumRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"g\n\x10\x43hecksumResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12\x16\n\x0eschema_version\x18\x04 \x01(\r\x12\x0f\n\x07witness\x18\x05 \x01(\x08\"O\n\x14SplitKeyRangeRequest\x12\"\n\x05token\x18\x01 \x01(\x0b\x32\x13.nyala.v1.ScanToken\x12\x13\n\x0bsplit_bytes\x18\x02 \x01(\x04\"+\n\x15SplitKeyRangeResponse\x12\x12\n\nsplit_keys\x18\x01 \x03(\x0c\"\x14\n\x12\x46indStreamsRequest\"3\n\x13\x46indStreamsResponse\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\"?\n\x0b\x43\x61llRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\x0c\"P\n\x0c\x43\x61llResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x32\xda\x01\n\x0bTabletReads\x12\x36\n\x03Get\x12\x14.nyala.v1.GetRequest\x1a\x15.nyala.v1.GetResponse(\x01\x30\x01\x12\x41\n\x08\x43hecksum\x12\x19.nyala.v1.ChecksumRequest\x1a\x1a.nyala.v1.ChecksumResponse\x12P\n\rSplitKeyRange\x12\x1e.nyala.v1.SplitKeyRangeRequest\x1a\x1f.nyala.v1.SplitKeyRangeResponse2\x8f\x01\n\rStreamService\x12\x43\n\x04\x46ind\x12\x1c.nyala.v1.FindStreamsRequest\x1a\x1d.nyala.v1.FindStreamsResponse\x12\x39\n\x04\x43\x61ll\x12\x15.nyala.v1.CallRequest\x1a\x16.nyala.v1.CallResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnyala/wire/proto/reads.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"S\n\nGetRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12 \n\x05parts\x18\x03 \x03(\x0b\x32\x11.nyala.v1.GetPart\"V\n\x07GetPart\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12\x12\n\ncolumn_ids\x18\x03 \x03(\r\x12\x0c\n\x04keys\x18\x04 \x03(\x0c\"D\n\x0bGetResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12$\n\x07\x61nswers\x18\x02 \x03(\x0b\x32\x13.nyala.v1.GetAnswer\"E\n\tGetAnswer\x12\x1e\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\"D\n\x0f\x43hecksumRequest\x12\x11\n\ttablet_id\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"g\n\x10\x43hecksumResponse\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x03 \x01(\x06\x12\x16\n\x0eschema_version\x18\x04 \x01(\r\x12\x0f\n\x07witness\x18\x05 \x01(\x08\"O\n\x14SplitKeyRangeRequest\x12\"\n\x05token\x18\x01 \x01(\x0b\x32\x13.nyala.v1.ScanToken\x12\x13\n\x0bsplit_bytes\x18\x02 \x01(\x04\"+\n\x15SplitKeyRangeResponse\x12\x12\n\nsplit_keys\x18\x01 \x03(\x0c\"I\n\x13\x41waitChangesRequest\x12\x12\n\ntablet_ids\x18\x01 \x03(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x03 \x01(\r\"\'\n\x14\x41waitChangesResponse\x12\x0f\n\x07\x63hanged\x18\x01 \x01(\x08\"\x14\n\x12\x46indStreamsRequest\"3\n\x13\x46indStreamsResponse\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0e\n\x06ticket\x18\x02 \x01(\x0c\"?\n\x0b\x43\x61llRequest\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\x0c\"P\n\x0c\x43\x61llResponse\x12\x0f\n\x07request\x18\x01 \x01(\x04\x12\x1e\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x0f.nyala.v1.Error\x12\x0f\n\x07message\x18\x03 \x01(\x0c\x32\xa9\x02\n\x0bTabletReads\x12\x36\n\x03Get\x12\x14.nyala.v1.GetRequest\x1a\x15.nyala.v1.GetResponse(\x01\x30\x01\x12\x41\n\x08\x43hecksum\x12\x19.nyala.v1.ChecksumRequest\x1a\x1a.nyala.v1.ChecksumResponse\x12P\n\rSplitKeyRange\x12\x1e.nyala.v1.SplitKeyRangeRequest\x1a\x1f.nyala.v1.SplitKeyRangeResponse\x12M\n\x0c\x41waitChanges\x12\x1d.nyala.v1.AwaitChangesRequest\x1a\x1e.nyala.v1.AwaitChangesResponse2\x8f\x01\n\rStreamService\x12\x43\n\x04\x46ind\x12\x1c.nyala.v1.FindStreamsRequest\x1a\x1d.nyala.v1.FindStreamsResponse\x12\x39\n\x04\x43\x61ll\x12\x15.nyala.v1.CallRequest\x1a\x16.nyala.v1.CallResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,16 +48,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPLITKEYRANGEREQUEST']._serialized_end=640
   _globals['_SPLITKEYRANGERESPONSE']._serialized_start=642
   _globals['_SPLITKEYRANGERESPONSE']._serialized_end=685
-  _globals['_FINDSTREAMSREQUEST']._serialized_start=687
-  _globals['_FINDSTREAMSREQUEST']._serialized_end=707
-  _globals['_FINDSTREAMSRESPONSE']._serialized_start=709
-  _globals['_FINDSTREAMSRESPONSE']._serialized_end=760
-  _globals['_CALLREQUEST']._serialized_start=762
-  _globals['_CALLREQUEST']._serialized_end=825
-  _globals['_CALLRESPONSE']._serialized_start=827
-  _globals['_CALLRESPONSE']._serialized_end=907
-  _globals['_TABLETREADS']._serialized_start=910
-  _globals['_TABLETREADS']._serialized_end=1128
-  _globals['_STREAMSERVICE']._serialized_start=1131
-  _globals['_STREAMSERVICE']._serialized_end=1274
+  _globals['_AWAITCHANGESREQUEST']._serialized_start=687
+  _globals['_AWAITCHANGESREQUEST']._serialized_end=760
+  _globals['_AWAITCHANGESRESPONSE']._serialized_start=762
+  _globals['_AWAITCHANGESRESPONSE']._serialized_end=801
+  _globals['_FINDSTREAMSREQUEST']._serialized_start=803
+  _globals['_FINDSTREAMSREQUEST']._serialized_end=823
+  _globals['_FINDSTREAMSRESPONSE']._serialized_start=825
+  _globals['_FINDSTREAMSRESPONSE']._serialized_end=876
+  _globals['_CALLREQUEST']._serialized_start=878
+  _globals['_CALLREQUEST']._serialized_end=941
+  _globals['_CALLRESPONSE']._serialized_start=943
+  _globals['_CALLRESPONSE']._serialized_end=1023
+  _globals['_TABLETREADS']._serialized_start=1026
+  _globals['_TABLETREADS']._serialized_end=1323
+  _globals['_STREAMSERVICE']._serialized_start=1326
+  _globals['_STREAMSERVICE']._serialized_end=1469
 # @@protoc_insertion_point(module_scope)

@@ -244,6 +244,55 @@ class SplitKeyRangeResponse(_message.Message):
 Global___SplitKeyRangeResponse: _TypeAlias = SplitKeyRangeResponse  # noqa: Y015
 
 @_typing.final
+class AwaitChangesRequest(_message.Message):
+    """Wait until one of the tablets has applied a write or an alteration stamped above `after`, or for `wait_ms`. Any
+    replica may answer. It is a hint when to read: the answer says nothing about which changes can be read.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_IDS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    wait_ms: _builtins.int
+    @_builtins.property
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        after: _builtins.int = ...,
+        wait_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "tablet_ids", b"tablet_ids", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitChangesRequest: _TypeAlias = AwaitChangesRequest  # noqa: Y015
+
+@_typing.final
+class AwaitChangesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    changed: _builtins.bool
+    def __init__(
+        self,
+        *,
+        changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AwaitChangesResponse: _TypeAlias = AwaitChangesResponse  # noqa: Y015
+
+@_typing.final
 class FindStreamsRequest(_message.Message):
     """Address of a server's stream port, which nyala's clients use instead of HTTP/2 (docs/internals/formats-wire.md)."""
 

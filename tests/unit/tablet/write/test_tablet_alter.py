@@ -193,7 +193,7 @@ def test_reads_of_all_kinds_through_a_later_schema(driver, stage):
         ("delete", 0, None, None),
     ]
     net = [r for b in view.changes(t1, t3, where=Compare(n, Sign.EQ, nine)) for r in b.to_pylist()]
-    assert [(r["_op"], r["k"], r["n"]) for r in net] == [("update", 1, 9)]
+    assert [(r["_op"], r["k"], r["n"]) for r in net] == [("insert", 1, 9)]
 
 
 def test_rows_without_added_column_are_pruned_by_its_default(driver, monkeypatch):

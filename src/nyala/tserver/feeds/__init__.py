@@ -1,0 +1,1 @@
+"""Change feeds that are followed: waits for new changes."""
