@@ -38,6 +38,7 @@ SCRIPTS = {
     "use/history.md": 4,
     "use/client.md": 4,
     "use/journals.md": 9,
+    "use/recipes.md": 2,
     "operate/sizing-and-backup.md": 1,
 }
 """Pages whose Python is one script, and the number of its blocks with an output."""

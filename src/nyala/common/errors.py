@@ -4,7 +4,7 @@ NyalaError
 ├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled · RangesChanged
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
-│                  ConditionFailed · JournalFull · LogGone
+│                  ConditionFailed · JournalFull · LogGone · NotLeading · StaleEpoch
 ├─ OutcomeUnknown  (the client's PartlyWritten)
 ├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
@@ -164,6 +164,20 @@ class LogGone(Rejected):
 
     code = "LOG_GONE"
     exit_status = 5
+
+
+class NotLeading(Rejected):
+    """This process does not lead, by the recipe `Leader`. details: `locator` of the leader, when known."""
+
+    code = "NOT_LEADING"
+    exit_status = 3
+
+
+class StaleEpoch(Rejected):
+    """The sender of the request was replaced by a leader with a higher epoch. details: `epoch`."""
+
+    code = "STALE_EPOCH"
+    exit_status = 3
 
 
 class SchemaMismatch(Rejected):

@@ -67,6 +67,11 @@ class StepBuilder:
         """
         return self._done().timestamp
 
+    @property
+    def parts(self) -> tuple[list[pb.JournalCondition], list[pb.JournalChange]]:
+        """Conditions and changes so far."""
+        return self._conditions, self._changes
+
     def _done(self) -> StepOutcome:
         if self._outcome is None:
             raise InvalidArgument(

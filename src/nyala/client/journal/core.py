@@ -23,6 +23,7 @@ class JournalCore:
         core: the client; sequence numbers of steps are counted with those of its writes.
 
     Attributes:
+        env: the client's environment.
         locations: locations of journals.
         reads: reads of journals.
     """
@@ -30,6 +31,7 @@ class JournalCore:
     def __init__(self, core: ClientCore) -> None:
         options = core.options
         self._core = core
+        self.env = core.env
         self._timeout_ms = options.timeout_ms
         self.locations = JournalLocations(core.masters, core.locations, options.lookup_max_age_ms)
         self.reads = JournalReads(core.env, self.locations, core.clock, options.timeout_ms)
@@ -97,6 +99,7 @@ class JournalCore:
         journal: OpenJournal,
         conditions: Sequence[journal_pb2.JournalCondition],
         changes: Sequence[journal_pb2.JournalChange],
+        timeout_ms: int | None = None,
     ) -> StepOutcome:
         """Execute a step; see `StepDelivery.execute`.
 
@@ -104,8 +107,10 @@ class JournalCore:
             journal: the journal.
             conditions: on the state before it.
             changes: that take effect together.
+            timeout_ms: for all tries; None: the client's.
         """
-        return await self._steps.execute(journal, conditions, changes, self._timeout_ms)
+        timeout_ms = timeout_ms or self._timeout_ms
+        return await self._steps.execute(journal, conditions, changes, timeout_ms)
 
     def log(self, journal: OpenJournal, name: str) -> LogReader:
         """Return a reader of a log; nothing is sent yet."""

@@ -8,6 +8,7 @@ from nyala.client.cluster.tablet_cache import TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.journal.builder import StepBuilder, id_of, text_of
 from nyala.client.journal.core import LIMIT_OPTION, JournalCore
+from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.items import Key, KeyEvent, LogSummary
 from nyala.client.journal.locations import OpenJournal
@@ -47,6 +48,15 @@ class Journal:
     def journal_bytes(self) -> int:
         """Most bytes of its valid entries and keys, as of its opening."""
         return int(self._journal.options.get(LIMIT_OPTION, "0"))
+
+    @property
+    def connection(self) -> Connection:
+        """Connection of the client, for recipes: it runs coroutines."""
+        return self._connection
+
+    def coroutines(self) -> AsyncJournal:
+        """Return the journal's coroutines, for recipes, whose logic runs on the client's loop."""
+        return AsyncJournal(self._core, self._journal)
 
     def location(self) -> TabletLocation:
         """Return the journal's tablet and its replicas, read from the masters."""

@@ -1,0 +1,81 @@
+"""AsyncJournal: an open journal as coroutines on the client's loop, for recipes and the simulator."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import NoReturn
+
+from nyala.client.journal.builder import StepBuilder
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.delivery import StepOutcome
+from nyala.client.journal.items import Entry, Event, Key, KeyEvent
+from nyala.client.journal.locations import OpenJournal
+from nyala.client.journal.pages import key_pages, read_key
+from nyala.common.errors import InvalidArgument
+from nyala.wire.proto import journal_pb2 as pb
+
+
+class AsyncJournal:
+    """An open journal. Used on the client's loop only.
+
+    Args:
+        core: journals of the client.
+        journal: the open journal.
+
+    Attributes:
+        env: the client's environment.
+        id: id of the journal.
+    """
+
+    def __init__(self, core: JournalCore, journal: OpenJournal) -> None:
+        self._core = core
+        self._journal = journal
+        self.env = core.env
+        self.id: str = journal.id
+
+    def builder(self) -> StepBuilder:
+        """Return a step whose `parts` are given to `step`."""
+        return StepBuilder(_unsendable, self.id)
+
+    async def step(
+        self,
+        conditions: Sequence[pb.JournalCondition],
+        changes: Sequence[pb.JournalChange],
+        timeout_ms: int | None = None,
+    ) -> StepOutcome:
+        """Execute a step; see `StepDelivery.execute`.
+
+        Args:
+            conditions: on the state before it.
+            changes: that take effect together.
+            timeout_ms: for all tries; None: the client's.
+        """
+        return await self._core.step(self._journal, conditions, changes, timeout_ms)
+
+    async def last_id(self, log: str) -> int:
+        """Return the id of a log's last change; 0: there is no such log."""
+        return await self._core.log(self._journal, log).last_id()
+
+    def entries(self, log: str, after: int = 0) -> AsyncGenerator[list[Entry], None]:
+        """Yield pages of the valid entries of a log with ids above `after`."""
+        return self._core.log(self._journal, log).entry_pages(after)
+
+    def tail(self, log: str, after: int = 0) -> AsyncGenerator[list[Event], None]:
+        """Yield what changes in a log, without end; see `tails.tail`."""
+        return self._core.tail(self._core.log(self._journal, log), after)
+
+    async def get(self, key: str) -> Key | None:
+        """Return a key, or None if there is none."""
+        return await read_key(self._core.reads, self._journal, key)
+
+    def keys(self, prefix: str) -> AsyncGenerator[list[Key], None]:
+        """Yield pages of the keys with a prefix."""
+        return key_pages(self._core.reads, self._journal, prefix)
+
+    def watch(self, prefix: str, after: int = 0) -> AsyncGenerator[list[KeyEvent], None]:
+        """Yield what changes in the keys with a prefix, without end; see `tails.watch`."""
+        return self._core.watch(self._journal, prefix, after)
+
+
+def _unsendable(*_: object) -> NoReturn:
+    raise InvalidArgument(
+        "this step is sent by AsyncJournal.step(*step.parts), not by its with block"
+    )

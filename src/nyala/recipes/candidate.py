@@ -1,0 +1,228 @@
+"""Candidate: the coroutines of a candidate and leader of one log, run by `Leader` and by the simulator.
+
+`election.py` decides; this module reads, sends the establishing step and waits. `own_steps.py` sends the
+other steps, `changes.py` notices what others change.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.common.errors import (
+    ConditionFailed,
+    JournalFull,
+    NotLeading,
+    NyalaError,
+    OutcomeUnknown,
+    Retryable,
+    SessionExpired,
+)
+from nyala.env.clock import random_id
+from nyala.recipes.changes import ElectionChanges
+from nyala.recipes.election import Election, Establish, Look, Lose, Phase, Renew, Standing, Wait
+from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
+from nyala.recipes.records import ALIVE, ElectionSettings, standing_of
+
+OnLost = Callable[[str], Awaitable[None]]
+"""Called with the reason when this process does not lead any more."""
+
+
+class LeaderCandidate:
+    """A candidate for the leadership of a log, and its leader. Used on the client's loop only.
+
+    Args:
+        journal: journal of the log.
+        settings: of this candidate.
+        on_lost: see `OnLost`; the process is a candidate again when it returns.
+
+    Attributes:
+        steps: steps of this process as the leader.
+        failure: error that ended it, for instance since the journal was dropped.
+    """
+
+    def __init__(self, journal: AsyncJournal, settings: ElectionSettings, on_lost: OnLost) -> None:
+        self._journal = journal
+        self._env = journal.env
+        self._settings = settings
+        self._log = settings.log
+        self._on_lost = on_lost
+        self._nonce = random_id(self._env.random)
+        self._election = Election(
+            self._nonce.encode(), settings.timeout_ms * 1000, settings.back_off_ms * 1000,
+            self._env.random.randint,
+        )  # fmt: skip
+        self._changed = asyncio.Event()
+        self.steps = OwnSteps(journal, settings, self._election, self._changed.set)
+        self._noticed = ElectionChanges(journal, settings, self._election, self._changed.set)
+        self._elected = asyncio.Event()
+        self._tasks: list[asyncio.Task[object]] = []
+        self.failure: NyalaError | None = None
+
+    @property
+    def acts(self) -> bool:
+        """True if this process leads, and no other one can have been established yet."""
+        return self._election.acts(self._now_us())
+
+    @property
+    def epoch(self) -> int:
+        """Epoch of the present leadership of this process; 0: it does not lead."""
+        lease = self._election.lease
+        return lease.epoch if lease is not None and self.acts else 0
+
+    def _now_us(self) -> int:
+        return self._env.clock.monotonic_us()
+
+    # ---- for the leader's program ------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to take part in the election."""
+        spawn = self._env.tasks.spawn
+        self._tasks = [
+            spawn(self._run(), f"election of {self._log}"),
+            spawn(self._noticed.follow_key(), f"leader of {self._log}"),
+        ]
+
+    async def elected(self) -> int:
+        """Wait until this process leads; return the epoch.
+
+        Raises:
+            NyalaError: it does not take part in the election any more.
+        """
+        while not self.epoch:
+            if self.failure is not None:
+                raise self.failure
+            self._elected.clear()
+            await self._elected.wait()
+        return self.epoch
+
+    async def elected_within(self, timeout_s: float | None) -> int:
+        """As `elected`, for at most so many seconds; 0: not within this time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self.elected()
+        except TimeoutError:
+            return 0
+
+    def check(self) -> int:
+        """Return the epoch of the leadership of this process; see `OwnSteps.check`."""
+        return self.steps.check()
+
+    async def confirm(self) -> int:
+        """Have the journal confirm that this process leads; return the epoch.
+
+        Raises:
+            NotLeading: it does not lead.
+        """
+        lease = self._election.lease
+        await self.steps.step((), ())
+        return lease.epoch if lease is not None else self.check()
+
+    async def resign(self) -> None:
+        """End the leadership of this process, if it leads; another candidate is established at once."""
+        async with self.steps.sending:
+            lease = self._election.lease
+            if lease is None:
+                return
+            self._election.dropped(self._now_us())  # it acts no more, whatever the outcome
+            self._changed.set()
+            step = self._journal.builder()
+            step.require(key=self._settings.key, version=lease.version)
+            step.delete(self._settings.key)
+            step.invalidate(self._log, [lease.epoch])
+            # otherwise others are established after the timeout
+            with contextlib.suppress(ConditionFailed, Retryable, OutcomeUnknown, SessionExpired):
+                await self._journal.step(*step.parts, self._settings.timeout_ms)
+
+    async def close(self) -> None:
+        """Resign, and take part in the election no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._noticed.close()
+        await self.resign()
+        self._end(NotLeading(f"this candidate for log {self._log!r} is closed; make another one"))
+
+    def _end(self, failure: NyalaError) -> None:
+        self.failure = self.failure or failure
+        self._elected.set()
+
+    # ---- election ----------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._act()
+        except NyalaError as err:  # the journal was dropped, or takes no such log
+            self._end(err)
+            if self._election.lease is not None:
+                await self._on_lost(err.message)
+            self._election.dropped(self._now_us())
+
+    async def _act(self) -> None:
+        """Carry out the next action of the election."""
+        match self._election.next(self._now_us()):
+            case Wait(until_us):
+                if self._election.phase is Phase.WATCHING:
+                    self._noticed.follow_log()
+                await self._wait(until_us)
+            case Look():
+                await self._look()
+            case Establish(seen):
+                await self._establish(seen)
+            case Renew():
+                await self._renew()
+            case Lose(reason):
+                await self._on_lost(reason)
+                self._election.dropped(self._now_us())
+
+    async def _wait(self, until_us: int) -> None:
+        """Wait until a time, or until something has changed."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0, until_us - self._now_us()) / 1_000_000):
+                await self._changed.wait()
+
+    async def _look(self) -> None:
+        try:
+            last = await self._journal.last_id(self._log)
+            key = await self._journal.get(self._settings.key)
+        except (Retryable, OutcomeUnknown):
+            await self._env.tasks.sleep_ms(PAUSE_MS)
+            return
+        self._election.looked(self._now_us(), standing_of(last, key))
+        self._notice()
+
+    async def _establish(self, seen: Standing) -> None:
+        settings, sent_us = self._settings, self._now_us()
+        value = settings.record(self._nonce)
+        step = self._journal.builder()
+        step.require(key=self._settings.key, version=seen.version)
+        step.require(self._log, last=seen.last)
+        step.append(self._log, ALIVE + value, [seen.version - 1] if seen.version else [])
+        step.set(self._settings.key, value)
+        try:
+            outcome = await self._journal.step(*step.parts, settings.timeout_ms)
+        except ConditionFailed:
+            self._election.refused(self._now_us())
+        except (OutcomeUnknown, SessionExpired):
+            self._election.unanswered(sent_us)
+        except (Retryable, JournalFull):  # the same condition still holds, or the step is refused
+            await self._env.tasks.sleep_ms(PAUSE_MS)
+        else:
+            epoch, version = outcome.ids
+            assert version == epoch + 1, outcome
+            self._election.established(self._now_us(), sent_us, version)
+        self._notice()
+
+    def _notice(self) -> None:
+        if self.acts:
+            self._elected.set()
+
+    async def _renew(self) -> None:
+        lease = self._election.lease
+        assert lease is not None
+        if self.steps.sending.locked():  # a step, which renews
+            await self._wait(lease.sent_us + self._election.window_us)
+        else:
+            await self.steps.renew()

@@ -1,0 +1,214 @@
+"""OwnSteps: steps that take effect only while their sender leads. Each of them renews the leadership."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.delivery import StepOutcome
+from nyala.common.errors import (
+    ConditionFailed,
+    NotLeading,
+    NyalaError,
+    OutcomeUnknown,
+    Retryable,
+    SessionExpired,
+)
+from nyala.recipes.election import Election
+from nyala.recipes.records import ElectionSettings
+from nyala.wire.proto import journal_pb2 as pb
+
+OWN_CONDITIONS = 2
+"""Number of conditions that precede those of the caller in a leader's step."""
+PAUSE_MS = 100
+"""Pause before a request that failed is sent again, in milliseconds."""
+
+
+class OwnSteps:
+    """Steps of the leader of a log, one at a time. Used on the client's loop only.
+
+    Args:
+        journal: journal of the log.
+        settings: of the candidate.
+        election: its election.
+        changed: called after each step.
+
+    Attributes:
+        sending: held while a step is sent.
+    """
+
+    def __init__(
+        self,
+        journal: AsyncJournal,
+        settings: ElectionSettings,
+        election: Election,
+        changed: Callable[[], None],
+    ) -> None:
+        self._journal = journal
+        self._env = journal.env
+        self._settings = settings
+        self._log = settings.log
+        self._election = election
+        self._changed = changed
+        self.sending = asyncio.Lock()
+
+    def _now_us(self) -> int:
+        return self._env.clock.monotonic_us()
+
+    def check(self) -> int:
+        """Return the epoch of the leadership.
+
+        Raises:
+            NotLeading: the process does not lead.
+        """
+        lease = self._election.lease
+        if lease is None or not self._election.acts(self._now_us()):
+            raise NotLeading(
+                f"{self._settings.holder!r} does not lead log {self._log!r}, or cannot be sure of it; send "
+                "the request to its leader (Leader.current), or wait until this process is elected"
+            )
+        return lease.epoch
+
+    async def step(
+        self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
+    ) -> StepOutcome:
+        """Execute a step that takes effect only while this process leads; it renews the leadership.
+
+        A step whose outcome is unknown is followed by one that has the same conditions on the leadership: one
+        of the two takes effect. If it was the second, the first is sent again.
+
+        Args:
+            conditions: further ones, on the state before the step.
+            changes: of any logs and keys.
+
+        Returns:
+            The ids of the changes. If the outcome was unknown at first, those before a deletion are 0.
+
+        Raises:
+            NotLeading: this process does not lead; nothing took effect.
+            ConditionFailed, JournalFull, TooLarge, InvalidArgument, TimedOut: nothing took effect.
+            OutcomeUnknown: it may take effect, and this process does not lead any more.
+        """
+        unknown: NyalaError | None = None
+        async with self.sending:
+            try:
+                while True:
+                    self.check()
+                    took_effect = await self._settle()
+                    if took_effect and unknown is not None:
+                        assert self._election.lease is not None
+                        return StepOutcome(_ids(changes, self._log, self._election.lease.last), 0)
+                    unknown = None
+                    try:
+                        return await self._send(conditions, changes)
+                    except (OutcomeUnknown, SessionExpired) as err:
+                        unknown = err
+            except NotLeading as err:
+                if unknown is None:
+                    raise
+                raise OutcomeUnknown(
+                    f"{unknown.message}. {err.message}; the next leader finds the step in the log, or not"
+                ) from err
+            finally:
+                self._changed()
+
+    async def _settle(self) -> bool:
+        """Have the outcome of the step before decided; return whether it was unknown, and took effect."""
+        lease = self._election.lease
+        if lease is None or lease.unsettled_us is None:
+            return False
+        while True:
+            try:
+                await self._send((), ())
+            except _TookEffect:
+                return True
+            except (Retryable, OutcomeUnknown, SessionExpired):
+                await self._env.tasks.sleep_ms(PAUSE_MS)
+                self.check()
+            else:
+                return False
+
+    async def _send(
+        self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
+    ) -> StepOutcome:
+        """Send an own step once.
+
+        Args:
+            conditions: further ones.
+            changes: none: it only renews the leadership.
+
+        Raises:
+            _TookEffect: it was refused, because the step before, whose outcome was unknown, took effect.
+        """
+        election, lease = self._election, self._election.lease
+        assert lease is not None
+        step = self._journal.builder()
+        step.require(key=self._settings.key, version=lease.version)
+        step.require(self._log, last=lease.last)
+        step.invalidate(self._log, ())
+        own_conditions, renewal = step.parts
+        ends_with_log = bool(changes) and _changes_log(changes[-1], self._log)
+        sent_us = self._now_us()
+        left_us = lease.sent_us + election.window_us - sent_us
+        timeout_ms = max(1, min(left_us // 1000, self._settings.timeout_ms // 3))
+        try:
+            outcome = await self._journal.step(
+                [*own_conditions, *conditions],
+                [*changes, *(() if ends_with_log else renewal)],
+                timeout_ms,
+            )
+        except ConditionFailed as err:
+            number = int(err.details["condition"]) - OWN_CONDITIONS
+            if number >= 0:
+                raise ConditionFailed(
+                    err.message, {**err.details, "condition": str(number)}
+                ) from None
+            if self._election.lease is lease and election.failed(
+                key=number == -OWN_CONDITIONS, actual=err.last
+            ):
+                raise _TookEffect from None
+            self._changed()
+            raise NotLeading(
+                f"{self._settings.holder!r} does not lead log {self._log!r} any more: {err.message}"
+            ) from err
+        except (OutcomeUnknown, SessionExpired, asyncio.CancelledError):
+            if self._election.lease is lease:
+                election.unsettled(sent_us)
+            raise
+        if self._election.lease is lease:
+            election.taken(sent_us, outcome.ids[-1])
+        return StepOutcome(outcome.ids[: len(changes)], outcome.timestamp)
+
+    async def renew(self) -> None:
+        """Advance the last id of the log; a failure is decided by the next action of the election."""
+        async with self.sending:
+            try:
+                await self._send((), ())
+            except (_TookEffect, NotLeading):
+                return
+            except (Retryable, OutcomeUnknown, SessionExpired):
+                await self._env.tasks.sleep_ms(PAUSE_MS)
+
+
+class _TookEffect(Exception):
+    """The step before, whose outcome was unknown, took effect."""
+
+
+def _changes_log(change: pb.JournalChange, log: str) -> bool:
+    """Return whether a change certainly advances the last id of a log that there is."""
+    kind = change.WhichOneof("what")
+    return kind in ("append", "invalidate") and getattr(change, kind).log == log
+
+
+def _ids(changes: Sequence[pb.JournalChange], log: str, last: int) -> tuple[int, ...]:
+    """Return the ids of changes of a step that took effect, from the last id of the log; 0: not known.
+
+    Changes of a step have consecutive ids, except deletions of what was not there.
+    """
+    next_id = last if changes and _changes_log(changes[-1], log) else last - 1
+    found: list[int] = []
+    for change in reversed(changes):
+        if change.WhichOneof("what") in ("delete_key", "delete_log"):
+            break
+        found.append(next_id)
+        next_id -= 1
+    return tuple([0] * (len(changes) - len(found)) + found[::-1])

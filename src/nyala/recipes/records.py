@@ -1,0 +1,79 @@
+"""Records of an election: the settings of a candidate, and what the journal holds about a leader."""
+
+import json
+from dataclasses import dataclass
+
+from nyala.client.journal.items import Key
+from nyala.recipes.election import Standing
+
+ALIVE = b"leader_alive "
+"""Beginning of the entry by which a leader is established; JSON follows."""
+KEYS = "leader/"
+"""Beginning of the names of the keys that name leaders; the name of the log follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionSettings:
+    """Settings of a candidate.
+
+    Attributes:
+        log: name of the log that its leader writes.
+        holder: name of this process.
+        locator: where it serves clients.
+        timeout_ms: time without changes of the log after which its leader may be replaced.
+        back_off_ms: longest pause of a candidate that found an active leader.
+    """
+
+    log: str
+    holder: str
+    locator: str
+    timeout_ms: int
+    back_off_ms: int
+
+    @property
+    def key(self) -> str:
+        """Name of the key that names the leader."""
+        return KEYS + self.log
+
+    def record(self, nonce: str) -> bytes:
+        """Return the value of the key, and of the entry, that establishes this candidate."""
+        fields = {"holder": self.holder, "locator": self.locator, "nonce": nonce}
+        return json.dumps(fields).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderInfo:
+    """A leader, as the journal names it.
+
+    Attributes:
+        epoch: id of the entry that established it; grows with each leader.
+        holder: name of its process.
+        locator: where it serves clients.
+    """
+
+    epoch: int
+    holder: str
+    locator: str
+
+
+def standing_of(last: int, key: Key | None) -> Standing:
+    """Return log and key, as they were read."""
+    if key is None:
+        return Standing(last, 0, b"")
+    return Standing(last, key.version, str(_parsed(key.value).get("nonce", "")).encode())
+
+
+def _parsed(value: bytes | None) -> dict[str, str]:
+    try:
+        found = json.loads(value or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def leader_info(key: Key | None) -> LeaderInfo | None:
+    """Return the leader that a key names, if any."""
+    if key is None or key.value is None:
+        return None
+    found = _parsed(key.value)
+    return LeaderInfo(key.version - 1, str(found.get("holder", "")), str(found.get("locator", "")))

@@ -1,0 +1,79 @@
+"""Candidates for the leadership of a log, each with a client of its own, of one journal in memory."""
+
+import random
+from collections.abc import Awaitable, Callable
+
+from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.env.env import Env
+from nyala.env.files import SystemFiles
+from nyala.recipes.candidate import LeaderCandidate
+from nyala.recipes.records import ElectionSettings
+from tests.sim.world.loop import SimLoop, run
+from tests.sim.world.tasks import SimClock, SimTasks
+from tests.unit.client.support.journal_servers import MASTER, JournalServers
+
+LOG = "service"
+TIMEOUT_MS, BACK_OFF_MS = 3_000, 4_000
+
+
+class Candidates:
+    """The servers of a journal, and processes that use it.
+
+    Attributes:
+        lost: name and reason of each lost leadership.
+    """
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.servers = JournalServers(loop)
+        self.lost: list[tuple[str, str]] = []
+        self._opened = 0
+        self._tasks: dict[str, SimTasks] = {}
+
+    async def journal(self, name: str = "other") -> AsyncJournal:
+        """Open the journal in a client of its own."""
+        rng = random.Random(f"{name} {self._opened}")
+        self._opened += 1
+        tasks = self._tasks[name] = SimTasks(self.loop, rng)
+        env = Env(SimClock(self.loop), rng, SystemFiles(), tasks, self.servers)  # type: ignore[arg-type]
+        core = JournalCore(ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000)))
+        return AsyncJournal(core, await core.open("j"))
+
+    async def candidate(self, name: str) -> LeaderCandidate:
+        """Start a candidate."""
+        settings = ElectionSettings(LOG, name, f"{name}:7000", TIMEOUT_MS, BACK_OFF_MS)
+
+        async def on_lost(reason: str) -> None:
+            self.lost.append((name, reason))
+
+        made = LeaderCandidate(await self.journal(name), settings, on_lost)
+        made.start()
+        return made
+
+    async def crash(self, name: str) -> None:
+        """End a process."""
+        await self._tasks[name].close()
+
+    async def wait_s(self, seconds: float) -> None:
+        """Let time pass."""
+        await self.loop.delay(seconds * 1e6)
+
+    def entries(self, log: str = LOG) -> list[bytes]:
+        """Return the valid entries of a log."""
+        found = self.servers.state.logs.get(log)
+        return [] if found is None else [data for _, data in found.entries.read(0, found.last)]
+
+
+def candidates(fn: Callable[[Candidates], Awaitable[None]]) -> Callable[[], None]:
+    """Run a test on virtual time."""
+
+    def wrapped() -> None:
+        async def main(loop: SimLoop) -> None:
+            await fn(Candidates(loop))
+
+        run(main, max_time_s=900)
+
+    wrapped.__name__ = fn.__name__
+    return wrapped
