@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     GreaterThan,
     In,
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import (
     LessThan,
     Not,
     StringContains,
+    StringEndsWith,
     StringStartsWith,
 )
 
@@ -53,11 +55,12 @@ PUSHED = [  # filters that the servers evaluate whole
     "startswith(s, 'a_')", "startswith(s, 'a\\\\')", "s in ('a_d', 'x\"y', 'é')", "s is null", "s = ''",
     "not (s = 'axd')", "yes", "not yes", "b = x'0001'", "day = date'1969-12-25'", "day < date'1970-01-01'",
     "naive < timestamp_ntz'2013-11-03 05:30:00.000005'", "at >= timestamp'2013-11-03 05:30:00.000005Z'",
+    "s like '%b'", "contains(s, '_')", "contains(s, 'x')",
     "dec > 1.25", "i8 > 3 and i32 <= 490000", "d is null", "k between 5 and 7",
 ]  # fmt: skip
 KEPT = [  # filters that Spark evaluates itself, since they have another meaning there or cannot be expressed
     "d > 1", "d >= 1.5", "not (d < 1)", "d = double('NaN')", "f <=> float('NaN')", "not (d = 1.5D)",
-    "d in (1.5, double('NaN'))", "s like 'a_d'", "s like '%b'", "k in (1, 2, 3) or d > 3", "isnan(f)",
+    "d in (1.5, double('NaN'))", "s like 'a_d'", "k in (1, 2, 3) or d > 3", "isnan(f)",
 ]  # fmt: skip
 
 
@@ -132,9 +135,17 @@ def test_filter_is_pushed_exactly_or_returned_to_spark():
     pushed = [EqualTo(("s",), "a'b"), StringStartsWith(("s",), "%_\\"), Not(In(("k",), (1, 2)))]
     text = r"""(k > 0) and ("s" = 'a''b') and ("s" like '\%\_\\%') and (not ("k" in (1, 2)))"""
     assert pushed_filters(*pushed) == ([], text)
+    pushed = [
+        StringContains(("s",), "a_"), StringEndsWith(("s",), "'"), EqualNullSafe(("k",), 1),
+        In(("k",), (1, None)),
+    ]  # fmt: skip
+    text = r"""(k > 0) and ("s" like '%a\_%') and ("s" like '%''') and """
+    text += """("k" is not null and "k" = 1) and ("k" in (1, null))"""
+    assert pushed_filters(*pushed) == ([], text)
     kept = [
         GreaterThan(("d",), 1.0), Not(LessThan(("d",), 1.0)), LessThan(("d",), NAN), In(("d",), (1.0,)),
-        EqualTo(("d",), INF), EqualTo(("a", "b"), 1), StringContains(("s",), "x"), In(("k",), ()),
+        EqualTo(("d",), INF), EqualTo(("a", "b"), 1), StringContains(("s",), "x" * 999), In(("k",), ()),
+        EqualNullSafe(("d",), 1.0), EqualNullSafe(("k",), None), In(("k",), range(100_001)),
     ]  # fmt: skip
     assert pushed_filters(*kept) == (kept, "(k > 0)")
     assert (

@@ -206,7 +206,7 @@ class Table:
             where: a small SQL expression, for instance "value > 3 and host in ('a', 'b')".
             at: snapshot, a hybrid time or an aware datetime; None: one moment, fixed as the scan
                 begins, that includes every write acknowledged before.
-            limit: most rows.
+            limit: most rows, 0 for none; None: all.
             order: by primary key.
             mode: "snapshot" (repeatable); "latest" (each tablet as its leader has it, linearizable per
                 tablet); "read_your_writes" (at least all that this client wrote or saw); "stale"

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
@@ -22,8 +23,13 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
     Not,
+    StringContains,
+    StringEndsWith,
     StringStartsWith,
 )
+
+from nyala.common.expressions.patterns import MAX_PATTERN
+from nyala.common.where import MAX_LIST
 
 _SIGNS: Mapping[type, str] = {
     EqualTo: "=",
@@ -60,19 +66,31 @@ def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
     if isinstance(offered, IsNotNull):
         return f"({column} is not null)"
     if isinstance(offered, In):
-        values = [literal(v) for v in offered.value]
+        values = ["null" if v is None else literal(v) for v in offered.value]
         literals = [v for v in values if v is not None]
         return (
             f"({column} in ({', '.join(literals)}))"
-            if values and len(literals) == len(values)
+            if len(literals) == len(values) and 0 < len(values) <= MAX_LIST
             else None
         )
-    if isinstance(offered, StringStartsWith):
-        prefix = offered.value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        return f"({column} like {_text(prefix + '%')})"
+    if isinstance(offered, StringStartsWith | StringEndsWith | StringContains):
+        pattern = _pattern(offered)
+        return None if pattern is None else f"({column} like {_text(pattern)})"
+    if isinstance(offered, EqualNullSafe):
+        value = literal(offered.value)
+        return None if value is None else f"({column} is not null and {column} = {value})"
     sign = _SIGNS.get(type(offered))
     value = literal(getattr(offered, "value", None))
     return None if sign is None or value is None else f"({column} {sign} {value})"
+
+
+def _pattern(offered: StringStartsWith | StringEndsWith | StringContains) -> str | None:
+    """Return the pattern of a filter on a part of a string, or None if it is too long."""
+    text = offered.value.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    if isinstance(offered, StringStartsWith):
+        return f"{text}%"
+    pattern = f"%{text}" if isinstance(offered, StringEndsWith) else f"%{text}%"
+    return pattern if len(pattern) <= MAX_PATTERN else None
 
 
 def quoted(name: str) -> str:

@@ -12,8 +12,11 @@ from nyala.client.client import connect
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_micros
+from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.spark.filters import as_where
 
+MAX_PUSHED_CHARACTERS = MAX_TEXT_BYTES // 5
+"""Maximum characters of the filters that are pushed down: the `where` of the options fits beside them."""
 HOLD_S = 3600
 
 
@@ -71,7 +74,8 @@ class TableRead:
         """Add filters to `where`; yield those that Spark has to evaluate itself."""
         for offered in filters:
             text = as_where(offered, self._options.floats)
-            if text is None:
+            size = sum(map(len, self._asked)) + len(text or "")
+            if text is None or size > MAX_PUSHED_CHARACTERS:
                 yield offered
             else:
                 self._asked.append(text)

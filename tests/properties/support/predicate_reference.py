@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from nyala.common.bounds import comparable
 from nyala.common.expressions.tree import Arithmetic, ColumnRef, Constant, Expression, Operator
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import (
@@ -63,6 +64,9 @@ def evaluate_reference(tree: Predicate, row: Mapping[ColumnId, Any]) -> bool | N
     if cell is None:
         return None
     match tree:
+        case Compare(op=op, value=literal) if isinstance(cell, date):  # literals of any year
+            cells = pa.scalar(cell, literal.type)
+            return bool(SIGNS[op](comparable(cells), comparable(literal)))
         case Compare(op=op, value=literal):
             return bool(SIGNS[op](cell, literal.as_py()))
         case In(values=literals):
