@@ -35,7 +35,7 @@ def test_readme_commands_run(cluster, capsys):
 
 
 SCRIPTS = {
-    "use/history.md": 4,
+    "use/history.md": 6,
     "use/client.md": 4,
     "use/journals.md": 9,
     "use/recipes.md": 2,

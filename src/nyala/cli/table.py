@@ -1,4 +1,4 @@
-"""`nyala table list|describe|scan|locate_row|statistics|drop`; `table_alter.py` has the other commands."""
+"""`nyala table list|describe|scan|follow|holds|locate_row|statistics|drop`; `table_alter.py` has the rest."""
 
 import json
 from decimal import Decimal
@@ -117,6 +117,57 @@ def scan(
     show(rows.schema.names, list(zip(*map(list_of, rows.columns), strict=True)), format, data=True)
     if rows.num_rows < found.num_rows:
         say(f"only {limit} rows are printed, and the table has more; --limit 0 prints all")
+
+
+@app.command("follow")
+@verb
+def follow(
+    name: Name,
+    masters: MastersOption = "",
+    since: Annotated[
+        int, typer.Option(min=0, help="Hybrid time after which changes are printed; 0: now.")
+    ] = 0,
+    columns: Annotated[
+        str, typer.Option(help="Columns beside the key, separated by commas; all if not given.")
+    ] = "",
+    where: Annotated[str, typer.Option(help="For instance: \"value > 3 and host = 'a'\"")] = "",
+    limit: Annotated[
+        int, typer.Option(min=0, help="Number of changes after which it ends; 0: it does not.")
+    ] = 0,
+) -> None:
+    """Print the changes of a table as they are made, one JSON object a line, until it is interrupted."""
+    from nyala.client import connect
+    from nyala.common.python_values import list_of
+
+    names = [c.strip() for c in columns.split(",") if c.strip()] or None
+    with connect(masters) as client:
+        feed = client.table(name).follow(since or None, columns=names, where=where or None)
+        printed, through = 0, feed.position
+        try:
+            for batch in feed:
+                fields = batch.schema.names
+                for row in zip(*map(list_of, batch.rows.columns), strict=True):
+                    print(json.dumps(dict(zip(fields, row, strict=True)), default=str), flush=True)
+                    printed += 1
+                    if printed == limit:
+                        return
+                through = batch.through
+        finally:
+            feed.close()
+            say(f"all changes through {through} were printed; continue with --since {through}")
+
+
+@app.command("holds")
+@verb
+def holds(name: Name, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List the holds of a table's history: those of readers, and follow-... of followed feeds."""
+    from dataclasses import astuple
+
+    from nyala.operate.run import connected
+    from nyala.operate.tablets import HOLDS, table_holds
+
+    rows = connected(masters, lambda core: table_holds(core, name))
+    show(HOLDS, [astuple(row) for row in rows], format)
 
 
 @app.command("locate_row")

@@ -13,6 +13,7 @@ from nyala.client.journal.core import JournalCore
 from nyala.client.read.read_spec import key_names
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError
+from nyala.common.hybrid_time import to_micros
 from nyala.common.partition import describe, locate
 from nyala.common.python_values import shown
 from nyala.wire import methods
@@ -56,6 +57,26 @@ class TabletSize:
     replica_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class TableHold:
+    """A hold of the history of a table.
+
+    Attributes:
+        hold: its name; `follow-...` for that of a followed feed.
+        at: hybrid time that stays readable.
+        age_s: seconds between that time and the present.
+        left_s: seconds until it expires if it is not renewed.
+        tablets: number of tablets that it holds.
+    """
+
+    hold: str
+    at: int
+    age_s: int
+    left_s: int
+    tablets: int
+
+
+HOLDS = tuple(f.name for f in fields(TableHold))
 LISTED = tuple(f.name for f in fields(TabletRow))
 SIZES = tuple(f.name for f in fields(TabletSize))
 
@@ -110,6 +131,31 @@ async def table_sizes(core: ClientCore, name: str) -> list[TabletSize]:
         if status.report.state == "RUNNING":
             reported.setdefault(status.report.tablet_id, []).append(status)
     return [_size(t, _partition(table, t), reported.get(t.id, [])) for t in table.tablets]
+
+
+async def table_holds(core: ClientCore, name: str) -> list[TableHold]:
+    """Return the holds of a table's history, the earliest time first, as its servers report them.
+
+    Raises:
+        NotFound: no such table.
+    """
+    table = await core.open_table(name)
+    tablets = table.with_rows(0)
+    ids = [t.id for t in tablets]
+    addresses = sorted({a for t in tablets for _, a in t.replicas if a})
+    answers = await asyncio.gather(*(_statuses(core, a, ids) for a in addresses))
+    now_us = to_micros(await core.now())
+    found: dict[str, list[tuple[int, int, str]]] = {}
+    for status in (s for statuses in answers for s in statuses):
+        for hold in status.holds:
+            found.setdefault(hold.name, []).append((hold.at, hold.left_ms, status.report.tablet_id))
+    holds = []
+    for hold_name, kept in found.items():
+        at = min(at for at, _, _ in kept)
+        age_s = max(0, now_us - to_micros(at)) // 1_000_000
+        left_s = max(left for _, left, _ in kept) // 1000
+        holds.append(TableHold(hold_name, at, age_s, left_s, len({t for _, _, t in kept})))
+    return sorted(holds, key=lambda h: (h.at, h.hold))
 
 
 async def _statuses(core: ClientCore, address: str, ids: Iterable[str]) -> list[pb.TabletStatus]:
