@@ -137,7 +137,7 @@ def _pieces(given: Any) -> Iterator[Any]:
         yield given
     elif isinstance(given, Iterator):
         raise InvalidArgument(
-            f"schema= would read a {type(given).__name__} to its end, and its rows would be lost: pass "
+            f"schema= would read a {type(given).__name__} to its end, and its rows would be lost; pass "
             "its first part, or an Arrow schema"
         )
     elif isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set):
