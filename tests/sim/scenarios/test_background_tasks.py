@@ -15,6 +15,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.master import leader
 from nyala.master.catalog.maintenance import CatalogMaintenance
+from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl import background
 from nyala.master.group.catalog_replica import MasterReplica
 from nyala.master.orders import reconcile
@@ -80,6 +81,7 @@ PLANTS = [
     ("chores of the catalog", background, "due"),
     ("upkeep of the catalog", CatalogMaintenance, "run_once"),
     ("follow the role of the sys catalog", leader, "build"),
+    ("keep the followers' catalogs fresh", SysCatalog, "confirm"),
     ("be a master", MasterReplica, "presence"),
     ("learn the cluster's id", MasterReplica, "cluster"),
     ("watch ", convert, "configuration_from_proto"),
