@@ -19,7 +19,9 @@ from nyala.common.errors import (
     TimedOut,
     Unavailable,
 )
+from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
 from tests.sim.systems.cluster import SCHEMA
 from tests.sim.systems.table_client import rows_of
 from tests.unit.client.support.holds import SECOND, scenario
@@ -158,6 +160,40 @@ def test_feed_that_is_closed_ends_a_call_that_waits():
         assert await waiting is None
         assert await ddl.ask(feed.next) is None
         await ddl.ask(feed.close)
+
+    with_cluster(work)
+
+
+def test_call_that_was_interrupted_loses_no_batch():
+    async def work(ddl):
+        table = await ddl.create()
+        feed = await begin(ddl.ask, ddl.core, table)
+        waiting = ddl.cluster.clients[0].run(feed.next)
+        await ddl.cluster.loop.delay(3 * SECOND)
+        waiting.cancel()
+        await ddl.put(table, 1)
+        await ddl.cluster.loop.delay(3 * SECOND)
+        assert [r["k"] for r in (await ddl.ask(feed.next)).to_pylist()] == [1]
+
+    with_cluster(work)
+
+
+def test_waits_with_wrong_arguments_are_refused():
+    async def work(ddl):
+        table = await ddl.create()
+        tablet = table.tablets[0]
+
+        async def wait(tablets, wait_ms):
+            request = reads_pb2.AwaitChangesRequest(tablet_ids=tablets, wait_ms=wait_ms)
+            return await ddl.core.env.rpc.call(
+                tablet.addresses()[0], methods.AWAIT_CHANGES, request, timeout_ms=5_000
+            )
+
+        for tablets, wait_ms in (([], 10), ([tablet.id] * 10_001, 10), ([tablet.id], 60_001)):
+            with pytest.raises(InvalidArgument, match="1 to 10000 tablets"):
+                await ddl.ask(wait, tablets, wait_ms)
+        with pytest.raises(Unavailable, match="no replica"):
+            await ddl.ask(wait, [tablet.id, "0" * 32], 10)
 
     with_cluster(work)
 
