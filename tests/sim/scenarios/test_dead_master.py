@@ -10,7 +10,7 @@ from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.datadir.instance import format_instance
 from nyala.env.env import Env
 from nyala.offline import inspection, rewrite_config
-from nyala.offline.copy import StoppedServer, copy_to_directory
+from nyala.offline.copy import StoppedServer, copy_to_directory, delete_in_directory
 from nyala.replica.status import State
 from tests.sim.faults.master_changes import new_master
 from tests.sim.systems.cluster import OPTIONS, SimCluster
@@ -90,6 +90,65 @@ def test_dead_master_is_replaced_in_any_role(leads: bool) -> None:
         other = next(m for m in cluster.masters if m is not dead)
         await works_without(cluster, other, "later")
         assert dead.server.uuid == uuid
+
+    with_masters(work)
+
+
+def indexes(cluster: SimCluster) -> set[int]:
+    """The last applied index of each master's catalog; -1: it does not run."""
+    found = [m.server.host.find(SYS_CATALOG) if m.alive and m.server and m.server.host else None
+             for m in cluster.masters]  # fmt: skip
+    return {-1 if replica is None else replica.status().applied.index for replica in found}
+
+
+@pytest.mark.row("S2.1")
+@pytest.mark.parametrize("leads", [False, True], ids=["follower", "leader"])
+@pytest.mark.parametrize("power_cut", [False, True], ids=["stopped", "power"])
+def test_transient_failure_of_a_master_needs_no_operator(leads: bool, power_cut: bool) -> None:
+    async def work(cluster: SimCluster) -> None:
+        absent = victim(cluster, leads)
+        absent.kill(power_cut=power_cut)
+        await cluster.create_table(cluster.client(), "meanwhile")
+        assert await tables(cluster) == ["kept", "meanwhile"]
+        await absent.start()
+        await cluster.until(
+            lambda: len(indexes(cluster)) == 1, "the master that was absent has caught up"
+        )
+        assert -1 not in indexes(cluster)
+        other = next(m for m in cluster.masters if m is not absent)
+        await works_without(cluster, other, "later")  # with the vote of the one that was absent
+
+    with_masters(work)
+
+
+@pytest.mark.row("S2.4")
+def test_master_whose_catalog_was_deleted_serves_nothing_and_elects_nobody() -> None:
+    async def work(cluster: SimCluster) -> None:
+        dead = victim(cluster, leads=True)
+        others = [m for m in cluster.masters if m is not dead]
+        dead.kill(power_cut=False)
+
+        async def delete(env: Env) -> bool:
+            stopped = StoppedServer(env, OPTIONS, FOLDER, "master")
+            return await delete_in_directory(stopped, SYS_CATALOG)
+
+        for there in (True, False):  # each command is a process of its own
+            assert await dead.run(delete, dead.open()) is there
+            dead.kill(power_cut=False)
+        await led(cluster)
+        await cluster.create_table(cluster.client(), "meanwhile")
+        others[0].kill()  # the deleted one and the other would be a majority
+        dead.disk.lost_data = True  # the checkers allow its failure
+        dead.start()
+        await cluster.until(
+            lambda: dead.server and dead.server.failure, "the deleted master stops serving"
+        )
+        assert "this master was removed from the masters" in str(dead.server.failure)
+        await cluster.loop.delay(30_000_000)
+        assert cluster.leader_master() is not dead
+        others[0].start()
+        assert await led(cluster) is not dead
+        assert await tables(cluster) == ["kept", "meanwhile"]
 
     with_masters(work)
 

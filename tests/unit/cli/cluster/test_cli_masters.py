@@ -1,5 +1,6 @@
 """Masters added and removed by commands, with real servers in virtual time: completed, cut off, refused."""
 
+from dataclasses import replace
 from functools import partial
 from unittest.mock import AsyncMock
 
@@ -118,6 +119,50 @@ def test_removed_absent_master_stops_serving_on_return_and_may_be_added_again():
         assert voters == of(cluster.masters)
 
     with_scenario(work, masters=3)
+
+
+@pytest.mark.row("S2.5")
+def test_removed_masters_brought_back_alone_elect_no_leader_and_serve_nothing():
+    async def work(scenario):
+        cluster = scenario.cluster
+        await cluster.create_table(scenario.core, "before")
+        leader = cluster.leader_master()
+        removed = [m for m in cluster.masters if m is not leader][:2]
+        for absent in removed:
+            absent.kill()
+            _, voters = await scenario.do("remove", absent.address)
+        assert len(voters) == 3
+        await cluster.create_table(scenario.core, "since")
+        current = [m for m in cluster.masters if m not in removed]
+        for master in current:
+            master.kill()
+        for absent in removed:
+            absent.start()
+        core = ClientCore(
+            cluster.clients[0].env, of(removed), replace(CLIENT_OPTIONS, timeout_ms=20_000)
+        )
+
+        async def stale():
+            return await core.tables(max_age_ms=3_600_000)
+
+        for ask in (core.tables, stale):
+            with pytest.raises(TimedOut):
+                await cluster.run(cluster.clients[0], ask)
+        current[0].start()  # one of three: still no majority, with the removed ones neither
+        await cluster.loop.delay(30_000_000)
+        assert cluster.leader_master() is None
+        current[1].start()
+        for absent in removed:
+            await scenario.until(
+                lambda absent=absent: absent.server and "was removed" in str(absent.server.failure),
+                "a removed master reports its removal",
+            )
+        assert [t.name for t in await cluster.run(cluster.clients[0], core.tables)] == [
+            "before",
+            "since",
+        ]
+
+    with_scenario(work, masters=5)
 
 
 def test_added_master_that_never_starts_blocks_nothing():
