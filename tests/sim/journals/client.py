@@ -13,6 +13,7 @@ from nyala.client.journal.locations import OpenJournal
 from nyala.client.write.sequencer import Sequences
 from nyala.common.errors import (
     ConditionFailed,
+    JournalFull,
     LogGone,
     NotFound,
     OutcomeUnknown,
@@ -42,6 +43,8 @@ from tests.sim.journals.tails import Following, check_tail, check_watch
 from tests.sim.world.loop import SimLoop
 
 OPTIONS = ClientOptions(timeout_ms=12_000)
+KINDS = {steps.Done: "step", steps.Failed: "failed condition", steps.Full: "full"}
+"""Names of the results of steps in counts."""
 MAX_SKEW_S = 10.0
 """Largest difference of two clocks, which reads of followers depend on, in seconds."""
 
@@ -182,6 +185,8 @@ class JournalClient:
             result = steps.Done(list(outcome.ids))
         except ConditionFailed as err:
             result = steps.Failed(int(err.details["condition"]), int(err.details["actual"]))
+        except JournalFull as err:
+            result = steps.Full(int(err.details["bytes"]), int(err.details["limit"]))
         except (OutcomeUnknown, SessionExpired):
             history.done["unknown"] += 1
         except NotFound:
@@ -197,7 +202,7 @@ class JournalClient:
         if result is not None:
             ret = self.loop.time()
             history.ops.append(Op(self.name, call, ret, step, result))
-            history.done["step" if isinstance(result, steps.Done) else "failed condition"] += 1
+            history.done[KINDS[type(result)]] += 1
         return result
 
     async def read(self, what: Query, max_age_ms: int = 0) -> object:

@@ -5,7 +5,7 @@ import functools
 
 from tests.sim.journals.client import JournalClient, core_without_masters, opened_without_masters
 from tests.sim.journals.history import GetKey, ListLogs, ReadLog
-from tests.sim.journals.host import journal_host
+from tests.sim.journals.host import HOSTS
 from tests.sim.journals.host_run import HostJournal
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.work import RACE
@@ -17,7 +17,7 @@ TURNS, READERS, STEPS = 4, 8, 20
 
 
 async def _scenario(loop: SimLoop, seed: int, watch: OrderWatch) -> int:
-    cluster = CoreCluster(loop, seed, 3, journal_host)
+    cluster = CoreCluster(loop, seed, 3, HOSTS[False, False])
     cluster.network.doubles_calls = True
     for server in cluster.servers:
         server.start()

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from nyala.journal import reads, steps
-from tests.unit.journal.journal_model import Model, ModelLog
+from tests.unit.journal.journal_model import UNLIMITED, Model, ModelLog
 
 T = TypeVar("T")
 OPEN = float("inf")
@@ -120,13 +120,15 @@ class Timeline:
 
     Args:
         effects: the steps that changed it, by their ids.
+        sized: sizes are needed, since some steps were refused by a full journal.
 
     Raises:
         JournalViolation: a step's answer is not what the model gives at its position.
     """
 
-    def __init__(self, effects: Sequence[Op]) -> None:
+    def __init__(self, effects: Sequence[Op], *, sized: bool = False) -> None:
         self.effects = effects
+        self.sizes = [0]  # in bytes, by position
         self.logs: dict[str, list[tuple[int, LogView | None]]] = {}
         self.keys: dict[str, list[tuple[int, tuple[int, bytes] | None]]] = {}
         self.histories: dict[int, LogHistory] = {}
@@ -134,6 +136,8 @@ class Timeline:
         self.model = Model()
         for position, op in enumerate(effects, 1):
             self._take(position, op)
+            if sized:
+                self.sizes.append(self.model.size_bytes)
         by_ret = sorted((op.ret, n) for n, op in enumerate(effects, 1))
         self._rets = [ret for ret, _ in by_ret]
         self._seen = [0, *accumulate((n for _, n in by_ret), max)]
@@ -222,13 +226,25 @@ class Timeline:
                 model.keys[key] = found
         return model
 
-    def answer(self, what: steps.Step | Query, position: int) -> object:
-        """Return the answer of the state at a position."""
+    def answer(
+        self, what: steps.Step | Query, position: int, limit_bytes: int = UNLIMITED
+    ) -> object:
+        """Return the answer of the state at a position.
+
+        Args:
+            what: the step, or what is read.
+            position: number of steps that the state includes.
+            limit_bytes: of the journal; only if sizes are known.
+        """
         if isinstance(what, steps.Step):
             parts = (*what.conditions, *what.changes)
             logs = {p.log for p in parts if hasattr(p, "log")}
             keys = {p.key for p in parts if hasattr(p, "key")}
-            return self.state(position, logs, keys).apply(what, 0)
+            model = self.state(position, logs, keys)
+            model.limit_bytes = limit_bytes
+            if limit_bytes < UNLIMITED:
+                model.other_bytes = self.sizes[position] - model.size_bytes
+            return model.apply(what, 0)
         if isinstance(what, ReadLog):
             return page_of(_at(self.logs.get(what.log, ()), position), what)
         if isinstance(what, GetKey):
@@ -266,7 +282,7 @@ def check(ops: Iterable[Op]) -> Timeline:
     """
     all_ops = list(ops)
     effects = sorted((op for op in all_ops if op.first_id), key=lambda op: op.first_id)
-    timeline = Timeline(effects)
+    timeline = Timeline(effects, sized=any(isinstance(op.answer, steps.Full) for op in all_ops))
     newest: Op | None = None  # of the steps so far, the one that was sent last
     for op in effects:
         if newest is not None and op.ret < newest.call:
@@ -296,10 +312,13 @@ def _fitting(timeline: Timeline, op: Op, least: int) -> int:
     wanted = op.answer
     if isinstance(wanted, steps.Done):
         wanted = steps.Done(list(wanted.ids))
+    limit_bytes = wanted.limit_bytes if isinstance(wanted, steps.Full) else UNLIMITED
     for position in range(least, most + 1):
-        if timeline.answer(op.what, position) == wanted:
+        if timeline.answer(op.what, position, limit_bytes) == wanted:
             return position
-    tried = [f"  after {n}: {timeline.answer(op.what, n)}" for n in range(least, most + 1)]
+    tried = [
+        f"  after {n}: {timeline.answer(op.what, n, limit_bytes)}" for n in range(least, most + 1)
+    ]
     raise JournalViolation(
         f"{text(op)}: no state from {least} to {most} answers that:\n"
         + "\n".join(tried[:4] + tried[-2:])

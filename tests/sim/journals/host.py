@@ -1,5 +1,6 @@
 """The replica engine with one journal: servers with the product's service of journals, and no masters."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +20,15 @@ from tests.sim.systems.moving_server import NO_ROWS, MovingServer
 from tests.sim.systems.stores import GROUP
 
 INFO = JournalInfo(GROUP, TableId(GROUP), "ops", 1, 1 << 30)
+SMALL_BYTES = 8_000
+"""Limit of a journal that is often full."""
 MERGE_EVERY_MS = 400
 
 
 class JournalHost(HostServer):
     """A process with one replica of a journal."""
+
+    info = INFO
 
     async def start(self) -> None:
         """As there, with merges."""
@@ -31,7 +36,7 @@ class JournalHost(HostServer):
         self._env.tasks.spawn(self._merge(), "merges")
 
     def _create(self, directory: str) -> Any:
-        return JournalMachine.create(self._env.files, directory, INFO)
+        return JournalMachine.create(self._env.files, directory, self.info)
 
     def _open(self, group: TabletId, directory: str) -> Any:
         return JournalMachine.open(self._env.files, directory)
@@ -75,5 +80,22 @@ class MovingJournalHost(JournalHost, MovingServer):
     padding = 0
 
 
-journal_host = hosts(JournalHost)
-moving_journal_host = hosts(MovingJournalHost)
+class SmallJournalHost(JournalHost):
+    """The same with a journal that is often full."""
+
+    info = replace(INFO, limit_bytes=SMALL_BYTES)
+
+
+class SmallMovingJournalHost(MovingJournalHost):
+    """The same with replicas that are moved."""
+
+    info = SmallJournalHost.info
+
+
+HOSTS = {
+    (False, False): hosts(JournalHost),
+    (True, False): hosts(MovingJournalHost),
+    (False, True): hosts(SmallJournalHost),
+    (True, True): hosts(SmallMovingJournalHost),
+}
+"""Makers of servers: whether replicas are moved, and whether the journal is often full."""

@@ -14,7 +14,7 @@ from tests.sim.journals.client import (
     opened_without_masters,
 )
 from tests.sim.journals.history import ListLogs
-from tests.sim.journals.host import journal_host, moving_journal_host
+from tests.sim.journals.host import HOSTS
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.outcome import JournalOutcome
 from tests.sim.journals.work import RACE, Actor, Racer, TailReader, WatchReader, Worker
@@ -27,6 +27,8 @@ from tests.unit.journal.journal_model import LOGS
 
 WORKERS, RACERS, TAILS = 4, 3, 4
 PAUSE_US, RACE_US, TAIL_US = 120_000.0, 250_000.0, 300_000.0
+SMALL_EVERY = 4
+"""Of so many seeds one has a journal that is often full."""
 FOLLOW_S = 6.0
 """Time for which a reader follows at the end, in seconds; longer than one replica waits for changes."""
 LEAST_REPLICAS = 2
@@ -137,7 +139,7 @@ def _reads_only(actor: Actor) -> bool:
 async def _scenario(
     loop: SimLoop, seed: int, swarm: Swarm, seconds: float, *, moving: bool, watch: OrderWatch
 ) -> JournalOutcome:
-    make = moving_journal_host if moving else journal_host
+    make = HOSTS[moving, seed % SMALL_EVERY == 0]
     servers = 3 if moving or seed % 3 else 5
     spares = MOVING_SPARES if moving else 1 if swarm.change_s else 0
     cluster = CoreCluster(loop, seed, servers, make, spares)

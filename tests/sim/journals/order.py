@@ -13,6 +13,7 @@ from unittest import mock
 from nyala.common.ids import Operation, TabletId
 from nyala.journal import changes, entries, merge, reads, steps
 from nyala.journal.journal import JournalMachine
+from nyala.journal.manifest import JournalInfo
 from tests.unit.journal.journal_model import Model
 
 SMALL = ((changes, "KEPT", 40), (merge, "MAX_FILES", 4), (reads, "PAGE_ITEMS", 25),
@@ -32,10 +33,15 @@ class AppliedStep:
 
 
 class JournalOrder:
-    """Applied operations of one journal, by their indexes in the group's log."""
+    """Applied operations of one journal, by their indexes in the group's log.
 
-    def __init__(self) -> None:
-        self.model = Model()
+    Args:
+        info: definition of the journal before them.
+    """
+
+    def __init__(self, info: JournalInfo) -> None:
+        self.model = Model(info.limit_bytes)
+        self._version = info.version
         self.results: dict[bytes, steps.Result] = {}
         self.newest = 0
         self._applied: dict[int, AppliedStep] = {}
@@ -56,6 +62,8 @@ class JournalOrder:
             results = steps.decode_results(one.result)
             for step, result in zip(operation.steps, results, strict=True):
                 self._apply(step, one.stamp, result)
+        elif operation.version > self._version:
+            self._version, self.model.limit_bytes = operation.version, operation.limit_bytes
 
     def _apply(self, step: steps.Step, stamp: int, result: steps.Result) -> None:
         payload = steps.encode_step(step)
@@ -87,8 +95,9 @@ class OrderWatch:
         apply, prepare = JournalMachine.apply, JournalMachine.prepare_compaction
 
         def watched(machine: JournalMachine, operations: Sequence[Operation]) -> list[bytes]:
+            info = machine.info
             results = apply(machine, operations)
-            self._applied(machine, operations, results)
+            self._applied(machine, info, operations, results)
             return results
 
         def merged(machine: JournalMachine, horizon: int | None = None, *, force: bool = False):
@@ -107,9 +116,13 @@ class OrderWatch:
                     patch.stop()
 
     def _applied(
-        self, machine: JournalMachine, operations: Sequence[Operation], results: list[bytes]
+        self,
+        machine: JournalMachine,
+        info: JournalInfo,
+        operations: Sequence[Operation],
+        results: list[bytes],
     ) -> None:
-        order = self.journals.setdefault(machine.info.tablet_id, JournalOrder())
+        order = self.journals.setdefault(info.tablet_id, JournalOrder(info))
         for operation, result in zip(operations, results, strict=True):
             digest = machine.digest_at(operation.stamp)
             one = AppliedStep(
@@ -129,5 +142,6 @@ class OrderWatch:
     def check_content(self, machines: Sequence[JournalMachine]) -> None:
         """Compare the content of replicas that have applied everything with the model."""
         for machine in machines:
-            self.journals.setdefault(machine.info.tablet_id, JournalOrder()).model.check(machine)
+            order = self.journals.setdefault(machine.info.tablet_id, JournalOrder(machine.info))
+            order.model.check(machine)
             self.checks["contents"] += 1

@@ -15,6 +15,10 @@ from tests.unit.journal.journal_model import KEYS, LOGS, Model, ModelLog, draw_s
 RACE = "race"
 """Log of the racers."""
 STALE_MS = (200, 1000, 3000)
+STEPS_PER_S = 2
+"""Steps of a worker that take effect in a second; one with fewer works faster."""
+HURRY_US = 20_000.0
+"""Mean time between two operations of a worker with too few, in microseconds."""
 DROP_RATE = 0.15
 """Share of the deletions of logs that are sent; others would leave hardly any entries."""
 
@@ -40,10 +44,16 @@ class Actor(ABC):
         self.stopped = self.lost = False
         self.answered = 0
 
+    @property
+    def behind(self) -> bool:
+        """True if it has to work faster."""
+        return False
+
     async def run(self) -> None:
         """Work until `stopped`, or until the journal is dropped."""
         while not self.stopped and not self.lost:
-            await self.client.loop.delay(self.rng.expovariate(1 / self.pause_us))
+            pause_us = min(self.pause_us, HURRY_US) if self.behind else self.pause_us
+            await self.client.loop.delay(self.rng.expovariate(1 / pause_us))
             try:
                 await self.once()
             except NotFound:
@@ -60,11 +70,18 @@ class Worker(Actor):
     def __init__(self, client: JournalClient, rng: random.Random, pause_us: float) -> None:
         super().__init__(client, rng, pause_us)
         self._belief = Model()
+        self._began = client.loop.time()
+        self._done = 0
+
+    @property
+    def behind(self) -> bool:
+        """True if too few of its steps took effect for the time of the run to count."""
+        return self._done < STEPS_PER_S * (self.client.loop.time() - self._began)
 
     async def once(self) -> None:
         """Send a step, or several at once, which may share an operation; or read."""
         which = self.rng.random()
-        if which < 0.08:
+        if which < (0.5 if self.behind else 0.08):
             await asyncio.gather(*(self._step() for _ in range(self.rng.randrange(2, 6))))
         elif which < 0.55:
             await self._step()
@@ -86,8 +103,20 @@ class Worker(Actor):
             result = await self.client.step(step)  # settled, if it had a condition
         self.answered += result is not None
         if isinstance(result, steps.Done):
+            self._done += 1
             first = next((i for i in result.ids if i), 0)
             self._belief.apply(steps.Step((), kept), first)
+        elif isinstance(result, steps.Full):
+            await self._free()
+
+    async def _free(self) -> None:
+        """Invalidate the entries of a log that it knows, or replace the log."""
+        name = self.rng.choice((*LOGS, RACE))
+        known = self._belief.logs.pop(name, None)
+        change = steps.Invalidate(name, tuple(known.entries) if known else ())
+        await self.client.step(
+            steps.Step((), [change if self.rng.random() < 0.7 else steps.DeleteLog(name)])
+        )
 
     async def _read(self) -> None:
         rng, belief = self.rng, self._belief

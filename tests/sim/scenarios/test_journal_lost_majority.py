@@ -1,5 +1,7 @@
 """Clients of a journal over an unsafe recovery that loses acknowledged steps: no id is ever given twice."""
 
+import pytest
+
 from nyala.client.journal.core import JournalCore
 from nyala.journal import steps
 from nyala.operate.survivors import ServerEndpoint
@@ -12,6 +14,7 @@ from tests.unit.journal.journal_model import LOGS
 from tests.unit.tserver.support.journal_group import with_journal
 
 
+@pytest.mark.row("S3.66")
 def test_ids_stay_unique_over_unsafe_recovery_under_load():
     async def work(group):
         cluster = group.cluster

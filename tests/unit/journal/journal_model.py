@@ -1,13 +1,18 @@
 """A model of a journal: dictionaries, without files and optimisations."""
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 
 LOGS = ("a", "b", "c")
 KEYS = ("k", "k/1", "k/2", "z")
+UNLIMITED = 1 << 60
+"""Limit of a journal's size that no step reaches, in bytes."""
+ENTRY_BYTES, LOG_BYTES, KEY_BYTES = 32, 256, 64
+"""Size of an entry, of a log and of a key beside their data and names, in bytes."""
 
 
 @dataclass
@@ -18,14 +23,38 @@ class ModelLog:
     last: int
     entries: dict[int, bytes] = field(default_factory=dict)
 
+    def size_bytes(self, name: str) -> int:
+        """Return what the log takes."""
+        entries = sum(ENTRY_BYTES + len(data) for data in self.entries.values())
+        return LOG_BYTES + len(name.encode()) + entries
+
 
 class Model:
-    """Expected content of a journal after some steps."""
+    """Expected content of a journal after some steps.
 
-    def __init__(self) -> None:
+    Attributes:
+        limit_bytes: steps that grow the journal above it are refused.
+        other_bytes: size of logs and keys that are left out of this model.
+    """
+
+    def __init__(self, limit_bytes: int = UNLIMITED) -> None:
         self.logs: dict[str, ModelLog] = {}
         self.keys: dict[str, tuple[int, bytes]] = {}
         self.last = 0
+        self.limit_bytes = limit_bytes
+        self.other_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of all that is valid."""
+        return (
+            sum(log.size_bytes(name) for name, log in self.logs.items())
+            + self._keys_bytes()
+            + self.other_bytes
+        )
+
+    def _keys_bytes(self) -> int:
+        return sum(KEY_BYTES + len(k.encode()) + len(v) for k, (_, v) in self.keys.items())
 
     def apply(self, step: steps.Step, stamp: int) -> steps.Result:
         """Apply a step, as documented."""
@@ -39,7 +68,39 @@ class Model:
                     actual = self.logs[name].created if name in self.logs else 0
             if actual != wanted:
                 return steps.Failed(number, actual)
+        if self.limit_bytes < UNLIMITED:
+            growth = self._growth(step.changes, stamp)
+            if growth > 0 and self.size_bytes + growth > self.limit_bytes:
+                return steps.Full(self.size_bytes + growth, self.limit_bytes)
         return steps.Done([self._change(change, stamp) for change in step.changes])
+
+    def _growth(self, changes: Iterable[steps.Change], stamp: int) -> int:
+        """Return the bytes that changes add less those that they free.
+
+        What a log gets and loses in the same step counts as added.
+        """
+        after = Model()
+        after.last, after.keys = self.last, dict(self.keys)
+        after.logs = {n: replace(log, entries=dict(log.entries)) for n, log in self.logs.items()}
+        growth, created, there = -self._keys_bytes(), set[str](), set(self.logs)
+        for change in changes:
+            match change:
+                case steps.Append(log=name, data=data):
+                    growth += ENTRY_BYTES + len(data)
+                    if name not in there | created:
+                        created.add(name)
+                        growth += LOG_BYTES + len(name.encode())
+                case steps.DeleteLog(log=name):
+                    there.discard(name)
+            after._change(change, stamp)
+        for name, log in self.logs.items():
+            kept = after.logs.get(name)
+            if kept is None or kept.created != log.created:
+                growth -= log.size_bytes(name)
+            else:
+                gone = (d for i, d in log.entries.items() if i not in kept.entries)
+                growth -= sum(ENTRY_BYTES + len(data) for data in gone)
+        return growth + after._keys_bytes()
 
     def _change(self, change: steps.Change, stamp: int) -> int:
         new_id = max(self.last + 1, stamp)

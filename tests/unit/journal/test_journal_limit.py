@@ -85,3 +85,18 @@ def test_journal_above_a_lowered_limit_takes_what_does_not_grow():
     assert isinstance(applied(state, steps.SetKey("k", bytes(50))), steps.Done)
     assert isinstance(applied(state, steps.SetKey("k", bytes(51))), steps.Full)
     assert isinstance(applied(state, steps.Invalidate("a", (ids[1],))), steps.Done)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_journal_near_its_limit_matches_the_model(seed):
+    draw, limit = random.Random(seed), 3_000 + 500 * seed
+    model, state = Model(limit), journal(limit)
+    results = []
+    for stamp in range(1000, 9000, 10):
+        step = draw_step(draw, model)
+        expected = model.apply(step, stamp)
+        assert state.apply(step, stamp) == expected
+        results.append(type(expected))
+        assert state.size_bytes == model.size_bytes <= limit
+    assert results.count(steps.Full) > 50
+    assert results.count(steps.Done) > 50
