@@ -71,6 +71,7 @@ def test_column_id_is_not_reused():
         check_successor(made, replace(made, version=11, columns=(*made.columns, n)))
 
 
+@pytest.mark.row("A14")
 def test_older_rows_have_default_at_column_addition():
     made = alter(SCHEMA, [AddColumn("n", pa.int8(), default=7), AddColumn("o", pa.int8())])
     made = alter(made, [SetDefault("n", None), SetDefault("o", 3), SetDefault("a", None)])

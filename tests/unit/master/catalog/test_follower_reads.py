@@ -41,7 +41,7 @@ async def every_question(masters, name, table_id, staleness):
     return [await masters.ask(name, method, request) for method, request in asked]
 
 
-@pytest.mark.row("S0.86")
+@pytest.mark.row("S0.86", "W8")
 def test_single_follower_serves_reads_within_staleness_bound_and_refuses_beyond_it():
     async def work(masters):
         leader, table_id = await started(masters)

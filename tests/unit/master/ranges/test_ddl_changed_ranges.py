@@ -18,6 +18,7 @@ def changes(found):
     return [(op, key) for op, key, _ in found]
 
 
+@pytest.mark.row("A4")
 def test_client_with_older_partitioning_reads_added_range():
     """D1."""
 
@@ -93,6 +94,7 @@ def test_dropped_range_is_readable_at_earlier_times():
     with_cluster(work)
 
 
+@pytest.mark.row("A4")
 def test_ranges_are_repartitioned_in_one_alteration_with_history_readable():
     """D12, and writers that opened the table early."""
 

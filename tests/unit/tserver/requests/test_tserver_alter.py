@@ -129,6 +129,7 @@ def test_incompatible_alteration_is_refused_and_follower_alters_nothing():
     with_table(work)
 
 
+@pytest.mark.row("A14")
 def test_client_of_older_schema_continues_with_remaining_columns():
     async def work(t):
         await t.write(rows_of([1], [10]))
