@@ -11,6 +11,7 @@ _CLIENT = (
     "connect", "Client", "Table", "Scan", "ScanToken", "ChangeFeed", "ChangeBatch",
     "WriteResult", "RowErrors", "PartlyWritten",
     "Journal", "Log", "Entry", "Invalidated", "Rebased", "Synced", "Key",
+    "ChangeResult", "PartlyChanged", "expr",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_CLIENT, "nyala.client"),

@@ -1,11 +1,13 @@
 from nyala.client import ChangeBatch as ChangeBatch
 from nyala.client import ChangeFeed as ChangeFeed
+from nyala.client import ChangeResult as ChangeResult
 from nyala.client import Client as Client
 from nyala.client import Entry as Entry
 from nyala.client import Invalidated as Invalidated
 from nyala.client import Journal as Journal
 from nyala.client import Key as Key
 from nyala.client import Log as Log
+from nyala.client import PartlyChanged as PartlyChanged
 from nyala.client import PartlyWritten as PartlyWritten
 from nyala.client import Rebased as Rebased
 from nyala.client import RowErrors as RowErrors
@@ -15,6 +17,7 @@ from nyala.client import Synced as Synced
 from nyala.client import Table as Table
 from nyala.client import WriteResult as WriteResult
 from nyala.client import connect as connect
+from nyala.client import expr as expr
 from nyala.common import errors as errors
 from nyala.common.errors import ConditionFailed as ConditionFailed
 from nyala.common.errors import JournalFull as JournalFull

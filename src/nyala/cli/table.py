@@ -1,8 +1,11 @@
-"""`nyala table list|describe|scan|follow|holds|locate_row|statistics|drop`; `table_alter.py` has the rest."""
+"""`nyala table list|describe|scan|follow|holds|locate_row|statistics|delete_rows|update_rows|drop`.
+
+`table_alter.py` has the other commands.
+"""
 
 import json
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,6 +23,17 @@ from nyala.cli.output import (
 
 app = typer.Typer(no_args_is_help=True, help="Tables.")
 Name = Annotated[str, typer.Argument(help="Name of the table.")]
+Where = Annotated[
+    str, typer.Option(help="Rows, for instance: \"value > 3 and host = 'a'\"; 'true' for all.")
+]
+At = Annotated[int, typer.Option(help="Snapshot, a hybrid time; 0 for now.")]
+After = Annotated[
+    str,
+    typer.Option(
+        help="Position that an earlier call ended with; continue after it, with its --at."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 
 
 @app.command("list")
@@ -231,13 +245,99 @@ def statistics(
         )
 
 
+@app.command("delete_rows")
+@verb
+def delete_rows(
+    name: Name,
+    where: Where,
+    masters: MastersOption = "",
+    at: At = 0,
+    after: After = "",
+    yes: Yes = False,
+) -> None:
+    """Delete the rows that a condition selects at one snapshot."""
+    _change_rows(name, where, masters, at, after, yes, None)
+
+
+@app.command("update_rows")
+@verb
+def update_rows(
+    name: Name,
+    where: Where,
+    set: Annotated[
+        list[str],
+        typer.Option(
+            help='COLUMN=EXPRESSION, once per column: "price=price * 1.1", "state=\'done\'".'
+        ),
+    ],
+    masters: MastersOption = "",
+    at: At = 0,
+    after: After = "",
+    yes: Yes = False,
+) -> None:
+    """Set columns of the rows that a condition selects at one snapshot."""
+    from nyala.client import expr
+
+    values = {}
+    for one in set:
+        column, sign, text = one.partition("=")
+        if not sign or column.strip() in values:
+            raise fail(f"--set {one!r}: write COLUMN=EXPRESSION, once for each column", 2)
+        values[column.strip()] = expr(text)
+    _change_rows(name, where, masters, at, after, yes, values)
+
+
+def _change_rows(
+    name: str,
+    where: str,
+    masters: str,
+    at: int,
+    after: str,
+    yes: bool,
+    values: dict[str, Any] | None,
+) -> None:
+    """Count the rows of a snapshot, ask, and change them; values None: delete them."""
+    from nyala.client import connect
+    from nyala.client.modify.values import Assignments
+
+    what = "Delete" if values is None else "Update"
+    with connect(masters) as client:
+        table = client.table(name)
+        if values is not None:
+            Assignments(table.definition, values)
+        if after and not at:
+            raise fail("--after belongs to a snapshot; give --at of the same call too", 2)
+        with table.hold(at or None) as hold:
+            found = table.scan(where=where, at=hold.at).count()
+            asked = f"{what} {found:,} of {table.scan(at=hold.at).count():,} rows of table {name}?"
+            if not yes and not typer.confirm(asked):
+                raise fail("nothing was changed", 1)
+            from_here: dict[str, Any] = {"at": hold.at, "after": after or None, "progress": True}
+            try:
+                if values is None:
+                    done = table.delete_where(where, **from_here)
+                else:
+                    done = table.update_where(where, values, **from_here)
+            except KeyboardInterrupt as err:
+                raise fail(f"interrupted: {err.__cause__ or 'nothing was changed'}", 130) from None
+    print(f"{what.lower()}d {done.changed} rows of table {name}")
+    if done.missing:
+        say(f"{done.missing} rows were deleted by others before")
+    for error in done.errors.slice(0, 5).to_pylist():
+        say(f"a row had no effect: {error}")
+    if done.failed:
+        raise fail(
+            f"{done.failed} rows had no effect because of row errors; {what.lower()} them again"
+        )
+
+
 @app.command("drop")
 @verb
 @stays(TABLES)
 def drop(
     name: Name,
     masters: MastersOption = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+    yes: Yes = False,
     reserve_seconds: Annotated[
         int,
         typer.Option(min=0, help="Seconds for which it can be recalled; 0: it is deleted at once."),

@@ -6,6 +6,8 @@ from nyala.client.feed.change_feed import ChangeFeed
 from nyala.client.journal.items import Entry, Invalidated, Key, Rebased, Synced
 from nyala.client.journal.journal import Journal
 from nyala.client.journal.log import Log
+from nyala.client.modify.results import ChangeResult, PartlyChanged
+from nyala.client.modify.values import expr
 from nyala.client.results import PartlyWritten, RowErrors, WriteResult
 from nyala.client.scan import Scan
 from nyala.client.scan_token import ScanToken
@@ -14,12 +16,14 @@ from nyala.client.table import Table
 __all__ = [
     "ChangeBatch",
     "ChangeFeed",
+    "ChangeResult",
     "Client",
     "Entry",
     "Invalidated",
     "Journal",
     "Key",
     "Log",
+    "PartlyChanged",
     "PartlyWritten",
     "Rebased",
     "RowErrors",
@@ -29,4 +33,5 @@ __all__ = [
     "Table",
     "WriteResult",
     "connect",
+    "expr",
 ]

@@ -1,5 +1,6 @@
 """Table: handle of an open table. Methods may be called from any thread and block."""
 
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
@@ -12,12 +13,15 @@ from nyala.client.connection import Connection
 from nyala.client.feed.change_feed import ChangeFeed, follow_options
 from nyala.client.feed.follower import follow
 from nyala.client.hold import Hold, ttl_ms
+from nyala.client.modify import statements as modify
+from nyala.client.modify.results import ChangeResult
 from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
 from nyala.client.write.sequencer import OP_COLUMN
+from nyala.client.write.watch import OnProgress, Watch
 from nyala.common.casting import Conversion, Requested
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.schema import Schema
@@ -163,6 +167,67 @@ class Table:
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """
         return self._writer.write_mixed(data, op_column, all_or_nothing, Conversion(**how))
+
+    def delete_where(
+        self,
+        where: str,
+        *,
+        at: int | datetime | None = None,
+        after: str | None = None,
+        progress: bool | OnProgress = False,
+        stop: threading.Event | None = None,
+    ) -> ChangeResult:
+        """Delete the rows that a predicate selects at one snapshot, in key order, in batches.
+
+        A selected row is deleted by key, also if another writer has changed it since the snapshot.
+
+        Args:
+            where: as for `scan`; "true" selects every row.
+            at: snapshot, a hybrid time or an aware datetime; None: now.
+            after: position after which to begin: `after` of an earlier result, with its `at`.
+            progress: True draws a bar in a terminal or a notebook; a function is called with the number of
+                rows so far.
+            stop: event that ends the call after the present batch when it is set.
+
+        Raises:
+            PartlyChanged: some rows are deleted, or may be, others not; `result` has `at` and `after`.
+            InvalidArgument: a `where` that cannot be read, and other wrong arguments.
+            HistoryGone: the snapshot cannot be read any more.
+        """
+        watch = Watch(progress, stop, f"delete from {self.name}")
+        return modify.delete_rows(self._connection, self._table, where, at, after, watch)
+
+    def update_where(
+        self,
+        where: str,
+        values: Mapping[str, Any],
+        *,
+        at: int | datetime | None = None,
+        after: str | None = None,
+        progress: bool | OnProgress = False,
+        stop: threading.Event | None = None,
+    ) -> ChangeResult:
+        """Set columns of the rows that a predicate selects at one snapshot, in key order, in batches.
+
+        The new values are calculated from the snapshot; they are written also if another writer has changed
+        the row since. A row that was deleted since is not inserted again.
+
+        Args:
+            where: as for `scan`; "true" selects every row.
+            values: by column: a constant, or an expression over columns, as `nyala.expr("price * 1.1")`.
+            at: snapshot, a hybrid time or an aware datetime; None: now.
+            after: position after which to begin: `after` of an earlier result, with its `at`.
+            progress: as for `delete_where`.
+            stop: as for `delete_where`.
+
+        Raises:
+            PartlyChanged: some rows are updated, or may be, others not; `result` has `at` and `after`.
+            InvalidArgument: a key column, a value that its column does not take, and other wrong arguments.
+            NotFound: an unknown column.
+            HistoryGone: the snapshot cannot be read any more.
+        """
+        watch = Watch(progress, stop, f"update {self.name}")
+        return modify.update_rows(self._connection, self._table, where, values, at, after, watch)
 
     @overload
     def get(

@@ -40,6 +40,7 @@ class ReadSpec:
         since: lower end of a change feed.
         net: one row per key in a change feed, else each version.
         before: with the row before each change.
+        after: encoded primary key; only rows above it are read, of each tablet.
     """
 
     columns: tuple[str, ...] | None = None
@@ -54,6 +55,7 @@ class ReadSpec:
     since: int = 0
     net: bool = True
     before: bool = False
+    after: bytes = b""
 
 
 def scan_spec(
@@ -239,6 +241,7 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
         net=spec.net,
         before=spec.before,
         replicas=tablet.addresses(),
+        resume_after=spec.after,
     )
     if spec.max_age_ms is not None:
         token.mode, token.max_age_ms = pb.STALE, spec.max_age_ms

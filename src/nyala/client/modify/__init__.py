@@ -1,0 +1,1 @@
+"""Deletes and updates of the rows that a predicate selects."""

@@ -1,0 +1,201 @@
+"""Deletes and updates by predicate: rows of one snapshot, changed in key order, one chunk after another.
+
+The rows of a chunk are written by key, and the next chunk begins when they are acknowledged. New values are
+calculated from the rows of the snapshot, so that a chunk can be repeated with the same result. Memory: one
+chunk, and what the scan reads ahead. A hold keeps the snapshot readable; after an error it stays until it
+expires, for the call that continues.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.connection import Connection
+from nyala.client.hold import Holding
+from nyala.client.modify.results import ChangeResult, PartlyChanged
+from nyala.client.read.ordered_merge import last_key
+from nyala.client.read.read_spec import ReadSpec, key_names
+from nyala.client.results import PartlyWritten
+from nyala.client.scan import Scan
+from nyala.client.write.watch import Watch
+from nyala.common.errors import InvalidArgument, NyalaError, has_no_effect
+from nyala.common.predicate import Predicate
+from nyala.common.schema import Schema, arrow_schema
+
+CHUNK_ROWS = 100_000
+"""Maximum number of rows of a chunk."""
+CHUNK_BYTES = 8 << 20
+"""Size of a chunk in bytes, as its rows are read."""
+HOLD_MS = 3_600_000
+"""Lifetime of the hold of the snapshot, in milliseconds; it is renewed at half of it."""
+ERRORS_KEPT = 1_000
+"""Maximum number of row errors in a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """The change of each selected row.
+
+    Attributes:
+        op: a `WriteOp` of the wire.
+        verb: name of the change for messages: "deleted" or "updated".
+        reads: names of the columns that are read, key columns first.
+        rows: makes the rows to write from the rows read.
+    """
+
+    op: int
+    verb: str
+    reads: tuple[str, ...]
+    rows: Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def parse_after(after: str | None) -> bytes:
+    """Return the position in a text, an encoded primary key; empty: the beginning.
+
+    Raises:
+        InvalidArgument: it is no position.
+    """
+    try:
+        return bytes.fromhex(after or "")
+    except (ValueError, TypeError) as err:
+        raise InvalidArgument(
+            f"after={after!r} is no position; pass `.after` of an earlier result, with the same at="
+        ) from err
+
+
+class Modification:
+    """One delete or update by predicate.
+
+    Args:
+        connection: runs the requests.
+        table: the table.
+        where: selects the rows.
+        change: their change.
+        watch: progress, and the request to stop.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: OpenTable,
+        where: Predicate,
+        change: RowChange,
+        watch: Watch,
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._schema: Schema = table.schema
+        self._where = where
+        self._change = change
+        self._watch = watch
+        fields = arrow_schema(self._schema.key_columns)
+        self._errors = pa.schema([*fields, ("code", pa.string()), ("message", pa.string())])
+        self._so_far = ChangeResult(0, 0, 0, 0, self._errors.empty_table(), 0, 0, "")
+
+    def run(self, at: int | None, after: bytes) -> ChangeResult:
+        """Change the rows that the predicate selects.
+
+        Args:
+            at: hybrid time of the snapshot; None: now.
+            after: position after which to begin.
+
+        Raises:
+            PartlyChanged: some rows are changed, or may be, others not.
+            NyalaError: nothing took effect.
+        """
+        core, run = self._connection.core, self._connection.run
+        holding: Holding = run(core.hold(self._table, at, HOLD_MS))
+        self._so_far = replace(self._so_far, at=holding.at, after=after.hex())
+        spec = ReadSpec(
+            columns=self._change.reads, where=self._where, at=holding.at, ordered=True, after=after
+        )
+        chunks = _chunks(Scan(self._connection, self._table, spec).to_batches())
+        try:
+            with self._watch:
+                for chunk in chunks:
+                    self._write(chunk)
+                    if holding.left_ms() < HOLD_MS // 2:
+                        ending, holding = holding, run(core.hold(self._table, holding.at, HOLD_MS))
+                        run(ending.release())
+                    if self._watch.stopped():
+                        self._so_far = replace(self._so_far, stopped=True)
+                        break
+        except NyalaError as err:
+            if self._so_far.matched or not has_no_effect(err):
+                raise self._ended_early(err.message) from err
+            run(holding.release())
+            raise
+        except KeyboardInterrupt as err:
+            raise err from self._ended_early("interrupted")
+        finally:
+            chunks.close()
+        if not self._so_far.stopped:
+            run(holding.release())
+        return self._so_far
+
+    def _write(self, chunk: pa.RecordBatch) -> None:
+        """Write a chunk, and add its outcome."""
+        done, now = self._so_far, self._change.rows(chunk)
+        try:
+            written = self._connection.write(self._table, self._change.op, now, False)
+        except PartlyWritten as err:
+            timestamp = max(done.timestamp, err.timestamp)
+            self._so_far = replace(
+                done,
+                matched=done.matched + err.rows + err.errors.num_rows,
+                changed=done.changed + err.rows,
+                timestamp=timestamp,
+            )
+            raise
+        gone = [e for e in written.errors if e[1] == "not_found"]
+        others = [e for e in written.errors if e[1] != "not_found"]
+        self._so_far = replace(
+            done,
+            matched=done.matched + chunk.num_rows,
+            changed=done.changed + written.rows,
+            missing=done.missing + len(gone),
+            failed=done.failed + len(others),
+            errors=self._with_errors(chunk, others),
+            timestamp=max(done.timestamp, written.timestamp),
+            after=last_key(self._schema, chunk).hex(),
+        )
+        self._watch.reached(self._so_far.matched)
+
+    def _with_errors(self, chunk: pa.RecordBatch, errors: list[tuple[int, str, str]]) -> pa.Table:
+        kept = errors[: max(0, ERRORS_KEPT - self._so_far.errors.num_rows)]
+        if not kept:
+            return self._so_far.errors
+        rows = chunk.select(key_names(self._schema)).take(pa.array([row for row, _, _ in kept]))
+        codes = [pa.array([e[n] for e in kept], pa.string()) for n in (1, 2)]
+        more = pa.Table.from_arrays([*rows.columns, *codes], schema=self._errors)
+        return pa.concat_tables([self._so_far.errors, more])
+
+    def _ended_early(self, why: str) -> PartlyChanged:
+        done = self._so_far
+        more = f", after={done.after!r}" if done.after else ""
+        return PartlyChanged(
+            f"{done.changed} rows of table {self._table.name!r} are {self._change.verb}, then: {why}. Some "
+            f"of the next {CHUNK_ROWS} may be as well. To continue, repeat the call with at={done.at}{more}; "
+            "the rows of the last batch are counted again",
+            {"at": str(done.at), "after": done.after},
+            result=done,
+        )
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    """Combine small batches, and cut large ones."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for first in range(0, batch.num_rows, CHUNK_ROWS):
+            piece = batch.slice(first, CHUNK_ROWS)
+            if held and (rows + piece.num_rows > CHUNK_ROWS or size + piece.nbytes > CHUNK_BYTES):
+                yield pa.concat_batches(held)
+                held, rows, size = [], 0, 0
+            held.append(piece)
+            rows += piece.num_rows
+            size += piece.nbytes
+    if held:
+        yield pa.concat_batches(held)

@@ -1,0 +1,90 @@
+"""Progress of a long call for its caller, and the caller's request to stop it."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nyala.common.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+OnProgress = Callable[[int], object]
+"""Called with the number of rows that are acknowledged so far."""
+
+
+class Watch:
+    """Progress and stop event of one call; a context manager, which ends the bar.
+
+    Args:
+        progress: True draws a bar in a terminal or a notebook, and nothing elsewhere; a callable is called
+            with the number of rows so far.
+        stop: event that ends the call early when it is set.
+        label: text beside the bar.
+        total: number of rows, if it is known.
+
+    Raises:
+        InvalidArgument: `progress` or `stop` is something else.
+    """
+
+    def __init__(
+        self,
+        progress: bool | OnProgress = False,
+        stop: threading.Event | None = None,
+        label: str = "",
+        total: int | None = None,
+    ) -> None:
+        if not isinstance(progress, bool) and not callable(progress):
+            raise InvalidArgument(
+                f"progress={progress!r}: pass True for a bar, or a function that takes the number of rows"
+            )
+        if stop is not None and not callable(getattr(stop, "is_set", None)):
+            raise InvalidArgument(
+                f"stop={stop!r}: pass a threading.Event, and set it to stop the call"
+            )
+        self.active = bool(progress) or stop is not None
+        self._progress = progress
+        self._stop = stop
+        self._label = label
+        self._total = total
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def stopped(self) -> bool:
+        """Return whether the call is to end."""
+        return self._stop is not None and self._stop.is_set()
+
+    def reached(self, rows: int) -> None:
+        """Show the number of rows so far."""
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=rows, shown=f"{rows:,}")
+        elif callable(self._progress):
+            self._progress(rows)
+
+    def __enter__(self) -> "Watch":
+        if self._progress is True:
+            self._bar = _bar()
+            self._task = self._bar.add_task(self._label, total=self._total, shown="0")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            with suppress(OSError, ValueError):  # the terminal is gone
+                self._bar.stop()
+
+
+def _bar() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[shown]} rows"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not (console.is_terminal or console.is_jupyter),
+    )
