@@ -213,6 +213,7 @@ STEPS = (
     "a step that was sent is still carried out: run the command again, which continues from there"
 )
 SERVERS = "the masters may still carry out what was sent: nyala tserver list shows it"
+ROWS = "rows that were sent may still be changed: run the command again"
 FILES = "nothing stays under way, but the change may be incomplete: run the command again"
 STAYS = "_stays_under_way"
 """Attribute of a command: a sentence."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from nyala.cli.output import (
+    ROWS,
     TABLES,
     Format,
     FormatOption,
@@ -247,6 +248,7 @@ def statistics(
 
 @app.command("delete_rows")
 @verb
+@stays(ROWS)
 def delete_rows(
     name: Name,
     where: Where,
@@ -261,6 +263,7 @@ def delete_rows(
 
 @app.command("update_rows")
 @verb
+@stays(ROWS)
 def update_rows(
     name: Name,
     where: Where,
