@@ -221,7 +221,7 @@ BAD = {
         lambda t: t.update_where("true", {"n": nyala.expr("n +")}), InvalidArgument, "expected",
     ),
     "an unknown operand": (lambda t: t.update_where("true", {"n": nyala.expr("nix")}), NotFound, "nix"),
-    "no text of an expression": (lambda t: nyala.expr(5), InvalidArgument, "without expr"),
+    "no text of an expression": (lambda t: nyala.expr(t), InvalidArgument, "without expr"),
     "a position alone": (lambda t: t.delete_where("true", after="80"), InvalidArgument, "at="),
     "no position": (lambda t: t.delete_where("true", at=1, after="xy"), InvalidArgument, ".after"),
     "no time": (lambda t: t.delete_where("true", at="now"), InvalidArgument, "now"),
@@ -307,7 +307,7 @@ def test_an_interrupted_command_tells_how_to_continue(client, cluster, small_chu
         patched.setattr("nyala.client.write.watch.Watch.reached", interrupt)
         done = run(cluster, "delete_rows", "broken_off", "--where", "true", "--yes")
     assert done.exit_code == 130
-    at, after = re.search(r"at=(\d+), after='(\w+)'", done.output).groups()
+    ((at, after),) = re.findall(r"at=(\d+), after='(\w+)'", done.output)
     rest = ("--at", at, "--after", after, "--yes")
     assert run(cluster, "delete_rows", "broken_off", "--where", "true", *rest).exit_code == 0
     assert table.count() == 0

@@ -46,7 +46,7 @@ class PartlyChanged(OutcomeUnknown):
     """Error of a delete or update by predicate that ended early, with the reason in `__cause__`.
 
     Attributes:
-        result: how far it came; None after a transfer by message and details alone.
+        result: how far it came.
     """
 
     code = "PARTLY_CHANGED"
@@ -59,4 +59,13 @@ class PartlyChanged(OutcomeUnknown):
         result: ChangeResult | None = None,
     ) -> None:
         super().__init__(message, details)
-        self.result = result
+        self.result = result or ChangeResult(
+            0,
+            0,
+            0,
+            0,
+            pa.table({}),
+            int(self.details.get("at", "0")),
+            0,
+            self.details.get("after", ""),
+        )
