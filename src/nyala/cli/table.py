@@ -313,7 +313,7 @@ def _change_rows(
         with table.hold(at or None) as hold:
             found = table.scan(where=where, at=hold.at).count()
             asked = f"{what} {found:,} of {table.scan(at=hold.at).count():,} rows of table {name}?"
-            if not yes and not typer.confirm(asked):
+            if not (yes or typer.confirm(asked)):
                 raise fail("nothing was changed", 1)
             from_here: dict[str, Any] = {"at": hold.at, "after": after or None, "progress": True}
             try:
