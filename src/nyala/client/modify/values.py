@@ -111,12 +111,12 @@ class Assignments:
             at = int(err.details.get("row", "0"))
             raise SchemaMismatch(
                 f"the new value of column {column.name!r} does not fit {column.type}, in the row with key "
-                f"{key_of(self._schema, rows, at)}; change the expression, or exclude the row in where",
+                f"{_key_of(self._schema, rows, at)}; change the expression, or exclude the row in where",
                 {"column": column.name},
             ) from err
 
 
-def key_of(schema: Schema, rows: pa.RecordBatch, at: int) -> str:
+def _key_of(schema: Schema, rows: pa.RecordBatch, at: int) -> str:
     """Return the primary key of one of some rows, for messages."""
     return ", ".join(f"{n}={shown(rows.column(n)[at])}" for n in key_names(schema))
 
