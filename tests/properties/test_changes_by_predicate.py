@@ -1,6 +1,6 @@
 """Deletes and updates by predicate change the same rows as a model that evaluates them row by row.
 
-A row is written by somebody else between the snapshot and the call: the call changes it, as it is selected.
+Other rows are written between the snapshot and the call, also to selected rows, which the call changes all the same.
 """
 
 import pyarrow as pa

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 import nyala
 from nyala.cli.main import app
+from nyala.client.connection import Connection
+from nyala.client.core import ClientCore
 from nyala.client.modify import modification
 from nyala.common.errors import InvalidArgument, NotFound, SchemaMismatch
 from nyala.wire.proto import nyala_pb2 as pb
@@ -181,13 +183,13 @@ def test_the_snapshot_is_held_while_the_call_runs_and_after_an_error(
     table = create(client, "held")
     asked = []
     monkeypatch.setattr(modification, "HOLD_MS", 10)  # always less than half is left: renewed
-    held = client._connection.core.hold
+    held = ClientCore.hold
 
-    async def hold(*arguments):
-        asked.append(arguments[1])
-        return await held(*arguments)
+    async def hold(self, opened, at, ttl_ms):
+        asked.append(at)
+        return await held(self, opened, at, ttl_ms)
 
-    monkeypatch.setattr(client._connection.core, "hold", hold)
+    monkeypatch.setattr(ClientCore, "hold", hold)
     done = table.delete_where("k < 25")
     assert done.changed == 25
     assert asked == [None, done.at, done.at, done.at]
@@ -242,16 +244,16 @@ def test_wrong_arguments_are_refused_before_anything_changes(client):
 
 def test_a_write_of_unknown_outcome_ends_as_partly_changed(client, small_chunks, monkeypatch):
     table = create(client, "unknown")
-    write = client._connection.write
+    write = Connection.write
     calls = []
 
-    def failing(opened, op, batch, all_or_nothing):
+    def failing(self, opened, op, batch, all_or_nothing):
         calls.append(op)
         if len(calls) == 1:
             raise nyala.errors.OutcomeUnknown("no answer")
-        return write(opened, op, batch, all_or_nothing)
+        return write(self, opened, op, batch, all_or_nothing)
 
-    monkeypatch.setattr(client._connection, "write", failing)
+    monkeypatch.setattr(Connection, "write", failing)
     with pytest.raises(nyala.PartlyChanged) as caught:
         table.delete_where("true")
     assert caught.value.result.after == ""
