@@ -1,6 +1,7 @@
 """Deletes and updates by predicate change the same rows as a model that evaluates them row by row.
 
-Other rows are written between the snapshot and the call, also to selected rows, which the call changes all the same.
+Other rows are written between the snapshot and the call, also to selected rows, which the call changes
+all the same.
 """
 
 import pyarrow as pa
