@@ -14,7 +14,7 @@ from nyala.recipes.records import ElectionSettings
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.journals.client import core_without_masters, opened_without_masters
-from tests.sim.journals.host import journal_host
+from tests.sim.journals.host import HOSTS
 from tests.sim.systems.core_cluster import CoreCluster
 from tests.sim.systems.stores import GROUP
 from tests.sim.world.loop import SimLoop, run, seeded
@@ -119,7 +119,7 @@ class _Nobody:
 
 
 async def _scenario(loop: SimLoop, seed: int, seconds: float) -> Candidates:
-    cluster = CoreCluster(loop, seed, 3, journal_host)
+    cluster = CoreCluster(loop, seed, 3, HOSTS[False, False])
     every = Candidates(loop, seed, cluster)
     look = cluster.look
 
