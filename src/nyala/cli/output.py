@@ -241,7 +241,9 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
             return command(*args, **kwargs)
         except NyalaError as err:
             raise fail(str(err), err.exit_status) from None
-        except (KeyboardInterrupt, typer.Abort):  # Abort: at the question for a confirmation
+        except (KeyboardInterrupt, typer.Abort) as err:
+            if not any(isinstance(e, KeyboardInterrupt) for e in (err, err.__context__)):
+                raise  # a question was answered with no, or not at all
             sentence = getattr(command, STAYS, READS)
             raise fail(f"interrupted; {sentence}", INTERRUPTED) from None
         except BrokenPipeError:

@@ -110,7 +110,23 @@ def test_error_prints_one_line_and_sets_exit_status(raised, status, capsys):
     assert len(expected.err.splitlines()) == (0 if status == 141 else 1)
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt(), typer.Abort()])
+def at_a_question(raised: BaseException) -> typer.Abort:
+    """Return the error of a question during which another one was raised."""
+    abort = typer.Abort()
+    abort.__context__ = raised
+    return abort
+
+
+def test_unconfirmed_command_ends_as_typer_does():
+    @verb
+    def changes():
+        raise at_a_question(EOFError())
+
+    with pytest.raises(typer.Abort):
+        changes()
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), at_a_question(KeyboardInterrupt())])
 def test_interrupt_tells_what_stays_under_way(raised, capsys):
     @verb
     @stays("a copy continues")
