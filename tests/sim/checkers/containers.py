@@ -9,7 +9,7 @@ import asyncio
 import functools
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 WALKED = ("nyala", "prometheus_client", "asyncio")
@@ -21,7 +21,7 @@ def sizes(
 ) -> Counter[str]:
     """Return the total length of all containers, by `Class.attribute`, and the number of objects of a class.
 
-    A container that several attributes refer to has the name of the one that was followed first.
+    A container that several attributes refer to has the first of their names, alphabetically.
 
     Args:
         roots: where the walk begins.
@@ -29,19 +29,25 @@ def sizes(
     """
     found: Counter[str] = Counter()
     seen: dict[int, object] = {}
+    names: dict[int, str] = {}
     waiting: deque[tuple[str, object]] = deque(("root", r) for r in roots)
     while waiting:
         label, one = waiting.pop()
         if isinstance(one, str | bytes | int | float | type | types.ModuleType | None):
             continue
+        if id(one) in names:
+            names[id(one)] = min(label, names[id(one)])
         if id(one) in seen or skip(one):
             continue
         seen[id(one)] = one  # kept, so that no id is used again
         if isinstance(one, Mapping | list | deque | set | frozenset) and not _entered(one):
-            found[label] += len(one)
+            names[id(one)] = label
         elif _entered(one):
             found[f"objects of {type(one).__qualname__}"] += 1
         waiting.extend(_inside(label, one))
+    for number, label in names.items():
+        one = seen[number]
+        found[label] += len(one) if isinstance(one, Sized) else 0
     return found
 
 

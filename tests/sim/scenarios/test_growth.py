@@ -35,9 +35,9 @@ RECORDS = {
     "Catalog._of_table[]",
     "Catalog._tables",
     "Catalog._tablets",
+    "EventLoop._replicas",
     "ExecutedOperations.created",
     "ExecutedOperations.dropped",
-    "Retention._replicas",
 }
 """Containers with a record of each deleted tablet: in the masters' catalog, by which replicas on servers that
 return are deleted, and the tombstones.
