@@ -28,9 +28,7 @@ def pytest(*args: str, limit_s: int) -> tuple[str, ...]:
 
 
 BY_FILE = ("-n", "2", "--dist", "loadfile")
-"""Two files at a time, each with its own clusters."""
-IDLE_BY_FILE = ("-n", "4", "--dist", "loadfile")
-"""Four files at a time: with two, their clusters use half of two cores."""
+"""Two files at a time, each with its own clusters; with four, tests fail on a loaded machine."""
 BY_TEST = ("-n", "2", "--dist", "worksteal")
 """For tests of which some take a minute: an idle worker takes tests that another one has not started."""
 
@@ -62,7 +60,7 @@ TIERS = (
         ),
     ),
     Tier("sim", 180, (pytest(*BY_TEST, "tests/sim", "tests/judge", limit_s=300),)),
-    Tier("cluster", 210, (pytest(*IDLE_BY_FILE, "tests/cluster", limit_s=600),)),
+    Tier("cluster", 210, (pytest(*BY_FILE, "tests/cluster", limit_s=600),)),
     Tier("faults", 90, (pytest(*BY_FILE, "tests/faults", limit_s=600),)),
     Tier("spark", 240, (pytest(*BY_FILE, "tests/spark", limit_s=600),)),
     Tier("docs", 90, (pytest("-n", "2", "tests/docs", limit_s=600),)),
