@@ -139,7 +139,8 @@ class Replica:
                 None: now, for callers whose operations are never sent twice, or are idempotent.
 
         Raises:
-            InvalidArgument: the ids are malformed, or the sequence was used with other bytes.
+            InvalidArgument: the ids are malformed, or the sequence was used with other bytes; with details
+                `latest_since`: `since` is too far in the future, and it was not executed.
             NotLeader, Throttled, TooLarge, Unavailable, NotFound: nothing was proposed.
             OutcomeUnknown: leadership was lost, or the time was up, while it was in flight.
             SessionExpired: it may have taken effect long ago; it was not executed (again). With details

@@ -23,7 +23,15 @@ from tests.sim.journals.history import ListLogs
 from tests.sim.journals.host_run import FOLLOW_S
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.outcome import JournalOutcome
-from tests.sim.journals.work import RACE, Actor, Racer, TailReader, WatchReader, Worker
+from tests.sim.journals.work import (
+    RACE,
+    Actor,
+    Racer,
+    TailReader,
+    WatchReader,
+    Worker,
+    check_working,
+)
 from tests.sim.runs.core_run import most_events
 from tests.sim.systems.cluster import REPAIRING, SimCluster
 from tests.sim.systems.replicas import hosts_of
@@ -154,10 +162,14 @@ class ClusterJournals:
         cluster = self.cluster
         if self.live:
             before = {n: (a, a.answered) for n, a in self.actors.items() if not _follows(a)}
-            await cluster.until(
-                lambda: all(self.actors[n] is not a or a.answered > k for n, (a, k) in before.items()),
-                "every client is answered after healing", 90,
-            )  # fmt: skip
+
+            def all_answered() -> bool:
+                check_working(self.working)
+                return all(
+                    self.actors[n] is not a or a.answered > k for n, (a, k) in before.items()
+                )
+
+            await cluster.until(all_answered, "every client is answered after healing", 90)
         self.stopped = True
         for actor in self.actors.values():
             actor.stopped = True

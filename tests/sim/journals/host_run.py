@@ -17,7 +17,15 @@ from tests.sim.journals.history import ListLogs
 from tests.sim.journals.host import HOSTS
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.outcome import JournalOutcome
-from tests.sim.journals.work import RACE, Actor, Racer, TailReader, WatchReader, Worker
+from tests.sim.journals.work import (
+    RACE,
+    Actor,
+    Racer,
+    TailReader,
+    WatchReader,
+    Worker,
+    check_working,
+)
 from tests.sim.runs.core_run import HANDS, MOVE_S, MOVING_SPARES, most_events
 from tests.sim.systems.core_cluster import CoreCluster
 from tests.sim.systems.stores import GROUP
@@ -77,10 +85,13 @@ class HostJournal:
         """All is healed: every client is answered soon, and every reader catches up."""
         cluster = self.cluster
         wanted = {actor: actor.answered + 2 for actor in self.actors if not _reads_only(actor)}
-        await cluster.until(
-            lambda: all(a.answered >= least for a, least in wanted.items()),
-            "every client is answered after healing", PROGRESS_S,
-        )  # fmt: skip
+
+        def all_answered() -> bool:
+            check_working(cluster.working)
+            return all(actor.answered >= least for actor, least in wanted.items())
+
+        what = "every client is answered after healing"
+        await cluster.until(all_answered, what, PROGRESS_S)
         for actor in self.actors:
             actor.stopped = True
         for work in cluster.working:

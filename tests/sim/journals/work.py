@@ -3,6 +3,7 @@
 import asyncio
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import aclosing
 
 from nyala.common.errors import LogGone, NotFound, OutcomeUnknown, Retryable
@@ -62,6 +63,13 @@ class Actor(ABC):
     @abstractmethod
     async def once(self) -> None:
         """Do one thing."""
+
+
+def check_working(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Raise the error with which a client ended: without it only the lack of answers is reported."""
+    for task in tasks:
+        if task.done():
+            task.result()
 
 
 class Worker(Actor):

@@ -1,10 +1,14 @@
 """Clocks that are wrong: one of a whole cluster by years; those of the last two of a group by seconds."""
 
-from nyala.common.hybrid_time import to_micros
+from nyala.client.journal.core import JournalCore
+from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
+from nyala.wire.proto import journal_pb2 as pb
+from tests.sim.checkers.linearizability import Kind
 from tests.sim.faults.plan import SKEW_MAX_MS
 from tests.sim.runs.scenario import ScenarioCluster, play
 from tests.sim.systems.core_cluster import CoreCluster, host
+from tests.sim.systems.table_client import TableClient
 from tests.sim.world.loop import WALL_START_US, SimLoop, run
 from tests.sim.world.process import SimProcess
 
@@ -36,6 +40,26 @@ def test_single_clock_wrong_by_years_affects_no_other_server():
                 wrong.clock.jump(-years * YEAR_US)
                 await running.acknowledged(10)
         assert ahead_us(running) < LIMIT_MS * 1000
+
+    play(scenario)
+
+
+def test_client_that_saw_a_wrong_clock_can_write():
+    """A server that was wrong by more than the limit has answered it; its steps and writes succeed."""
+
+    async def scenario(running: ScenarioCluster) -> None:
+        core = running.cluster.client()
+        process = running.cluster.clients[-1]
+        journals = JournalCore(core)
+        journal = await running.cluster.run(process, journals.create, "ops", 3, 1 << 20)
+        opened = await running.cluster.run(process, core.open_table, "t")
+        table = TableClient(core, opened)  # type: ignore[arg-type]
+        for ahead_ms in (LIMIT_MS + 2_000, 10 * YEAR_US // 1000):
+            now_us = WALL_START_US + running.loop.now_us()
+            core.clock.merge(from_micros(now_us + ahead_ms * 1000))
+            append = pb.JournalChange(append=pb.AppendEntry(log="a", data=b"1"))
+            await running.cluster.run(process, journals.step, journal, [], [append])
+            assert not await running.cluster.run(process, table.change, Kind.DELETE, 1 << 40, 0)
 
     play(scenario)
 

@@ -7,6 +7,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 from nyala.client.cluster.tablet_cache import TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.common.errors import (
+    InvalidArgument,
     NotFound,
     NotLeader,
     NyalaError,
@@ -125,6 +126,11 @@ class LeaderOperation(Generic[T]):
                         raise
                     last = err.message
                     break
+                except InvalidArgument as err:
+                    if unknown or not self.exclusive or not _restart_earlier(self.header, err):
+                        self._refuse(err, unknown=unknown)
+                    last = err.message
+                    break
                 except Rejected as err:
                     self._refuse(err, unknown=unknown)
                 else:
@@ -173,4 +179,17 @@ def _restart_later(header: RequestHeader, err: SessionExpired) -> bool:
     if until < header.since:
         return False
     header.since = until + 1
+    return True
+
+
+def _restart_earlier(header: RequestHeader, err: InvalidArgument) -> bool:
+    """Lower an operation's `since`; return whether it may be sent again.
+
+    A leader refuses one that its clock has not nearly reached. A client that saw the time of a server with a
+    wrong clock could write nothing otherwise, until that time.
+    """
+    latest = int(err.details.get("latest_since", 0))
+    if not 0 < latest < header.since:
+        return False
+    header.since = latest
     return True

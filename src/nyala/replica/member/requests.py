@@ -290,7 +290,8 @@ def _check_since(context: ReplicaContext, since: int) -> None:
     if ahead_us > limit_us and since > context.clock.peek():
         raise InvalidArgument(
             f"since={since} is {duration(ahead_us)} ahead of this server's clock; at most "
-            f"clock_max_ahead_ms ({limit_us // 1000}) are possible. Give one from client.now()"
+            f"clock_max_ahead_ms ({limit_us // 1000}) are possible. Give one from client.now()",
+            {"latest_since": str(context.clock.peek())},
         )
 
 

@@ -185,6 +185,16 @@ async def test_expired_session_restarts_unless_earlier_try_may_have_been_execute
         await s.append("a", b"2")
 
 
+@scenario
+async def test_step_of_client_that_saw_a_wrong_clock_is_sent_with_the_leader_s_time(s):
+    await s.append("a", b"1")
+    ahead = InvalidArgument("ahead of this server's clock", {"latest_since": "5"})
+    s.servers.step_faults = [Fault(answered(ahead))]
+    await s.append("a", b"2")
+    assert [sent.since for sent in steps_sent(s)[-2:]] == [FIRST_STAMP, 5]
+    assert [data for _, data in await s.read("a")] == [b"1", b"2"]
+
+
 def test_fixed_client_id_keeps_all_results():
     async def main(loop: SimLoop) -> None:
         servers = JournalServers(loop)

@@ -11,7 +11,13 @@ from nyala.client.deadline import Attempts
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.sequencer import Sequencer, Sequences
-from nyala.common.errors import NyalaError, OutcomeUnknown, SessionExpired, Throttled
+from nyala.common.errors import (
+    InvalidArgument,
+    NyalaError,
+    OutcomeUnknown,
+    SessionExpired,
+    Throttled,
+)
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -26,6 +32,10 @@ from tests.unit.client.support.client_delivery import Places, Streams
 def session_expired(until: int) -> SessionExpired:
     details = {"reason": "CLIENT_FORGOTTEN", "forgotten_until": str(until)}
     return SessionExpired("not known (any more)", details)
+
+
+def too_far_ahead(latest: int) -> InvalidArgument:
+    return InvalidArgument("ahead of this server's clock", {"latest_since": str(latest)})
 
 
 class RecordingStreams(Streams):
@@ -85,6 +95,22 @@ def test_possibly_executed_write_is_not_sent_again():
     sent, error = deliver(OutcomeUnknown("?"), session_expired(100))
     assert sent == [7, 7]
     assert isinstance(error, SessionExpired)
+    sent, error = deliver(OutcomeUnknown("?"), too_far_ahead(5))
+    assert sent == [7, 7]
+    assert isinstance(error, OutcomeUnknown)
+
+
+def test_write_of_client_that_saw_a_wrong_clock_is_sent_with_the_leader_s_time():
+    assert deliver(too_far_ahead(100), None, seen=900) == ([900, 100], None)
+    assert deliver(
+        too_far_ahead(100), session_expired(150), too_far_ahead(140), None, seen=900
+    ) == (
+        [900, 100, 151, 140],
+        None,
+    )
+    sent, error = deliver(InvalidArgument("no such column"), seen=900)
+    assert sent == [900]
+    assert isinstance(error, InvalidArgument)
 
 
 @pytest.mark.parametrize("since", [0, 50])
@@ -92,6 +118,9 @@ def test_writes_possibly_sent_by_another_process_keep_their_start_time(since):
     sent, error = deliver(session_expired(100), since=since)
     assert sent == [since]
     assert isinstance(error, SessionExpired)
+    sent, error = deliver(too_far_ahead(40), since=since)
+    assert sent == [since]
+    assert isinstance(error, InvalidArgument)
 
 
 def test_session_expired_for_other_reason_is_final():
