@@ -1,11 +1,15 @@
 """Setup of all tests: hypothesis profiles, the three-rows rule, and no silent skips as root."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+# A shell starts background jobs with SIGINT ignored; the tests, and the processes that they start, need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile(

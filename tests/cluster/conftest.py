@@ -14,14 +14,31 @@ from nyala.testing import MiniCluster
 from tests.cluster.support.ksck import ksck, wait_equal
 
 LOG_LINES = 12
+SHARED = pytest.StashKey[MiniCluster]()
+"""The cluster of the modules that share one."""
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[MiniCluster]:
+def cluster(pytestconfig: pytest.Config) -> Iterator[MiniCluster]:
     """Three masters and three tablet servers; a test that stops one starts it again."""
     with MiniCluster() as made:
+        pytestconfig.stash[SHARED] = made
         yield made
+        del pytestconfig.stash[SHARED]
         wait_equal(made)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drop_what_a_module_leaves(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Drop the tables and journals that a module leaves in the shared cluster: others may use their names."""
+    yield
+    shared = pytestconfig.stash.get(SHARED, None)
+    if shared is not None:
+        with shared.connect() as client:
+            for name in client.tables():
+                client.drop_table(name)
+            for name in client.journals():
+                client.drop_journal(name)
 
 
 @pytest.hookimpl(wrapper=True)

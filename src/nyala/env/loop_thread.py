@@ -20,7 +20,11 @@ SHUTDOWN_GRACE_S = 1.0
 JOIN_S = 10.0
 """Maximum wait in seconds for the thread of a stopped loop."""
 CHECK_INTERVAL_S = 5.0
-"""Interval in seconds at which a waiting thread checks that the loop runs."""
+"""Interval in seconds at which a waiting thread checks that the loop runs.
+
+All waits have it: Ctrl-C does not end a wait without a time-out where another library has installed a signal
+handler that restarts system calls; polars does.
+"""
 AFTER_FORK = (
     "this process was forked from one that had a client, and gRPC does not work after a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
@@ -67,7 +71,7 @@ class LoopThread:
         """
         future = self._submit(work)
         try:
-            return future.result()
+            return _result(future)
         except concurrent.futures.CancelledError:
             raise _closed_during_call() from None
         except KeyboardInterrupt:
@@ -141,7 +145,7 @@ class LoopThread:
         ahead = self._submit(step())
         try:
             while True:
-                more, item = ahead.result()
+                more, item = _result(ahead)
                 if not more:
                     return
                 ahead = self._submit(step())
@@ -162,7 +166,7 @@ class LoopThread:
         # The garbage collector may close an iterator on the loop's own thread, which cannot wait.
         if threading.current_thread() is not self._thread:
             with contextlib.suppress(concurrent.futures.CancelledError):
-                ended.result()
+                _result(ended)
 
     @property
     def closed(self) -> bool:
@@ -187,9 +191,9 @@ class LoopThread:
                 self._closing = True
             try:
                 if last is not None:
-                    asyncio.run_coroutine_threadsafe(last(), self._loop).result()
+                    _result(asyncio.run_coroutine_threadsafe(last(), self._loop))
             finally:
-                asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result()
+                _result(asyncio.run_coroutine_threadsafe(_end_all(), self._loop))
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self.join()
                 if not self._thread.is_alive():
@@ -198,6 +202,16 @@ class LoopThread:
     def join(self) -> None:
         """Wait, for a limited time, until the thread of a closed loop has ended, with all its tasks."""
         self._thread.join(timeout=JOIN_S)
+
+
+def _result(future: "concurrent.futures.Future[T]") -> T:
+    """Wait for a result; Ctrl-C ends the wait."""
+    while True:
+        try:
+            return future.result(CHECK_INTERVAL_S)
+        except TimeoutError:
+            if future.done():  # the error may be that of the work
+                return future.result()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
