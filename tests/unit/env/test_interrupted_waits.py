@@ -44,9 +44,9 @@ def iterate(loop: LoopThread) -> object:
     return next(iter(loop.iterate(items())))
 
 
-def wait(loop: LoopThread) -> object:
+def wait(loop: LoopThread) -> None:
     never = threading.Event()
-    return loop.wait(never.wait)
+    loop.wait(never.wait)
 
 
 @pytest.mark.parametrize("call", [run, iterate, wait])
