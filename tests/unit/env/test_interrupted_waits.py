@@ -10,9 +10,6 @@ import pytest
 from nyala.env.loop_thread import LoopThread
 from tests.interrupting import interrupt
 
-WAIT_S = 30.0
-"""Longest wait of the loop's work, in seconds: far longer than the interrupt takes."""
-
 
 @pytest.fixture(params=["its own handler", "a handler that restarts calls"])
 def handled(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -33,12 +30,12 @@ def loop() -> Iterator[LoopThread]:
 
 
 def run(loop: LoopThread) -> object:
-    return loop.run(asyncio.sleep(WAIT_S))
+    return loop.run(asyncio.Event().wait())
 
 
 def iterate(loop: LoopThread) -> object:
     async def items() -> AsyncIterator[int]:
-        await asyncio.sleep(WAIT_S)
+        await asyncio.Event().wait()
         yield 1
 
     return next(iter(loop.iterate(items())))
