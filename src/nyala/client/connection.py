@@ -126,6 +126,7 @@ class Connection:
             PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
                 after some were written.
             Exception: what fetching a batch raised; nothing took effect.
+            KeyboardInterrupt: interrupted; its cause is PartlyWritten if rows are written, or may be.
         """
         session, timeout_ms = self.core.session, self.core.options.timeout_ms
         upload = self.change(
@@ -143,6 +144,12 @@ class Connection:
                 if batch is None:
                     return self.change(upload.finish())
                 self.change(upload.take(batch))
+        except KeyboardInterrupt as err:
+            partly = self.change(upload.interrupt(err))
+            if partly is err:
+                raise
+            partly.__cause__ = None
+            raise err from partly
         except (InvalidArgument, OutcomeUnknown) as err:
             if self.closed and not isinstance(err, PartlyWritten):
                 self._loop.join()  # until no task changes the outcome of a row

@@ -79,15 +79,23 @@ class WriteResult:
         errors: one line per row without effect: row (position in the data given), code, message. With
             `all_or_nothing` the other rows of the request of a failing row have the code `voided`.
         timestamp: hybrid time of the write; a scan at or above it sees it.
+        stopped: the call ended before `next_row`, because its `stop` event was set.
     """
 
     rows: int
     errors: pa.Table
     timestamp: int
+    stopped: bool = False
+
+    @property
+    def next_row(self) -> int:
+        """First row of the data that was not read: the number of rows if the call was not stopped."""
+        return self.rows + int(self.errors.num_rows)
 
     def __repr__(self) -> str:
         if not self.errors.num_rows:
-            return f"<nyala.WriteResult: {self.rows} rows, at {self.timestamp}>"
+            end = f", STOPPED before row {self.next_row}" if self.stopped else ""
+            return f"<nyala.WriteResult: {self.rows} rows, at {self.timestamp}{end}>"
         first = self.errors.slice(0, 1).to_pylist()[0]
         return (
             f"<nyala.WriteResult: {self.rows} rows, and {self.errors.num_rows} WITHOUT EFFECT: row "

@@ -12,8 +12,8 @@ from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.write.input_batches import in_memory, pieces
 from nyala.client.write.sequencer import OP_COLUMN
+from nyala.client.write.watch import Watch, WriteArguments, split_arguments
 from nyala.common.batches import to_batches
-from nyala.common.casting import Conversion
 from nyala.common.errors import InvalidArgument
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -27,6 +27,8 @@ OPS: Mapping[str, int] = {
     "delete": pb.DELETE,
     "delete_ignore": pb.DELETE_IGNORE,
 }
+SLICE_ROWS = 50_000
+"""Maximum number of rows of in-memory data that are accepted at a time, if progress is shown."""
 _DELETES = ("delete", "delete_ignore")
 _Cast = Callable[[Any, int], list[pa.RecordBatch]]
 """Converts data to batches of the table's types; the number is that of the first row, for errors."""
@@ -44,20 +46,19 @@ class RowWriter:
         self._connection = connection
         self._table = table
 
-    def write(
-        self, op: str, data: Any, all_or_nothing: bool, conversion: Conversion
-    ) -> WriteResult:
+    def write(self, op: str, data: Any, all_or_nothing: bool, how: WriteArguments) -> WriteResult:
         """Write rows with one operation; raises as `Table.upsert`.
 
         Args:
             op: a key of `OPS`.
             data: as for `Table.upsert`.
             all_or_nothing: as for `Table.upsert`.
-            conversion: the conversions that the user requests.
+            how: conversions, progress, and the event that stops the write.
 
         Returns:
             The acknowledged rows, their timestamp and the row errors.
         """
+        conversion, watch = split_arguments(how, f"{op} into {self._table.name}")
 
         def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
             schema = self._table.schema  # it may change while a stream is written
@@ -66,10 +67,10 @@ class RowWriter:
                 return [b.select(key_names(schema)) for b in batches]
             return batches
 
-        return self._send(OPS[op], data, cast, all_or_nothing)
+        return self._send(OPS[op], data, cast, all_or_nothing, watch)
 
     def write_mixed(
-        self, data: Any, op_column: str, all_or_nothing: bool, conversion: Conversion
+        self, data: Any, op_column: str, all_or_nothing: bool, how: WriteArguments
     ) -> WriteResult:
         """Write rows that each name their operation; raises as `Table.write`.
 
@@ -77,11 +78,12 @@ class RowWriter:
             data: as for `Table.upsert`, with `op_column`.
             op_column: name of a string column with keys of `OPS`.
             all_or_nothing: as for `Table.upsert`.
-            conversion: the conversions that the user requests.
+            how: conversions, progress, and the event that stops the write.
 
         Returns:
             The acknowledged rows, their timestamp and the row errors.
         """
+        conversion, watch = split_arguments(how, f"write to {self._table.name}")
         schema = self._table.schema
         if not isinstance(op_column, str) or op_column in schema.by_name:
             raise InvalidArgument(
@@ -99,18 +101,30 @@ class RowWriter:
                 row += batch.num_rows
             return made
 
-        return self._send(pb.MIXED, data, cast, all_or_nothing)
+        return self._send(pb.MIXED, data, cast, all_or_nothing, watch)
 
-    def _send(self, op: int, data: Any, cast: _Cast, all_or_nothing: bool) -> WriteResult:
+    def _send(
+        self, op: int, data: Any, cast: _Cast, all_or_nothing: bool, watch: Watch
+    ) -> WriteResult:
         if not in_memory(data):
             batches = _cast_pieces(data, cast)
-        elif len(made := cast(data, 0)) == 1:
+        elif len(made := cast(data, 0)) == 1 and not watch.active:
             done = self._connection.write(self._table, op, made[0], all_or_nothing)
             return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
         else:
-            batches = iter(made)
-        done = self._connection.upload(self._table, op, batches, all_or_nothing)
-        return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
+            batches = iter(made) if all_or_nothing or not watch.active else _slices(made)
+        with watch:
+            watched = watch.pieces(batches, len) if watch.active else batches
+            done = self._connection.upload(self._table, op, watched, all_or_nothing)
+        errors = errors_table(done.errors)
+        return WriteResult(done.rows, errors, done.timestamp, watch.ended_early)
+
+
+def _slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut batches, so that a write of them shows its progress and can be stopped."""
+    for batch in batches:
+        for first in range(0, batch.num_rows, SLICE_ROWS):
+            yield batch.slice(first, SLICE_ROWS)
 
 
 def _cast_pieces(data: Any, cast: _Cast) -> Iterator[pa.RecordBatch]:

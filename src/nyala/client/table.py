@@ -21,8 +21,7 @@ from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
 from nyala.client.scan import Scan
 from nyala.client.write.sequencer import OP_COLUMN
-from nyala.client.write.watch import OnProgress, Watch
-from nyala.common.casting import Conversion, Requested
+from nyala.client.write.watch import OnProgress, Watch, WriteArguments
 from nyala.common.hybrid_time import as_stamp
 from nyala.common.schema import Schema
 
@@ -79,32 +78,34 @@ class Table:
         return list(self._table.tablets)
 
     def insert(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Add new rows; a row whose key exists gets the row error `already_present`."""
-        return self._writer.write("insert", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("insert", data, all_or_nothing, how)
 
     def insert_ignore(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Add new rows; rows whose key exists are left as they are."""
-        return self._writer.write("insert_ignore", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("insert_ignore", data, all_or_nothing, how)
 
     def upsert(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Add or change rows: columns given are set, others keep their value (or default, or null).
 
         Args:
-            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts; or an
-                iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
+            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts, a pyarrow
+                dataset; or an iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
                 is fetched when there is room for it.
             all_or_nothing: one failing row voids all rows of its request: per tablet, and per
                 batch of at most 10,000 rows or 1 MiB.
             **how: `nan_is_null`: True: NaN becomes null; False: NaN of a pandas frame is stored in float and
                 double columns; not given: NaN of a pandas frame is a missing value, thus null, other NaN is
                 stored. `round_decimals=True`: decimals are rounded to the nearest values of float and double
-                columns; otherwise they are rejected.
+                columns; otherwise they are rejected. `progress=True` draws a bar in a terminal or a notebook; a
+                function is called with the number of rows that were accepted so far. `stop=`, an event, ends
+                the call when it is set: no further rows are read, and those read are written.
 
         Returns:
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.
@@ -115,37 +116,37 @@ class Table:
             SchemaMismatch: a column that is unknown or does not convert without loss; nothing took effect.
             TimedOut: no leader took any row in time; nothing took effect.
         """
-        return self._writer.write("upsert", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("upsert", data, all_or_nothing, how)
 
     def upsert_ignore(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """As `upsert`, but a row that would change an immutable column is left as it is."""
-        return self._writer.write("upsert_ignore", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("upsert_ignore", data, all_or_nothing, how)
 
     def update(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Change rows; a row whose key is absent gets the row error `not_found`."""
-        return self._writer.write("update", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("update", data, all_or_nothing, how)
 
     def update_ignore(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Change rows; rows whose key is absent are skipped."""
-        return self._writer.write("update_ignore", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("update_ignore", data, all_or_nothing, how)
 
     def delete(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Delete by key (other columns are ignored); an absent key gets the row error `not_found`."""
-        return self._writer.write("delete", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("delete", data, all_or_nothing, how)
 
     def delete_ignore(
-        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[Requested]
+        self, data: Any, *, all_or_nothing: bool = False, **how: Unpack[WriteArguments]
     ) -> WriteResult:
         """Delete by key; absent keys are skipped."""
-        return self._writer.write("delete_ignore", data, all_or_nothing, Conversion(**how))
+        return self._writer.write("delete_ignore", data, all_or_nothing, how)
 
     def write(
         self,
@@ -153,7 +154,7 @@ class Table:
         op_column: str = OP_COLUMN,
         *,
         all_or_nothing: bool = False,
-        **how: Unpack[Requested],
+        **how: Unpack[WriteArguments],
     ) -> WriteResult:
         """Mixed operations in row order: `op_column` names each row's op ("insert", "delete", ...).
 
@@ -166,7 +167,7 @@ class Table:
         Raises:
             InvalidArgument: an op that is null or unknown; nothing was sent.
         """
-        return self._writer.write_mixed(data, op_column, all_or_nothing, Conversion(**how))
+        return self._writer.write_mixed(data, op_column, all_or_nothing, how)
 
     def delete_where(
         self,

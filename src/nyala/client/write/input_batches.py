@@ -3,6 +3,8 @@
 A stream is never read as a whole: the next piece is fetched when the write has room for it.
 """
 
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -14,12 +16,20 @@ from nyala.common.errors import InvalidArgument
 DICTS_PER_BATCH = 1_000
 """Number of dicts from an iterable that are collected into one batch."""
 
+DATASET_BATCH_ROWS = 10_000
+"""Number of rows of a dataset that are read at a time."""
+
 
 def in_memory(data: Any) -> bool:
     """Return whether all of the data can be checked before anything is sent."""
     if isinstance(data, pa.Table | pa.RecordBatch) or is_frame(data):
         return True
-    if hasattr(data, "__arrow_c_stream__"):
+    if isinstance(data, str | os.PathLike):
+        raise InvalidArgument(
+            f"{data!r} is a path, and files are not opened here; pass pyarrow.dataset.dataset(path), which is "
+            "read piece by piece"
+        )
+    if hasattr(data, "__arrow_c_stream__") or _is_dataset(data):
         return False
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         return not (len(data) and _is_table(data[0]))
@@ -34,6 +44,9 @@ def pieces(data: Any) -> Iterator[Any]:
     Raises:
         InvalidArgument: the stream cannot be read.
     """
+    if _is_dataset(data):
+        yield from _batches(_reader_of(data))
+        return
     if hasattr(data, "__arrow_c_stream__"):
         yield from _batches(data)
         return
@@ -64,6 +77,25 @@ def _batches(data: Any) -> Iterator[pa.RecordBatch]:
         yield from reader
     except (pa.ArrowException, ValueError, TypeError) as err:
         raise InvalidArgument(f"the stream of rows cannot be read: {err}") from err
+
+
+def _is_dataset(data: Any) -> bool:
+    kind = getattr(sys.modules.get("pyarrow.dataset"), "Dataset", None)
+    return kind is not None and isinstance(data, kind)
+
+
+def _reader_of(dataset: Any) -> pa.RecordBatchReader:
+    """Return a reader of a dataset that reads little ahead: Arrow's default is 16 batches of 4 files."""
+    try:
+        scanner = dataset.scanner(
+            batch_size=DATASET_BATCH_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+            use_threads=False,
+        )
+        return scanner.to_reader()
+    except (pa.ArrowException, ValueError, OSError) as err:
+        raise InvalidArgument(f"the dataset cannot be read: {err}; check its files") from err
 
 
 def _is_table(item: Any) -> bool:

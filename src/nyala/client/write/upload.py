@@ -194,6 +194,12 @@ class Upload:
             return err
         return self._outcomes.error(why)
 
+    async def interrupt(self, why: BaseException) -> BaseException:
+        """End the requests in flight, whose outcome is unknown then; return the error with each row's."""
+        self.abandon()
+        await asyncio.gather(self._pump, *self._windows.values(), return_exceptions=True)
+        return self._outcomes.error(why)
+
     def closed_error(self) -> BaseException:
         """Return the error to raise when the client was closed and its loop has ended."""
         return self._outcomes.error(closed_meanwhile(sent=bool(self._outcomes.requests)))

@@ -1,17 +1,40 @@
 """Progress of a long call for its caller, and the caller's request to stop it."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from nyala.common.casting import Conversion, Requested
 from nyala.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+T = TypeVar("T")
 OnProgress = Callable[[int], object]
-"""Called with the number of rows that are acknowledged so far."""
+"""Called with the number of rows so far."""
+
+
+class WriteArguments(Requested, total=False):
+    """Arguments of every write: those of `Conversion` and `Watch`."""
+
+    progress: bool | OnProgress
+    stop: threading.Event | None
+
+
+def split_arguments(how: WriteArguments, label: str) -> "tuple[Conversion, Watch]":
+    """Return the conversions of a write, and its progress.
+
+    Raises:
+        InvalidArgument: a value that is none of its argument.
+        TypeError: an unknown argument.
+    """
+    rest = dict(how)
+    watch = Watch(how.get("progress", False), how.get("stop"), label)
+    for name in ("progress", "stop"):
+        rest.pop(name, None)
+    return Conversion(**rest), watch  # type: ignore[arg-type]
 
 
 class Watch:
@@ -23,6 +46,10 @@ class Watch:
         stop: event that ends the call early when it is set.
         label: text beside the bar.
         total: number of rows, if it is known.
+
+    Attributes:
+        active: progress is shown, or there is an event.
+        ended_early: `pieces` ended because of the event.
 
     Raises:
         InvalidArgument: `progress` or `stop` is something else.
@@ -44,12 +71,31 @@ class Watch:
                 f"stop={stop!r}: pass a threading.Event, and set it to stop the call"
             )
         self.active = bool(progress) or stop is not None
+        self.ended_early = False
         self._progress = progress
         self._stop = stop
         self._label = label
         self._total = total
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+
+    def pieces(self, items: Iterator[T], rows_of: Callable[[T], int]) -> Iterator[T]:
+        """Yield the items of a stream until the call is to end, and show the rows that were accepted.
+
+        Args:
+            items: the stream.
+            rows_of: returns the number of rows of an item.
+        """
+        rows = 0
+        while not self.stopped():
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            yield item
+            rows += rows_of(item)
+            self.reached(rows)
+        self.ended_early = True
 
     def stopped(self) -> bool:
         """Return whether the call is to end."""
