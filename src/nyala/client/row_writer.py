@@ -10,7 +10,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
-from nyala.client.write.input_batches import in_memory, pieces
+from nyala.client.write.input_batches import in_memory, pieces, until
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.watch import Watch, WriteArguments, split_arguments
 from nyala.common.batches import to_batches
@@ -107,15 +107,15 @@ class RowWriter:
         self, op: int, data: Any, cast: _Cast, all_or_nothing: bool, watch: Watch
     ) -> WriteResult:
         if not in_memory(data):
-            batches = _cast_pieces(data, cast)
+            batches = _cast_pieces(data, cast, watch)
         elif len(made := cast(data, 0)) == 1 and not watch.active:
             done = self._connection.write(self._table, op, made[0], all_or_nothing)
             return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
         else:
-            batches = iter(made) if all_or_nothing or not watch.active else _slices(made)
+            slices = iter(made) if all_or_nothing or not watch.active else _slices(made)
+            batches = until(slices, watch.stopped)
         with watch:
-            watched = watch.pieces(batches, len) if watch.active else batches
-            done = self._connection.upload(self._table, op, watched, all_or_nothing)
+            done = self._connection.upload(self._table, op, watch.counted(batches), all_or_nothing)
         errors = errors_table(done.errors)
         return WriteResult(done.rows, errors, done.timestamp, watch.ended_early)
 
@@ -127,9 +127,9 @@ def _slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(first, SLICE_ROWS)
 
 
-def _cast_pieces(data: Any, cast: _Cast) -> Iterator[pa.RecordBatch]:
+def _cast_pieces(data: Any, cast: _Cast, watch: Watch) -> Iterator[pa.RecordBatch]:
     row = 0
-    for piece in pieces(data):
+    for piece in pieces(data, watch.stopped):
         for batch in cast(piece, row):
             row += batch.num_rows
             yield batch

@@ -95,17 +95,18 @@ class Table:
         """Add or change rows: columns given are set, others keep their value (or default, or null).
 
         Args:
-            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts, a pyarrow
-                dataset; or an iterable of these, or of dicts. A stream or an iterable is written as it comes: its next piece
-                is fetched when there is room for it.
+            data: anything with `__arrow_c_stream__`, a RecordBatch, a pandas frame, a list of dicts, a
+                pyarrow dataset; or an iterable of these, or of dicts. A stream or an iterable is written as
+                it comes: its next piece is fetched when there is room for it.
             all_or_nothing: one failing row voids all rows of its request: per tablet, and per
                 batch of at most 10,000 rows or 1 MiB.
             **how: `nan_is_null`: True: NaN becomes null; False: NaN of a pandas frame is stored in float and
                 double columns; not given: NaN of a pandas frame is a missing value, thus null, other NaN is
                 stored. `round_decimals=True`: decimals are rounded to the nearest values of float and double
-                columns; otherwise they are rejected. `progress=True` draws a bar in a terminal or a notebook; a
-                function is called with the number of rows that were accepted so far. `stop=`, an event, ends
-                the call when it is set: no further rows are read, and those read are written.
+                columns; otherwise they are rejected. `progress=True` draws a bar in a terminal or a notebook;
+                a function is called with the number of rows that were accepted so far. `stop=`, an event,
+                ends the call when it is set: nothing more is read, what was read is written, and the result
+                has `next_row`.
 
         Returns:
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.

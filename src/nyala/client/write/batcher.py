@@ -11,7 +11,7 @@ from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import RowErrors
 from nyala.client.write.sequencer import Sequencer
-from nyala.client.write.upload import TabletRows, Upload, Writing
+from nyala.client.write.upload import MAX_WINDOWS, TabletRows, Upload, Writing
 from nyala.common.partition import locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
@@ -26,6 +26,8 @@ class BatchLimits:
 
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20
+    ahead_bytes: int = 64 << 20
+    """Of one call: rows that are accepted and not acknowledged."""
 
 
 class Batcher:
@@ -146,15 +148,29 @@ class Batcher:
 
 
 def _window_rows(table: OpenTable, batch: pa.RecordBatch, limits: BatchLimits) -> int:
-    """Return how many rows make about one batch per tablet; a little less, since parts are uneven."""
+    """Return how many rows make about one batch per tablet; a little less, since parts are uneven.
+
+    Less too if the windows of a table of many tablets would take more memory than `ahead_bytes`.
+
+    Args:
+        table: whose tablets.
+        batch: the rows.
+        limits: limits of a request and of a call.
+    """
     each = _batch_rows(batch, limits)
     tablets = table.partition_schema.count
-    return each if tablets == 1 else max(1, each * tablets * 15 // 16)
+    most = limits.ahead_bytes // (MAX_WINDOWS + 1) // _row_bytes(batch)  # one more waits
+    return max(1, min(most, each if tablets == 1 else each * tablets * 15 // 16))
 
 
 def _batch_rows(batch: pa.RecordBatch, limits: BatchLimits) -> int:
-    per_row: int = max(1, batch.nbytes // max(1, batch.num_rows))
-    return max(1, min(limits.batch_rows, limits.batch_bytes // per_row))
+    return max(1, min(limits.batch_rows, limits.batch_bytes // _row_bytes(batch)))
+
+
+def _row_bytes(batch: pa.RecordBatch) -> int:
+    """Return the average size of a row."""
+    size: int = max(1, batch.nbytes // max(1, batch.num_rows))
+    return size
 
 
 def _by_tablet(

@@ -5,13 +5,15 @@ A stream is never read as a whole: the next piece is fetched when the write has 
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from nyala.common.batches import is_frame
 from nyala.common.errors import InvalidArgument
+
+T = TypeVar("T")
 
 DICTS_PER_BATCH = 1_000
 """Number of dicts from an iterable that are collected into one batch."""
@@ -26,8 +28,8 @@ def in_memory(data: Any) -> bool:
         return True
     if isinstance(data, str | os.PathLike):
         raise InvalidArgument(
-            f"{data!r} is a path, and files are not opened here; pass pyarrow.dataset.dataset(path), which is "
-            "read piece by piece"
+            f"{data!r} is a path, and files are not opened here; pass pyarrow.dataset.dataset(path), which "
+            "is read piece by piece"
         )
     if hasattr(data, "__arrow_c_stream__") or _is_dataset(data):
         return False
@@ -36,22 +38,37 @@ def in_memory(data: Any) -> bool:
     return hasattr(data, "__arrow_c_array__") or not _is_iterable(data)
 
 
-def pieces(data: Any) -> Iterator[Any]:
+def until(items: Iterator[T], stopped: Callable[[], bool]) -> Iterator[T]:
+    """Yield items until `stopped()`, which is asked before each of them is fetched."""
+    while not stopped():
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        yield item
+
+
+def pieces(data: Any, stopped: Callable[[], bool]) -> Iterator[Any]:
     """Yield the pieces of what is not `in_memory`: batches, or whatever the iterable yields.
 
-    The first piece of an Arrow stream has no rows: its columns can be checked before anything is sent.
+    The first piece of an Arrow stream has no rows: its columns can be checked before anything is sent. When
+    the pieces end because of `stopped`, everything that was fetched was yielded.
+
+    Args:
+        data: a stream, a dataset, or an iterable.
+        stopped: returns whether nothing more is to be fetched.
 
     Raises:
         InvalidArgument: the stream cannot be read.
     """
     if _is_dataset(data):
-        yield from _batches(_reader_of(data))
+        yield from _batches(_reader_of(data), stopped)
         return
     if hasattr(data, "__arrow_c_stream__"):
-        yield from _batches(data)
+        yield from _batches(data, stopped)
         return
     dicts: list[Any] = []
-    for item in data:
+    for item in until(iter(data), stopped):
         if isinstance(item, Mapping):
             dicts.append(item)
             if len(dicts) == DICTS_PER_BATCH:
@@ -66,7 +83,7 @@ def pieces(data: Any) -> Iterator[Any]:
         yield dicts
 
 
-def _batches(data: Any) -> Iterator[pa.RecordBatch]:
+def _batches(data: Any, stopped: Callable[[], bool]) -> Iterator[pa.RecordBatch]:
     try:
         reader = (
             data
@@ -74,7 +91,7 @@ def _batches(data: Any) -> Iterator[pa.RecordBatch]:
             else pa.RecordBatchReader.from_stream(data)
         )
         yield pa.RecordBatch.from_pylist([], reader.schema)
-        yield from reader
+        yield from until(reader, stopped)
     except (pa.ArrowException, ValueError, TypeError) as err:
         raise InvalidArgument(f"the stream of rows cannot be read: {err}") from err
 

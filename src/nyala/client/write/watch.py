@@ -3,7 +3,9 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from nyala.common.casting import Conversion, Requested
 from nyala.common.errors import InvalidArgument
@@ -11,7 +13,6 @@ from nyala.common.errors import InvalidArgument
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-T = TypeVar("T")
 OnProgress = Callable[[int], object]
 """Called with the number of rows so far."""
 
@@ -49,7 +50,7 @@ class Watch:
 
     Attributes:
         active: progress is shown, or there is an event.
-        ended_early: `pieces` ended because of the event.
+        ended_early: the event ended the call.
 
     Raises:
         InvalidArgument: `progress` or `stop` is something else.
@@ -79,27 +80,18 @@ class Watch:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
-    def pieces(self, items: Iterator[T], rows_of: Callable[[T], int]) -> Iterator[T]:
-        """Yield the items of a stream until the call is to end, and show the rows that were accepted.
-
-        Args:
-            items: the stream.
-            rows_of: returns the number of rows of an item.
-        """
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches, and show the number of their rows that were accepted."""
         rows = 0
-        while not self.stopped():
-            try:
-                item = next(items)
-            except StopIteration:
-                return
-            yield item
-            rows += rows_of(item)
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
             self.reached(rows)
-        self.ended_early = True
 
     def stopped(self) -> bool:
-        """Return whether the call is to end."""
-        return self._stop is not None and self._stop.is_set()
+        """Return whether the call is to end, which it does then."""
+        self.ended_early = self._stop is not None and self._stop.is_set()
+        return self.ended_early
 
     def reached(self, rows: int) -> None:
         """Show the number of rows so far."""

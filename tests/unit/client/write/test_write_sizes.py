@@ -15,11 +15,12 @@ from nyala.client.core import ClientOptions
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.results import PartlyWritten
 from nyala.client.write import request_size
-from nyala.client.write.batcher import BatchLimits, cut_batch
+from nyala.client.write.batcher import Batcher, BatchLimits, cut_batch
 from nyala.client.write.sequencer import Sequencer
+from nyala.client.write.upload import MAX_WINDOWS
 from nyala.common.errors import TooLarge
 from nyala.common.ids import TableId
-from nyala.common.partition import PartitionSchema
+from nyala.common.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.wire import flight
 from nyala.wire.proto import nyala_pb2 as pb
@@ -175,3 +176,17 @@ def test_servers_without_stated_limit_get_client_batch_size():
     table = opened(0)
     assert request_size.max_row_bytes(table, 3, 12_345) == 12_345
     assert request_size.refusal(table, rows([1 << 20]), 0) is None
+
+
+@pytest.mark.parametrize(("tablets", "least"), [(1, 8_000), (8, 30_000), (1_000, 30_000)])
+def test_windows_of_a_write_stay_within_its_memory(tablets, least):
+    table, batch = opened(0), rows([100] * 20_000)
+    if tablets > 1:
+        hashed = HashLevel(table.schema.key_ids, tablets, 7)
+        table.partition_schema = PartitionSchema(hash=(hashed,))
+    requests: Any = None
+    batcher = Batcher(requests, requests, requests, BatchLimits(ahead_bytes=16 << 20))
+    made = batcher.window_rows(table, batch)
+    size = batch.nbytes / batch.num_rows * made * (MAX_WINDOWS + 1)
+    assert made >= least
+    assert size <= 16 << 20
