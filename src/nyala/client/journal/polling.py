@@ -21,6 +21,8 @@ WAIT_MS = 2_000
 """Time that a replica waits for changes before it answers that there are none, in milliseconds."""
 SILENT_MS = 3_000
 """Time beyond that after which a replica that does not answer is given up, in milliseconds."""
+TURNS = 1 << 16
+"""Number of turns from which a tail begins to ask the other replicas."""
 
 
 class TailStream:
@@ -86,7 +88,8 @@ class Poller:
     """Requests of one tail or watch, to the leader first; any replica that has the changes may answer.
 
     A replica that is partitioned from its group answers that nothing changed. So after each
-    such answer another replica is queried too, without waiting.
+    such answer another replica is queried too, without waiting. If that one fails, the replicas are looked up
+    again: the group may have moved, and a replica that it has removed gets no changes.
 
     Args:
         env: RPCs, time.
@@ -104,7 +107,7 @@ class Poller:
         self._timeout_ms = timeout_ms
         self._streams: dict[str, TailStream] = {}
         self._quiet = ""  # address whose last answer was that nothing changed
-        self._turn = 0
+        self._turn = env.random.randrange(TURNS)  # a reader that resumes often asks all of them too
 
     async def poll(
         self, request: pb.JournalTailRequest, *, wait: bool = True
@@ -162,6 +165,7 @@ class Poller:
         try:
             found = await self._poll_replica(others[self._turn % len(others)], request, 0)
         except (Retryable, OutcomeUnknown):
+            await self._refresh()
             return None
         if not _has_changes(found):
             return None

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 from unittest import mock
 
@@ -519,6 +520,49 @@ async def test_tail_asks_each_other_replica_in_turn(s):
     second = await s.append("a", b"2")
     s.journal.tablet.leader = ADDRESSES[0]
     async with asyncio.timeout(15):
+        assert (await anext(events)).id == second
+
+
+@pytest.mark.parametrize("leader", ADDRESSES[1:])
+def test_reader_that_resumes_often_asks_each_other_replica(leader):
+    """Of two other replicas one lags too; each tail ends after one of them was asked."""
+
+    async def main(loop: SimLoop) -> None:
+        s = await Scenario(loop, JournalServers(loop)).open()
+        first = await s.append("a", b"1")
+        for member in s.servers.members.values():
+            member.frozen = True
+        s.servers.lead(leader)
+        second = await s.append("a", b"2")
+        for _ in range(20):
+            s.journal.tablet.leader = ADDRESSES[0]
+            events = s.core.tail(s.core.log(s.journal, "a"), first)
+            try:
+                async with asyncio.timeout(3), aclosing(events):
+                    found = await anext(events)
+                    assert [e.id for e in found if isinstance(e, Entry)] == [second]
+                    return
+            except TimeoutError:
+                continue
+        raise AssertionError("the other replica was never asked")
+
+    run(main, max_time_s=300)
+
+
+@scenario
+async def test_tail_at_removed_replica_finds_the_others(s):
+    """It still answers that nothing changed; those that the client knows beside it are gone."""
+    first = await s.append("a", b"1")
+    events = tail(s, after=first)
+    s.servers.members[ADDRESSES[0]].frozen = True
+    s.servers.lead(ADDRESSES[1])
+    s.servers.known_leader = ADDRESSES[1]
+    second = await s.append("a", b"2")
+    gone = "127.0.0.1:9"
+    s.servers.members[gone] = Member(1 << 30, down=True)
+    s.journal.tablet.replicas = (("0", ADDRESSES[0]), ("9", gone))
+    s.journal.tablet.leader = ADDRESSES[0]
+    async with asyncio.timeout(10):
         assert (await anext(events)).id == second
 
 
