@@ -48,6 +48,7 @@ class TServer:
             committed, so it never decreases for a tablet.
         time: hybrid time of its last heartbeat.
         held_us: end of the holds on the history of its retired replicas, monotonic.
+        tombstones: deleted replicas whose votes it keeps, as of its reports.
         leader_reports: reports of its leader replicas about their groups, by tablet.
         busy: one of its reports is being recorded.
         list_version: version of the server list that it has.
@@ -63,6 +64,7 @@ class TServer:
     versions: dict[TabletId, int] = field(default_factory=dict)
     time: int = 0
     held_us: dict[TabletId, int] = field(default_factory=dict)
+    tombstones: dict[TabletId, None] = field(default_factory=dict)
     leader_reports: dict[TabletId, LeaderReport] = field(default_factory=dict)
     busy: bool = False
     list_version: int = 0
@@ -116,10 +118,13 @@ class TServers:
         """
         server.sequence = request.report_sequence
         if request.full:
-            server.replicas, server.leader_reports = {}, {}
+            server.replicas, server.leader_reports, server.tombstones = {}, {}, {}
             server.full_in_term = term
         for report in request.tablets:
             server.leader_reports.pop(TabletId(report.tablet_id), None)
+            server.tombstones.pop(TabletId(report.tablet_id), None)
+            if report.state == "TOMBSTONED":
+                server.tombstones[TabletId(report.tablet_id)] = None
             if report.role == Role.LEADER.value:
                 server.leader_reports[TabletId(report.tablet_id)] = _leader_report(report)
             if report.state in GONE:

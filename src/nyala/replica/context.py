@@ -45,6 +45,7 @@ class Counters:
         self.elected = counter("replica_elections_won", "Times that a replica here became leader.")
         self.flushed = counter("replica_flushes_done", "Flushes and compactions installed.")
         self.failed = counter("replica_failures_count", "Replicas that became FAILED.")
+        self.deleted = counter("replica_deleted_for_good", "Replicas removed with their tombstone.")
         self.refused = counter(
             "replica_refused_messages",
             "Not for this server, of a group that is not here, or contradicting themselves.",

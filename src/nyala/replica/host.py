@@ -166,6 +166,7 @@ class ReplicaHost:
         Raises:
             AlreadyPresent: the group has a replica or a tombstone here.
             InvalidArgument: this server is not in `config`, or is a witness there.
+            NotFound: the tablet was deleted for good.
             Unavailable: being created or deleted, or the server stops. OSError: the disk failed or is full;
                 nothing was created.
         """
@@ -224,6 +225,20 @@ class ReplicaHost:
         self._registry.reserve(group)
         try:
             await lifecycle.delete(self._context, replica)
+        finally:
+            self._registry.free(group)
+
+    async def delete_for_good(self, group: TabletId) -> None:
+        """Delete a replica, or a tombstone, of a tablet that no longer exists; nothing of it stays.
+
+        Raises:
+            As `delete_replica`. Throttled: the log accepts nothing now; the tombstone stays.
+        """
+        replica = self._registry.get(group)
+        self._registry.reserve(group)
+        try:
+            await lifecycle.delete_for_good(self._context, replica)
+            self._registry.remove(group)
         finally:
             self._registry.free(group)
 

@@ -2,6 +2,7 @@
 
     create:  CREATING -> machine's files, consensus metadata -> READY -> runs
     delete:  stopped -> TOMBSTONED -> log forgotten, files removed
+             for good: votes no more -> log forgotten -> files removed -> superblock removed
     copy:    see `copy/staging.py`
     open:    CREATING: removed, it never ran · READY: bootstrap · TOMBSTONED: removal repeated ·
              COPYING: the incomplete copy is removed; FAILED, until it is copied again or deleted
@@ -97,8 +98,11 @@ async def _undo(context: ReplicaContext, group: TabletId) -> None:
 
 
 def _remove_new(context: ReplicaContext, group: TabletId) -> None:
-    """Remove a replica that never ran; its superblock last, so that a start after a crash continues."""
-    context.env.files.remove_tree(context.machine_directory(group))
+    """Remove all files of a replica; its superblock last, so that a start after a crash continues."""
+    files, machines = context.env.files, context.machine_directory(group).rpartition("/")[0]
+    files.remove_tree(context.machine_directory(group))
+    if files.exists(machines):
+        files.sync_dir(machines)  # else a power failure could bring back files that nothing names
     context.cmeta.delete(group)
     context.superblocks.delete(group)
 
@@ -259,6 +263,25 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
         replica.become_tombstone(tombstone)
     context.wal.forget(group)
     await tasks.run(Lane.DISK, _remove_old, context, group)
+
+
+async def delete_for_good(context: ReplicaContext, replica: Replica) -> None:
+    """Delete a replica, and its tombstone: its group will never need its vote. Durable on return.
+
+    Raises:
+        OSError: the disk failed. Throttled, Unavailable: the log accepts nothing now. The tombstone stays.
+    """
+    if replica.tombstone is None:
+        await delete(context, replica)
+    tombstone, group = replica.tombstone, replica.group
+    assert tombstone is not None, f"{group} was deleted and has no tombstone"
+    await tombstone.suspend_votes()  # a vote would write the superblock again
+    try:
+        await forget(context, group)  # entries without a superblock would look like a lost replica
+        await context.env.tasks.run(Lane.DISK, _remove_new, context, group)
+    except (OSError, NyalaError):
+        tombstone.resume_votes()
+        raise
 
 
 async def _tombstone_of(context: ReplicaContext, replica: Replica) -> Superblock:

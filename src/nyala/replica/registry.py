@@ -9,6 +9,12 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.replica import Replica
 
+DELETED_KEPT = 1000
+"""Number of tablets deleted for good that are remembered, so that an order which was delayed in this process
+or on its way does not create them again. Orders of earlier leader masters are refused by their fence, and a
+replica that is created after all has no tablet in the catalog: the masters delete it again.
+"""
+
 
 class ReplicaRegistry:
     """The replicas of a process.
@@ -27,6 +33,7 @@ class ReplicaRegistry:
         self.closed = False
         self._context = context
         self._in_transition: dict[TabletId, None] = {}
+        self._deleted: dict[TabletId, None] = {}  # for good, oldest first
 
     def find(self, group: TabletId) -> Replica | None:
         """Return the replica of a group, whatever its state, or None."""
@@ -46,6 +53,7 @@ class ReplicaRegistry:
         """Begin a transition of a group: at most one of create, copy and delete at a time.
 
         Raises:
+            NotFound: the tablet was deleted for good.
             Unavailable: one is under way, the log has failed, or the server stops.
         """
         if self.closed:
@@ -54,6 +62,8 @@ class ReplicaRegistry:
             raise Unavailable(
                 f"this server's log is broken: {self._context.wal.failed}; replace the disk"
             )
+        if group in self._deleted:
+            raise NotFound(f"tablet {group} was deleted for good; this server creates it no more")
         if group in self._in_transition:
             raise Unavailable(f"{group} is being created, copied or deleted here; ask again")
         self._in_transition[group] = None
@@ -70,3 +80,12 @@ class ReplicaRegistry:
         self._context.schedule(group)
         self._context.changed(group)
         return replica
+
+    def remove(self, group: TabletId) -> None:
+        """Remove a replica that was deleted for good."""
+        del self.replicas[group]
+        self._deleted[group] = None
+        if len(self._deleted) > DELETED_KEPT:
+            del self._deleted[next(iter(self._deleted))]
+        self._context.counters.deleted.inc()
+        self._context.changed(group)

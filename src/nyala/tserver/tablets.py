@@ -20,6 +20,9 @@ from nyala.tserver.health import PeerHealth
 from nyala.tserver.history_holds import HistoryHolds
 from nyala.wire.proto import nyala_pb2 as pb
 
+DELETED = "DELETED"
+"""State in the report of a replica that is not here any more, nor a tombstone of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostedTablet:
@@ -161,9 +164,14 @@ class Tablets:
         return kind.describe(hosted.machine).version
 
     def reports(self, only: Sequence[TabletId] | None) -> list[pb.TabletReport]:
-        """Return the reports to masters of the named replicas, or of all."""
-        found = self.host.all() if only is None else [self.host.find(t) for t in only]
-        return [self._reported(r) for r in found if r is not None]
+        """Return the reports to masters of the named replicas, or of all; of deleted ones, that they are."""
+        if only is None:
+            return [self._reported(r) for r in self.host.all()]
+        found = [(t, self.host.find(t)) for t in only]
+        return [
+            pb.TabletReport(tablet_id=t, state=DELETED) if r is None else self._reported(r)
+            for t, r in found
+        ]
 
     def _reported(self, replica: Replica) -> pb.TabletReport:
         report = replica_report.report(replica)

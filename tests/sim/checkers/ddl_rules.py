@@ -218,9 +218,13 @@ class CatalogWatch:
         for process in self._cluster.tservers:
             for host in hosts_of(process):
                 for replica in host.all():
-                    if replica.state is State.TOMBSTONED or replica.group == ORPHAN:
-                        continue
                     found = catalog.tablet(replica.group)
+                    if replica.state is State.TOMBSTONED or replica.group == ORPHAN:
+                        if found is not None and found.gone:
+                            return (
+                                f"{process.name} has a tombstone of {replica.group}, which is gone"
+                            )
+                        continue
                     known = self._cluster.committed(replica.group)
                     assert isinstance(process.server, TabletServer), process.server
                     if found is None or not found.live or known is None:

@@ -16,7 +16,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.write import sequencer
 from nyala.common.options import Options
 from nyala.master.catalog.records import CatalogTable, CatalogTablet
-from nyala.replica.replica import Replica
+from nyala.replica import registry
 from nyala.tserver import compaction_scheduler, history_holds, reports
 from nyala.wal import latency
 from nyala.wire.proto import nyala_pb2 as pb
@@ -35,19 +35,16 @@ RECORDS = {
     "Catalog._of_table[]",
     "Catalog._tables",
     "Catalog._tablets",
-    "EventLoop._replicas",
     "ExecutedOperations.created",
     "ExecutedOperations.dropped",
 }
-"""Containers with a record of each deleted tablet: in the masters' catalog, by which replicas on servers that
-return are deleted, and the tombstones.
+"""Containers with a record of each deleted tablet: in the masters' catalog, by which replicas and tombstones
+on servers that return are deleted.
 """
 
 
 def is_record(one: object) -> bool:
-    """Return whether an object is the record of a deleted tablet or a tombstone."""
-    if isinstance(one, Replica):
-        return one.tombstone is not None
+    """Return whether an object is the record of a deleted tablet."""
     return isinstance(one, CatalogTable | CatalogTablet) and not one.live
 
 
@@ -93,6 +90,7 @@ def test_containers_do_not_grow_with_tables_journals_and_clients(monkeypatch: py
     monkeypatch.setattr(sequencer, "TABLETS", 2)
     monkeypatch.setattr(point_reads, "MAX_SHAPES", 2)
     monkeypatch.setattr(reports, "CHANGES", 4)
+    monkeypatch.setattr(registry, "DELETED_KEPT", 4)
     monkeypatch.setattr(latency, "KEPT_US", 1_000_000)
     monkeypatch.setattr(history_holds, "SWEEP_MS", 1000)
     monkeypatch.setattr(compaction_scheduler, "FULL_CHECK_EVERY", 1)

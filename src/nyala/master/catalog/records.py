@@ -172,6 +172,11 @@ class CatalogTablet:
         return self.state in (TabletState.RUNNING, TabletState.DROPPED)
 
     @property
+    def gone(self) -> bool:
+        """True if it was deleted or replaced: it never comes back (S0.43), and no replica of it is needed."""
+        return self.state in (TabletState.REPLACED, TabletState.DELETED)
+
+    @property
     def dropped(self) -> bool:
         """True if its range was dropped: it takes no writes, and is kept for readers of its history."""
         return self.state is TabletState.DROPPED

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 MAX_REPLICAS_CHECKED = 200
-"""Number of replicas per server that are checked for deletion in one interval."""
+"""Number of replicas, and of tombstones, per server that are checked for deletion in one interval."""
 MAX_LAST_ERRORS = 1024
 """Maximum number of orders whose last error is remembered, so that it is logged only once."""
 
@@ -72,6 +72,7 @@ class Dispatcher:
         now_us = env.clock.monotonic_us
         self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
         self._turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
+        self._tombstones = ReplicaRoundRobin(MAX_REPLICAS_CHECKED, lambda s: s.tombstones)
         self.repairs = Repairer(catalog, servers, term, options, now_us)
         self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
@@ -137,9 +138,12 @@ class Dispatcher:
             try:
                 alive = self._servers.alive(self._env.clock.monotonic_us())
                 known = self._servers.known_in(self._term, alive)
-                self.enqueue(reconcile.orders_for(self._catalog, known, self._turns.next))
+                self.enqueue(reconcile.orders_for(self._catalog, known, self._next_replicas))
             except Exception as bug:  # the task's top: without it lost orders are not sent again
                 log.error("orders were not derived", exc_info=bug)
+
+    def _next_replicas(self, server: TServer) -> list[TabletId]:
+        return [*self._turns.next(server), *self._tombstones.next(server)]
 
     async def _repair(self) -> None:
         while True:

@@ -20,8 +20,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 
 def every_replica(server: TServer) -> Iterable[TabletId]:
-    """Return all replicas that a server reported."""
-    return server.replicas
+    """Return all replicas that a server reported, with tombstones."""
+    return [*server.replicas, *server.tombstones]
 
 
 def orders_for(
@@ -32,7 +32,8 @@ def orders_for(
     """Return the orders for some tablet servers.
 
     A member of a live tablet's first configuration that has never reported its replica is to create it
-    (members that join later get a copy). A replica of a deleted tablet is to be deleted. The leader of a
+    (members that join later get a copy). A replica of a deleted tablet is to be deleted, and a tombstone of
+    one: it is for good, unlike that of a replica which was moved from its server. The leader of a
     tablet of an altered table is to apply the alteration until it reports the new version. A tablet without a
     catalog record is never touched (S0.46).
 
@@ -67,7 +68,8 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
         tablets: in its report.
     """
     tables = dict.fromkeys(t.table_id for t in map(catalog.tablet, tablets) if t is not None)
-    actions = _of_replicas(catalog, server, [t for t in tablets if t in server.replicas])
+    here = [t for t in tablets if t in server.replicas or t in server.tombstones]
+    actions = _of_replicas(catalog, server, here)
     for table in map(catalog.table, tables):
         if table is not None and table.state is TableState.ALTERING:
             actions += _alterations(catalog, table, {server.uuid: server})
@@ -77,7 +79,8 @@ def after_report(catalog: Catalog, server: TServer, tablets: Sequence[TabletId])
 def _of_replicas(catalog: Catalog, server: TServer, replicas: Iterable[TabletId]) -> list[Action]:
     """Return the orders that some of a server's replicas call for.
 
-    Replicas of deleted tablets are to be deleted. A leader that has lost an alteration is to apply it.
+    Replicas and tombstones of deleted tablets are to be deleted. A leader that has lost an alteration is to
+    apply it.
     """
     actions: list[Action] = []
     for tablet in map(catalog.tablet, replicas):
@@ -201,6 +204,7 @@ def delete_request(
         fence=fence,
         tablet_id=tablet.id,
         reason=f"it does not belong to table {name} any more",
+        for_good=tablet.gone,
     )
     if tablet.live:
         request.reason = f"the configuration of {tablet.config_id} does not name this server"

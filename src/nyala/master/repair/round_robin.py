@@ -3,7 +3,7 @@
 On the loop only.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
 from nyala.common.ids import ServerUuid, TabletId
@@ -17,19 +17,25 @@ class ReplicaRoundRobin:
 
     Args:
         most: maximum number of replicas of one server at a time.
+        reported: returns the replicas of a server; by default, those that are not deleted.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(
+        self,
+        most: int,
+        reported: Callable[[TServer], Collection[TabletId]] = lambda server: server.replicas,
+    ) -> None:
         self._most = most
+        self._reported = reported
         self._next: dict[ServerUuid, int] = {}
 
     def next(self, server: TServer) -> list[TabletId]:
         """Return the next replicas of a server, starting over after the last one."""
-        begin = self._next.get(server.uuid, 0)
-        if begin >= len(server.replicas):
+        begin, reported = self._next.get(server.uuid, 0), self._reported(server)
+        if begin >= len(reported):
             begin = 0
         self._next[server.uuid] = begin + self._most
-        return list(islice(server.replicas, begin, begin + self._most))
+        return list(islice(reported, begin, begin + self._most))
 
 
 class TabletRoundRobin:

@@ -2256,6 +2256,7 @@ class DeleteTabletRequest(_message.Message):
     CONFIG_TERM_FIELD_NUMBER: _builtins.int
     CONFIG_INDEX_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    FOR_GOOD_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     reason: _builtins.str
@@ -2265,6 +2266,8 @@ class DeleteTabletRequest(_message.Message):
     """refused if a newer configuration is known"""
     cluster_id: _builtins.str
     """instead of a fence, if a tool sends the order: id of the expected cluster"""
+    for_good: _builtins.bool
+    """the tablet is deleted in the catalog: no tombstone stays"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     def __init__(
@@ -2278,10 +2281,11 @@ class DeleteTabletRequest(_message.Message):
         config_term: _builtins.int = ...,
         config_index: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
+        for_good: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "compare_config", b"compare_config", "config_index", b"config_index", "config_term", b"config_term", "destination_uuid", b"destination_uuid", "fence", b"fence", "reason", b"reason", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "compare_config", b"compare_config", "config_index", b"config_index", "config_term", b"config_term", "destination_uuid", b"destination_uuid", "fence", b"fence", "for_good", b"for_good", "reason", b"reason", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,20 +10,9 @@ from nyala.master.ddl import tablet_report
 from nyala.master.orders import reconcile
 from nyala.master.tservers import TServer
 from nyala.wire.proto import catalog_pb2 as cat
-from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.master.orders.known_tablets import FENCE, T
+from tests.unit.master.orders.known_tablets import known as catalog
 from tests.unit.master.support.master_helpers import report, server_info
-
-T = TabletId("t0")
-FENCE = pb.Fence(catalog_incarnation="i", term=4)
-
-
-def catalog(state=cat.TABLET_CREATING, **consensus):
-    made = Catalog()
-    known = report(T, **consensus).consensus
-    record = cat.TabletRecord(id=T, table_id="table", state=state, consensus=known)
-    table = cat.TableRecord(id="table", state=cat.TABLE_RUNNING, spec=pb.TableSpec(name="metrics"))
-    made.publish(made.draft(CatalogPlan((record,), (table,))))
-    return made
 
 
 def taken(made, *reports, server="a"):

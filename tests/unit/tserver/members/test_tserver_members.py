@@ -239,6 +239,9 @@ def test_operator_deletion_requires_cluster_id():
 
         err = await refused(group.ask(stray, methods.DELETE_TABLET, order(cluster_id="0" * 32)))
         assert isinstance(err, Forbidden)
+        whole = order(cluster_id=group.cluster_id, for_good=True)
+        err = await refused(group.ask(stray, methods.DELETE_TABLET, whole))
+        assert isinstance(err, InvalidArgument), "its vote goes by order of the masters only"
         assert group.state(stray) == "RUNNING"
         for _ in range(2):
             await group.ask(stray, methods.DELETE_TABLET, order(cluster_id=group.cluster_id))
