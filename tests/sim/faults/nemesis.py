@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from tests.sim.faults.disk_faults import DiskFaultInjector
-from tests.sim.faults.plan import SKEW_MAX_MS, Swarm
+from tests.sim.faults.plan import Swarm
 from tests.sim.world.network import NetFaults, SimNetwork
 from tests.sim.world.process import SimProcess
 
@@ -67,7 +67,8 @@ class Nemesis:
             server.delays.slow_rate = swarm.slow_rate
             server.delays.slow_us = swarm.slow_ms * 1000
             if swarm.skew_ms:
-                _set_off(server, round(self._rng.uniform(-1, 1) * swarm.skew_ms * 1000))
+                by_us = round(self._rng.uniform(-1, 1) * swarm.skew_ms * 1000)
+                _set_off(server, by_us, swarm.offset_ms)
                 self._loop.trace.note("skew", f"{server.name} {server.clock.skew_us}")
 
     def start(self) -> None:
@@ -196,11 +197,11 @@ class Nemesis:
     async def _jump(self) -> None:
         victim = self._rng.choice(self._servers)
         by_us = round(self._rng.choice((-1, 1)) * self._rng.expovariate(1) * 2_000_000)
-        _set_off(victim, by_us)
+        _set_off(victim, by_us, self._swarm.offset_ms)
         self._loop.trace.note("jump", f"{victim.name} {by_us}")
 
 
-def _set_off(server: SimProcess, by_us: int) -> None:
+def _set_off(server: SimProcess, by_us: int, most_ms: float) -> None:
     """Move a wall clock within the allowed offsets."""
-    clock, most_us = server.clock, SKEW_MAX_MS * 1000
+    clock, most_us = server.clock, round(most_ms * 1000)
     clock.jump(min(max(clock.skew_us + by_us, -most_us), most_us) - clock.skew_us)

@@ -97,6 +97,7 @@ class Swarm:
         pause_length_s: mean length of one.
         jump_s: mean time between clock jumps.
         skew_ms: largest offset of a wall clock.
+        offset_ms: largest offset of a wall clock after jumps, too.
         slow_rate: share of slow disk jobs.
         slow_ms: mean of a slow one.
         prone: number of servers, of a minority, with disk faults.
@@ -132,6 +133,7 @@ class Swarm:
     pause_length_s: float = 1.0
     jump_s: float = 0.0
     skew_ms: float = 0.0
+    offset_ms: float = SKEW_MAX_MS
     slow_rate: float = 0.0
     slow_ms: float = 50.0
     prone: int = 0

@@ -17,6 +17,7 @@ import msgspec
 
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.partition_spec import Partition, Range
+from nyala.env.clock import CEILING_STEP_US
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.pool import judged
@@ -42,6 +43,12 @@ WRITERS, READERS, TSERVERS = 3, 3, 4
 SECONDS = 60.0
 DEFINE_US, WRITE_US, READ_US, FOLLOW_US = 1_200_000.0, 60_000.0, 250_000.0, 20_000.0
 SETTINGS = msgspec.structs.replace(REPAIRING, tablet_creation_timeout_ms=3000)
+OFFSET_MS = (SETTINGS.clock_max_ahead_ms - CEILING_STEP_US // 1000) // 2 - 500
+"""No wall clock is further than this from true time, so that servers refuse no time of another.
+
+Two are twice as far apart, and a server that was started again begins up to `CEILING_STEP_US` ahead of its
+own. Here a refused time is a failure. `far_clocks.py` and test_wrong_clocks.py have clocks that are refused.
+"""
 
 
 @dataclass(slots=True)
@@ -77,7 +84,7 @@ def swarm_of(seed: int) -> Swarm:
         partition_s=pick((0, 6, 12)), partition_length_s=1.5, pause_s=pick((0, 6, 12)),
         jump_s=pick((0, 5, 15)), skew_ms=pick((0, 50, 500, 5000)),
         loss_rate=pick((0, 0.01, 0.05)), duplicate_rate=pick((0, 0.02, 0.1)),
-        slow_rate=pick((0, 0.01)), slow_ms=pick((5, 200)),
+        slow_rate=pick((0, 0.01)), slow_ms=pick((5, 200)), offset_ms=OFFSET_MS,
     )  # fmt: skip
 
 

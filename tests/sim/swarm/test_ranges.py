@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.sim.runs.ranges_run import run_ranges
+from nyala.env.clock import CEILING_STEP_US
+from tests.sim.runs.ranges_run import SETTINGS, run_ranges, swarm_of
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -13,3 +14,12 @@ def test_reads_are_complete_and_repeatable_under_range_changes(seed):
     assert done["write"] > 200
     assert min(done[what] for what in ("scan", "part", "past", "count", "feed")) >= 3
     assert min(done[what] for what in ("copy", "followed", "resumed")) >= 3
+
+
+def test_clocks_of_a_run_are_within_what_servers_accept_of_each_other():
+    """Seed 13: a jump of 4.5 s each way, and a ceiling from which a restart began, were 10.5 s apart."""
+    swarms = [swarm_of(seed) for seed in range(20)]
+    assert any(s.jump_s and s.skew_ms > s.offset_ms for s in swarms)
+    furthest = max(2 * s.offset_ms + CEILING_STEP_US / 1000 for s in swarms)
+    assert furthest < SETTINGS.clock_max_ahead_ms
+    assert not run_ranges(13, seconds=20).report
