@@ -77,6 +77,8 @@ def serve() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     out = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
+        if not line.strip():
+            continue  # it ended a run
         if imported := [m for m in sys.modules if m.partition(".")[0] in OWN_PACKAGES]:
             sys.exit(f"imported before a fork: {imported}")
         print(json.dumps(_run(json.loads(line))), file=out, flush=True)
@@ -91,7 +93,7 @@ def _run(asked: dict[str, Any]) -> dict[str, Any]:
     if pid == 0:
         _child(asked, scratch)
     handle = os.pidfd_open(pid)
-    try:  # input before the answer: the calling process has ended
+    try:  # input before the answer: the calling process has ended, or interrupts the run
         in_time = handle in select.select([handle, sys.stdin], [], [], asked["limit_s"])[0]
     finally:
         os.close(handle)

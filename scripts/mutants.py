@@ -29,7 +29,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -189,14 +189,23 @@ class Tree:
             "HYPOTHESIS_PROFILE": "mutants",
         }
         environ |= {"NUMBA_CACHE_DIR": str(self._kernels), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        self.interrupted = False
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("forked_tests.py")], cwd=self.root, env=environ,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            start_new_session=True,  # Ctrl-C does not reach it: `interrupt` ends the tests that it runs
         )  # fmt: skip
 
     def close(self) -> None:
         """End the process."""
         self._process.communicate()
+
+    def interrupt(self) -> None:
+        """End the tests that are running, from another thread; their outcome is no verdict."""
+        self.interrupted = True
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
 
     def run(self, mutant: Mutant, limit_s: float, kernels: Path | None = None) -> Outcome:
         """Run the tests of a mutant, or the judge if it names none, in the tree as it is now."""
@@ -331,6 +340,8 @@ class Trial:
                 outcome = self._counted(self.tree.run_changed(mutant, limit_s))
             except ValueError as err:
                 return Found(f"STALE: {err}")
+            if self.tree.interrupted:
+                return Found("")
             if "killed_by" not in mutant:
                 return Found(_read_judge(outcome))
             found = _read(outcome)
@@ -427,15 +438,23 @@ class Work:
         self._judge_passes = bool(asked.only)
         self._deadline = time.monotonic() + 60 * asked.minutes
         self._lock, self._judging = threading.Lock(), threading.Lock()
+        self._trees: list[Tree] = []
         self.unsound = 0
 
     def work(self) -> float:
         """Try mutants in a copy of the tree until none is left; return the CPU seconds used."""
         with _tree(ROOT) as tree:
+            self._trees.append(tree)
             trial = Trial(tree)
             while some := self._next():
                 self._try(trial, some)
             return trial.cpu_s
+
+    def stop(self) -> None:
+        """Start no mutant more, and end the running ones; kills that were found are still verified."""
+        self._deadline = 0.0
+        for tree in list(self._trees):
+            tree.interrupt()
 
     def _next(self) -> list[tuple[str, Mutant]]:
         with self._lock:
@@ -527,6 +546,11 @@ def main(arguments: list[str]) -> int:
     if todo:
         with ThreadPoolExecutor(asked.workers) as pool:
             workers = [pool.submit(work.work) for _ in range(min(asked.workers, len(todo)))]
+            try:
+                wait(workers)
+            except KeyboardInterrupt:
+                print("interrupted: kills that were found are verified, then it ends", flush=True)
+                work.stop()
         print(f"{sum(w.result() for w in workers):.0f} s of CPU")
     return _closing_line(mutants, verdicts, work.unsound)
 

@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +156,37 @@ def test_processes_left_by_a_test_end_with_it(tree):
     assert outcome["exit"] is None
     assert not is_running(int((tree.root / "pid").read_text()))
     os.unlink(tree.root / "pid")
+
+
+def test_interrupted_run_ends_its_processes_and_keeps_its_verdicts(root, tmp_path):
+    """Ctrl-C: the second mutant's test hangs, and the first one's verdict is kept."""
+    folder, verdicts = tmp_path / "mutants", tmp_path / "verdicts.json"
+    folder.mkdir()
+    edits = [mutant("a - b"), mutant("a * b", HANGS)]
+    text = "".join(
+        "[[mutant]]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in m.items()) for m in edits
+    )
+    (folder / "sums.toml").write_text(text)
+    code = (
+        "import sys; from pathlib import Path; from scripts import mutants as m\n"
+        f"m.ROOT, m.FOLDER, m.TIMEOUT_S = Path({str(root)!r}), Path({str(folder)!r}), 300\n"
+        f"sys.exit(m.main(['sums', '--verdicts', {str(verdicts)!r}]))\n"
+    )
+    copies = Path(sys.prefix, "mutants", hashlib.sha256(str(root).encode()).hexdigest()[:12])
+    run = subprocess.Popen([sys.executable, "-c", code], cwd=mutants.ROOT)
+    try:
+        wait_until(
+            lambda: list(copies.glob("*/tree/pid")), "the second test has started its server"
+        )
+        run.send_signal(signal.SIGINT)
+        run.wait(60)
+        (pid,) = copies.glob("*/tree/pid")
+        assert not is_running(int(pid.read_text()))
+        assert [v.split()[-1] for v in json.loads(verdicts.read_text()).values()] == ["killed"]
+    finally:
+        run.kill()
+        run.wait()
+        shutil.rmtree(copies, ignore_errors=True)
 
 
 def test_processes_of_a_test_end_with_the_run_of_mutants(root, tmp_path):
