@@ -49,6 +49,25 @@ class Seen:
         return self.base + len(self.terms)
 
 
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """Entries that a member acknowledged before an older image of its disk was put back.
+
+    An acknowledgement may be under way then: the leader of its term counts what was durable when it was sent.
+
+    Attributes:
+        term: of the acknowledgements.
+        terms: of the acknowledged entries by index.
+    """
+
+    term: int
+    terms: dict[int, int]
+
+    def counts(self, op: OpId, term: int) -> bool:
+        """Return whether the leader of a term may count the member for an entry."""
+        return term == self.term and self.terms.get(op.index) == op.term
+
+
 class GroupWatch:
     """Checker of one group.
 
@@ -67,6 +86,7 @@ class GroupWatch:
         self._entries: dict[tuple[int, int], Fact] = {}
         self._committed: dict[int, OpId] = {}
         self._terms: dict[str, int] = {}
+        self._put_back: dict[str, PutBack] = {}  # by uuid
         self.leaders: dict[int, str] = {}
         self.committed: Configuration | None = None
         self.highest = 0
@@ -181,13 +201,18 @@ class GroupWatch:
         self.checks["commits"] += 1
         shown = []
         for config in (core.configs.active, core.configs.committed):
-            on = [u for u in config.voters if (k := self._disk(u)) is None or k.holds(op)]
+            on = [u for u in config.voters if self._holds(u, op, core.term)]
             if 2 * len(on) > len(config.voters):
                 return
             shown.append(f"{len(on)} of {len(config.voters)}")
         raise AssertionError(
             f"{self._name}: {name} committed {op}, which is durable on {' or '.join(shown)} voters"
         )
+
+    def _holds(self, uuid: str, op: OpId, term: int) -> bool:
+        """Return whether a voter has an entry on its disk, or acknowledged it to the leader of a term."""
+        kept, before = self._disk(uuid), self._put_back.get(uuid)
+        return kept is None or kept.holds(op) or (before is not None and before.counts(op, term))
 
     def _check_durable(self, name: str, core: RaftCore) -> None:
         kept, log = self._disk(core.uuid), core.log
@@ -201,9 +226,18 @@ class GroupWatch:
             )
             self._terms[name] = kept.term
 
-    def put_back(self, name: str) -> None:
-        """Remove the last state of a member whose disk was replaced by an older image."""
+    def put_back(self, name: str, uuid: str, acknowledged: tuple[int, int]) -> None:
+        """Handle the replacement of a member's disk by an older image, before it is replaced.
+
+        Args:
+            name: name of the server.
+            uuid: the member's.
+            acknowledged: its last term and index; (0, 0): none.
+        """
         self._terms.pop(name, None)
+        kept, (term, last) = self._disk(uuid), acknowledged
+        entries = {} if kept is None else kept.terms
+        self._put_back[uuid] = PutBack(term, {i: t for i, t in entries.items() if i <= last})
 
     # ---- all members together ----------------------------------------------------------------------
 

@@ -22,10 +22,14 @@ class SentMessages:
 
     Args:
         name: of the group, for messages.
+
+    Attributes:
+        acknowledged: by sender, the last term in which it acknowledged entries, and the highest index.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.acknowledged: dict[str, tuple[int, int]] = {}
         self._votes: dict[tuple[int, str], str] = {}
         self.checks: Counter[str] = Counter()
 
@@ -71,6 +75,8 @@ class SentMessages:
         )
 
     def _acknowledged(self, name: str, message: AppendReply, node: RaftNode, kept: Kept) -> None:
+        last = message.term, message.match
+        self.acknowledged[name] = max(self.acknowledged.get(name, last), last)
         log = node.core.log
         if node.term != message.term or message.match <= log.base.index:
             return  # acknowledged in an earlier term: the log may have changed since

@@ -62,8 +62,8 @@ class ClusterLosses:
         await sound(cluster, groups, "all groups without a server", WRITES_S, cluster.uuids(victim))
         if kind == IMAGE:
             cluster.loop.trace.note("image_put_back", victim.name)
-            victim.disk.put_back(image)
             cluster.put_back(victim.name)
+            victim.disk.put_back(image)
         else:
             cluster.loop.trace.note("disk_loss", f"{victim.name} {kind}")
             KINDS[kind](victim, rng)

@@ -139,8 +139,8 @@ class Losses:
             target = cluster.history.acknowledged + 5
             await cluster.until(lambda: cluster.history.reached(target), "writes of two", WITHIN_S)
         if kind == IMAGE:
+            cluster.put_back(victim.name)
             victim.disk.put_back(image)
-            cluster.watch.put_back(victim.name)
         else:
             KINDS[kind](victim, rng)
         victim.start()

@@ -272,9 +272,11 @@ class SimCluster:
         return {uuid for uuid, p in self._uuids.items() if p is process}
 
     def put_back(self, name: str) -> None:
-        """Handle the replacement of a server's disk by an older image."""
-        for watch in self._watches.values():
-            watch.put_back(name)
+        """Handle the replacement of a server's disk by an older image, before it is replaced."""
+        for group, watch in self._watches.items():
+            acknowledged = self._sent_messages[group].acknowledged.get(name, (0, 0))
+            for uuid in self.uuids(self.names[name]):
+                watch.put_back(name, uuid, acknowledged)
 
     def committed(self, group: TabletId) -> Configuration | None:
         """Return the newest configuration that any member, running or not, has known to be committed."""

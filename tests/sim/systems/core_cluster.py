@@ -200,6 +200,11 @@ class CoreCluster:
             assert self.loop.time() < end, f"{what}: not within {timeout_s} s"
             await self.loop.delay(10_000)
 
+    def put_back(self, name: str) -> None:
+        """Handle the replacement of a server's disk by an older image, before it is replaced."""
+        acknowledged = self.sent_messages.acknowledged.get(name, (0, 0))
+        self.watch.put_back(name, self.members[name].uuid, acknowledged)
+
     # ---- what must hold ----------------------------------------------------------------------------
 
     def _sent(self, name: str, batch: PeerBatch) -> None:
