@@ -7,31 +7,16 @@ import pytest
 
 from nyala.common.errors import Corrupt, HistoryGone, InvalidArgument
 from nyala.common.ids import Operation, OpId
-from nyala.common.partition import PartitionSchema, TabletPartition
-from nyala.env.files import SystemFiles
 from nyala.journal import steps
 from nyala.machines import registry
 from nyala.machines.journals import DEFAULT_LIMIT_BYTES
 from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.machines.support.kinds import FILES, KINDS, order
 from tests.unit.tablet.support.tablet_support import INT_KEY, numbered, payload
 
-FILES = SystemFiles()
-KINDS = pytest.mark.parametrize("kind", registry.KINDS, ids=lambda kind: kind.name)
 COUNT = 40
-
-
-def order(kind: Any, **options: str) -> pb.CreateTabletRequest:
-    request = pb.CreateTabletRequest(
-        tablet_id="ab" * 16, table_id="cd" * 16, table_name="n", kind=kind.number, options=options
-    )
-    if kind is registry.TABLE:
-        request.schema.CopyFrom(convert.schema_to_proto(INT_KEY))
-        request.partition_schema.CopyFrom(convert.partition_schema_to_proto(PartitionSchema()))
-        request.partition.CopyFrom(convert.partition_to_proto(TabletPartition()))
-    return request
 
 
 def operation(kind: Any, number: int) -> bytes:

@@ -20,8 +20,8 @@ from nyala.operate.ksck import (
 )
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.machines.support.kinds import KINDS
 
-TABLE = pb.TableSummary(name="t", replicas=3)
 TABLET = pb.TabletLocation(
     id="x",
     replicas=[pb.ReplicaLocation(uuid=u, address=f"{u}:1", voter=True) for u in "abc"],
@@ -44,12 +44,17 @@ def statuses(**changes):
     return found
 
 
-def problems(found):
-    return tablet_problems(TABLET, found, TABLE)
+def summary(kind):
+    return pb.TableSummary(name="t", replicas=3, kind=kind.number)
 
 
-def test_healthy_tablet_has_no_problems():
-    assert problems(statuses()) == []
+def problems(kind, found):
+    return tablet_problems(TABLET, found, summary(kind))
+
+
+@KINDS
+def test_healthy_tablet_has_no_problems(kind):
+    assert problems(kind, statuses()) == []
 
 
 @pytest.mark.parametrize(
@@ -64,32 +69,37 @@ def test_healthy_tablet_has_no_problems():
         ({"b__commit_index": 91}, "not of one history"),
     ],
 )
-def test_ksck_names_each_problem(changes, word):
-    assert any(word in p for p in problems(statuses(**changes))), problems(statuses(**changes))
+@KINDS
+def test_ksck_names_each_problem(kind, changes, word):
+    found = problems(kind, statuses(**changes))
+    assert any(word in problem for problem in found), found
 
 
-def test_follower_that_needs_copy_is_reported():
+@KINDS
+def test_follower_that_needs_copy_is_reported(kind):
     found = statuses()
     found["a"]["x"].peers.add(uuid="b", match=90)
     found["a"]["x"].peers.add(uuid="c", needs_copy=True)
-    (problem,) = problems(found)
+    (problem,) = problems(kind, found)
     assert "c:1 needs a copy" in problem
 
 
-def test_follower_without_progress_is_reported():
+@KINDS
+def test_follower_without_progress_is_reported(kind):
     found = statuses()
     found["a"]["x"].peers.add(uuid="b", match=90, stuck_ms=9_999)
     found["a"]["x"].peers.add(uuid="c", match=17, stuck_ms=12_345)
-    (problem,) = problems(found)
+    (problem,) = problems(kind, found)
     assert (
         "c:1 has made no progress for 12 s: its leader knows that its log has entries up to 17"
         in problem
     )
 
 
-def test_states_and_roles_are_listed():
+@KINDS
+def test_states_and_roles_are_listed(kind):
     health = ClusterHealth()
-    health.replicas = replica_rows(TABLET, statuses(c__applied_index=80), TABLE)
+    health.replicas = replica_rows(TABLET, statuses(c__applied_index=80), summary(kind))
     assert health.states() == [("RUNNING", "FOLLOWER", 2), ("RUNNING", "LEADER", 1)]
     third = health.as_dict()["replicas"][2]
     assert (third["address"], third["state"], third["role"]) == ("c:1", "RUNNING", "FOLLOWER")
@@ -201,7 +211,8 @@ def test_server_with_slow_disk_is_reported_once():
     assert health.problems == [f"tablet server b:1: {slow}"]
 
 
-def test_copy_in_progress_is_shown_with_progress():
+@KINDS
+def test_copy_in_progress_is_shown_with_progress(kind):
     copies = [
         pb.CopyProgress(
             stage="FILES", bytes_done=10, tablet_id="x", source_address="a:1", bytes_total=20
@@ -210,7 +221,7 @@ def test_copy_in_progress_is_shown_with_progress():
     ]
     _, found = checked(Servers(lambda _: listing(), copies), "c")
     assert list(found["c"]) == ["x"]
-    problems = tablet_problems(TABLET, statuses() | found, TABLE)
+    problems = tablet_problems(TABLET, statuses() | found, summary(kind))
     assert "the replica on c:1 is COPYING from a:1: FILES, 10 of 20 bytes" in problems
 
 

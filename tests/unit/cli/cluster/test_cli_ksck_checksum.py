@@ -7,18 +7,21 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import HistoryGone, NotLeader, NyalaError, Unavailable
+from nyala.machines import registry
 from nyala.operate.ksck_checksum import SCHEMA_TRIES, Sum, as_dicts, compare
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
+from tests.unit.machines.support.kinds import KINDS
 
 AT = 77
 
 
 class World:
-    """Three replicas of one tablet, of which b leads."""
+    """Three replicas of one tablet of a kind, of which b leads."""
 
-    def __init__(self, **answers: object) -> None:
+    def __init__(self, kind: Any, **answers: object) -> None:
+        self.kind = kind
         self.answers = answers
         self.asked: list[tuple[str, int]] = []
         self.dropped_at = 0
@@ -28,7 +31,8 @@ class World:
         self.core: Any = SimpleNamespace(env=env, masters=masters, tables=self.tables)
 
     async def tables(self, *, all_kinds: bool) -> list[pb.TableSummary]:
-        return [pb.TableSummary(id="t1", name="t")]
+        assert all_kinds
+        return [pb.TableSummary(id="t1", name="t", kind=self.kind.number)]
 
     async def locate(self, method: object, _request: object, **_: object) -> object:
         assert method is methods.TABLET_LOCATIONS
@@ -58,8 +62,9 @@ class World:
         return asyncio.run(compare(self.core, 60_000))
 
 
-def test_equal_replicas_pass_checksum_at_leader_time():
-    world = World()
+@KINDS
+def test_equal_replicas_pass_checksum_at_leader_time(kind):
+    world = World(kind)
     sums, problems = world.compare()
     assert problems == []
     assert world.asked == [("b", 0), ("a", AT), ("c", AT)]
@@ -68,54 +73,60 @@ def test_equal_replicas_pass_checksum_at_leader_time():
 
 
 @pytest.mark.parametrize("other", [{"checksum": 6}, {"rows": 9}])
-def test_differing_replica_is_named(other):
-    sums, [problem] = World(c=other).compare()
-    assert problem.startswith("table t, tablet x: its replicas differ at 77: b:1 has 10 rows, ")
+@KINDS
+def test_differing_replica_is_named(kind, other):
+    sums, [problem] = World(kind, c=other).compare()
+    where, items = f"{kind.name} t, tablet x", kind.items_name
+    assert problem.startswith(f"{where}: its replicas differ at 77: b:1 has 10 {items}, ")
     assert "c:1 has" in problem
     assert len(sums) == 3
 
 
-def test_witness_is_skipped_with_notice():
-    sums, problems = World(b={"witness": True, "at": 0}, a={}, c={}).compare()
+@KINDS
+def test_witness_is_skipped_with_notice(kind):
+    sums, problems = World(kind, b={"witness": True, "at": 0}, a={}, c={}).compare()
     assert len(problems) == 2, "without a leader there is no common time"
-    sums, problems = World(c={"witness": True, "at": 0}).compare()
+    sums, problems = World(kind, c={"witness": True, "at": 0}).compare()
     assert problems == []
     assert [s.note for s in sums] == ["", "", "skipped: a witness, it has no data"]
 
 
-def test_unresponsive_replica_is_a_problem_and_others_are_compared():
-    sums, problems = World(a=Unavailable("it is gone"), c={"checksum": 6}).compare()
+@KINDS
+def test_unresponsive_replica_is_a_problem_and_others_are_compared(kind):
+    sums, problems = World(kind, a=Unavailable("it is gone"), c={"checksum": 6}).compare()
     assert problems[0].endswith("the replica on a:1 was not compared: it is gone")
     assert "its replicas differ" in problems[1]
     assert "a:1" not in problems[1]
     assert len(sums) == 3
 
 
-def test_checksums_of_table_altered_meanwhile_are_computed_again():
+@KINDS
+def test_checksums_of_table_altered_meanwhile_are_computed_again(kind):
     def learns(world: World) -> dict[str, int]:
         return {"schema_version": 0 if len(world.asked) < 4 else 1, "checksum": 5}
 
     new = {"schema_version": 1}
-    world = World(a=new, b=new, c=learns)
+    world = World(kind, a=new, b=new, c=learns)
     assert world.compare()[1] == []
     assert len(world.asked) == 6
-    world = World(a=new, b=new)
+    world = World(kind, a=new, b=new)
     [problem] = world.compare()[1]
     assert "different versions of the definition" in problem
     assert len(world.asked) == 3 * SCHEMA_TRIES
 
 
-def test_checksum_retries_are_bounded():
+@KINDS
+def test_checksum_retries_are_bounded(kind):
     def late(world: World) -> dict[str, int]:
         world.now_us += 60_000_000
         return {}
 
-    _, problems = World(b=late).compare()
+    _, problems = World(kind, b=late).compare()
     assert [p.rpartition(": ")[2] for p in problems] == ["there was no time left"] * 2
 
 
 def test_checksums_of_dropped_range_are_taken_at_its_last_time():
-    world = World(c={"checksum": 6})
+    world = World(registry.TABLE, c={"checksum": 6})
     world.dropped_at = AT + 1
     _, [problem] = world.compare()
     assert world.asked == [("b", AT), ("a", AT), ("c", AT)]
@@ -124,7 +135,7 @@ def test_checksums_of_dropped_range_are_taken_at_its_last_time():
 
 def test_dropped_range_with_expired_history_is_no_problem():
     error = HistoryGone("gone")
-    world = World(a=error, b=error, c=error)
+    world = World(registry.TABLE, a=error, b=error, c=error)
     assert len(world.compare()[1]) == 3
     world.dropped_at = AT
     sums, problems = world.compare()

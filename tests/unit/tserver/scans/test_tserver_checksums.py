@@ -1,6 +1,7 @@
 """Checksum of one replica at a time: at the leader immediately, at the others once they have reached it."""
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,16 +11,17 @@ from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, TimedOut, U
 from nyala.common.hybrid_time import from_micros, to_micros
 from nyala.common.options import Options
 from nyala.env.files import SystemFiles
+from nyala.machines import registry
+from nyala.machines.kind import ContentSum
 from nyala.replica.memory import MemoryTracker
 from nyala.replica.status import State
 from nyala.replica.witness import Witness
-from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tserver.checksums import Checksums
 from nyala.tserver.scan_memory import ScanMemory
 from nyala.tserver.scanners import Scanners
 from nyala.wire.proto import nyala_pb2
 from nyala.wire.proto import reads_pb2 as pb
-from tests.unit.tablet.support.tablet_support import Driver, numbered
+from tests.unit.machines.support.kinds import KINDS, KindDriver, removing
 
 
 async def turn() -> None:
@@ -59,8 +61,8 @@ class Clock:
 
 
 class Replica:
-    def __init__(self, driver: Driver, leads: bool) -> None:
-        self.group, self.state, self.machine = "x", State.RUNNING, driver.tablet
+    def __init__(self, driver: KindDriver, leads: bool) -> None:
+        self.group, self.state, self.machine = "x", State.RUNNING, driver.machine
         self.leads, self.closed, self.now = leads, 0, driver.now
         self.failures: list[BaseException] = []
         self.context = SimpleNamespace(clock=Clock())
@@ -82,15 +84,14 @@ class Replica:
 
 
 class Server:
-    def __init__(self, directory: str, *, leads: bool, rows: int = 100) -> None:
-        self.driver = Driver(directory)
-        self.driver.write(RowOp.INSERT, numbered(0, rows))
+    def __init__(self, kind: Any, directory: str, *, leads: bool, items: int = 100) -> None:
+        self.driver = KindDriver(kind, directory, items)
         self.replica = Replica(self.driver, leads)
         self.tasks = Tasks()
-        hosted = SimpleNamespace(replica=self.replica, tablet=self.driver.tablet)
+        hosted = SimpleNamespace(replica=self.replica, tablet=self.driver.machine)
         tablets: Any = SimpleNamespace(
             get=lambda _id: hosted,
-            hosted=lambda _id: SimpleNamespace(replica=self.replica, machine=self.driver.tablet),
+            hosted=lambda _id: SimpleNamespace(replica=self.replica, machine=self.driver.machine),
             host=SimpleNamespace(find=lambda _id: self.replica),
         )
         env: Any = SimpleNamespace(tasks=self.tasks)
@@ -104,18 +105,19 @@ class Server:
         return await self.service.checksum(request)
 
     async def scan(self, **token: Any) -> int:
-        """Return the number of messages of a scan."""
-        version = self.driver.tablet.view().schema.version
+        """Return the number of messages of a scan of a table."""
+        version = self.driver.machine.view().schema.version
         asked = nyala_pb2.ScanToken(
             tablet_id="x", all_columns=True, schema_version=version, **token
         )
         return len([data async for data in self.scanners.run(asked)])
 
 
-def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(tmp_path):
-    one, two = (Server(f"{tmp_path}/{n}", leads=n == "a") for n in "ab")
+@KINDS
+def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(kind, tmp_path):
+    one, two = (Server(kind, f"{tmp_path}/{n}", leads=n == "a") for n in "ab")
     two.driver.flush()
-    less = Server(f"{tmp_path}/c", leads=True, rows=99)
+    less = Server(kind, f"{tmp_path}/c", leads=True, items=99)
 
     async def scenario():
         first = await one.ask()
@@ -124,7 +126,7 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
         assert (first.rows, second.rows) == (100, 100)
         assert first == second
         assert (await less.ask()).checksum != first.checksum
-        one.driver.write(RowOp.DELETE, [{"k": 5}])
+        one.driver.apply(removing(kind, 5))
         again = await one.ask(first.at)
         assert again == first, "the checksum at a time is repeatable"
         one.replica.now = one.driver.now
@@ -133,8 +135,9 @@ def test_replicas_with_different_layout_have_equal_checksums_unless_rows_differ(
     asyncio.run(scenario())
 
 
-def test_follower_checksum_waits_for_its_time(tmp_path):
-    server = Server(str(tmp_path), leads=False)
+@KINDS
+def test_follower_checksum_waits_for_its_time(kind, tmp_path):
+    server = Server(kind, str(tmp_path), leads=False)
 
     def learn():
         server.replica.closed += 1
@@ -151,8 +154,9 @@ def test_follower_checksum_waits_for_its_time(tmp_path):
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_checksum_of_unreached_time_times_out(tmp_path, leads):
-    server = Server(str(tmp_path), leads=leads)
+@KINDS
+def test_checksum_of_unreached_time_times_out(kind, tmp_path, leads):
+    server = Server(kind, str(tmp_path), leads=leads)
 
     async def scenario():
         with pytest.raises(TimedOut, match="not computed in 10 ms"):
@@ -162,8 +166,9 @@ def test_checksum_of_unreached_time_times_out(tmp_path, leads):
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_checksum_of_time_far_in_the_future_is_refused(tmp_path, leads):
-    server = Server(str(tmp_path), leads=leads)
+@KINDS
+def test_checksum_of_time_far_in_the_future_is_refused(kind, tmp_path, leads):
+    server = Server(kind, str(tmp_path), leads=leads)
     ahead = Clock.limit_us + 1_000_000
     with pytest.raises(InvalidArgument, match=r"61\.0 s ahead .* clock_max_ahead_ms \(60000\)"):
         asyncio.run(server.ask(from_micros(ahead + 1_000_000)))
@@ -172,29 +177,32 @@ def test_checksum_of_time_far_in_the_future_is_refused(tmp_path, leads):
         asyncio.run(server.ask(from_micros(ahead), timeout_ms=10))
 
 
-def test_witness_refuses_checksum_as_witness(tmp_path):
-    server = Server(str(tmp_path), leads=False)
+@KINDS
+def test_witness_refuses_checksum_as_witness(kind, tmp_path):
+    server = Server(kind, str(tmp_path), leads=False)
     server.replica.machine = Witness.__new__(Witness)
     answer = asyncio.run(server.ask())
     assert answer.witness
     assert not answer.at
 
 
-def test_checksum_of_damaged_replica_fails_the_replica(tmp_path, monkeypatch):
-    server = Server(str(tmp_path), leads=True)
+@KINDS
+def test_checksum_of_damaged_replica_fails_the_replica(kind, tmp_path, monkeypatch):
+    server = Server(kind, str(tmp_path), leads=True)
 
-    def damaged(*_: object) -> int:
+    def parts() -> Iterator[tuple[int, int]]:
+        yield 1, 1
         raise Corrupt("a block is damaged")
 
-    monkeypatch.setattr("nyala.machines.tables.checksum", damaged)
+    monkeypatch.setattr(type(kind), "checksum", lambda *_: ContentSum(0, parts()))
     with pytest.raises(Unavailable, match="FAILED"):
         asyncio.run(server.ask())
     assert len(server.replica.failures) == 1
 
 
 def test_checksum_fails_on_unreadable_pages(tmp_path, monkeypatch):
-    """They read as zeros: missing or wrong rows without an error from the file."""
-    server = Server(str(tmp_path), leads=True)
+    """They read as zeros: missing or wrong rows without an error from the file. Journals are in memory."""
+    server = Server(registry.TABLE, str(tmp_path), leads=True)
     server.driver.flush()
     nothing = {"key_lower": b"\xff" * 16}
     assert asyncio.run(server.scan()) > 1
