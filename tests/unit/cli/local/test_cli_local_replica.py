@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -12,18 +14,20 @@ from nyala.common.ids import SYS_CATALOG, OpId, ServerUuid, TabletId
 from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
+from nyala.machines import registry
 from nyala.raft import membership
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.messages import Entry, EntryKind, HardState
 from nyala.raft.unsafe_recovery import TERM_GAP
 from nyala.replica.superblock import ReplicaStage, Superblock, Superblocks
 from nyala.wal.cmeta import ConsensusMetadata
+from tests.unit.machines.support.kinds import KindDriver
 from tests.unit.wal.support.wal_harness import durable, entry, open_wal
 
 pytestmark = pytest.mark.usefixtures("held")
 
 U1, U2, U3 = (ServerUuid(str(n) * 32) for n in (1, 2, 3))
-GROUP = TabletId("a" * 32)
+GROUP, OTHER = TabletId("a" * 32), TabletId("c" * 32)
 
 
 def member(uuid, port):
@@ -38,24 +42,51 @@ ONE = Configuration((member(U1, 7051),), OpId(1, 4))
 THREE = [peer(U1, 7051), peer(U2, 7151), peer(U3, 7251)]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The directory of a stopped server with the catalog's replica and a tablet's."""
+@dataclass
+class Stopped:
+    """The directory of a stopped server with a replica of a group, and one of `OTHER`.
+
+    Attributes:
+        name: of the group in commands.
+    """
+
+    folder: Path
+    group: TabletId
+    name: str
+
+    def cmeta(self, verb, *words):
+        """Run a command on the group; return (exit status, standard output, standard error)."""
+        return cmeta(self.folder, verb, self.name, *words)
+
+
+CATALOG = pytest.mark.parametrize("stopped", ["catalog"], indirect=True)
+TABLETS = pytest.mark.parametrize(
+    "stopped", registry.KINDS, indirect=True, ids=lambda kind: kind.name
+)
+
+
+@pytest.fixture(params=["catalog", *registry.KINDS], ids=lambda p: getattr(p, "name", p))
+def stopped(request, tmp_path):
+    """The replica of the catalog, of a table's tablet, and of a journal."""
     files, directory = SystemFiles(), str(tmp_path)
-    format_instance(files, directory, "master", U1, replaces=False)
-    for group in (SYS_CATALOG, GROUP):
-        Superblocks(files, directory).save(Superblock(group, ReplicaStage.READY))
-        ConsensusMetadata(files, directory).save(group, HardState(3, U1), ONE)
-    return tmp_path
+    catalog = request.param == "catalog"
+    format_instance(files, directory, "master" if catalog else "tserver", U1, replaces=False)
+    group = SYS_CATALOG if catalog else GROUP
+    for each in (group, OTHER):
+        Superblocks(files, directory).save(Superblock(each, ReplicaStage.READY))
+        ConsensusMetadata(files, directory).save(each, HardState(3, U1), ONE)
+    if not catalog:
+        KindDriver(request.param, f"{directory}/data/{group}", 3).flush()
+    return Stopped(tmp_path, group, "catalog" if catalog else group)
 
 
-def logged(folder, entries, hard_state=None, group=SYS_CATALOG):
-    """Write entries into the directory's log."""
+def logged(stopped, entries, hard_state=None):
+    """Write entries of the group into the directory's log."""
 
     async def main():
         tasks = LoopTasks()
-        wal, _ = await open_wal(SystemFiles(), tasks, directory=str(folder), uuid=U1)
-        await durable(wal, group, entries, hard_state)
+        wal, _ = await open_wal(SystemFiles(), tasks, directory=str(stopped.folder), uuid=U1)
+        await durable(wal, stopped.group, entries, hard_state)
         await wal.close()
         await tasks.close()
 
@@ -77,7 +108,7 @@ def cmeta(folder, verb, *words):
     return done.exit_code, done.stdout, done.stderr
 
 
-def saved(folder, group=SYS_CATALOG):
+def saved(folder, group):
     return ConsensusMetadata(SystemFiles(), str(folder)).load(group)
 
 
@@ -86,45 +117,43 @@ def everything(folder):
 
 
 @pytest.mark.row("S2.12")
-def test_uuids_are_printed_with_addresses_also_beside_a_running_server(folder, held):
-    held.add(f"{folder}/lock")
-    status, stdout, _ = cmeta(folder, "print_replica_uuids", "catalog", "--format", "csv")
+def test_uuids_are_printed_with_addresses_also_beside_a_running_server(stopped, held):
+    held.add(f"{stopped.folder}/lock")
+    status, stdout, _ = stopped.cmeta("print_replica_uuids", "--format", "csv")
     assert (status, stdout.splitlines()[1]) == (
         0, f"{U1},127.0.0.1:7051,127.0.0.1:9051,True,True,True",
     )  # fmt: skip
     done = CliRunner().invoke(
-        app, ["local_replica", "list", "--dir", str(folder), "--format", "json"]
+        app, ["local_replica", "list", "--dir", str(stopped.folder), "--format", "json"]
     )
     assert [(r["tablet"], r["stage"], r["config"]) for r in json.loads(done.stdout)] == [
-        (SYS_CATALOG, "READY", "1.4"), (GROUP, "READY", "1.4"),
+        (stopped.group, "READY", "1.4"), (OTHER, "READY", "1.4"),
     ]  # fmt: skip
 
 
 @pytest.mark.row("S2.21", "S2.22")
-def test_configuration_is_rewritten_once_with_backup(folder):
-    before = (folder / "cmeta" / SYS_CATALOG).read_bytes()
+def test_configuration_is_rewritten_once_with_backup(stopped):
+    before = (stopped.folder / "cmeta" / stopped.group).read_bytes()
     words = (peer(U1, 7999), *THREE[1:], "--format", "json")
-    status, stdout, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *words)
+    status, stdout, stderr = stopped.cmeta("rewrite_raft_config", *words)
     assert (status, json.loads(stdout)["changed"]) == (0, True)
     assert f"to    {U1} 127.0.0.1:7999/127.0.0.1:9999" in stderr
     with open(json.loads(stdout)["backup"], "rb") as kept:
         assert kept.read() == before
-    hard_state, config = saved(folder)
+    hard_state, config = saved(stopped.folder, stopped.group)
     assert (hard_state, config.id) == (HardState(3, U1), OpId(1, 4))
     assert [m.address[-4:] for m in config.members] == ["7999", "7151", "7251"]
-    assert saved(folder, GROUP)[1] == ONE
-    held = everything(folder)
-    status, stdout, _ = cmeta(folder, "rewrite_raft_config", "catalog", *words)
+    assert saved(stopped.folder, OTHER)[1] == ONE
+    held = everything(stopped.folder)
+    status, stdout, _ = stopped.cmeta("rewrite_raft_config", *words)
     assert (status, json.loads(stdout)) == (0, {"changed": False, "backup": ""})
-    assert everything(folder) == held
+    assert everything(stopped.folder) == held
 
 
 @pytest.mark.parametrize(
     ("peers", "why"),
     [
         (THREE[1:], "is not among those named"),
-        (THREE[:2], "2 masters: choose an odd number"),
-        ([*THREE, THREE[0]], "4 masters"),
         ([THREE[0], THREE[0], THREE[1]], "have one address"),
         ([THREE[0], peer(U2, 7051), THREE[2]], "have one address"),
         ([U1, U2, U3], "is no member now"),
@@ -134,95 +163,104 @@ def test_configuration_is_rewritten_once_with_backup(folder):
     ],
 )
 @pytest.mark.row("S2.18", "S2.21")
-def test_invalid_configuration_is_refused_without_changes(folder, peers, why):
-    before = everything(folder)
-    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *peers)
+def test_invalid_configuration_is_refused_without_changes(stopped, peers, why):
+    before = everything(stopped.folder)
+    status, _, stderr = stopped.cmeta("rewrite_raft_config", *peers)
     assert (status, why in stderr) == (2, True), stderr
-    assert everything(folder) == before
+    assert everything(stopped.folder) == before
+
+
+@CATALOG
+@pytest.mark.parametrize("count", [2, 4])
+def test_even_number_of_masters_is_refused(stopped, count):
+    peers = [*THREE, peer(ServerUuid("4" * 32), 7351)][:count]
+    status, _, stderr = stopped.cmeta("rewrite_raft_config", *peers)
+    assert (status, f"{count} masters: choose an odd number" in stderr) == (2, True), stderr
 
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [("rewrite_raft_config", ("catalog", *THREE)), ("set_term", ("catalog", 9))],
+    [("rewrite_raft_config", THREE), ("set_term", (9,))],
 )
 @pytest.mark.row("S2.21", "S1.39")
-def test_rewrite_beside_running_server_is_refused(folder, held, verb, words):
-    held.add(f"{folder}/lock")
-    before = everything(folder)
-    status, _, stderr = cmeta(folder, verb, *words)
+def test_rewrite_beside_running_server_is_refused(stopped, held, verb, words):
+    held.add(f"{stopped.folder}/lock")
+    before = everything(stopped.folder)
+    status, _, stderr = stopped.cmeta(verb, *words)
     assert (status, "stop that server first" in stderr) == (4, True)
-    assert everything(folder) == before
+    assert everything(stopped.folder) == before
 
 
 @pytest.mark.row("S1.39")
-def test_uncommitted_change_in_log_is_discarded_only_with_force(folder):
+def test_uncommitted_change_in_log_is_discarded_only_with_force(stopped):
     """The pending change would be active again, and its majority may be lost."""
-    logged(folder, [*map(entry, range(1, 5)), changed(5, member(U1, 7051), member(U2, 7151))])
-    before = everything(folder)
-    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", U1)
+    logged(stopped, [*map(entry, range(1, 5)), changed(5, member(U1, 7051), member(U2, 7151))])
+    before = everything(stopped.folder)
+    status, _, stderr = stopped.cmeta("rewrite_raft_config", U1)
     assert (status, "a later configuration, of 3.5" in stderr) == (2, True)
-    assert everything(folder) == before
-    assert cmeta(folder, "rewrite_raft_config", "catalog", U1, "--force")[0] == 0
-    config = saved(folder)[1]
+    assert everything(stopped.folder) == before
+    assert stopped.cmeta("rewrite_raft_config", U1, "--force")[0] == 0
+    config = saved(stopped.folder, stopped.group)[1]
     assert (config.id, [m.uuid for m in config.members], config.lost) == (OpId(3, 5), [U1], (U2,))
-    assert saved(folder)[0] == HardState(3 + TERM_GAP), (
+    assert saved(stopped.folder, stopped.group)[0] == HardState(3 + TERM_GAP), (
         "the new term is above those of the lost members"
     )
 
 
 @pytest.mark.row("S2.17")
-def test_single_member_has_all_committed_entries_and_others_may_not(folder):
+def test_single_member_has_all_committed_entries_and_others_may_not(stopped):
     """Otherwise its empty copies would be a majority of the new configuration."""
-    logged(folder, [entry(n) for n in range(1, 10)])
-    assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
-    assert saved(folder)[1].id == OpId(1, 9)
-    logged(folder, [entry(n) for n in range(10, 12)])
-    assert cmeta(folder, "rewrite_raft_config", "catalog", peer(U1, 7999), U2, U3)[0] == 0
-    assert saved(folder)[1].id == OpId(1, 9)
+    logged(stopped, [entry(n) for n in range(1, 10)])
+    assert stopped.cmeta("rewrite_raft_config", *THREE)[0] == 0
+    assert saved(stopped.folder, stopped.group)[1].id == OpId(1, 9)
+    logged(stopped, [entry(n) for n in range(10, 12)])
+    assert stopped.cmeta("rewrite_raft_config", peer(U1, 7999), U2, U3)[0] == 0
+    assert saved(stopped.folder, stopped.group)[1].id == OpId(1, 9)
 
 
-def test_change_replaced_in_log_is_ignored(folder):
-    logged(folder, [*map(entry, range(1, 5)), changed(5, member(U2, 7151), term=1)])
-    logged(folder, [entry(5, term=2)])
-    assert cmeta(folder, "rewrite_raft_config", "catalog", *THREE)[0] == 0
+def test_change_replaced_in_log_is_ignored(stopped):
+    logged(stopped, [*map(entry, range(1, 5)), changed(5, member(U2, 7151), term=1)])
+    logged(stopped, [entry(5, term=2)])
+    assert stopped.cmeta("rewrite_raft_config", *THREE)[0] == 0
 
 
-def test_term_only_increases_and_log_term_counts(folder):
-    logged(folder, [entry(1)], HardState(7, U2))
+def test_term_only_increases_and_log_term_counts(stopped):
+    logged(stopped, [entry(1)], HardState(7, U2))
     for term in (7, 3, 1 << 62):
-        before = everything(folder)
-        status, _, stderr = cmeta(folder, "set_term", "catalog", term)
+        before = everything(stopped.folder)
+        status, _, stderr = stopped.cmeta("set_term", term)
         assert (status, "is not above it" in stderr) == (2, True)
-        assert everything(folder) == before
-    assert cmeta(folder, "set_term", "catalog", 8)[0] == 0
-    assert saved(folder)[0] == HardState(8)
-    assert os.path.exists(folder / "cmeta" / f"{SYS_CATALOG}.1.bak")
-    assert "nothing to do" in cmeta(folder, "set_term", "catalog", 8)[1]
+        assert everything(stopped.folder) == before
+    assert stopped.cmeta("set_term", 8)[0] == 0
+    assert saved(stopped.folder, stopped.group)[0] == HardState(8)
+    assert os.path.exists(stopped.folder / "cmeta" / f"{stopped.group}.1.bak")
+    assert "nothing to do" in stopped.cmeta("set_term", 8)[1]
 
 
-def test_damaged_metadata_is_not_rewritten(folder):
-    logged(folder, [entry(1)])
-    logged(folder, [entry(2)])
-    segment = folder / "wal" / "0000000001.wal"
+def test_damaged_metadata_is_not_rewritten(stopped):
+    logged(stopped, [entry(1)])
+    logged(stopped, [entry(2)])
+    segment = stopped.folder / "wal" / "0000000001.wal"
     raw = bytearray(segment.read_bytes())
     raw[raw.index(b"1/1")] ^= 1
     segment.write_bytes(bytes(raw))
-    before = everything(folder)
-    status, _, stderr = cmeta(folder, "rewrite_raft_config", "catalog", *THREE)
+    before = everything(stopped.folder)
+    status, _, stderr = stopped.cmeta("rewrite_raft_config", *THREE)
     assert (status, "is damaged" in stderr) != (0, False)
     assert "has to be replaced" in stderr
-    assert everything(folder) == before
-    assert cmeta(folder, "rewrite_raft_config", "b" * 32, *THREE)[0] == 5
+    assert everything(stopped.folder) == before
+    assert cmeta(stopped.folder, "rewrite_raft_config", "b" * 32, *THREE)[0] == 5
 
 
-def test_replica_is_deleted_once_and_only_if_server_is_stopped(folder, held):
-    words = ["local_replica", "delete", GROUP, "--dir", str(folder), "--format", "json"]
-    held.add(f"{folder}/lock")
-    before = everything(folder)
+@TABLETS
+def test_replica_is_deleted_once_and_only_if_server_is_stopped(stopped, held):
+    words = ["local_replica", "delete", GROUP, "--dir", str(stopped.folder), "--format", "json"]
+    held.add(f"{stopped.folder}/lock")
+    before = everything(stopped.folder)
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, done.stdout) != (0, "")
     assert "in use by a running process" in done.stderr
-    assert everything(folder) == before
+    assert everything(stopped.folder) == before
     held.clear()
     for deleted in (True, False):
         done = CliRunner().invoke(app, words)
@@ -230,6 +268,8 @@ def test_replica_is_deleted_once_and_only_if_server_is_stopped(folder, held):
             0, {"tablet": GROUP, "deleted": deleted},
         )  # fmt: skip
         assert f"deleting the replica of {GROUP}" in done.stderr
-    found = Superblocks(SystemFiles(), str(folder)).load(GROUP)
+    found = Superblocks(SystemFiles(), str(stopped.folder)).load(GROUP)
     assert found is not None
     assert found.stage is ReplicaStage.TOMBSTONED
+    assert not (stopped.folder / "data" / GROUP).exists()
+    assert saved(stopped.folder, OTHER)[1] == ONE
