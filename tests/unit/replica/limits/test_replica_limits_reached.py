@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from nyala.common.errors import OutcomeUnknown
 from nyala.common.options import Options
 from nyala.replica.memory import MemoryPart
 from tests.unit.replica.support.replica_support import GROUP, scenario
@@ -69,4 +70,23 @@ async def test_full_disk_is_reported_with_reserve_until_space_returns(fleet):
     assert "wal_reserve_mb" in problem
     faults.capacity_bytes = None
     await fleet.until(lambda: not host.problems(), "the limit is no longer reported")
+    await fleet.settled()
+
+
+@scenario(options=replace(SMALL, wal_reserve_mb=8))
+async def test_write_that_full_disks_hold_up_ends_with_its_cause(fleet):
+    await fleet.write(b"a 1")
+    leader = await fleet.leader()
+    for process in fleet.processes:
+        process.disk.faults.capacity_bytes = process.disk.used_bytes()
+    answers = [
+        fleet.spawn(leader, fleet.call(leader, BIG, sequence=100 + n, timeout_ms=1_000))
+        for n in range(12)
+    ]
+    await fleet.until(lambda: all(answers), "each write has ended")
+    unknown = [str(err) for (err,) in answers if isinstance(err, OutcomeUnknown)]
+    assert unknown
+    assert all("the log of this server cannot grow" in message.lower() for message in unknown)
+    for process in fleet.processes:
+        process.disk.faults.capacity_bytes = None
     await fleet.settled()

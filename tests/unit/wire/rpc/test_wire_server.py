@@ -277,6 +277,18 @@ def test_port_in_use_is_named_without_lines_of_grpc(capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_grpc_refuses_a_port_in_use():
+    """Two servers that start at the same time may both find the port free before gRPC takes it."""
+
+    async def scenario():
+        async with served(BatchStore()) as (_, address):
+            second = grpc.aio.server(options=RpcLimits().server_options())
+            with pytest.raises(RuntimeError, match="Failed to bind"):
+                second.add_insecure_port(address)
+
+    uvloop.run(scenario())
+
+
 def test_health_reflection_and_metrics():
     registry = CollectorRegistry()
 
