@@ -17,7 +17,7 @@ from nyala.client.checks import (
     check_timeout,
 )
 from nyala.client.cluster.descriptions import Server, TableFacts
-from nyala.client.connection import Connection
+from nyala.client.connection import SCAN_AHEAD_BYTES, Connection
 from nyala.client.core import ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
@@ -44,6 +44,8 @@ def connect(
     batch_bytes: int = 1 << 20,
     scan_batch_bytes: int = 1 << 20,
     scan_batch_rows: int = 0,
+    scan_ahead_bytes: int = SCAN_AHEAD_BYTES,
+    write_ahead_bytes: int = 64 << 20,
     client_id: bytes | None = None,
     since: int = 0,
     lookup_max_age_ms: int = 10_000,
@@ -59,6 +61,9 @@ def connect(
         batch_bytes: most bytes of such an operation; at most the servers' write_max_bytes.
         scan_batch_bytes: size of the batches in which scans arrive.
         scan_batch_rows: most rows of such a batch; 0: no limit.
+        scan_ahead_bytes: most bytes that scans receive before their callers take them, of all tablets
+            together; one batch of each tablet that is read always has room.
+        write_ahead_bytes: most bytes of rows of one write that are sent, or wait, and are not acknowledged.
         client_id: 16 bytes. A second process that gives the same id and repeats the same writes in
             the same order has each take effect once (a retried Spark task).
         since: with `client_id`, a time from `now()` before which no process wrote under it. A tablet that has
@@ -82,11 +87,13 @@ def connect(
     check_int("batch_bytes", batch_bytes, 1)
     check_int("scan_batch_bytes", scan_batch_bytes)
     check_int("scan_batch_rows", scan_batch_rows)
+    check_int("scan_ahead_bytes", scan_ahead_bytes)
+    check_int("write_ahead_bytes", write_ahead_bytes)
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
         timeout_ms=timeout_ms,
-        limits=BatchLimits(batch_rows, batch_bytes),
+        limits=BatchLimits(batch_rows, batch_bytes, write_ahead_bytes),
         client_id=client_id,
         keep_results=client_id is not None,
         since=since,
@@ -94,7 +101,7 @@ def connect(
         scan_batch_rows=scan_batch_rows,
         lookup_max_age_ms=lookup_max_age_ms,
     )
-    return Client(Connection(addresses, options))
+    return Client(Connection(addresses, options, scan_ahead_bytes))
 
 
 class Client:

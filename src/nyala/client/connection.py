@@ -24,9 +24,11 @@ from nyala.common.errors import InvalidArgument, OutcomeUnknown, RangesChanged
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.wire.channels import GrpcRpc
+from nyala.wire.limits import RpcLimits
 
 T = TypeVar("T")
 
+SCAN_AHEAD_BYTES = 8 << 20
 REACH_MS = 2_500
 """Time, in milliseconds, within which one of the masters' addresses must answer a new client."""
 
@@ -37,18 +39,27 @@ class Connection:
     Args:
         masters: "host:port,..." or a sequence of addresses; one that answers is enough.
         options: see `ClientOptions`.
+        scan_ahead_bytes: rows that scans receive before their callers take them, of all tablets.
+
+    Attributes:
+        scan_ahead_bytes: as given.
 
     Raises:
         Unavailable: no master answers at these addresses.
     """
 
-    def __init__(self, masters: str, options: ClientOptions) -> None:
+    def __init__(
+        self, masters: str, options: ClientOptions, scan_ahead_bytes: int = SCAN_AHEAD_BYTES
+    ) -> None:
+        self.scan_ahead_bytes = scan_ahead_bytes
         pa.array(
             [0]
         )  # pyarrow looks for pandas at its first conversion: not from two threads at once
         self._loop = LoopThread("nyala-client")
         try:
-            self._rpc, self.core = self._loop.run(_make(parse_addresses(masters), options))
+            limits = RpcLimits(queued_bytes=scan_ahead_bytes)
+            made = _make(parse_addresses(masters), options, limits)
+            self._rpc, self.core = self._loop.run(made)
             self._loop.run(self.core.masters.reach(min(REACH_MS, options.timeout_ms)))
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
@@ -211,8 +222,10 @@ class Connection:
         await self._rpc.close()
 
 
-async def _make(addresses: list[str], options: ClientOptions) -> tuple[GrpcRpc, ClientCore]:
-    rpc = GrpcRpc()
+async def _make(
+    addresses: list[str], options: ClientOptions, limits: RpcLimits
+) -> tuple[GrpcRpc, ClientCore]:
+    rpc = GrpcRpc(limits)
     return rpc, ClientCore(system_env(rpc), addresses, options)
 
 

@@ -10,6 +10,7 @@ from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
 from nyala.client.read.plan import PlannedTokens
 from nyala.client.read.read_spec import ReadSpec, schema_of
+from nyala.client.read.side_by_side import SideBySide, sharing
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import RangesChanged
@@ -80,6 +81,9 @@ class Scan:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield record batches as they come, in key order if the scan is ordered.
 
+        Several tablets are read at the same time. Memory is bounded, also if the caller is slow: see
+        `scan_ahead_bytes` of `connect`.
+
         Raises:
             Unavailable: a server failed after some of its rows were delivered, of a scan without order;
                 `to_arrow` repeats such a tablet, and an ordered scan resumes.
@@ -107,7 +111,7 @@ class Scan:
                 at = planned.at
             ordered = self._spec.ordered
             try:
-                for batch in self._merged(planned) if ordered else self._one_by_one(planned, read):
+                for batch in self._merged(planned) if ordered else self._unordered(planned, read):
                     if not plan.fix(at):
                         break  # another thread has rows of another time
                     yield batch
@@ -118,18 +122,28 @@ class Scan:
 
     def _merged(self, planned: PlannedTokens) -> Iterator[pa.RecordBatch]:
         """Yield batches in key order; each tablet has sent its first before any goes out."""
-        streams = [self._stream(t) for t in planned.tokens]
+        tokens = sharing(planned.tokens, self._connection.scan_ahead_bytes)
+        streams = [self._stream(t) for t in tokens]
         if streams:
             yield from merge(self._table.schema, streams)
 
-    def _one_by_one(
-        self, planned: PlannedTokens, read: dict[str, None]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield batches tablet by tablet, of those not in `read`; add each tablet that is read to its end."""
-        for token in planned.tokens:
-            if token.tablet_id not in read:
-                yield from self._stream(token)
-                read[token.tablet_id] = None
+    def _unordered(self, planned: PlannedTokens, read: dict[str, None]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the tablets that are not in `read`, as they come; those of changes one by one.
+
+        Args:
+            planned: the tablets.
+            read: ids of tablets; each that is read to its end is added.
+        """
+        core = self._connection.core
+        tokens = [t for t in planned.tokens if t.tablet_id not in read]
+        groups = [[t] for t in tokens] if self._spec.changes else [tokens]
+        for some in groups:
+            reading = SideBySide(core.env, core.reader, some, self._on_header)
+            for found in self._connection.iterate(reading.run()):
+                if found.batch is None:
+                    read[found.token.tablet_id] = None
+                else:
+                    yield found.batch
 
     def _stream(self, token: pb.ScanToken) -> Iterator[pa.RecordBatch]:
         return self._connection.iterate(

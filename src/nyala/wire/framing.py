@@ -131,9 +131,13 @@ class Slabs:
 
     Memory that is touched for the first time costs more than everything else of a scan: the kernel clears it,
     page by page, and large pages cost a fifth of small ones.
+
+    Args:
+        slab_bytes: size of a slab.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slab_bytes: int = SLAB_BYTES) -> None:
+        self._slab_bytes = slab_bytes
         self._slabs: list[npt.NDArray[np.uint8]] = []  # the last one is being filled
         self._used = 0
 
@@ -141,9 +145,9 @@ class Slabs:
         """Return writable memory of a size, at an aligned address."""
         if size < SMALL_BYTES:
             return memoryview(bytearray(size))
-        if size > SLAB_BYTES // 4:
+        if size > self._slab_bytes // 4:
             return np.empty(size, np.uint8).data
-        if not self._slabs or self._used + size > SLAB_BYTES:
+        if not self._slabs or self._used + size > self._slab_bytes:
             self._next_slab()
         slab, begin = self._slabs[-1], self._used
         self._used += -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -156,12 +160,12 @@ class Slabs:
             if sys.getrefcount(slabs[number]) == 2:  # the list's reference, and this call's
                 slabs.append(slabs.pop(number))
                 return
-        slabs.append(_fresh())
+        slabs.append(_fresh(self._slab_bytes))
         del slabs[:-KEPT]
 
 
-def _fresh() -> npt.NDArray[np.uint8]:
-    memory = mmap.mmap(-1, SLAB_BYTES)
+def _fresh(size: int) -> npt.NDArray[np.uint8]:
+    memory = mmap.mmap(-1, size)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)

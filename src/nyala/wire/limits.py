@@ -34,6 +34,8 @@ class RpcLimits:
         unread_ms: time after which a stream whose reader reads nothing is ended; nyala's clients end it
             sooner.
         resolve_again_ms: time after which a name whose address failed is resolved again.
+        queued_bytes: of a client: received bytes of all its streams that no call has consumed, above which
+            nothing is read from their connections; one message of each stream always has room.
     """
 
     message_bytes: int = MESSAGE_BYTES
@@ -45,6 +47,7 @@ class RpcLimits:
     reconnect_max_ms: int = 500
     unread_ms: int = 60_000
     resolve_again_ms: int = 1_000
+    queued_bytes: int = 8 * MIB
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from nyala.env.rpc import Method, Shape
 from nyala.wire import status
 from nyala.wire.connection import dial
 from nyala.wire.flight_data import join, split
-from nyala.wire.framing import Slabs
+from nyala.wire.framing import SLAB_BYTES, Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
 from nyala.wire.request_stream import RequestStreamClient, RequestStreamEnd
@@ -19,6 +19,8 @@ from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
 
 Find = Callable[[str], Awaitable[FindStreamsResponse]]
+
+LEAST_SLAB_BYTES = 4 << 20
 
 
 class StreamClient:
@@ -33,7 +35,8 @@ class StreamClient:
         self._limits = limits
         self._find = find
         self._found: dict[str, FindStreamsResponse] = {}
-        self._slabs = Slabs()
+        self._slabs = Slabs(min(SLAB_BYTES, max(LEAST_SLAB_BYTES, limits.queued_bytes)))
+        self._plain = 0  # open streams but request streams, whose messages are consumed at once
         self._open: dict[StreamEnd, None] = {}
         self._closed = False
 
@@ -50,6 +53,7 @@ class StreamClient:
         """
         end, pump, alarm = await self._connect(address, method, self._plain_end), None, None
         self._open[end] = None
+        self._plain += 1
         try:
             if timeout_ms is not None:
                 late = TimedOut(f"{method.path} at {address} took more than {timeout_ms} ms")
@@ -63,6 +67,7 @@ class StreamClient:
                 yield answer
         finally:
             self._open.pop(end, None)
+            self._plain -= 1
             if alarm is not None:
                 alarm.cancel()
             if pump is not None:
@@ -98,7 +103,11 @@ class StreamClient:
         )
 
     def _plain_end(self) -> StreamEnd:
-        return StreamEnd(self._limits.message_bytes, self._slabs)
+        return StreamEnd(self._limits.message_bytes, self._slabs, self._share)
+
+    def _share(self) -> int:
+        """Return the part of `queued_bytes` that one stream may use now."""
+        return self._limits.queued_bytes // max(1, self._plain)
 
     def _forget(self, address: str) -> None:
         self._found.pop(address, None)

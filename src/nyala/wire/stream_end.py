@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from nyala.common.errors import NyalaError, Unavailable
 from nyala.wire.connection import configured
@@ -12,7 +12,7 @@ from nyala.wire.limits import SILENCE_MS
 from nyala.wire.stream_frames import FrameReader, StreamFrame, StreamFrameKind, frame_head
 
 QUEUED_BYTES = 8 << 20
-"""Limit of received frames not consumed yet; above it nothing is read from the connection."""
+"""Limit of received frames of a server's stream not consumed yet; a client has one for all its streams."""
 UNSENT_BYTES = 4 << 20
 """Limit of bytes not sent yet; above it `send` waits."""
 LINGER_S = 5.0
@@ -25,13 +25,18 @@ class StreamEnd(asyncio.BufferedProtocol):
     Args:
         max_bytes: largest frame accepted.
         slabs: allocates the buffers of bodies.
+        queued_bytes: returns the limit of received bytes not consumed yet, above which nothing is read; one
+            frame always has room.
 
     Attributes:
         failure: why no further frame comes, unless a frame gave the reason; None while the stream is open.
         max_bytes: as given.
     """
 
-    def __init__(self, max_bytes: int, slabs: Slabs) -> None:
+    def __init__(
+        self, max_bytes: int, slabs: Slabs, queued_bytes: Callable[[], int] = lambda: QUEUED_BYTES
+    ) -> None:
+        self._most_queued = queued_bytes
         self.failure: NyalaError | None = None
         self._transport: asyncio.Transport | None = None
         self._writers: list[asyncio.Future[None]] = []
@@ -101,7 +106,7 @@ class StreamEnd(asyncio.BufferedProtocol):
                 self._reader = None
         frame = self._frames.popleft()
         self._queued_bytes -= _size(frame)
-        if self._queued_bytes < QUEUED_BYTES // 2:
+        if self._queued_bytes < self._most_queued() // 2 or not self._frames:
             self.resume_reading()
         return frame
 
@@ -128,7 +133,7 @@ class StreamEnd(asyncio.BufferedProtocol):
         """Queue a frame for `receive`."""
         self._frames.append(frame)
         self._queued_bytes += _size(frame)
-        if self._queued_bytes > QUEUED_BYTES:
+        if self._queued_bytes > self._most_queued():
             self.pause_reading()
         self._wake_reader()
 

@@ -1,5 +1,6 @@
 """Merge of ordered streams: batches that are each sorted by primary key into one sorted stream."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -24,46 +25,60 @@ def last_key_of(names: Sequence[str], batch: pa.RecordBatch) -> bytes:
     return encode_keys(arrays, [a.type for a in arrays]).key_at(0)
 
 
+class _Head:
+    """The next batch of one stream.
+
+    Args:
+        names: names of the key columns.
+        batch: rows that are sorted by key.
+
+    Attributes:
+        end: encoded key of the last row.
+    """
+
+    def __init__(self, names: Sequence[str], batch: pa.RecordBatch) -> None:
+        arrays = [batch.column(n) for n in names]
+        self._batch = batch
+        self._keys = encode_keys(arrays, [a.type for a in arrays])
+        self._at = 0
+        self.end = self._keys.key_at(batch.num_rows - 1)
+
+    def take(self, key: bytes) -> pa.RecordBatch:
+        """Return the next rows, up to a key."""
+        begin = self._at
+        self._at = bisect_right(range(len(self._keys)), key, begin, key=self._keys.key_at)
+        return self._batch.slice(begin, self._at - begin)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if all rows were taken."""
+        return self._at == len(self._keys)
+
+
 def merge(schema: Schema, streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """Yield all rows of some ordered streams in key order.
 
-    Holds one batch of each stream, and of those that lag behind the slowest what is below its end:
-    all rows up to the smallest last key of the heads can be given out, sorted.
+    Holds one batch of each stream: all rows up to the smallest last key of these can be given out, sorted.
     """
-    heads: list[pa.Table | None] = [None] * len(streams)
-    ends: list[bytes] = [b""] * len(streams)
+    names = [c.name for c in schema.key_columns]
+    heads: dict[int, _Head] = {}
     open_ = list(range(len(streams)))
     while True:
         for number in list(open_):
-            if heads[number] is None:
+            if number not in heads:
                 batch = next((b for b in streams[number] if b.num_rows), None)
                 if batch is None:
                     open_.remove(number)
                 else:
-                    heads[number] = pa.Table.from_batches([batch])
-                    ends[number] = last_key(schema, batch)
-        if not open_:
+                    heads[number] = _Head(names, batch)
+        if not heads:
             return
-        lowest = min(open_, key=lambda n: ends[n])
-        parts = [heads[lowest]]
-        heads[lowest] = None
-        for number in open_:
-            head = heads[number]
-            if head is not None:
-                cut = _rows_up_to(schema, head, ends[lowest])
-                parts.append(head.slice(0, cut))
-                heads[number] = head.slice(cut) if cut < head.num_rows else None
-        yield from sort_by_key(schema, pa.concat_tables(parts)).combine_chunks().to_batches()
-
-
-def _rows_up_to(schema: Schema, table: pa.Table, key: bytes) -> int:
-    """Return how many leading rows of a sorted table have a key at or below `key`: binary search."""
-    batch = table.combine_chunks().to_batches()[0]
-    low, high = 0, batch.num_rows
-    while low < high:
-        middle = (low + high) // 2
-        if last_key(schema, batch.slice(middle, 1)) <= key:
-            low = middle + 1
+        end = min(head.end for head in heads.values())
+        parts = [part for head in heads.values() if (part := head.take(end)).num_rows]
+        heads = {number: head for number, head in heads.items() if not head.is_empty}
+        if len(parts) == 1:
+            yield parts[0]
         else:
-            high = middle
-    return low
+            yield from (
+                sort_by_key(schema, pa.Table.from_batches(parts)).combine_chunks().to_batches()
+            )

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -61,9 +61,11 @@ class Reader:
     async def collect_all(
         self, tokens: list[pb.ScanToken], on_header: Any
     ) -> list[list[pa.RecordBatch]]:
-        return [list(self.run(t)) for t in tokens]
+        return [[batch async for batch in self.run(t)] for t in tokens]
 
-    def run(self, token: pb.ScanToken, on_header: Any = None) -> Iterator[pa.RecordBatch]:
+    async def run(
+        self, token: pb.ScanToken, *, on_header: Any = None
+    ) -> AsyncIterator[pa.RecordBatch]:
         self._on_read(token)
         if token.tablet_id != TABLETS[0] or token.at != self._empty_at:
             yield rows_at(token.tablet_id, token.at)
@@ -77,6 +79,7 @@ class Core:
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self.env: Any = None
         self.plans: list[ReadPlan] = []
         self._maker = threading.current_thread()
         self._both = threading.Barrier(2)
@@ -101,8 +104,13 @@ class OneLoop:
 
     def __init__(self, core: Core, calls: int) -> None:
         self.core = core
+        self.scan_ahead_bytes = 1 << 20
         self._loop = LoopThread("test")
+        self._loop.run(self._make_env())
         self._begun = asyncio.Barrier(calls)
+
+    async def _make_env(self) -> None:
+        self.core.env = system_env(None)  # type: ignore[arg-type]
 
     def run(self, work: Any) -> Any:
         async def with_others() -> Any:
@@ -111,8 +119,8 @@ class OneLoop:
 
         return self._loop.run(with_others())
 
-    def iterate(self, items: Iterator[Any]) -> Iterator[Any]:
-        return items
+    def iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        return self._loop.iterate(items)
 
     def close(self) -> None:
         self._loop.close()
