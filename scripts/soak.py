@@ -91,6 +91,12 @@ def pins(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.unit.replica.anchors_soak", "--seconds", "3600"]
 
 
+def streams(minutes: float, seed: int) -> list[str]:
+    """10 GB written and read as streams by a process whose memory may not exceed 1 GB; less in less time."""
+    size = ["--megabytes", f"{min(10_000, int(minutes * 170))}", "--limit-mb", "1000"]
+    return [PY, "-m", "tests.cluster.stream_memory", *size, "--seed", f"{seed}"]
+
+
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "ddl": ddl,
     "ranges": ranges,
@@ -102,6 +108,7 @@ NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "pins": pins,
     "sim": sim,
     "store": store,
+    "streams": streams,
 }
 
 

@@ -11,7 +11,7 @@ from nyala.env.rpc import Method, Shape
 from nyala.wire import status
 from nyala.wire.connection import dial
 from nyala.wire.flight_data import join, split
-from nyala.wire.framing import SLAB_BYTES, Slabs
+from nyala.wire.framing import Slabs
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsResponse
 from nyala.wire.request_stream import RequestStreamClient, RequestStreamEnd
@@ -20,7 +20,8 @@ from nyala.wire.stream_frames import StreamFrame, StreamFrameKind, open_message
 
 Find = Callable[[str], Awaitable[FindStreamsResponse]]
 
-LEAST_SLAB_BYTES = 4 << 20
+CLIENT_SLAB_BYTES = 6 << 20
+"""Size of the slabs of a client: each holds some batches of the usual size of a scan, 1 MiB."""
 
 
 class StreamClient:
@@ -35,7 +36,7 @@ class StreamClient:
         self._limits = limits
         self._find = find
         self._found: dict[str, FindStreamsResponse] = {}
-        self._slabs = Slabs(min(SLAB_BYTES, max(LEAST_SLAB_BYTES, limits.queued_bytes)))
+        self._slabs = Slabs(CLIENT_SLAB_BYTES)
         self._plain = 0  # open streams but request streams, whose messages are consumed at once
         self._open: dict[StreamEnd, None] = {}
         self._closed = False

@@ -1,0 +1,109 @@
+"""Memory of a stream: a process writes rows from a generator, reads them back, and prints its peak.
+
+python -m tests.cluster.stream_memory --megabytes 10000 --limit-mb 1000
+
+starts a small cluster, runs the process with the stream, and fails if its resident memory exceeds the limit.
+Resident memory is what counts: a limit of the address space would also count what is reserved and never used.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+import nyala
+from nyala.testing import MiniCluster
+
+BATCH_ROWS = 10_000
+WIDTH = 100
+"""Bytes of the text of a row."""
+SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("text", pa.string())])
+
+
+def batches(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
+    """Yield batches with random texts, which do not compress.
+
+    Args:
+        rows: number of rows of all batches.
+        seed: of the texts.
+    """
+    rng = np.random.default_rng(seed)
+    for first in range(0, rows, BATCH_ROWS):
+        count = min(BATCH_ROWS, rows - first)
+        letters = rng.integers(97, 123, count * WIDTH, np.uint8)
+        offsets = pa.py_buffer(np.arange(0, (count + 1) * WIDTH, WIDTH, dtype=np.int32))
+        texts = pa.Array.from_buffers(pa.string(), count, [None, offsets, pa.py_buffer(letters)])
+        keys = pa.array(np.arange(first, first + count))
+        yield pa.RecordBatch.from_arrays([keys, texts], schema=SCHEMA)
+
+
+def peak_mb() -> int:
+    """Return the largest resident memory of this process so far, in MB."""
+    with open("/proc/self/status") as status:
+        (line,) = [one for one in status if one.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024 // 1_000_000
+
+
+def stream(masters: str, megabytes: int, seed: int) -> int:
+    """Write and read so many megabytes; return the peak of this process.
+
+    Args:
+        masters: addresses of the masters.
+        megabytes: bytes of all rows.
+        seed: of the texts.
+    """
+    rows = megabytes * 1_000_000 // (WIDTH + 8)
+    with nyala.connect(masters) as client:
+        table = client.create_table(
+            "stream", SCHEMA, ["k"], nyala.Partition(hash=[nyala.Hash(["k"], 2)]), replicas=1
+        )
+        done = table.upsert(batches(rows, seed))
+        assert (done.rows, done.errors.num_rows) == (rows, 0), done
+        reader = pa.RecordBatchReader.from_batches(SCHEMA, batches(rows, seed))
+        assert table.upsert(reader).rows == rows
+        for order in (False, True):
+            read = sum(batch.num_rows for batch in table.scan(order=order).to_batches())
+            assert read == rows, f"{read} of {rows} rows were read, order={order}"
+        client.drop_table("stream")
+    return peak_mb()
+
+
+def run(masters: str, megabytes: int, seed: int) -> int:
+    """Run `stream` in a process of its own; return its peak in MB.
+
+    Args:
+        masters: addresses of the masters.
+        megabytes: bytes of all rows.
+        seed: of the texts.
+    """
+    words = ["--masters", masters, "--megabytes", f"{megabytes}", "--seed", f"{seed}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cluster.stream_memory", *words],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return int(done.stdout.split()[-1])
+
+
+def main() -> int:
+    """Run the stream of a given cluster, or of a new one in another process; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--masters", default="")
+    parser.add_argument("--megabytes", type=int, default=10_000)
+    parser.add_argument("--limit-mb", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    if asked.masters:
+        print(stream(asked.masters, asked.megabytes, asked.seed))
+        return 0
+    with MiniCluster(1, 1) as cluster:
+        peak = run(cluster.masters, asked.megabytes, asked.seed)
+    print(f"{asked.megabytes} MB written twice and read twice with a peak of {peak} MB")
+    return int(peak > asked.limit_mb)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

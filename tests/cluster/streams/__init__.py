@@ -1,0 +1,1 @@
+"""Streams of rows from and to real servers: memory, and faults."""

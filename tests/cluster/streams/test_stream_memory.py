@@ -1,0 +1,15 @@
+"""A stream larger than the memory of its process is written and read in bounded memory."""
+
+import pytest
+
+from nyala.testing import MiniCluster
+from tests.cluster.stream_memory import run
+
+LIMIT_MB = 300
+
+
+@pytest.mark.timeout(600)
+def test_streams_of_200_mb_are_written_and_read_in_300_mb():
+    with MiniCluster(1, 1) as cluster:
+        peak = run(cluster.masters, 200, seed=3)
+    assert peak < LIMIT_MB, f"the process took {peak} MB"
