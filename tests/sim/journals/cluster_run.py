@@ -7,19 +7,22 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from nyala.client.core import ClientCore
-from nyala.client.journal.core import JournalCore
-from nyala.client.journal.locations import OpenJournal
+from nyala.client.journal.core import LIMIT_OPTION, JournalCore
+from nyala.client.journal.locations import JOURNAL, OpenJournal
 from nyala.common.errors import NyalaError
-from nyala.common.ids import TabletId
+from nyala.common.ids import TableId, TabletId
 from nyala.journal.journal import JournalMachine
 from nyala.operate.member_steps import MemberKind
 from nyala.operate.membership import Membership
+from nyala.wire import methods
+from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.faults.cluster_losses import ClusterLosses
 from tests.sim.faults.far_clocks import FarClocks
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.journals.client import OPTIONS, JournalClient, JournalHistory
 from tests.sim.journals.history import ListLogs
+from tests.sim.journals.host import SMALL_BYTES
 from tests.sim.journals.host_run import FOLLOW_S
 from tests.sim.journals.order import OrderWatch
 from tests.sim.journals.outcome import JournalOutcome
@@ -42,7 +45,8 @@ from tests.sim.world.trace import Recorder
 SETTINGS = msgspec.structs.replace(REPAIRING, flush_bytes=4 << 10, flush_log_bytes=8 << 10)
 """Options under which journals are flushed often."""
 JOURNALS = 2
-LIMIT_BYTES = 1 << 30
+LIMITS = (1 << 30, 1 << 30, SMALL_BYTES)
+"""Limits of journals in bytes, with which they are created and altered; the last is often reached."""
 DEFINE_US = 600_000.0
 MOVE_MS = 8_000
 """Longest wait of a move for progress, in milliseconds."""
@@ -219,7 +223,7 @@ def _follows(actor: Actor) -> bool:
 
 
 class JournalDefiner:
-    """Creates, drops and recalls journals, and moves their replicas; the only client that does."""
+    """Creates, alters, drops and recalls journals, and moves their replicas; the only client that does."""
 
     def __init__(self, journals: ClusterJournals) -> None:
         self._journals = journals
@@ -245,20 +249,30 @@ class JournalDefiner:
             else:
                 await self.create()
             return
-        work = rng.choice([self._move] * 4 + [self._witness] * 2 + [self._drop] * 3)
+        work = rng.choice([self._move] * 4 + [self._witness, self._alter] * 2 + [self._drop] * 3)
         await work(rng.choice(live))
 
     async def create(self) -> bool:
         """Create a journal; one whose creation failed is not used."""
         self._number += 1
         try:
-            opened = await self._core.create(f"journal-{self._number}", 3, LIMIT_BYTES)
+            limit_bytes = self._rng.choice(LIMITS)
+            opened = await self._core.create(f"journal-{self._number}", 3, limit_bytes)
         except NyalaError:
             self.done["creation failed"] += 1
             return False
         self._journals.made(opened)
         self.done["create"] += 1
         return True
+
+    async def _alter(self, journal_id: str) -> None:
+        """Give a journal another limit, perhaps below its size."""
+        option = pb.AlterStep.Text(name=LIMIT_OPTION, text=str(self._rng.choice(LIMITS)))
+        request = pb.AlterTableRequest(
+            id=TableId(journal_id), kind=JOURNAL, steps=[pb.AlterStep(option=option)]
+        )
+        define = self._client.masters.define
+        await self._do("alter", define(methods.ALTER_TABLE, request, timeout_ms=MOVE_MS))
 
     async def _drop(self, journal_id: str) -> None:
         reserve = self._rng.choice((0, 3600, 3600))

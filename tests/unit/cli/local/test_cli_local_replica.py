@@ -162,7 +162,7 @@ def test_configuration_is_rewritten_once_with_backup(stopped):
         (["XY:127.0.0.1:1/127.0.0.1:2"], "32 lower-case hex digits"),
     ],
 )
-@pytest.mark.row("S2.18", "S2.21")
+@pytest.mark.row("S2.21")
 def test_invalid_configuration_is_refused_without_changes(stopped, peers, why):
     before = everything(stopped.folder)
     status, _, stderr = stopped.cmeta("rewrite_raft_config", *peers)
@@ -171,6 +171,7 @@ def test_invalid_configuration_is_refused_without_changes(stopped, peers, why):
 
 
 @CATALOG
+@pytest.mark.row("S2.18")
 @pytest.mark.parametrize("count", [2, 4])
 def test_even_number_of_masters_is_refused(stopped, count):
     peers = [*THREE, peer(ServerUuid("4" * 32), 7351)][:count]
