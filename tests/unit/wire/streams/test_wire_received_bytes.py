@@ -67,7 +67,7 @@ def test_end_reads_while_its_share_has_room():
             share = 150_000  # another stream was opened
             receive(end)
             assert not transport.reads
-            share = 10
+            share = 0
             await end.receive()
             assert not transport.reads
             await end.receive()
