@@ -16,6 +16,10 @@ from nyala.wire.proto import nyala_pb2 as pb
 GONE = ("TOMBSTONED", "DELETED")
 """States of reported replicas without data to delete."""
 AHEAD_US = 20_000_000
+SERVERS_KEPT = 1_000
+"""Number of servers above which a new one replaces the one whose last heartbeat is the oldest, unless it is
+alive. A forgotten server that returns is new: it sends a full report.
+"""
 WITNESS = "WITNESS"
 """State of a reported replica that runs without data."""
 
@@ -100,6 +104,7 @@ class TServers:
         known = self._servers.get(uuid)
         if known is None or known.registration.incarnation != request.server.incarnation:
             known = self._servers[uuid] = TServer(request.server, now_us)
+            self._forget_dead(now_us)
         known.registration = request.server
         known.last_heartbeat_us = now_us
         known.time = request.server.hybrid_time
@@ -107,6 +112,13 @@ class TServers:
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us
         return known
+
+    def _forget_dead(self, now_us: int) -> None:
+        """Forget the server that was not alive for the longest time, if there are too many."""
+        if len(self._servers) > SERVERS_KEPT:
+            oldest = min(self._servers.values(), key=lambda server: server.last_heartbeat_us)
+            if not self.is_alive(oldest, now_us):
+                del self._servers[oldest.uuid]
 
     def record_report(self, server: TServer, request: pb.HeartbeatRequest, term: int) -> None:
         """Record the replicas in a report, after the catalog has recorded it.

@@ -7,6 +7,7 @@ address of either list is still a master's. While no leader replies, every known
 import logging
 from collections.abc import Sequence
 
+from nyala.common import newest
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -49,12 +50,12 @@ class MasterList:
         kept = self._identity.instance.masters[-1:]
         return tuple(dict.fromkeys([*self._leader_list, *self._known, *(kept[0] if kept else ())]))
 
-    async def update(self, response: pb.HeartbeatResponse, newest: int) -> None:
+    async def update(self, response: pb.HeartbeatResponse, term: int) -> None:
         """Process the list in a master's response; the leader's list is durable on return.
 
         Args:
             response: response of any master of this cluster.
-            newest: the highest known term of a leader master; lists of deposed leaders are not stored.
+            term: the highest known term of a leader master; lists of deposed leaders are not stored.
 
         Raises:
             OSError: the list was not written.
@@ -62,7 +63,7 @@ class MasterList:
         listed = tuple(response.master_addresses)
         if not listed:
             return
-        if not response.leader or response.term != newest:
+        if not response.leader or response.term != term:
             self._learn(listed)
             return
         self._leader_reply_us = self._clock.monotonic_us()
@@ -74,7 +75,4 @@ class MasterList:
 
     def _learn(self, listed: Sequence[str]) -> None:
         for address in listed:
-            self._known.pop(address, None)
-            self._known[address] = None
-        while len(self._known) > MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+            newest.put(self._known, address, None, MAX_KNOWN)

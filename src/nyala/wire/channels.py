@@ -5,12 +5,14 @@ bytes; every failure is raised as a `NyalaError`. Runs on one event loop.
 """
 
 import asyncio
+import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 
-from nyala.common import addresses
+from nyala.common import addresses, newest
 from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
@@ -19,6 +21,50 @@ from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
 from nyala.wire.stream_client import StreamClient
 from nyala.wire.streams.calls import CallClient
+
+
+class _Channels:
+    """gRPC channels, one per address; above a number, those that were not used for the longest time close.
+
+    Args:
+        limits: limits of messages and connections.
+    """
+
+    def __init__(self, limits: RpcLimits) -> None:
+        self._limits = limits
+        self._channels: dict[str, Any] = {}
+        self._calls: Counter[str] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def use(self, address: str) -> AsyncIterator[Any]:
+        """Yield the channel to an address; it is not closed meanwhile, except by `close`."""
+        channel = self._channels.pop(address, None)
+        if channel is None:
+            target = addresses.join(*addresses.parse(address))
+            channel = grpc.aio.insecure_channel(target, options=self._limits.channel_options())
+        self._channels[address] = channel  # the newest
+        self._calls[address] += 1
+        try:
+            yield channel
+        finally:
+            self._calls[address] -= 1
+            if not self._calls[address]:
+                del self._calls[address]
+            await self._close_oldest()
+
+    async def _close_oldest(self) -> None:
+        while len(self._channels) > newest.ADDRESSES:
+            unused = (a for a in self._channels if a not in self._calls)
+            address = next(unused, None)
+            if address is None:
+                return
+            await self._channels.pop(address).close()
+
+    async def close(self) -> None:
+        """Close all channels."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
 
 
 class GrpcRpc:
@@ -30,7 +76,7 @@ class GrpcRpc:
 
     def __init__(self, limits: RpcLimits | None = None) -> None:
         self._limits = limits or RpcLimits()
-        self._channels: dict[str, Any] = {}
+        self._channels = _Channels(self._limits)
         self._streams = StreamClient(self._limits, self._find)
         self._calls = CallClient(
             lambda address, on_response: self._streams.request_stream(
@@ -53,9 +99,12 @@ class GrpcRpc:
         if method in methods.STREAMED:
             return await self._calls.call(address, method, request, timeout_ms)
         raw = self._encode(address, method, request)
-        callable_ = self._channel(address).unary_unary(f"/{method.path}")
+        if self._closed:
+            raise _closed(address)
         try:
-            answer = await callable_(raw, timeout=timeout_ms / 1000)
+            async with self._channels.use(address) as channel:
+                callable_ = channel.unary_unary(f"/{method.path}")
+                answer = await callable_(raw, timeout=timeout_ms / 1000)
         except grpc.aio.AioRpcError as err:
             raise status.from_rpc_error(err, address, method.path) from None
         except asyncio.CancelledError:
@@ -105,19 +154,7 @@ class GrpcRpc:
         """Close all channels; calls in flight end as Unavailable."""
         self._closed = True
         await self._streams.close()
-        channels, self._channels = list(self._channels.values()), {}
-        for channel in channels:
-            await channel.close()
-
-    def _channel(self, address: str) -> Any:
-        if self._closed:
-            raise _closed(address)
-        found = self._channels.get(address)
-        if found is None:
-            target = addresses.join(*addresses.parse(address))
-            found = grpc.aio.insecure_channel(target, options=self._limits.channel_options())
-            self._channels[address] = found
-        return found
+        await self._channels.close()
 
     def _encode(self, address: str, method: Method, request: Any) -> bytes:
         raw = method.encode_request(request)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from nyala.common import addresses
+from nyala.common import addresses, newest
 from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
@@ -124,7 +124,8 @@ class StreamClient:
                 self._forget(address)
         if self._closed:
             raise _closed(address)
-        found = self._found[address] = await self._find(address)
+        found = await self._find(address)
+        newest.put(self._found, address, found)
         try:
             return await self._dial(address, found, method, make)
         except OSError as err:

@@ -6,6 +6,7 @@ An open table belongs to its caller; the cache keeps only the addresses of the s
 from dataclasses import dataclass, field
 
 from nyala.client.cluster.masters import Masters
+from nyala.common import newest
 from nyala.common.errors import RangesChanged, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import PartitionSchema, TabletPartition, partitions
@@ -14,8 +15,6 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 LOOKUP_TIMEOUT_MS = 5_000
-MAX_SERVERS = 1_000
-"""Maximum number of addresses of tablet servers that are kept."""
 HAS_LEADER = ("RUNNING", "DROPPED")
 
 
@@ -137,10 +136,7 @@ class TabletCache:
     def _add_servers(self, tablet: TabletLocation) -> None:
         for _, address in tablet.replicas:
             if address:
-                self._servers.pop(address, None)
-                self._servers[address] = None
-        while len(self._servers) > MAX_SERVERS:
-            del self._servers[next(iter(self._servers))]
+                newest.put(self._servers, address, None)
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, from the masters.

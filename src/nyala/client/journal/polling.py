@@ -178,6 +178,8 @@ class Poller:
         request.tablet_id, request.wait_ms = self._journal.tablet.id, wait_ms
         stream = self._streams.get(address)
         if stream is None or stream.broken:
+            # Those of servers that ended leave the mapping.
+            self._streams = {a: s for a, s in self._streams.items() if not s.broken}
             stream = self._streams[address] = TailStream(self._env, address)
         return await stream.ask(request)
 

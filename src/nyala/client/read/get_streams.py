@@ -140,6 +140,8 @@ class GetStreams:
         """
         stream = self._streams.get(address)
         if stream is None or stream.broken:
+            # Those of servers that ended leave the mapping.
+            self._streams = {a: s for a, s in self._streams.items() if not s.broken}
             stream = self._streams[address] = _GetStream(self._env, address)
         stream.enqueue(part, lambda found: on_answer(_answer_or_error(found)), timeout_ms)
 

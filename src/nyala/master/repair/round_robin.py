@@ -6,10 +6,11 @@ On the loop only.
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
+from nyala.common import newest
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTablet
-from nyala.master.tservers import TServer
+from nyala.master.tservers import SERVERS_KEPT, TServer
 
 
 class ReplicaRoundRobin:
@@ -34,7 +35,7 @@ class ReplicaRoundRobin:
         begin, reported = self._next.get(server.uuid, 0), self._reported(server)
         if begin >= len(reported):
             begin = 0
-        self._next[server.uuid] = begin + self._most
+        newest.put(self._next, server.uuid, begin + self._most, SERVERS_KEPT)
         return list(islice(reported, begin, begin + self._most))
 
 

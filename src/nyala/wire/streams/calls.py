@@ -126,6 +126,9 @@ class CallClient:
 
     def _stream(self, address: str) -> "_CallStream":
         """Return a stream that takes a call, opening one if needed."""
+        if address not in self._streams:  # addresses of servers that ended leave the mapping
+            alive = {a: [s for s in found if not s.broken] for a, found in self._streams.items()}
+            self._streams = {a: found for a, found in alive.items() if found}
         known = [s for s in self._streams.get(address, ()) if not s.broken]
         for stream in known:
             if stream.unanswered < MAX_IN_FLIGHT:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from nyala.client.cluster.tablet_cache import MAX_SERVERS, TabletCache
+from nyala.client.cluster.tablet_cache import TabletCache
 from nyala.common.ids import TableId
+from nyala.common.newest import ADDRESSES
 from nyala.common.partition import PartitionSchema, partitions
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -50,12 +51,12 @@ def test_servers_seen_last_are_kept_first(look_up):
     cache = TabletCache(masters)
 
     async def work() -> None:
-        for number in range(MAX_SERVERS + 500):
+        for number in range(ADDRESSES + 500):
             await look_up(cache, f"s:{number}")
         await look_up(cache, f"s:{600}")
 
     asyncio.run(work())
     found = cache.servers()
-    assert len(found) == MAX_SERVERS
-    assert found[:2] == ["s:600", f"s:{MAX_SERVERS + 499}"]
+    assert len(found) == ADDRESSES
+    assert found[:2] == ["s:600", f"s:{ADDRESSES + 499}"]
     assert found[-1] == "s:500"

@@ -1,0 +1,216 @@
+"""State for each address of a server is bounded: servers that return have new addresses, again and again."""
+
+import asyncio
+import random
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+
+from nyala.admin.fencing import Fence
+from nyala.client.journal.polling import Poller
+from nyala.client.read.get_streams import GetStreams
+from nyala.common import newest
+from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.env.clock import SystemClock
+from nyala.master import tservers
+from nyala.master.repair import round_robin
+from nyala.master.repair.round_robin import ReplicaRoundRobin
+from nyala.master.tservers import TServers
+from nyala.tserver import masters
+from nyala.tserver.master_responses import MasterResponses
+from nyala.tserver.masters import MasterList
+from nyala.wire import methods
+from nyala.wire.channels import GrpcRpc
+from nyala.wire.proto import journal_pb2, reads_pb2
+from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.streams.calls import CallClient
+from tests.waiting import eventually
+
+ADDRESSES = [f"127.0.0.1:{port}" for port in range(1, 9)]
+MOST = 3
+"""Number of addresses of which state is kept here."""
+
+
+@pytest.fixture(autouse=True)
+def low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower the numbers that are kept."""
+    put = newest.put
+    monkeypatch.setattr(newest, "ADDRESSES", MOST)
+    monkeypatch.setattr(
+        newest, "put", lambda kept, key, value, most=MOST: put(kept, key, value, most)
+    )
+    monkeypatch.setattr(masters, "MAX_KNOWN", MOST)
+    monkeypatch.setattr(tservers, "SERVERS_KEPT", MOST)
+    monkeypatch.setattr(round_robin, "SERVERS_KEPT", MOST)
+
+
+class Streams:
+    """Streams of requests that the test ends; what is sent waits for an answer."""
+
+    def __init__(self) -> None:
+        self.on_response: dict[str, Any] = {}
+
+    def request_stream(self, address: str, _method: object, on_response: Any) -> "Streams":
+        self.on_response[address] = on_response
+        return self
+
+    def open(self, address: str, on_response: Any) -> "Streams":
+        return self.request_stream(address, None, on_response)
+
+    def end_all(self) -> None:
+        """End all streams, as servers that stop do."""
+        for on_response in self.on_response.values():
+            on_response(Unavailable("the server ended"))
+        self.on_response.clear()
+
+    def send(self, request: object) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+def test_channels_are_closed_unless_a_call_uses_them():
+    async def scenario() -> None:
+        rpc = GrpcRpc()
+        channels = rpc._channels
+        async with channels.use("127.0.0.1:99") as used:
+            request = pb.ServerInfoRequest()
+            for address in ADDRESSES:
+                with pytest.raises(NyalaError):
+                    await rpc.call(address, methods.SERVER_INFO, request, timeout_ms=1_000)
+            assert [*channels._channels] == ["127.0.0.1:99", *ADDRESSES[-2:]]
+            async with channels.use("127.0.0.1:99") as again:
+                assert again is used
+        assert [*channels._channels] == [*ADDRESSES[-2:], "127.0.0.1:99"]
+        assert not channels._calls
+        await rpc.close()
+
+    uvloop.run(scenario())
+
+
+def test_channels_that_are_all_used_stay_until_their_calls_end():
+    async def scenario() -> None:
+        channels, rpc = (rpc := GrpcRpc())._channels, rpc
+        uses = [channels.use(address) for address in ADDRESSES]
+        for use in uses:
+            await use.__aenter__()
+        assert [*channels._channels] == ADDRESSES
+        for use in uses:
+            await use.__aexit__(None, None, None)
+        assert [*channels._channels] == ADDRESSES[-MOST:]
+        await rpc.close()
+
+    uvloop.run(scenario())
+
+
+def test_stream_ports_found_are_bounded():
+    async def scenario() -> None:
+        rpc = GrpcRpc()
+        streams = rpc._streams
+
+        async def found(_address: str) -> reads_pb2.FindStreamsResponse:
+            return reads_pb2.FindStreamsResponse()
+
+        async def dialled(*_: object) -> str:
+            return "a connection"
+
+        streams._find, streams._dial = found, dialled  # type: ignore[method-assign, assignment]
+        for address in ADDRESSES:
+            assert await streams._connect(address, methods.GET, lambda: None) == "a connection"  # type: ignore[arg-type, return-value]
+        assert [*streams._found] == ADDRESSES[-MOST:]
+        await rpc.close()
+
+    uvloop.run(scenario())
+
+
+def test_streams_of_calls_to_servers_that_ended_are_dropped():
+    async def scenario() -> None:
+        servers = Streams()
+        client = CallClient(servers.open, 1 << 20)  # type: ignore[arg-type]
+        for address in ADDRESSES:
+            call = client.call(address, methods.SERVER_INFO, pb.ServerInfoRequest(), 30_000)
+            waiting = asyncio.ensure_future(call)
+            await eventually(partial(servers.on_response.get, address), "a stream is open")
+            assert [*client._streams] == [address]
+            servers.end_all()
+            with pytest.raises(Unavailable):
+                await waiting
+
+    uvloop.run(scenario())
+
+
+def test_streams_of_point_reads_to_servers_that_ended_are_dropped():
+    async def scenario() -> None:
+        servers, found = Streams(), []
+        streams = GetStreams(SimpleNamespace(rpc=servers))  # type: ignore[arg-type]
+        for address in ADDRESSES:
+            streams.send(address, reads_pb2.GetPart(), found.append, 30_000)
+            assert [*streams._streams] == [address]
+            servers.end_all()
+        assert [type(one) for one in found] == [Unavailable] * len(ADDRESSES)
+
+    uvloop.run(scenario())
+
+
+def test_streams_of_tails_to_servers_that_ended_are_dropped():
+    async def scenario() -> None:
+        servers = Streams()
+        journal = SimpleNamespace(tablet=SimpleNamespace(id="t"))
+        env = SimpleNamespace(rpc=servers, random=random.Random(1))
+        poller = Poller(env, None, journal, 30_000)  # type: ignore[arg-type]
+        for address in ADDRESSES:
+            poll = poller._poll_replica(address, journal_pb2.JournalTailRequest(), 0)
+            waiting = asyncio.ensure_future(poll)
+            await eventually(partial(servers.on_response.get, address), "a stream is open")
+            assert [*poller._streams] == [address]
+            servers.end_all()
+            with pytest.raises(Unavailable):
+                await waiting
+
+    uvloop.run(scenario())
+
+
+class Instance:
+    """Identity of a server that has no cluster yet."""
+
+    instance = SimpleNamespace(cluster_id="", masters=[])
+
+    async def learn(self, **_: object) -> None: ...
+
+
+def test_masters_of_a_tablet_server_are_bounded():
+    async def scenario() -> None:
+        env = SimpleNamespace(clock=SystemClock())
+        known = MasterList(env, Instance(), ADDRESSES[:1], 1000)  # type: ignore[arg-type]
+        fence = Fence()
+        responses = MasterResponses(Instance(), fence, known)  # type: ignore[arg-type]
+        for address in ADDRESSES:
+            listed = pb.HeartbeatResponse(
+                master_addresses=[address], catalog_incarnation="c", term=1, leader=False
+            )
+            responses.refuse(address, InvalidArgument("of another cluster"))
+            await responses.take(address, listed)
+            responses.refuse(address, InvalidArgument("of another cluster"))
+        assert known.current() == (*ADDRESSES[-MOST:],)
+        assert [*responses._refused] == ADDRESSES[-MOST:]
+        assert [*fence.reported] == ADDRESSES[-MOST:]
+
+    uvloop.run(scenario())
+
+
+def heartbeat(uuid: str) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(server=pb.ServerInfoResponse(uuid=uuid, incarnation=1))
+
+
+def test_masters_forget_the_servers_that_were_not_alive_for_the_longest_time():
+    servers, positions = TServers(unresponsive_us=10), ReplicaRoundRobin(5)
+    for number in range(MOST + 2):  # all are alive
+        positions.next(servers.record_heartbeat(heartbeat(f"{number}"), number))
+    assert [s.uuid for s in servers.all()] == ["0", "1", "2", "3", "4"]
+    servers.record_heartbeat(heartbeat("0"), 20)
+    for number in range(5, 7):
+        positions.next(servers.record_heartbeat(heartbeat(f"{number}"), 20 + number))
+    assert [s.uuid for s in servers.all()] == ["0", "3", "4", "5", "6"]
+    assert [*positions._next] == ["4", "5", "6"]
