@@ -118,7 +118,8 @@ def test_stream_ports_found_are_bounded():
 
         streams._find, streams._dial = found, dialled  # type: ignore[method-assign, assignment]
         for address in ADDRESSES:
-            assert await streams._connect(address, methods.GET, lambda: None) == "a connection"  # type: ignore[arg-type, return-value]
+            connected: object = await streams._connect(address, methods.GET, lambda: None)  # type: ignore[arg-type, return-value]
+            assert connected == "a connection"
         assert [*streams._found] == ADDRESSES[-MOST:]
         await rpc.close()
 
@@ -143,7 +144,8 @@ def test_streams_of_calls_to_servers_that_ended_are_dropped():
 
 def test_streams_of_point_reads_to_servers_that_ended_are_dropped():
     async def scenario() -> None:
-        servers, found = Streams(), []
+        servers = Streams()
+        found: list[object] = []
         streams = GetStreams(SimpleNamespace(rpc=servers))  # type: ignore[arg-type]
         for address in ADDRESSES:
             streams.send(address, reads_pb2.GetPart(), found.append, 30_000)
