@@ -9,7 +9,7 @@ from collections.abc import Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.common.errors import CasFailed, Forbidden, InvalidArgument, NyalaError, Unavailable
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
@@ -44,7 +44,7 @@ class Fence:
         """
         if not incarnation or master not in masters:
             return
-        newest.put(self.reported, master, (incarnation, term))
+        addresses.keep_newest(self.reported, master, (incarnation, term))
         same = [t for m, (i, t) in self.reported.items() if i == incarnation and m in masters]
         if incarnation == self.incarnation:
             self.term = max(self.term, term)

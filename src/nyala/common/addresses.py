@@ -1,9 +1,15 @@
-"""Addresses host:port, and the check that only loopback addresses are bound."""
+"""Addresses host:port: their form, the check that only loopback ones are bound, and a bound for state by address."""
 
 import ipaddress
 import socket
+from typing import TypeVar
 
 from nyala.common.errors import Forbidden, InvalidArgument
+
+K = TypeVar("K")
+V = TypeVar("V")
+KEPT = 1_000
+"""Number of addresses of servers for which state is kept, in mappings that would grow with each new one."""
 
 _MAX_PORT = 65535
 
@@ -71,3 +77,18 @@ def require_loopback(address: str) -> tuple[str, int]:
             f"such as 127.0.0.1:{port}"
         )
     return host, port
+
+
+def keep_newest(kept: dict[K, V], key: K, value: V, most: int = KEPT) -> None:
+    """Set an entry, which becomes the newest, and drop the oldest ones above a number.
+
+    Args:
+        kept: the mapping, oldest entries first.
+        key: the entry's key.
+        value: the entry's value.
+        most: number of entries to keep.
+    """
+    kept.pop(key, None)
+    kept[key] = value
+    while len(kept) > most:
+        del kept[next(iter(kept))]

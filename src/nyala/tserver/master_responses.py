@@ -3,7 +3,7 @@
 import logging
 
 from nyala.admin.fencing import Fence
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.datadir.identity import Identity
 from nyala.tserver.masters import MasterList
@@ -54,7 +54,7 @@ class MasterResponses:
         """Record that this server and a master belong to different clusters."""
         if address not in self._refused:
             log.error("master %s: %s", address, err)
-        newest.put(self._refused, address, err)
+        addresses.keep_newest(self._refused, address, err)
 
     @property
     def failure(self) -> NyalaError | None:

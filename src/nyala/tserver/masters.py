@@ -7,7 +7,7 @@ address of either list is still a master's. While no leader replies, every known
 import logging
 from collections.abc import Sequence
 
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.datadir.identity import Identity
 from nyala.env.env import Env
 from nyala.wire.proto import nyala_pb2 as pb
@@ -75,4 +75,4 @@ class MasterList:
 
     def _learn(self, listed: Sequence[str]) -> None:
         for address in listed:
-            newest.put(self._known, address, None, MAX_KNOWN)
+            addresses.keep_newest(self._known, address, None, MAX_KNOWN)

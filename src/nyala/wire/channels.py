@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from nyala.common import addresses, newest
+from nyala.common import addresses
 from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
@@ -53,7 +53,7 @@ class _Channels:
             await self._close_oldest()
 
     async def _close_oldest(self) -> None:
-        while len(self._channels) > newest.ADDRESSES:
+        while len(self._channels) > addresses.KEPT:
             unused = (a for a in self._channels if a not in self._calls)
             address = next(unused, None)
             if address is None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from nyala.common import addresses, newest
+from nyala.common import addresses
 from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
@@ -125,7 +125,7 @@ class StreamClient:
         if self._closed:
             raise _closed(address)
         found = await self._find(address)
-        newest.put(self._found, address, found)
+        addresses.keep_newest(self._found, address, found)
         try:
             return await self._dial(address, found, method, make)
         except OSError as err:

@@ -6,7 +6,7 @@ An open table belongs to its caller; the cache keeps only the addresses of the s
 from dataclasses import dataclass, field
 
 from nyala.client.cluster.masters import Masters
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.common.errors import RangesChanged, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import PartitionSchema, TabletPartition, partitions
@@ -136,7 +136,7 @@ class TabletCache:
     def _add_servers(self, tablet: TabletLocation) -> None:
         for _, address in tablet.replicas:
             if address:
-                newest.put(self._servers, address, None)
+                addresses.keep_newest(self._servers, address, None)
 
     async def open(self, name: str, timeout_ms: int, *, table_id: str = "") -> OpenTable:
         """Open a table by name, or else by id, from the masters.

@@ -6,7 +6,7 @@ On the loop only.
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTablet
@@ -35,7 +35,7 @@ class ReplicaRoundRobin:
         begin, reported = self._next.get(server.uuid, 0), self._reported(server)
         if begin >= len(reported):
             begin = 0
-        newest.put(self._next, server.uuid, begin + self._most, SERVERS_KEPT)
+        addresses.keep_newest(self._next, server.uuid, begin + self._most, SERVERS_KEPT)
         return list(islice(reported, begin, begin + self._most))
 
 

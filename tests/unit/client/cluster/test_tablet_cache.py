@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nyala.client.cluster.tablet_cache import TabletCache
+from nyala.common.addresses import KEPT as ADDRESSES
 from nyala.common.ids import TableId
-from nyala.common.newest import ADDRESSES
 from nyala.common.partition import PartitionSchema, partitions
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb

@@ -12,7 +12,7 @@ import uvloop
 from nyala.admin.fencing import Fence
 from nyala.client.journal.polling import Poller
 from nyala.client.read.get_streams import GetStreams
-from nyala.common import newest
+from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.clock import SystemClock
 from nyala.master import tservers
@@ -37,10 +37,10 @@ MOST = 3
 @pytest.fixture(autouse=True)
 def low(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the numbers that are kept."""
-    put = newest.put
-    monkeypatch.setattr(newest, "ADDRESSES", MOST)
+    keep = addresses.keep_newest
+    monkeypatch.setattr(addresses, "KEPT", MOST)
     monkeypatch.setattr(
-        newest, "put", lambda kept, key, value, most=MOST: put(kept, key, value, most)
+        addresses, "keep_newest", lambda kept, key, value, most=MOST: keep(kept, key, value, most)
     )
     monkeypatch.setattr(masters, "MAX_KNOWN", MOST)
     monkeypatch.setattr(tservers, "SERVERS_KEPT", MOST)
