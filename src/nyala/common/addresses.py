@@ -1,4 +1,4 @@
-"""Addresses host:port: their form, the check that only loopback ones are bound, and a bound for state by address."""
+"""Addresses host:port: their form, the check that only loopback ones are bound, and a bound for state by them."""
 
 import ipaddress
 import socket
