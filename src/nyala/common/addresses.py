@@ -1,4 +1,4 @@
-"""Addresses host:port: their form, the check that only loopback ones are bound, and a bound for state by them."""
+"""Addresses host:port: their form, the check that only loopback ones are bound, a bound for state by them."""
 
 import ipaddress
 import socket
