@@ -23,7 +23,7 @@ from nyala.wire.stream_client import StreamClient
 from nyala.wire.streams.calls import CallClient
 
 
-class _Channels:
+class Channels:
     """gRPC channels, one per address; above a number, those that were not used for the longest time close.
 
     Args:
@@ -76,7 +76,7 @@ class GrpcRpc:
 
     def __init__(self, limits: RpcLimits | None = None) -> None:
         self._limits = limits or RpcLimits()
-        self._channels = _Channels(self._limits)
+        self._channels = Channels(self._limits)
         self._streams = StreamClient(self._limits, self._find)
         self._calls = CallClient(
             lambda address, on_response: self._streams.request_stream(

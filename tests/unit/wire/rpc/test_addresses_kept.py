@@ -1,7 +1,6 @@
 """State for each address of a server is bounded: servers that return have new addresses, again and again."""
 
 import asyncio
-import random
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +9,9 @@ import pytest
 import uvloop
 
 from nyala.admin.fencing import Fence
-from nyala.client.journal.polling import Poller
 from nyala.client.read.get_streams import GetStreams
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
+from nyala.common.errors import InvalidArgument, Unavailable
 from nyala.env.clock import SystemClock
 from nyala.master import tservers
 from nyala.master.repair import round_robin
@@ -23,10 +21,12 @@ from nyala.tserver import masters
 from nyala.tserver.master_responses import MasterResponses
 from nyala.tserver.masters import MasterList
 from nyala.wire import methods
-from nyala.wire.channels import GrpcRpc
-from nyala.wire.proto import journal_pb2, reads_pb2
+from nyala.wire.channels import Channels
+from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import reads_pb2
 from nyala.wire.streams.calls import CallClient
+from tests.sim.checkers.containers import sizes
 from tests.waiting import eventually
 
 ADDRESSES = [f"127.0.0.1:{port}" for port in range(1, 9)]
@@ -71,57 +71,43 @@ class Streams:
     def abandon(self) -> None: ...
 
 
+def length(one: object, name: str) -> int:
+    """Return the length of a container inside an object, by class and attribute."""
+    return sizes([one])[name]
+
+
 def test_channels_are_closed_unless_a_call_uses_them():
     async def scenario() -> None:
-        rpc = GrpcRpc()
-        channels = rpc._channels
+        channels = Channels(RpcLimits())
         async with channels.use("127.0.0.1:99") as used:
-            request = pb.ServerInfoRequest()
             for address in ADDRESSES:
-                with pytest.raises(NyalaError):
-                    await rpc.call(address, methods.SERVER_INFO, request, timeout_ms=1_000)
-            assert [*channels._channels] == ["127.0.0.1:99", *ADDRESSES[-2:]]
+                async with channels.use(address):
+                    pass
+            assert length(channels, "Channels._channels") == MOST
             async with channels.use("127.0.0.1:99") as again:
                 assert again is used
-        assert [*channels._channels] == [*ADDRESSES[-2:], "127.0.0.1:99"]
-        assert not channels._calls
-        await rpc.close()
+            async with channels.use(ADDRESSES[-1]) as newest:
+                pass
+            async with channels.use(ADDRESSES[-1]) as again:
+                assert again is newest
+        assert length(channels, "Channels._channels") == MOST
+        assert length(channels, "Channels._calls") == 0
+        await channels.close()
 
     uvloop.run(scenario())
 
 
 def test_channels_that_are_all_used_stay_until_their_calls_end():
     async def scenario() -> None:
-        channels, rpc = (rpc := GrpcRpc())._channels, rpc
+        channels = Channels(RpcLimits())
         uses = [channels.use(address) for address in ADDRESSES]
         for use in uses:
             await use.__aenter__()
-        assert [*channels._channels] == ADDRESSES
+        assert length(channels, "Channels._channels") == len(ADDRESSES)
         for use in uses:
             await use.__aexit__(None, None, None)
-        assert [*channels._channels] == ADDRESSES[-MOST:]
-        await rpc.close()
-
-    uvloop.run(scenario())
-
-
-def test_stream_ports_found_are_bounded():
-    async def scenario() -> None:
-        rpc = GrpcRpc()
-        streams = rpc._streams
-
-        async def found(_address: str) -> reads_pb2.FindStreamsResponse:
-            return reads_pb2.FindStreamsResponse()
-
-        async def dialled(*_: object) -> str:
-            return "a connection"
-
-        streams._find, streams._dial = found, dialled  # type: ignore[method-assign, assignment]
-        for address in ADDRESSES:
-            connected: object = await streams._connect(address, methods.GET, lambda: None)  # type: ignore[arg-type, return-value]
-            assert connected == "a connection"
-        assert [*streams._found] == ADDRESSES[-MOST:]
-        await rpc.close()
+        assert length(channels, "Channels._channels") == MOST
+        await channels.close()
 
     uvloop.run(scenario())
 
@@ -134,7 +120,7 @@ def test_streams_of_calls_to_servers_that_ended_are_dropped():
             call = client.call(address, methods.SERVER_INFO, pb.ServerInfoRequest(), 30_000)
             waiting = asyncio.ensure_future(call)
             await eventually(partial(servers.on_response.get, address), "a stream is open")
-            assert [*client._streams] == [address]
+            assert length(client, "CallClient._streams") == 1
             servers.end_all()
             with pytest.raises(Unavailable):
                 await waiting
@@ -149,27 +135,9 @@ def test_streams_of_point_reads_to_servers_that_ended_are_dropped():
         streams = GetStreams(SimpleNamespace(rpc=servers))  # type: ignore[arg-type]
         for address in ADDRESSES:
             streams.send(address, reads_pb2.GetPart(), found.append, 30_000)
-            assert [*streams._streams] == [address]
+            assert length(streams, "GetStreams._streams") == 1
             servers.end_all()
         assert [type(one) for one in found] == [Unavailable] * len(ADDRESSES)
-
-    uvloop.run(scenario())
-
-
-def test_streams_of_tails_to_servers_that_ended_are_dropped():
-    async def scenario() -> None:
-        servers = Streams()
-        journal = SimpleNamespace(tablet=SimpleNamespace(id="t"))
-        env = SimpleNamespace(rpc=servers, random=random.Random(1))
-        poller = Poller(env, None, journal, 30_000)  # type: ignore[arg-type]
-        for address in ADDRESSES:
-            poll = poller._poll_replica(address, journal_pb2.JournalTailRequest(), 0)
-            waiting = asyncio.ensure_future(poll)
-            await eventually(partial(servers.on_response.get, address), "a stream is open")
-            assert [*poller._streams] == [address]
-            servers.end_all()
-            with pytest.raises(Unavailable):
-                await waiting
 
     uvloop.run(scenario())
 
@@ -196,7 +164,7 @@ def test_masters_of_a_tablet_server_are_bounded():
             await responses.take(address, listed)
             responses.refuse(address, InvalidArgument("of another cluster"))
         assert known.current() == (*ADDRESSES[-MOST:],)
-        assert [*responses._refused] == ADDRESSES[-MOST:]
+        assert length(responses, "MasterResponses._refused") == MOST
         assert [*fence.reported] == ADDRESSES[-MOST:]
 
     uvloop.run(scenario())
@@ -215,4 +183,4 @@ def test_masters_forget_the_servers_that_were_not_alive_for_the_longest_time():
     for number in range(5, 7):
         positions.next(servers.record_heartbeat(heartbeat(f"{number}"), 20 + number))
     assert [s.uuid for s in servers.all()] == ["0", "3", "4", "5", "6"]
-    assert [*positions._next] == ["4", "5", "6"]
+    assert length(positions, "ReplicaRoundRobin._next") == MOST
