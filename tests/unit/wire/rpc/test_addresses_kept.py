@@ -1,4 +1,4 @@
-"""State for each address of a server is bounded: servers that return have new addresses, again and again."""
+"""State for each address of a server is bounded: servers that are started anew have new addresses."""
 
 import asyncio
 from functools import partial
