@@ -51,8 +51,14 @@ def interrupted(folder: Path, *words: str, after: str = "") -> str:
     try:
         ready = (lambda: after in errors.read_text()) if after else (lambda: sockets(process.pid))
         wait_until(ready, f"the start of {words}")
-        process.send_signal(signal.SIGINT)
-        status = process.wait(120)
+        status = None
+        for _ in range(
+            40
+        ):  # Python ignores an interrupt that arrives in some callbacks of an import
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(3)
+                break
     finally:
         process.kill()
         process.wait()

@@ -52,6 +52,7 @@ class _Caller:
     def failed(self, err: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(err)
+            self.answer.exception()  # so that it is not reported if the caller has ended without waiting
 
 
 _Key = tuple[str, bool]
