@@ -12,6 +12,7 @@ from nyala.client.journal.journal import Journal
 from nyala.common.errors import InvalidArgument
 from nyala.env.tasks import Lane
 from nyala.recipes.candidate import LeaderCandidate
+from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import KEYS, ElectionSettings, LeaderInfo, leader_info
 
 LOST_STATUS = 70
@@ -101,6 +102,16 @@ class Leader:
     def name(self) -> str:
         """Name of the log."""
         return self._name
+
+    @property
+    def journal(self) -> Journal:
+        """Journal of the log."""
+        return self._journal
+
+    @property
+    def steps(self) -> OwnSteps:
+        """Steps of this process as the leader, as coroutines."""
+        return self._candidate.steps
 
     @property
     def leads(self) -> bool:

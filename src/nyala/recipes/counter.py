@@ -1,0 +1,60 @@
+"""Counter: numbers that are never given twice."""
+
+from nyala.client.checks import is_int
+from nyala.client.journal.builder import StepBuilder, text_of
+from nyala.client.journal.journal import Journal
+from nyala.common.errors import ConditionFailed, Corrupt, InvalidArgument
+
+MAX_COUNT = 1 << 32
+"""Most numbers of one call."""
+
+
+class Counter:
+    """A counter in a key of a journal. Any thread may call.
+
+    Args:
+        journal: the journal.
+        key: name of the key; it has the next number, in decimal digits.
+    """
+
+    def __init__(self, journal: Journal, key: str) -> None:
+        self._journal = journal
+        self._key = text_of("key", key)
+
+    def take(self, step: StepBuilder, count: int = 1) -> int:
+        """Take numbers in a step of the caller: they are taken if it takes effect, and else given again.
+
+        Args:
+            step: gets a condition and a change. If it fails with ConditionFailed, make another one.
+            count: of numbers.
+
+        Returns:
+            The first number; the first of all is 1.
+        """
+        if not is_int(count) or not 1 <= count <= MAX_COUNT:
+            raise InvalidArgument(f"count={count!r}: give a number from 1 to {MAX_COUNT}")
+        key = self._journal.get(self._key)
+        text = b"1" if key is None else key.value or b""
+        if not text.isdigit():
+            raise Corrupt(
+                f"key {self._key!r} has the value {text[:40]!r}, which is no number; another program has set "
+                "it: use another key"
+            )
+        first = int(text)
+        step.require(key=self._key, version=0 if key is None else key.version)
+        step.set(self._key, b"%d" % (first + count))
+        return first
+
+    def next(self, count: int = 1) -> int:
+        """Return a number, or the first of so many, that was never returned before.
+
+        If the outcome of its step is unknown, which raises OutcomeUnknown, the numbers may be skipped.
+        """
+        while True:
+            step = self._journal.atomically()
+            first = self.take(step, count)
+            try:
+                step.send()
+            except ConditionFailed:  # another process was faster
+                continue
+            return first
