@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nyala.common.errors import StaleEpoch
-from nyala.recipes.election import Election, Establish, Lease, Look, Lose, Phase, Renew, Standing
+from nyala.recipes.election import (
+    Election,
+    Establish,
+    HeldLeadership,
+    Look,
+    Lose,
+    Phase,
+    Renew,
+    Standing,
+)
 from nyala.recipes.guard import Guard
 from tests.model.search import Searched, search
 
@@ -89,9 +98,9 @@ class World(NamedTuple):
 
 
 def _election(values: tuple[Any, ...]) -> Election:
-    nonce, *others, lease, lost = values
+    nonce, *others, leadership, lost = values
     made = Election(nonce, TIMEOUT, BACK_OFF, _latest, *others)
-    made.lease, made.lost = Lease(*lease) if lease else None, lost
+    made.leadership, made.lost = HeldLeadership(*leadership) if leadership else None, lost
     return made
 
 
@@ -101,12 +110,14 @@ def _latest(_: int, high: int) -> int:
 
 def _key(election: Election) -> tuple[Any, ...]:
     """Return the fields of an election, as a part of a state; fields without influence are empty."""
-    e, phase, lease = election, election.phase, election.lease
+    e, phase, leadership = election, election.phase, election.leadership
     timed = phase in (Phase.WATCHING, Phase.BACK_OFF, Phase.YIELDING)
     unseen = phase in (Phase.LOOKING, Phase.BACK_OFF, Phase.YIELDING, Phase.LEADING)
     return (
         e.nonce, phase, NOTHING if unseen else e.seen, e.until_us if timed else 0, e.tried_us,
-        lease and (lease.version, lease.last, lease.sent_us, lease.unsettled_us), e.lost,
+        leadership
+        and (leadership.version, leadership.last, leadership.sent_us, leadership.unsettled_us),
+        e.lost,
     )  # fmt: skip
 
 
@@ -151,9 +162,9 @@ class Leaders:
             election = _election(process.election)
             election.until_us = max(0, election.until_us - 1)
             election.tried_us = _older(election.tried_us)
-            if (lease := election.lease) is not None:
-                lease.sent_us = max(lease.sent_us - 1, -TIMEOUT)
-                lease.unsettled_us = _older(lease.unsettled_us)
+            if (leadership := election.leadership) is not None:
+                leadership.sent_us = max(leadership.sent_us - 1, -TIMEOUT)
+                leadership.unsettled_us = _older(leadership.unsettled_us)
             sent = max(process.sent - 1, -TIMEOUT) if process.call else 0
             processes.append(process._replace(election=_key(election), sent=sent))
         return world._replace(processes=tuple(processes))
@@ -190,11 +201,11 @@ class Leaders:
         if process.call not in ("", "look") and process.sent < 0:
             yield f"{name} waits no more", self._unanswered(world, number, process)
         if election.acts(0) and world.sent < self.bounds.requests:
-            assert election.lease is not None
+            assert election.leadership is not None
             yield (
                 f"{name} sends a request",
                 world._replace(
-                    requests=world.requests | {election.lease.epoch}, sent=world.sent + 1
+                    requests=world.requests | {election.leadership.epoch}, sent=world.sent + 1
                 ),
             )
         if world.restarts < self.bounds.restarts:
@@ -211,9 +222,9 @@ class Leaders:
             yield f"{name} notices a change", self._with(world, number, noticed)
             election = _election(process.election)
         idle = election.phase is Phase.LEADING and not process.call
-        if idle and world.resigns < self.bounds.resigns and election.lease is not None:
+        if idle and world.resigns < self.bounds.resigns and election.leadership is not None:
             flight = Flight(
-                number, "resign", election.lease.version, election.lease.last, b"", True
+                number, "resign", election.leadership.version, election.leadership.last, b"", True
             )
             election.dropped(0)
             yield (
@@ -235,9 +246,9 @@ class Leaders:
                 flight = Flight(number, "establish", seen.version, seen.last, election.nonce)
                 yield f"{name} sends {flight.kind}", self._send(world, number, after, flight)
             case Renew():
-                lease = election.lease
-                assert lease is not None
-                flight = Flight(number, "own", lease.version, lease.last, election.nonce)
+                leadership = election.leadership
+                assert leadership is not None
+                flight = Flight(number, "own", leadership.version, leadership.last, election.nonce)
                 yield f"{name} sends {flight.kind}", self._send(world, number, after, flight)
             case Lose():
                 election.dropped(0)

@@ -34,7 +34,7 @@ def test_window_that_begins_at_the_answer_is_detected(monkeypatch: pytest.Monkey
 
 
 def test_leader_without_window_is_detected(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Election, "acts", lambda self, now: self.lease is not None)
+    monkeypatch.setattr(Election, "acts", lambda self, now: self.leadership is not None)
     broken("two leaders act")
 
 

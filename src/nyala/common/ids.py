@@ -32,7 +32,7 @@ NO_OP = OpId(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CommittedOperation:
     """One committed operation, to be applied to a state machine.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nyala.common.ids import Operation
+from nyala.common.ids import CommittedOperation
 from nyala.env.files import Files
 from nyala.journal import manifest, merge, steps
 from nyala.journal.data_file import DataFileWriter
@@ -109,7 +109,7 @@ class JournalMachine:
     def _note_digest(self) -> None:
         self._digests.append((self._last_stamp, self.state.items, self.state.digest))
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         """Apply committed operations in order; return an encoded result (`steps.decode_result`) each.
 
         Raises:

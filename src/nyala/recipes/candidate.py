@@ -67,8 +67,8 @@ class LeaderCandidate:
     @property
     def epoch(self) -> int:
         """Epoch of the present leadership of this process; 0: it does not lead."""
-        lease = self._election.lease
-        return lease.epoch if lease is not None and self.acts else 0
+        leadership = self._election.leadership
+        return leadership.epoch if leadership is not None and self.acts else 0
 
     def _now_us(self) -> int:
         return self._env.clock.monotonic_us()
@@ -114,22 +114,22 @@ class LeaderCandidate:
         Raises:
             NotLeading: it does not lead.
         """
-        lease = self._election.lease
+        leadership = self._election.leadership
         await self.steps.step((), ())
-        return lease.epoch if lease is not None else self.check()
+        return leadership.epoch if leadership is not None else self.check()
 
     async def resign(self) -> None:
         """End the leadership of this process, if it leads; another candidate is established at once."""
         async with self.steps.sending:
-            lease = self._election.lease
-            if lease is None:
+            leadership = self._election.leadership
+            if leadership is None:
                 return
             self._election.dropped(self._now_us())  # it acts no more, whatever the outcome
             self._changed.set()
             step = self._journal.builder()
-            step.require(key=self._settings.key, version=lease.version)
+            step.require(key=self._settings.key, version=leadership.version)
             step.delete(self._settings.key)
-            step.invalidate(self._log, [lease.epoch])
+            step.invalidate(self._log, [leadership.epoch])
             # otherwise others are established after the timeout
             with contextlib.suppress(ConditionFailed, Retryable, OutcomeUnknown, SessionExpired):
                 await self._journal.step(*step.parts, self._settings.timeout_ms)
@@ -155,7 +155,7 @@ class LeaderCandidate:
                 await self._act()
         except NyalaError as err:  # the journal was dropped, or takes no such log
             self._end(err)
-            if self._election.lease is not None:
+            if self._election.leadership is not None:
                 await self._on_lost(err.message)
             self._election.dropped(self._now_us())
 
@@ -220,9 +220,9 @@ class LeaderCandidate:
             self._elected.set()
 
     async def _renew(self) -> None:
-        lease = self._election.lease
-        assert lease is not None
+        leadership = self._election.leadership
+        assert leadership is not None
         if self.steps.sending.locked():  # a step, which renews
-            await self._wait(lease.sent_us + self._election.window_us)
+            await self._wait(leadership.sent_us + self._election.window_us)
         else:
             await self.steps.renew()

@@ -43,7 +43,7 @@ class Standing:
 
 
 @dataclass(slots=True)
-class Lease:
+class HeldLeadership:
     """Leadership of this process.
 
     Attributes:
@@ -117,7 +117,7 @@ class Election:
     seen: Standing = Standing(0, 0, b"")
     until_us: int = 0
     tried_us: int | None = None
-    lease: Lease | None = None
+    leadership: HeldLeadership | None = None
     lost: str = ""
 
     @property
@@ -128,9 +128,9 @@ class Election:
     def acts(self, now_us: int) -> bool:
         """Return whether this process leads and may act: no other one can have been established yet."""
         return (
-            self.lease is not None
+            self.leadership is not None
             and not self.lost
-            and now_us - self.lease.sent_us < self.window_us
+            and now_us - self.leadership.sent_us < self.window_us
         )
 
     def next(self, now_us: int) -> Action:
@@ -146,13 +146,13 @@ class Election:
         return Look()
 
     def _next_of_leader(self, now_us: int) -> Action:
-        assert self.lease is not None
+        assert self.leadership is not None
         if not self.lost and not self.acts(now_us):
             self.lost = "no step took effect for 3/4 of the timeout"
         if self.lost:
             return Lose(self.lost)
-        renew_us = self.lease.sent_us + self.timeout_us // 3
-        if self.lease.unsettled_us is not None or now_us >= renew_us:
+        renew_us = self.leadership.sent_us + self.timeout_us // 3
+        if self.leadership.unsettled_us is not None or now_us >= renew_us:
             return Renew()
         return Wait(renew_us)
 
@@ -214,23 +214,27 @@ class Election:
             self._back_off(now_us)
             return
         self.phase, self.tried_us = Phase.LEADING, None
-        self.lease, self.lost = Lease(version, version - 1, sent_us), ""
+        self.leadership, self.lost = HeldLeadership(version, version - 1, sent_us), ""
 
     def _back_off(self, now_us: int) -> None:
-        self.phase, self.tried_us, self.lease = Phase.BACK_OFF, None, None
+        self.phase, self.tried_us, self.leadership = Phase.BACK_OFF, None, None
         self.until_us = now_us + self.draw(self.timeout_us + 1, self.back_off_us)
 
     # ---- leaders -----------------------------------------------------------------------------------
 
     def taken(self, sent_us: int, last: int) -> None:
         """Record that an own step, sent at this time, took effect; the log has this last id."""
-        if self.lease is not None:
-            self.lease.last, self.lease.sent_us, self.lease.unsettled_us = last, sent_us, None
+        if self.leadership is not None:
+            self.leadership.last, self.leadership.sent_us, self.leadership.unsettled_us = (
+                last,
+                sent_us,
+                None,
+            )
 
     def unsettled(self, sent_us: int) -> None:
         """Record that the outcome of an own step, sent at this time, is unknown."""
-        if self.lease is not None:
-            self.lease.unsettled_us = sent_us
+        if self.leadership is not None:
+            self.leadership.unsettled_us = sent_us
 
     def failed(self, *, key: bool, actual: int) -> bool:
         """Decide why a condition of an own step failed.
@@ -242,10 +246,10 @@ class Election:
         Returns:
             True: the earlier step with unknown outcome took effect; False: the leadership is lost.
         """
-        if self.lease is None:
+        if self.leadership is None:
             return False
-        if not key and self.lease.unsettled_us is not None:
-            self.taken(self.lease.unsettled_us, actual)
+        if not key and self.leadership.unsettled_us is not None:
+            self.taken(self.leadership.unsettled_us, actual)
             return True
         self.lost = (
             "another process was established"

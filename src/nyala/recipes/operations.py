@@ -26,9 +26,12 @@ class Operation(ABC):
 
     Attributes:
         kind: name, without spaces.
+        has_intent: False: it has no actions, so that its results, which are appended in one step and applied
+            then, are its commit point.
     """
 
     kind: str
+    has_intent: bool = True
 
     @abstractmethod
     def compute(self, request: Any) -> bytes:
@@ -40,7 +43,11 @@ class Operation(ABC):
 
     @abstractmethod
     def objects(self, payload: bytes) -> Iterable[str]:
-        """Return the names of the objects that the result describes: their earlier entries become invalid."""
+        """Return the names of the objects that the payload of a result describes."""
+
+    def obsolete(self, payload: bytes) -> Iterable[str]:
+        """Return the objects whose earlier entries become invalid, from the payload of `compute`."""
+        return self.objects(payload)
 
     def actions(self, payload: bytes, epoch: int) -> Sequence[Callable[[], Any]]:
         """Return the effects on other processes, each of which may be called again; coroutine functions too.
@@ -54,6 +61,11 @@ class Operation(ABC):
     def result(self, payload: bytes) -> bytes | None:
         """Return the payload of the entry that remains; None: none does, and the objects are retracted."""
         return payload
+
+    def results(self, payload: bytes) -> Sequence[bytes]:
+        """Return the payloads of the entries that remain, if they may be several."""
+        result = self.result(payload)
+        return () if result is None else (result,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,44 +165,62 @@ class OperationLog:
             payload = self._intents[intent].payload
         else:
             payload = await self._call(operation.compute, request)
-            record = _Record(INTENT, name, payload)
-            intent = await self._append(steps, f"{name} intent", _encode(record), ())
-            self._intents[intent] = record
-        await self._call(operation.apply, payload)
-        for number, action in enumerate(operation.actions(payload, steps.check())):
-            steps.check()
-            await self._at(f"{name} action {number}", self._call(action))
-        objects = tuple(operation.objects(payload))
-        stale = sorted({intent, *(i for o in objects for i in self._objects.get(o, ()))})
-        result = operation.result(payload)
-        if result is None:
-            await self._append(steps, f"{name} done", None, stale)
-        else:
-            done = _Record(DONE, name, result)
-            entry = await self._append(steps, f"{name} done", _encode(done), stale)
-            self._describe(entry, objects)
-        self._forget(stale)
+            if operation.has_intent:
+                record = _Record(INTENT, name, payload)
+                (intent,) = await self._append(steps, f"{name} intent", [_encode(record)], ())
+                self._intents[intent] = record
+        if intent:
+            await self._call(operation.apply, payload)
+            for number, action in enumerate(operation.actions(payload, steps.check())):
+                steps.check()
+                await self._at(f"{name} action {number}", self._call(action))
+        await self._finish(steps, operation, payload, intent)
         return payload
 
+    async def _finish(
+        self, steps: OwnSteps, operation: Operation, payload: bytes, intent: int
+    ) -> None:
+        """Append the results, in one step that invalidates what they make obsolete.
+
+        Args:
+            steps: of the leader.
+            operation: its kind.
+            payload: that `compute` returned.
+            intent: id of the intent; 0: it has none, and the results are not applied yet.
+        """
+        results = operation.results(payload)
+        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
+        stale = sorted(gone | {intent} if intent else gone)
+        if not results and not stale:
+            return
+        entries = [_encode(_Record(DONE, operation.kind, one)) for one in results]
+        ids = await self._append(steps, f"{operation.kind} done", entries, stale)
+        for entry, result in zip(ids, results, strict=False):
+            if not intent:
+                await self._call(operation.apply, result)
+            self._describe(entry, tuple(operation.objects(result)))
+        self._forget(stale)
+
     async def _append(
-        self, steps: OwnSteps, name: str, data: bytes | None, stale: Sequence[int]
-    ) -> int:
-        """Append an entry, or invalidate alone.
+        self, steps: OwnSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
+    ) -> Sequence[int]:
+        """Append entries, or invalidate alone, in one step; return the ids.
 
         Args:
             steps: of the leader.
             name: of the crash points.
-            data: the entry; None: there is none.
+            entries: data of the entries.
             stale: ids that become invalid in the same step.
         """
         step = self._journal.builder()
-        if data is None:
+        for number, data in enumerate(entries):
+            step.append(self._log, data, () if number else stale)
+        if not entries:
             step.invalidate(self._log, stale)
-        else:
-            step.append(self._log, data, stale)
         outcome = await self._at(name, steps.step(*step.parts))
-        self.last = int(outcome.ids[0])
-        return self.last
+        ids: Sequence[int] = outcome.ids
+        self.last = ids[-1]
+        return ids
 
     async def _at(self, name: str, work: Awaitable[Any]) -> Any:
         """Await something between two crash points."""

@@ -60,13 +60,13 @@ class OwnSteps:
         Raises:
             NotLeading: the process does not lead.
         """
-        lease = self._election.lease
-        if lease is None or not self._election.acts(self._now_us()):
+        leadership = self._election.leadership
+        if leadership is None or not self._election.acts(self._now_us()):
             raise NotLeading(
                 f"{self._settings.holder!r} does not lead log {self._log!r}, or cannot be sure of it; send "
                 "the request to its leader (Leader.current), or wait until this process is elected"
             )
-        return lease.epoch
+        return leadership.epoch
 
     async def step(
         self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
@@ -95,8 +95,10 @@ class OwnSteps:
                     self.check()
                     took_effect = await self._settle()
                     if took_effect and unknown is not None:
-                        assert self._election.lease is not None
-                        return StepOutcome(_ids(changes, self._log, self._election.lease.last), 0)
+                        assert self._election.leadership is not None
+                        return StepOutcome(
+                            _ids(changes, self._log, self._election.leadership.last), 0
+                        )
                     unknown = None
                     try:
                         return await self._send(conditions, changes)
@@ -113,8 +115,8 @@ class OwnSteps:
 
     async def _settle(self) -> bool:
         """Have the outcome of the step before decided; return whether it was unknown, and took effect."""
-        lease = self._election.lease
-        if lease is None or lease.unsettled_us is None:
+        leadership = self._election.leadership
+        if leadership is None or leadership.unsettled_us is None:
             return False
         while True:
             try:
@@ -139,16 +141,16 @@ class OwnSteps:
         Raises:
             _TookEffect: it was refused, because the step before, whose outcome was unknown, took effect.
         """
-        election, lease = self._election, self._election.lease
-        assert lease is not None
+        election, leadership = self._election, self._election.leadership
+        assert leadership is not None
         step = self._journal.builder()
-        step.require(key=self._settings.key, version=lease.version)
-        step.require(self._log, last=lease.last)
+        step.require(key=self._settings.key, version=leadership.version)
+        step.require(self._log, last=leadership.last)
         step.invalidate(self._log, ())
         own_conditions, renewal = step.parts
         ends_with_log = bool(changes) and _changes_log(changes[-1], self._log)
         sent_us = self._now_us()
-        left_us = lease.sent_us + election.window_us - sent_us
+        left_us = leadership.sent_us + election.window_us - sent_us
         timeout_ms = max(1, min(left_us // 1000, self._settings.timeout_ms // 3))
         try:
             outcome = await self._journal.step(
@@ -162,7 +164,7 @@ class OwnSteps:
                 raise ConditionFailed(
                     err.message, {**err.details, "condition": str(number)}
                 ) from None
-            if self._election.lease is lease and election.failed(
+            if self._election.leadership is leadership and election.failed(
                 key=number == -OWN_CONDITIONS, actual=err.last
             ):
                 raise _TookEffect from None
@@ -171,10 +173,10 @@ class OwnSteps:
                 f"{self._settings.holder!r} does not lead log {self._log!r} any more: {err.message}"
             ) from err
         except (OutcomeUnknown, SessionExpired, asyncio.CancelledError):
-            if self._election.lease is lease:
+            if self._election.leadership is leadership:
                 election.unsettled(sent_us)
             raise
-        if self._election.lease is lease:
+        if self._election.leadership is leadership:
             election.taken(sent_us, outcome.ids[-1])
         return StepOutcome(outcome.ids[: len(changes)], outcome.timestamp)
 

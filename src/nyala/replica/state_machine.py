@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from nyala.common.ids import NO_OP, Operation, OpId, ServerUuid
+from nyala.common.ids import NO_OP, CommittedOperation, OpId, ServerUuid
 from nyala.raft.messages import PeerBatch
 
 __all__ = ["FlushPoint", "PeerBatch", "StateMachine", "Transport"]
@@ -102,7 +102,7 @@ class StateMachine(Protocol):
         """Flush point of the files on disk, from the manifest. Any lane."""
         ...
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         """Apply committed operations in order; return one result each. Lane APPLY.
 
         Grouping never changes results.

@@ -13,7 +13,7 @@ import google_crc32c
 import msgspec
 
 from nyala.common.errors import BadChecksum, Corrupt, InvalidArgument
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.env.files import Files
 from nyala.raft.membership import UNREADABLE
 from nyala.replica.state_machine import FlushPoint
@@ -71,7 +71,7 @@ class Witness:
         """The point up to which this replica does not need the log."""
         return self._flush_point
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         """Discard the operations; return empty results."""
         return [b""] * len(operations)
 

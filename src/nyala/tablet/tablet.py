@@ -9,7 +9,7 @@ from functools import partial
 
 from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
-from nyala.common.ids import Operation
+from nyala.common.ids import CommittedOperation
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
@@ -136,7 +136,7 @@ class Tablet:
             )
         return self._view
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         """Apply committed operations in order; return the encoded result of each (`replicated_ops`).
 
         Raises:
@@ -208,7 +208,7 @@ class Tablet:
         )
 
 
-def _in_order(operations: Sequence[Operation], last_stamp: int) -> int:
+def _in_order(operations: Sequence[CommittedOperation], last_stamp: int) -> int:
     """Return the last of the operations' stamps, which grow."""
     for operation in operations:
         assert operation.stamp > last_stamp, (
@@ -218,7 +218,7 @@ def _in_order(operations: Sequence[Operation], last_stamp: int) -> int:
     return last_stamp
 
 
-def _apply(store: Store, run: Sequence[Operation]) -> list[bytes]:
+def _apply(store: Store, run: Sequence[CommittedOperation]) -> list[bytes]:
     if replicated_ops.is_schema(run[0].payload):
         return [apply_schema(store, o.payload, o.stamp) for o in run]
     if store.info.retired_at:

@@ -15,7 +15,7 @@ import pytest
 
 from nyala.client.connection import Connection
 from nyala.client.core import ClientOptions
-from nyala.common.ids import SYS_CATALOG, Operation, TabletId
+from nyala.common.ids import SYS_CATALOG, CommittedOperation, TabletId
 from nyala.common.options import Options
 from nyala.datadir import instance
 from nyala.env.files import SystemFiles
@@ -271,7 +271,7 @@ def replace_rows(folder, scratch):
     made = Tablet.create(files, scratch, was.info)
     ids = tuple(c.id for c in schema.columns)
     op = WriteOp(RowOp.INSERT, schema.version, ids, False, held.slice(1).serialize().to_pybytes())
-    made.apply([Operation(flush_point.op, flush_point.stamp, encode(op))])
+    made.apply([CommittedOperation(flush_point.op, flush_point.stamp, encode(op))])
     flush = made.prepare_flush(flush_point)
     assert flush is not None
     flush()()

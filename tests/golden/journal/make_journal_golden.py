@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.env.files import SystemFiles
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
@@ -171,7 +171,7 @@ def make(directory: Path) -> None:
         for changes in group:
             index += 1
             payload = steps.encode_step(steps.Step((), changes))
-            journal.apply([Operation(OpId(1, index), 10 * index, payload)])
+            journal.apply([CommittedOperation(OpId(1, index), 10 * index, payload)])
         build = journal.prepare_flush(
             StoredFlushPoint(OpId(1, index), 10 * index, sessions().dump())
         )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
-from nyala.common.ids import Operation, TabletId
+from nyala.common.ids import CommittedOperation, TabletId
 from nyala.journal import changes, entries, merge, reads, steps
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
@@ -94,7 +94,9 @@ class OrderWatch:
         """Follow what is applied, with small constants."""
         apply, prepare = JournalMachine.apply, JournalMachine.prepare_compaction
 
-        def watched(machine: JournalMachine, operations: Sequence[Operation]) -> list[bytes]:
+        def watched(
+            machine: JournalMachine, operations: Sequence[CommittedOperation]
+        ) -> list[bytes]:
             info = machine.info
             results = apply(machine, operations)
             self._applied(machine, info, operations, results)
@@ -119,7 +121,7 @@ class OrderWatch:
         self,
         machine: JournalMachine,
         info: JournalInfo,
-        operations: Sequence[Operation],
+        operations: Sequence[CommittedOperation],
         results: list[bytes],
     ) -> None:
         order = self.journals.setdefault(info.tablet_id, JournalOrder(info))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.common.errors import NotLeader, OutcomeUnknown, Unavailable
-from nyala.common.ids import Operation, OpId, ServerUuid
+from nyala.common.ids import CommittedOperation, OpId, ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
@@ -171,7 +171,7 @@ class CoreServer:
     def _apply(self, entry: Entry) -> None:
         results = [b""]
         if entry.kind is EntryKind.OPERATION:
-            results = self.machine.apply([Operation(entry.id, entry.stamp, entry.payload)])
+            results = self.machine.apply([CommittedOperation(entry.id, entry.stamp, entry.payload)])
         waiting = self._writes.pop(entry.id.index, None)
         if waiting is not None and not waiting.future.done():
             if waiting.term == entry.id.term:

@@ -14,7 +14,7 @@ import msgspec
 
 from nyala.common.errors import Corrupt, InvalidArgument, NotLeader, NyalaError, Unavailable
 from nyala.common.hybrid_time import LOGICAL_BITS
-from nyala.common.ids import NO_OP, Operation, OpId
+from nyala.common.ids import NO_OP, CommittedOperation, OpId
 from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.files import Files
@@ -82,7 +82,7 @@ class KvMachine:
         """Cut of the log in the file."""
         return self._flush_point
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         """Apply changes: `kind key value`."""
         results = []
         for operation in operations:

@@ -2,7 +2,7 @@
 
 import random
 
-from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 from nyala.journal.manifest import JournalInfo
@@ -20,7 +20,7 @@ class JournalOnDisk:
         self.disk = disk
         self.files = disk.mount()
         self.journal = JournalMachine.create(self.files, DIRECTORY, INFO)
-        self.log: list[Operation] = []
+        self.log: list[CommittedOperation] = []
 
     @property
     def last_stamp(self) -> int:
@@ -30,7 +30,9 @@ class JournalOnDisk:
     def apply(self, *changes: steps.Change) -> tuple[int, ...]:
         """Apply one step; return the ids of its changes."""
         payload = steps.encode_step(steps.Step((), changes))
-        self.log.append(Operation(OpId(1, len(self.log) + 1), self.last_stamp + 10, payload))
+        self.log.append(
+            CommittedOperation(OpId(1, len(self.log) + 1), self.last_stamp + 10, payload)
+        )
         (result,) = self.journal.apply(self.log[-1:])
         done = steps.decode_result(result)
         assert isinstance(done, steps.Done)

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nyala.common.errors import Corrupt
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.journal import steps
 from nyala.journal.journal import JournalMachine
 from tests.sim.world.files import SimDisk
@@ -93,6 +93,6 @@ def test_damaged_operation_is_corrupt_and_never_another_error():
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
         journal = JournalMachine.create(SimDisk(random.Random(1)).mount(), DIRECTORY, INFO)
         try:
-            journal.apply([Operation(OpId(1, 1), 1000, bytes(damaged))])
+            journal.apply([CommittedOperation(OpId(1, 1), 1000, bytes(damaged))])
         except Corrupt:
             continue

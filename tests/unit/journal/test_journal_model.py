@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.env.files import SystemFiles
 from nyala.journal import entries, merge, steps
 from nyala.journal.journal import JournalMachine
@@ -35,7 +35,7 @@ class Driver:
         self.directory = directory
         self.journal = JournalMachine.create(self.files, directory, INFO)
         self.model = Model()
-        self.log: list[Operation] = []
+        self.log: list[CommittedOperation] = []
         self.stamp = 1000
         self.results: dict[int, bytes] = {}
 
@@ -44,7 +44,7 @@ class Driver:
         for _ in range(self.draw.choice((1, 1, 4))):
             self.stamp += self.draw.choice((1, 1, 2, 4096))
             payload, result = self.batch() if self.draw.random() < 0.3 else self.one()
-            operation = Operation(OpId(1, len(self.log) + 1), self.stamp, payload)
+            operation = CommittedOperation(OpId(1, len(self.log) + 1), self.stamp, payload)
             self.log.append(operation)
             group.append(operation)
             self.results[operation.id.index] = result

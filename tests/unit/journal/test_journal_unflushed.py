@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.journal import journal, steps
 from nyala.journal.state import JournalState
 from nyala.journal.unflushed import Unflushed
@@ -58,7 +58,7 @@ def test_older_definition_is_ignored(on_disk):
         definition = steps.encode_definition(
             steps.Definition(version, f"v{version}{index}", 1000 + index)
         )
-        on_disk.journal.apply([Operation(OpId(1, index), 1000 + index, definition)])
+        on_disk.journal.apply([CommittedOperation(OpId(1, index), 1000 + index, definition)])
     info = on_disk.journal.info
     assert (info.version, info.name, info.limit_bytes) == (5, "v51", 1001)
     assert on_disk.journal.state.limit_bytes == 1001

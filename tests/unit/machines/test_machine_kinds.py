@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import Corrupt, HistoryGone, InvalidArgument
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.journal import steps
 from nyala.machines import registry
 from nyala.machines.journals import DEFAULT_LIMIT_BYTES
@@ -30,7 +30,7 @@ def made(kind: Any, directory: str) -> Any:
     """Create a machine with content in memory only."""
     machine: Any = kind.create(FILES, directory, order(kind))
     for number in range(1, COUNT + 1):
-        machine.apply([Operation(OpId(1, number), number * 10, operation(kind, number))])
+        machine.apply([CommittedOperation(OpId(1, number), number * 10, operation(kind, number))])
     return machine
 
 
@@ -89,7 +89,7 @@ def test_verification_reads_all_files(kind, tmp_path):
 def test_equal_content_has_equal_checksums_independent_of_files(kind, tmp_path):
     one, two = made(kind, str(tmp_path / "1")), kind.create(FILES, str(tmp_path / "2"), order(kind))
     group = [
-        Operation(OpId(1, n), n * 10, operation(kind, n)) for n in range(1, COUNT + 1)
+        CommittedOperation(OpId(1, n), n * 10, operation(kind, n)) for n in range(1, COUNT + 1)
     ]  # fmt: skip
     two.apply(group)
     assert summed(kind, one, 200) == summed(kind, two, 200)
@@ -115,7 +115,7 @@ def test_definition_is_applied_once(kind, tmp_path):
     wanted = pb.AlterTabletRequest(table_name="m", schema=order(kind).schema)
     wanted.schema.version = 1
     op = kind.definition(machine, wanted)
-    (result,) = machine.apply([Operation(OpId(1, COUNT + 1), 10_000, op)])
+    (result,) = machine.apply([CommittedOperation(OpId(1, COUNT + 1), 10_000, op)])
     kind.check_result(result)
     info = registry.describe(machine)
     assert info is not None

@@ -18,8 +18,8 @@ def settling() -> Election:
 def test_established_step_without_answer_is_recognised_by_its_nonce():
     election = settling()
     election.looked(10, Standing(6, 7, b"mine"))
-    assert election.lease is not None
-    assert (election.lease.epoch, election.lease.sent_us) == (6, 0)
+    assert election.leadership is not None
+    assert (election.leadership.epoch, election.leadership.sent_us) == (6, 0)
     assert election.acts(224)
     assert not election.acts(225)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
@@ -162,7 +162,7 @@ class Applier:
             f"{first.id} after {self._position.op}"
         )
         assert first.stamp > self._position.stamp, f"{first.id}: stamp {first.stamp} is not above"
-        runs: list[Operation] = []
+        runs: list[CommittedOperation] = []
         admitted: list[SavedResult] = []
         verdicts: list[tuple[Admitted, SavedResult | None] | None] = []
         for entry in group:
@@ -175,7 +175,7 @@ class Applier:
             if verdict is Admitted.RUN:
                 assert saved is not None, "an operation that runs has a record"
                 admitted.append(saved)
-                runs.append(Operation(entry.id, entry.stamp, payload))
+                runs.append(CommittedOperation(entry.id, entry.stamp, payload))
         results = self.machine.apply(runs) if runs else []
         assert len(results) == len(runs), f"{len(results)} results of {len(runs)} operations"
         for saved, result in zip(admitted, results, strict=True):

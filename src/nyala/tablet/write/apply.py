@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nyala.common.ids import Operation
+from nyala.common.ids import CommittedOperation
 from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
 from nyala.tablet.files import replicated_ops
@@ -70,7 +70,7 @@ class _Outcome:
     made: Int64s  # the new versions, as `row_decisions.decide` returns them
 
 
-def apply_writes(store: Store, operations: Sequence[Operation]) -> list[bytes]:
+def apply_writes(store: Store, operations: Sequence[CommittedOperation]) -> list[bytes]:
     """Apply a run of replicated writes (`op_runs.runs`); return the encoded result of each.
 
     Args:

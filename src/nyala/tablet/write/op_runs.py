@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from nyala.common.errors import Corrupt
-from nyala.common.ids import Operation
+from nyala.common.ids import CommittedOperation
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import WriteOp
 from nyala.tablet.kernels import ipc_messages
@@ -56,7 +56,7 @@ class Given:
     bounds: Int64s
 
 
-def runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+def runs(operations: Sequence[CommittedOperation]) -> Iterator[list[CommittedOperation]]:
     """Split a sequence of writes into runs; an all-or-nothing write is a run of its own.
 
     Raises:
@@ -77,7 +77,7 @@ def runs(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
         at = end
 
 
-def run_of(operations: Sequence[Operation]) -> Run:
+def run_of(operations: Sequence[CommittedOperation]) -> Run:
     """Decode the operations of a run.
 
     Raises:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nyala.common.ids import Operation, OpId, ServerUuid, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, ServerUuid, TableId, TabletId
 from nyala.datadir.instance import format_instance
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
@@ -44,7 +44,7 @@ def journal(directory):
     info = JournalInfo(GROUP, TableId("b" * 32), "j", 1, 1 << 30)
     made = JournalMachine.create(SystemFiles(), directory, info)
     step = steps.encode_step(steps.Step([], [steps.Append("log", b"x" * n) for n in range(10)]))
-    made.apply([Operation(OpId(1, n), 1000 * n, step) for n in (1, 2, 3)])
+    made.apply([CommittedOperation(OpId(1, n), 1000 * n, step) for n in (1, 2, 3)])
     flush(made, 3000)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nyala.common.ids import Operation, OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.common.partition import PartitionSchema, TabletPartition
 from nyala.env.files import SystemFiles
 from nyala.journal import steps
@@ -75,7 +75,7 @@ class KindDriver:
         group = []
         for operation in operations:
             self._index += 1
-            group.append(Operation(OpId(1, self._index), self.now, operation))
+            group.append(CommittedOperation(OpId(1, self._index), self.now, operation))
         self.machine.apply(group)
 
     def flush(self) -> None:

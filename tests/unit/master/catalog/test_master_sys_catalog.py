@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.errors import BadVersion, Corrupt, TooLarge
-from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.env.env import Env
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
@@ -38,7 +38,7 @@ class OneCopy:
         self.index += 1
         self.payloads.append(payload)
         self.sessions.append((client_id, sequence, first_outstanding))
-        operation = Operation(OpId(1, self.index), self.index * 1000, payload)
+        operation = CommittedOperation(OpId(1, self.index), self.index * 1000, payload)
         return Outcome(self.tablet.apply([operation])[0])
 
     async def read_point(self, at, timeout_ms):

@@ -5,6 +5,7 @@ crash at a point too; the last one completes everything. A request whose intent 
 another one has not.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -79,12 +80,16 @@ class Process:
 
     async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         if self._twice:
-            fn(*args)
-        return fn(*args)
+            await _value(fn(*args))
+        return await _value(fn(*args))
 
     async def execute(self, request: Request) -> bytes:
         """Execute a request."""
         return await self.log.execute(self.candidate.steps, *request)
+
+
+async def _value(found: Any) -> Any:
+    return await found if inspect.isawaitable(found) else found
 
 
 @dataclass
@@ -129,8 +134,11 @@ async def run(
                 await process.execute(requests[done])
                 done += 1
         except Crash:
-            committed = f"after {requests[done][0]} intent" if done < len(requests) else ""
-            done += committed in process.points.names[begun:]
+            kind = requests[done][0] if done < len(requests) else ""
+            done += any(
+                f"after {kind} {what}" in process.points.names[begun:]
+                for what in ("intent", "done")
+            )
             crashed += 1
             await c.crash(name)
         else:

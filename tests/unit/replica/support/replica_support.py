@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from nyala.common.errors import Corrupt, InvalidArgument, NyalaError
-from nyala.common.ids import Operation, OpId, ServerUuid, TabletId
+from nyala.common.ids import CommittedOperation, OpId, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
 from nyala.env.env import Env
@@ -60,12 +60,12 @@ class AddingMachine:
     def flush_point(self) -> FlushPoint:
         return self._flush_point
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         assert not self.closed
         self.groups.append(len(operations))
         return [self._one(o) for o in operations]
 
-    def _one(self, operation: Operation) -> bytes:
+    def _one(self, operation: CommittedOperation) -> bytes:
         if operation.payload == BOOM:
             raise ValueError("refused by the test's machine")
         key, amount = operation.payload.decode().split()

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
-from nyala.common.ids import ColumnId, Operation
+from nyala.common.ids import ColumnId, CommittedOperation
 from nyala.storage.sections import Sections, pack
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.file_kind import FileKind
@@ -182,7 +182,7 @@ def hostile_payloads():
             yield source[:24] + chance.randbytes(chance.randrange(400))
 
 
-def apply_alone(store: Store, operation: Operation) -> None:
+def apply_alone(store: Store, operation: CommittedOperation) -> None:
     """Apply an operation to a store, which continues after a refusal, unlike its tablet."""
     if replicated_ops.is_schema(operation.payload):
         apply_schema(store, operation.payload, operation.stamp)

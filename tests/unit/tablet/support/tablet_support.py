@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from nyala.common.alteration import Step, alter
-from nyala.common.ids import ColumnId, Operation, OpId, TableId, TabletId
+from nyala.common.ids import ColumnId, CommittedOperation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
 from nyala.storage.flush_point import StoredFlushPoint
@@ -74,15 +74,15 @@ class Driver:
         self.tablet = kwargs.pop("tablet", None) or Tablet.create(
             self.files, directory, info(schema, **kwargs), **self.kwargs
         )
-        self.log: list[Operation] = []
+        self.log: list[CommittedOperation] = []
         self.results: list[bytes] = []
 
     @property
     def now(self) -> int:
         return self.log[-1].stamp if self.log else self.start
 
-    def entry(self, data: bytes, step: int = 10) -> Operation:
-        operation = Operation(OpId(1, len(self.log) + 1), self.now + step, data)
+    def entry(self, data: bytes, step: int = 10) -> CommittedOperation:
+        operation = CommittedOperation(OpId(1, len(self.log) + 1), self.now + step, data)
         self.log.append(operation)
         return operation
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from nyala.common.errors import Corrupt
-from nyala.common.ids import Operation
+from nyala.common.ids import CommittedOperation
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.kernels import ipc_messages
@@ -151,7 +151,7 @@ def test_damage_in_a_group_is_reported_as_for_a_single_message(tmp_path, place):
             for ipc in (plain, damaged, plain)
         ]
         try:
-            parts: list[list[Operation]] = [group] if together else [[e] for e in group]
+            parts: list[list[CommittedOperation]] = [group] if together else [[e] for e in group]
             results = [r for part in parts for r in driver.tablet.apply(part)]
         except Corrupt:
             return "corrupt"
