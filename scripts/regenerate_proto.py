@@ -15,7 +15,8 @@ from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 PROTOS = tuple(
-    f"nyala/wire/proto/{name}.proto" for name in ("flight", "nyala", "catalog", "reads", "journal")
+    f"nyala/wire/proto/{name}.proto"
+    for name in ("flight", "nyala", "catalog", "reads", "journal", "ram")
 )
 
 

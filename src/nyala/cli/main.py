@@ -28,6 +28,7 @@ from nyala.cli import (
 )
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import PipeOutput
+from nyala.cli.ram import local as ram
 from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
 
@@ -47,6 +48,7 @@ app.add_typer(table.app, name="table")
 journals.app.add_typer(logs.app)
 journals.app.add_typer(dump.app)
 app.add_typer(journals.app, name="journal")
+app.add_typer(ram.app, name="ram")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)

@@ -81,9 +81,12 @@ class ForkServer:
         Raises:
             Unavailable: this installation cannot run a server; with the output of the parent.
         """
-        jobs = [_job(layout, s, self._bound) for s in servers]
         for server in servers:
             Path(server.dir).parent.mkdir(parents=True, exist_ok=True)
+        self.fork([_job(layout, s, self._bound) for s in servers])
+
+    def fork(self, jobs: Sequence[Job]) -> None:
+        """Start processes. Raises as `start`."""
         if self._parent is None or self._parent.poll() is not None:
             self._parent = _ready_parent()
         assert self._parent.stdin is not None

@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nyala.common.errors import InvalidArgument
 from nyala.env.rpc import Method, Shape
 from nyala.wire import flight_data
-from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2, reads_pb2
+from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2, ram_pb2, reads_pb2
 
 _FLIGHT_DATA = flight_pb2.FlightData.DESCRIPTOR.full_name
 
@@ -118,6 +118,27 @@ JOURNAL_STEP = _method(_journal, "Step")
 JOURNAL_STEPS = _method(_journal, "Steps")
 JOURNAL_READ = _method(_journal, "Read")
 JOURNAL_TAIL = _method(_journal, "Tail", Shape.REQUEST_STREAM)
+
+_coordinator = ram_pb2.DESCRIPTOR.services_by_name["CoordinatorService"]
+RAM_ENLIST = _method(_coordinator, "Enlist")
+RAM_CREATE_TABLE = _method(_coordinator, "CreateTable")
+RAM_DROP_TABLE = _method(_coordinator, "DropTable")
+RAM_SPLIT_TABLET = _method(_coordinator, "SplitTablet")
+RAM_TABLET_MAP = _method(_coordinator, "TabletMap")
+RAM_SERVER_LIST = _method(_coordinator, "ServerList")
+RAM_HINT_CRASHED = _method(_coordinator, "HintCrashed")
+RAM_SET_RECOVERY_INFO = _method(_coordinator, "SetRecoveryInfo")
+RAM_WILLS = _method(_coordinator, "Wills")
+RAM_DUMP = _method(_coordinator, "Dump")
+
+_ensemble = ram_pb2.DESCRIPTOR.services_by_name["EnsembleService"]
+RAM_TAKE_OWNERSHIP = _method(_ensemble, "TakeTabletOwnership")
+RAM_DROP_OWNERSHIP = _method(_ensemble, "DropTabletOwnership")
+RAM_SPLIT_OWNED = _method(_ensemble, "SplitMasterTablet")
+RAM_SET_OWNERSHIP = _method(_ensemble, "SetOwnership")
+RAM_UPDATE_SERVER_LIST = _method(_ensemble, "UpdateServerList")
+RAM_PING = _method(_ensemble, "Ping")
+RAM_SERVER_STATUS = _method(_ensemble, "ServerStatus")
 
 _streams = reads_pb2.DESCRIPTOR.services_by_name["StreamService"]
 FIND_STREAMS = _method(_streams, "Find")

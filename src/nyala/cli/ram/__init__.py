@@ -1,0 +1,1 @@
+"""`nyala ram`: commands about an ensemble: coordinators, servers, tables."""

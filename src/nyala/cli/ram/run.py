@@ -1,0 +1,159 @@
+"""`nyala ram coordinator run`, `nyala ram server run`: processes of an ensemble."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+import typer
+
+from nyala.cli.output import MastersOption, verb
+
+if TYPE_CHECKING:
+    from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.env.env import Env
+    from nyala.env.rpc import Handlers
+
+coordinator = typer.Typer(no_args_is_help=True, help="Coordinators of an ensemble.")
+server = typer.Typer(no_args_is_help=True, help="Servers of an ensemble.")
+
+Address = Annotated[str, typer.Option("--address", help="Public host:port; loopback only.")]
+JournalName = Annotated[str, typer.Option("--journal", help="Journal of the ensemble.")]
+EnsembleName = Annotated[
+    str, typer.Option("--ensemble", help="Name of the ensemble, and of its log in the journal.")
+]
+DEFAULT_JOURNAL = "ram"
+DEFAULT_ENSEMBLE = "coordinator"
+
+
+class RamProcess(Protocol):
+    """A coordinator or a server."""
+
+    def handlers(self) -> "Handlers":
+        """Return what it answers."""
+        ...
+
+    async def start(self) -> None:
+        """Begin."""
+        ...
+
+    async def close(self) -> None:
+        """End."""
+        ...
+
+
+Make = Callable[["Env", "AsyncJournal"], RamProcess]
+
+
+def _run(role: str, address: str, masters: str, journal: str, make: Make) -> int:
+    """Run a process until SIGTERM or SIGINT; return the exit status.
+
+    Args:
+        role: for messages.
+        address: at which it serves.
+        masters: addresses of the masters.
+        journal: name of the journal.
+        make: makes what it runs.
+    """
+    import uvloop
+
+    from nyala.cli.servers import block_pandas
+    from nyala.common.errors import NyalaError
+
+    block_pandas()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
+    )
+    try:
+        uvloop.run(_serve(role, address, masters.split(","), journal, make))
+    except NyalaError as err:
+        print(f"nyala ram {role}: {err.message}", file=sys.stderr)
+        return err.exit_status
+    return 0
+
+
+async def _serve(role: str, address: str, masters: list[str], journal: str, make: Make) -> None:
+    """Serve until a stop signal.
+
+    Args:
+        role: for messages.
+        address: at which it serves.
+        masters: addresses of the masters.
+        journal: name of the journal.
+        make: makes what it runs.
+    """
+    from nyala.env.env import system_env
+    from nyala.ram.coordinator import open_journal
+    from nyala.wire.channels import GrpcRpc
+    from nyala.wire.limits import RpcLimits
+    from nyala.wire.server import GrpcServer
+
+    limits = RpcLimits()
+    rpc = GrpcRpc(limits)
+    env = system_env(rpc)
+    closing: list[Callable[[], Awaitable[object]]] = [rpc.close, env.tasks.close]
+    try:
+        process = make(env, await open_journal(env, masters, journal))
+        grpc_server = GrpcServer(process.handlers(), address, limits)
+        await grpc_server.start()
+        closing += [grpc_server.stop, process.close]
+        await process.start()
+        logging.getLogger("nyala").info("%s serves on %s", role, address)
+        stop = asyncio.Event()
+        for what in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(what, stop.set)
+        await stop.wait()
+    finally:
+        for close in reversed(closing):
+            await close()
+
+
+@coordinator.command("run")
+@verb
+def coordinator_run(
+    address: Address,
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout_ms: Annotated[
+        int, typer.Option(min=300, help="Silence after which a leader may be replaced.")
+    ] = 3_000,
+    ping_ms: Annotated[int, typer.Option(min=10, help="Interval of the pings of servers.")] = 500,
+) -> None:
+    """Run a coordinator until SIGTERM; one of an ensemble leads, the others follow."""
+    from nyala.ram.coordinator import Coordinator, CoordinatorConfig
+
+    config = CoordinatorConfig(address, ensemble, timeout_ms, timeout_ms * 3 // 2, ping_ms)
+
+    def make(env: "Env", opened: "AsyncJournal") -> RamProcess:
+        return Coordinator(env, config, opened)
+
+    raise typer.Exit(_run("coordinator", address, masters, journal, make))
+
+
+@server.command("run")
+@verb
+def server_run(
+    address: Address,
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    roles: Annotated[str, typer.Option(help="master, backup, or both.")] = "master,backup",
+    silent_ms: Annotated[
+        int, typer.Option(min=100, help="Time without pings after which it asks for the list.")
+    ] = 2_000,
+) -> None:
+    """Run a server of an ensemble until SIGTERM. It keeps no rows yet."""
+    from nyala.ram.calls import EnsembleClient
+    from nyala.ram.coordinator import leader_address
+    from nyala.ram.storage_server import StorageConfig, StorageServer
+
+    config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
+
+    def make(env: "Env", opened: "AsyncJournal") -> RamProcess:
+        calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
+        return StorageServer(env, config, calls)
+
+    raise typer.Exit(_run("server", address, masters, journal, make))

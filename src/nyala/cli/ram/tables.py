@@ -1,0 +1,214 @@
+"""`nyala ram create|drop|split|tables|servers|will|log|dump`."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, show, stays, verb
+from nyala.cli.ram.run import DEFAULT_ENSEMBLE, DEFAULT_JOURNAL, EnsembleName, JournalName
+
+if TYPE_CHECKING:
+    from nyala.client.connection import Connection
+    from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.env.rpc import Method
+
+app = typer.Typer()
+Name = Annotated[str, typer.Argument(help="Name of the table.")]
+COMPLETED = "what was sent may still take effect: nyala ram tables shows it"
+TIMEOUT_MS = 30_000
+
+
+@contextmanager
+def opened(masters: str, journal: str) -> Iterator[tuple["Connection", "AsyncJournal"]]:
+    """Open the journal of an ensemble."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+    from nyala.client.journal.core import JournalCore
+    from nyala.client.journal.coroutines import AsyncJournal
+
+    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
+    try:
+        core = JournalCore(connection.core)
+        yield connection, AsyncJournal(core, connection.run(core.open(journal)))
+    finally:
+        connection.close()
+
+
+def ask(masters: str, journal: str, ensemble: str, method: "Method", request: Any) -> Any:
+    """Send a request to the coordinator that leads; return its answer.
+
+    Args:
+        masters: addresses of the masters.
+        journal: name of the journal.
+        ensemble: name of the ensemble.
+        method: of the coordinator.
+        request: its message.
+    """
+    from nyala.ram.calls import EnsembleClient
+    from nyala.ram.coordinator import leader_address
+
+    with opened(masters, journal) as (connection, found):
+        calls = EnsembleClient(connection.core.env, lambda: leader_address(found, ensemble))
+        return connection.run(calls.call(method, request, TIMEOUT_MS))
+
+
+@app.command("create")
+@verb
+@stays(COMPLETED)
+def create(
+    name: Name,
+    span: Annotated[int, typer.Option(min=1, help="Number of tablets.")] = 1,
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+) -> None:
+    """Create a table of the ensemble, with tablets at its servers in turn."""
+    import uuid
+
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    operation = pb.OperationId(client=uuid.uuid4().hex, sequence=1)
+    request = pb.CreateTableRequest(name=name, server_span=span, operation=operation)
+    found = ask(masters, journal, ensemble, methods.RAM_CREATE_TABLE, request)
+    print(f"created {name}, id {found.table.id}")
+
+
+@app.command("drop")
+@verb
+@stays(COMPLETED)
+def drop(
+    name: Name,
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
+) -> None:
+    """Drop a table of the ensemble."""
+    from nyala.cli.journal.journals import confirm
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    confirm(f"Drop table {name} of the ensemble?", yes)
+    ask(masters, journal, ensemble, methods.RAM_DROP_TABLE, pb.DropTableRequest(name=name))
+    print(f"dropped {name}")
+
+
+@app.command("split")
+@verb
+@stays(COMPLETED)
+def split(
+    name: Name,
+    split_hash: Annotated[int, typer.Argument(help="Key hash that begins the new tablet.")],
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+) -> None:
+    """Split a tablet of a table; nothing if a tablet begins with the hash."""
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    if not 0 <= split_hash < 1 << 64:
+        raise typer.BadParameter("give a hash below 2^64")
+    request = pb.SplitTabletRequest(name=name, split_hash=split_hash)
+    found = ask(masters, journal, ensemble, methods.RAM_SPLIT_TABLET, request)
+    print(f"{name} has {len(found.table.tablets)} tablets")
+
+
+@app.command("tables")
+@verb
+def tables(
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """List the tablets of all tables, each with its server."""
+    from nyala.ram.ids import ServerId
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    found = ask(masters, journal, ensemble, methods.RAM_TABLET_MAP, pb.TabletMapRequest())
+    rows = [
+        (t.name, t.id, f"{m.first:016x}", f"{m.last:016x}", str(ServerId.of(m.master)))
+        for t in found.tables
+        for m in t.tablets
+    ]
+    show(("table", "id", "first", "last", "server"), rows, format)
+
+
+@app.command("servers")
+@verb
+def servers(
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """List the servers of the ensemble."""
+    from nyala.ram.ids import ServerId
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    found = ask(masters, journal, ensemble, methods.RAM_SERVER_LIST, pb.ServerListRequest())
+    rows = [
+        (str(ServerId.of(s.id)), s.status, s.address, ",".join(s.roles), s.group or None)
+        for s in found.servers
+    ]
+    show(("id", "status", "address", "roles", "group"), rows, format)
+
+
+@app.command("will")
+@verb
+def will(
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Show into which parts the tablets of each server are divided when it crashes."""
+    from nyala.ram.ids import ServerId
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    found = ask(masters, journal, ensemble, methods.RAM_WILLS, pb.WillsRequest())
+    rows = [
+        (str(ServerId.of(w.id)), n, p.table_id, f"{p.first:016x}", f"{p.last:016x}", part.bytes)
+        for w in found.wills
+        for n, part in enumerate(w.parts)
+        for p in part.pieces
+    ]
+    show(("server", "part", "table", "first", "last", "part_bytes"), rows, format)
+
+
+@app.command("log")
+@verb
+def log(
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+) -> None:
+    """Print the valid entries of the coordinator's log, one JSON object a line."""
+    from nyala.ram.state import shown
+
+    with opened(masters, journal) as (connection, found):
+        for page in connection.iterate_pages(found.entries(ensemble)):
+            print(json.dumps({"id": page.id, **shown(page.data)}))
+
+
+@app.command("dump")
+@verb
+def dump(
+    masters: MastersOption = "",
+    journal: JournalName = DEFAULT_JOURNAL,
+    ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+) -> None:
+    """Print the whole state of the coordinator that leads, as JSON."""
+    from nyala.wire import methods
+    from nyala.wire.proto import ram_pb2 as pb
+
+    found = ask(masters, journal, ensemble, methods.RAM_DUMP, pb.DumpRequest())
+    print(json.dumps({"epoch": found.epoch, **json.loads(found.json)}, indent=2))

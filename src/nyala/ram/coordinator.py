@@ -1,0 +1,261 @@
+"""Coordinator: one of the coordinators of an ensemble, of which one leads. It opens no sockets."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from dataclasses import dataclass
+
+from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Unavailable
+from nyala.env.env import Env
+from nyala.env.rpc import Handlers
+from nyala.ram.ids import ServerId
+from nyala.ram.operations import check_enlist, check_name, check_span, check_split
+from nyala.ram.state import parse
+from nyala.ram.term import CoordinatorTerm, Point
+from nyala.ram.upkeep import Upkeep
+from nyala.ram.will import PART_LIMIT, TabletLoad
+from nyala.recipes.candidate import LeaderCandidate
+from nyala.recipes.records import ElectionSettings, leader_info
+from nyala.wire import methods
+from nyala.wire.proto import ram_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorConfig:
+    """Configuration of a coordinator.
+
+    Attributes:
+        address: host:port at which it serves.
+        ensemble: name of the ensemble, and of its log.
+        timeout_ms: time without changes of the log after which its leader may be replaced.
+        back_off_ms: longest pause of a candidate that found an active leader.
+        ping_ms: interval of the pings of servers.
+        call_ms: time for each call to a server.
+        limit: of a part of a will.
+    """
+
+    address: str
+    ensemble: str = "coordinator"
+    timeout_ms: int = 3_000
+    back_off_ms: int = 4_500
+    ping_ms: int = 500
+    call_ms: int = 1_000
+    limit: TabletLoad = PART_LIMIT
+
+
+async def open_journal(env: Env, masters: list[str], name: str) -> AsyncJournal:
+    """Open the journal of an ensemble.
+
+    Args:
+        env: the environment.
+        masters: addresses of the masters of the journal's cluster.
+        name: name of the journal.
+    """
+    core = JournalCore(ClientCore(env, masters, ClientOptions(timeout_ms=30_000)))
+    return AsyncJournal(core, await core.open(name))
+
+
+async def leader_address(journal: AsyncJournal, ensemble: str) -> str:
+    """Return the address of the coordinator that leads; empty: none does."""
+    found = leader_info(await journal.get(f"leader/{ensemble}"))
+    return "" if found is None else found.locator
+
+
+class Coordinator:
+    """A coordinator: a candidate that follows the log, and leads by it when it is elected.
+
+    Args:
+        env: the environment.
+        config: see `CoordinatorConfig`.
+        journal: journal of the log.
+        point: called at each crash point, for tests.
+
+    Attributes:
+        term: state and operations.
+        upkeep: of the term, once it leads.
+    """
+
+    def __init__(
+        self, env: Env, config: CoordinatorConfig, journal: AsyncJournal,
+        point: Point = lambda name: None,
+    ) -> None:  # fmt: skip
+        self._env = env
+        self._config = config
+        self._journal = journal
+        self._point = point
+        settings = ElectionSettings(
+            config.ensemble, config.address, config.address, config.timeout_ms, config.back_off_ms
+        )
+        self._candidate = LeaderCandidate(journal, settings, self._on_lost)
+        self._rounds: asyncio.Task[object] | None = None
+        self._task: asyncio.Task[object] | None = None
+        self.term: CoordinatorTerm
+        self.upkeep: Upkeep | None = None
+
+    async def start(self) -> None:
+        """Take part in the election, and follow the log."""
+        self._new_term()
+        self._candidate.start()
+        self._task = self._env.tasks.spawn(self._serve(), "coordinator")
+
+    async def close(self) -> None:
+        """Resign and stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self.term.close()
+        await self._candidate.close()
+
+    def _new_term(self) -> None:
+        config = self._config
+        self.upkeep = None
+        self.term = CoordinatorTerm(self._journal, config.ensemble, config.call_ms, self._point)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._candidate.elected()
+            with contextlib.suppress(NyalaError):
+                await self._lead()
+            self.term.close()
+            self._new_term()  # what the lost term knew may be ahead of the log
+            await self._env.tasks.sleep_ms(100)
+
+    async def _lead(self) -> None:
+        """Replay, then serve until the leadership is lost."""
+        await self.term.take_over(self._candidate.steps)
+        log.info("leads ensemble %s with epoch %d", self._config.ensemble, self.term.epoch)
+        upkeep = Upkeep(self._env, self.term, self._config.ping_ms, self._config.limit)
+        self.upkeep = upkeep
+        self._rounds = self._env.tasks.spawn(upkeep.run(), "upkeep")
+        await asyncio.gather(self._rounds, return_exceptions=True)
+
+    async def _on_lost(self, reason: str) -> None:
+        log.warning("the leadership is lost: %s", reason)
+        self.term.close()
+        if self._rounds is not None:
+            self._rounds.cancel()
+
+    # ---- handlers ----------------------------------------------------------------------------------
+
+    def handlers(self) -> Handlers:
+        """Return what it answers."""
+        return {
+            methods.RAM_ENLIST: self._enlist,
+            methods.RAM_CREATE_TABLE: self._create,
+            methods.RAM_DROP_TABLE: self._drop,
+            methods.RAM_SPLIT_TABLET: self._split,
+            methods.RAM_TABLET_MAP: self._tablet_map,
+            methods.RAM_SERVER_LIST: self._server_list,
+            methods.RAM_HINT_CRASHED: self._hint_crashed,
+            methods.RAM_SET_RECOVERY_INFO: self._set_recovery_info,
+            methods.RAM_WILLS: self._wills,
+            methods.RAM_DUMP: self._dump,
+        }
+
+    def _leading(self) -> tuple[CoordinatorTerm, Upkeep]:
+        """Return the term that serves.
+
+        Raises:
+            NotLeading, Unavailable: none does.
+        """
+        self.term.check()
+        if self.upkeep is None:
+            raise Unavailable("this coordinator replays its log; retry")
+        return self.term, self.upkeep
+
+    async def _enlist(self, request: pb.EnlistRequest) -> pb.EnlistResponse:
+        check_enlist(request)
+        term, _ = self._leading()
+        payload = await term.execute("enlist", request)
+        up = pb.Records.FromString(payload).records[-1].server_up
+        return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=self._config.ensemble)
+
+    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        check_name(request.name)
+        check_span(request.server_span)
+        term, _ = self._leading()
+        try:
+            payload = await term.execute("create_table", request)
+        except AlreadyPresent:
+            found = term.state.tablets.by_name(request.name)
+            if (
+                found is None
+                or not request.operation.client
+                or found.operation != request.operation
+            ):
+                raise
+            term.check()
+            return pb.CreateTableResponse(table=found)  # the request came before
+        return pb.CreateTableResponse(table=parse(payload).create_table)
+
+    async def _drop(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
+        check_name(request.name)
+        payload = await self._leading()[0].execute("drop_table", request)
+        return pb.DropTableResponse(id=parse(payload).drop_table.id)
+
+    async def _split(self, request: pb.SplitTabletRequest) -> pb.SplitTabletResponse:
+        check_name(request.name)
+        check_split(request.split_hash)
+        term, _ = self._leading()
+        with contextlib.suppress(AlreadyPresent):  # it is split there
+            await term.execute("split_tablet", request)
+        term.check()
+        return pb.SplitTabletResponse(table=term.state.tablets.named(request.name))
+
+    async def _tablet_map(self, request: pb.TabletMapRequest) -> pb.TabletMapResponse:
+        tablets = self._leading()[0].state.tablets
+        if request.name:
+            return pb.TabletMapResponse(tables=[tablets.named(request.name)])
+        return pb.TabletMapResponse(tables=[t for _, t in sorted(tablets.tables.items())])
+
+    async def _server_list(self, _request: pb.ServerListRequest) -> pb.ServerListResponse:
+        term, _ = self._leading()
+        servers = term.state.servers
+        found = [s.message() for _, s in sorted(servers.servers.items())]
+        return pb.ServerListResponse(
+            version=servers.version, servers=found, epoch=term.epoch, confirmed=servers.confirmed
+        )
+
+    async def _hint_crashed(self, request: pb.HintCrashedRequest) -> pb.HintCrashedResponse:
+        term, upkeep = self._leading()
+        server = ServerId.of(request.id)
+        if server not in term.state.servers.servers:
+            raise NotFound(f"the ensemble has no server {server}; see: nyala ram servers")
+        if not term.state.servers.is_up(server):
+            return pb.HintCrashedResponse(crashed=True)
+        if await upkeep.answers(server):
+            return pb.HintCrashedResponse(crashed=False)
+        with contextlib.suppress(NotFound):  # it crashed meanwhile
+            await term.execute("crash", server)
+        return pb.HintCrashedResponse(crashed=True)
+
+    async def _set_recovery_info(
+        self, request: pb.SetRecoveryInfoRequest
+    ) -> pb.SetRecoveryInfoResponse:
+        await self._leading()[0].execute("set_recovery_info", request.info)
+        return pb.SetRecoveryInfoResponse()
+
+    async def _wills(self, _request: pb.WillsRequest) -> pb.WillsResponse:
+        _, upkeep = self._leading()
+        found = []
+        for server, parts in upkeep.wills.show().items():
+            shown = [
+                pb.WillPart(
+                    bytes=p.load.bytes, rows=p.load.rows,
+                    pieces=[pb.WillPiece(table_id=t, first=f, last=la) for t, f, la in p.pieces],
+                )
+                for p in parts
+            ]  # fmt: skip
+            found.append(pb.ServerWill(id=server.message(), parts=shown))
+        return pb.WillsResponse(wills=found)
+
+    async def _dump(self, _request: pb.DumpRequest) -> pb.DumpResponse:
+        term, _ = self._leading()
+        text = json.dumps(term.state.dump(), sort_keys=True)
+        return pb.DumpResponse(json=text, epoch=term.epoch)

@@ -1,0 +1,210 @@
+"""EnsembleServerList: the servers of the ensemble, with a version that each change raises. It does no I/O."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from nyala.ram.ids import ServerId
+from nyala.wire.proto import ram_pb2 as pb
+
+MASTER, BACKUP = "master", "backup"
+ROLES = (MASTER, BACKUP)
+GROUP_SIZE = 3
+"""Number of backups in a replication group."""
+
+
+class ServerStatus(StrEnum):
+    """Status of a server: it only moves on (S3.9)."""
+
+    UP = "UP"
+    CRASHED = "CRASHED"  # its tablets are not all recovered
+    REMOVE = "REMOVE"  # recovered; some servers may not know that it is gone
+
+
+@dataclass(slots=True)
+class EnsembleServer:
+    """One server.
+
+    Attributes:
+        up: record by which it enlisted.
+        crashed_version: version of the list by which it crashed; 0: it has not.
+        needs_recovery: its tablets are to be recovered.
+        removed_version: version of the list by which it is removed; 0: it is not.
+        recovery: what a recovery of it needs to know.
+        group: replication group; 0: none.
+    """
+
+    up: pb.ServerUp
+    crashed_version: int = 0
+    needs_recovery: bool = False
+    removed_version: int = 0
+    recovery: pb.RecoveryInfo | None = None
+    group: pb.ReplicationGroup | None = None
+
+    @property
+    def id(self) -> ServerId:
+        """Its id."""
+        return ServerId.of(self.up.id)
+
+    @property
+    def status(self) -> ServerStatus:
+        """Its status."""
+        if self.removed_version:
+            return ServerStatus.REMOVE
+        return ServerStatus.CRASHED if self.crashed_version else ServerStatus.UP
+
+    def message(self) -> pb.ServerState:
+        """Return what other servers are told of it."""
+        info = self.recovery or pb.RecoveryInfo()
+        return pb.ServerState(
+            id=self.up.id, roles=self.up.roles, address=self.up.address, read_mb_s=self.up.read_mb_s,
+            status=self.status, group=self.group.group if self.group else 0,
+            min_open_segment=info.min_open_segment, min_open_epoch=info.min_open_epoch,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class EnsembleServerList:
+    """The servers. Each method is one atomic change, and may be called again.
+
+    Attributes:
+        servers: by id.
+        confirmed: version that all servers that are up are known to have (S3.41).
+        unconfirmed: versions by which servers came up that some may not have.
+        moved: versions by which replication groups changed that some may not have.
+        highest: highest version seen in a record.
+    """
+
+    servers: dict[ServerId, EnsembleServer] = field(default_factory=dict)
+    confirmed: int = 0
+    unconfirmed: set[int] = field(default_factory=set)
+    moved: dict[int, pb.ReplicationGroup] = field(default_factory=dict)
+    highest: int = 0
+
+    @property
+    def version(self) -> int:
+        """Version of the list: the number of its changes."""
+        return self.highest
+
+    def _reached(self, version: int) -> None:
+        self.highest = max(self.highest, version)
+
+    # ---- changes -----------------------------------------------------------------------------------
+
+    def up(self, record: pb.ServerUp) -> None:
+        """Take a server into the list."""
+        self._reached(record.update_version)
+        self.servers.setdefault(ServerId.of(record.id), EnsembleServer(record))
+
+    def up_update(self, version: int) -> None:
+        """Note that the server that comes up by this version is not known to all."""
+        self._reached(version)
+        self.unconfirmed.add(version)
+
+    def crashed(self, record: pb.ServerChange) -> None:
+        """Mark a server as crashed, and raise the version, in one change (S3.6)."""
+        self._reached(record.update_version)
+        self._of(record.id).crashed_version = record.update_version
+
+    def needs_recovery(self, record: pb.ServerChange) -> None:
+        """Note that the tablets of a crashed server are to be recovered."""
+        self._of(record.id).needs_recovery = True
+
+    def remove(self, record: pb.ServerChange) -> None:
+        """Note that a crashed server was recovered; nobody refers to it any more."""
+        self._reached(record.update_version)
+        self._of(record.id).removed_version = record.update_version
+
+    def recovery_info(self, record: pb.RecoveryInfo) -> None:
+        """Keep what a recovery of a server needs to know."""
+        self._of(record.id).recovery = record
+
+    def group(self, record: pb.ReplicationGroup) -> None:
+        """Put a server into a replication group."""
+        self._reached(record.update_version)
+        self._of(record.id).group = record
+
+    def group_update(self, record: pb.ReplicationGroup) -> None:
+        """Note that the group of a server is not known to all."""
+        self._reached(record.update_version)
+        self.moved[record.update_version] = record
+
+    def confirm(self, version: int) -> None:
+        """Note that all servers that are up have this version."""
+        self._reached(version)
+        self.confirmed = max(self.confirmed, version)
+
+    def forget(self, server: ServerId) -> None:
+        """Remove a server."""
+        self.servers.pop(server, None)
+
+    def _of(self, server: pb.ServerId) -> EnsembleServer:
+        """Return a server; records of one follow that by which it enlisted."""
+        return self.servers[ServerId.of(server)]
+
+    # ---- questions ---------------------------------------------------------------------------------
+
+    def is_up(self, server: ServerId) -> bool:
+        """Return True if a server is up."""
+        found = self.servers.get(server)
+        return found is not None and found.status is ServerStatus.UP
+
+    def with_status(self, status: ServerStatus, role: str = "") -> list[EnsembleServer]:
+        """Return the servers with a status, by id; with this role only, if one is given."""
+        return [
+            s
+            for _, s in sorted(self.servers.items())
+            if s.status is status and (not role or role in s.up.roles)
+        ]
+
+    def at_address(self, address: str) -> EnsembleServer | None:
+        """Return the server that is up at an address."""
+        return next((s for s in self.with_status(ServerStatus.UP) if s.up.address == address), None)
+
+    def free_index(self) -> int:
+        """Return the lowest index that no server has."""
+        used = {s.index for s in self.servers}
+        return next(i for i in range(1, len(used) + 2) if i not in used)
+
+    def removable(self, version: int) -> list[ServerId]:
+        """Return the servers that all are told are gone when all have this version."""
+        return [i for i, s in sorted(self.servers.items()) if 0 < s.removed_version <= version]
+
+    def without_group(self) -> list[EnsembleServer]:
+        """Return the backups that are up and in no group, if they are enough for one."""
+        free = [s for s in self.with_status(ServerStatus.UP, BACKUP) if s.group is None]
+        return free[:GROUP_SIZE] if len(free) >= GROUP_SIZE else []
+
+    def updates(self) -> Iterator[tuple[int, EnsembleServer]]:
+        """Yield the changes above `confirmed`: version and server, in order (S3.8)."""
+        found: dict[int, EnsembleServer] = {}
+        for server in self.servers.values():
+            group = server.group.update_version if server.group else 0
+            versions = (server.up.update_version, server.crashed_version, server.removed_version)
+            found.update((v, server) for v in (*versions, group) if v > self.confirmed)
+        yield from sorted(found.items(), key=lambda one: one[0])
+
+    # ---- description -------------------------------------------------------------------------------
+
+    def describe(self) -> Iterator[pb.Record]:
+        """Yield the records that describe the list, and no others (S3.26)."""
+        for version in sorted(self.unconfirmed):
+            yield pb.Record(server_up_update=version)
+        for moved in self.moved.values():
+            yield pb.Record(server_replication_up_update=moved)
+        if self.confirmed:
+            yield pb.Record(server_list_version=self.confirmed)
+        for server, entry in sorted(self.servers.items()):
+            yield pb.Record(server_up=entry.up)
+            if entry.recovery is not None:
+                yield pb.Record(server_update=entry.recovery)
+            if entry.group is not None:
+                yield pb.Record(server_replication_update=entry.group)
+            for name, version in (
+                ("server_crashed", entry.crashed_version),
+                ("server_needs_recovery", entry.crashed_version * entry.needs_recovery),
+                ("server_remove_update", entry.removed_version),
+            ):
+                if version:
+                    change = pb.ServerChange(id=server.message(), update_version=version)
+                    yield pb.Record(**{name: change})  # type: ignore[arg-type]

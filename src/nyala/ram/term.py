@@ -1,0 +1,113 @@
+"""CoordinatorTerm: state and operations of a coordinator from one loss of the leadership to the next."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.common.errors import NotLeading, NyalaError, OutcomeUnknown, Unavailable
+from nyala.ram.calls import ServerCalls
+from nyala.ram.operations import OperationContext, operations
+from nyala.ram.state import CoordinatorState
+from nyala.recipes.operations import OperationLog
+from nyala.recipes.own_steps import OwnSteps
+
+Point = Callable[[str], None]
+
+
+async def call(fn: Callable[..., Any], *args: Any) -> Any:
+    """Call a method of an operation, which does not block, or await its action."""
+    found = fn(*args)
+    return await found if inspect.isawaitable(found) else found
+
+
+class CoordinatorTerm:
+    """Follows the log, then leads by it. A process that lost the leadership makes a new one.
+
+    Args:
+        journal: journal of the log.
+        log: name of the log; the ensemble has the same name.
+        call_ms: time for each call to a server.
+        point: called at each crash point.
+
+    Attributes:
+        state: of the coordinator.
+        calls: to servers.
+        epoch: of its leadership, once the log is replayed and every operation completed; 0: not yet.
+        changed: set after each operation.
+    """
+
+    def __init__(self, journal: AsyncJournal, log: str, call_ms: int, point: Point) -> None:
+        self._env = journal.env
+        self.state = CoordinatorState()
+        self.calls = ServerCalls(journal.env, log, self.state, call_ms)
+        self._context = OperationContext(self.state, self.calls)
+        kinds = operations(self._context)
+        self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
+        self._follower = self._env.tasks.spawn(self._operations.follow(), f"records of {log}")
+        self._steps: OwnSteps | None = None
+        self.epoch = 0
+        self.changed = asyncio.Event()
+
+    async def take_over(self, steps: OwnSteps) -> None:
+        """Replay the log, and complete what earlier leaders have left; requests are served then (S3.48).
+
+        Raises:
+            NotLeading: this process does not lead any more.
+        """
+        epoch = steps.check()
+        self.calls.epoch = self._context.epoch = epoch
+        await self._operations.take_over(steps)
+        self._steps, self.epoch = steps, epoch
+
+    def check(self) -> None:
+        """Check, before an answer, that this process leads by this term.
+
+        Raises:
+            NotLeading: it does not.
+            Unavailable: it replays the log.
+        """
+        if self._steps is None:
+            raise Unavailable("this coordinator does not lead, or replays its log; retry")
+        if self._steps.check() != self.epoch:
+            raise NotLeading("this coordinator was established again; retry")
+
+    async def execute(self, kind: str, request: Any) -> bytes:
+        """Execute an operation, also if the caller ends meanwhile; return the payload of `compute`.
+
+        Raises:
+            NotLeading, Unavailable: nothing took effect.
+            OutcomeUnknown: the next leader completes it, or it has no effect.
+            Rejected: it is refused.
+        """
+        self.check()
+        done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._env.tasks.spawn(self._execute(kind, request, done), f"operation {kind}")
+        payload = await asyncio.shield(done)
+        try:
+            self.check()
+        except (NotLeading, Unavailable) as err:
+            raise OutcomeUnknown(
+                f"{kind} took effect, and this process may not lead any more"
+            ) from err
+        return payload
+
+    async def _execute(self, kind: str, request: Any, done: "asyncio.Future[bytes]") -> None:
+        try:
+            assert self._steps is not None
+            done.set_result(await self._operations.execute(self._steps, kind, request))
+        except NyalaError as err:
+            done.set_exception(err)
+            done.exception()  # the caller may have ended
+        except BaseException as err:
+            done.set_exception(Unavailable(f"the operation ended: {err!r}"))
+            done.exception()
+            raise
+        finally:
+            self.changed.set()
+
+    def close(self) -> None:
+        """Follow the log no more."""
+        self.epoch, self._steps = 0, None
+        self._follower.cancel()

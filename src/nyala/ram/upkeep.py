@@ -1,0 +1,227 @@
+"""Upkeep: what a leading coordinator does by itself, derived each time from its state and the pings.
+
+Pings find servers that do not answer, which crash, and servers whose tablets differ from the map, which are
+sent all of theirs. Crashed servers are recovered by their wills. Each server is told the changes of the list.
+"""
+
+import asyncio
+import contextlib
+import logging
+
+from nyala.common.errors import NotLeading, NyalaError
+from nyala.env.env import Env
+from nyala.ram.calls import range_of
+from nyala.ram.ids import HashRange, ServerId
+from nyala.ram.member import owned_digest
+from nyala.ram.operations import TabletRecovery
+from nyala.ram.server_list import MASTER, EnsembleServer, ServerStatus
+from nyala.ram.term import CoordinatorTerm
+from nyala.ram.will import PART_LIMIT, TabletLoad, Wills
+from nyala.recipes.broadcast import BroadcastList, ListMessage, Update
+from nyala.wire import methods
+from nyala.wire.proto import ram_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+PINGS = 3
+"""Number of pings in a row that a server may miss."""
+
+
+class Upkeep:
+    """See above. Used on one loop, while the term leads.
+
+    Args:
+        env: the environment.
+        term: the term that leads.
+        ping_ms: interval of the pings.
+        limit: of a part of a will.
+
+    Attributes:
+        wills: of the servers that are up.
+    """
+
+    def __init__(
+        self, env: Env, term: CoordinatorTerm, ping_ms: int, limit: TabletLoad = PART_LIMIT
+    ) -> None:
+        self._env = env
+        self._term = term
+        self._ping_ms = ping_ms
+        self.wills = Wills(limit)
+        self._missed: dict[ServerId, int] = {}
+        self._has: dict[ServerId, int] = {}
+        self._list = self._first_list()
+
+    # ---- the rounds --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Make rounds until the term ends. At first all servers are sent their tablets."""
+        with contextlib.suppress(NotLeading):
+            await self._settle_all()
+            while True:
+                await self.round()
+                self._term.changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._ping_ms / 1000):
+                        await self._term.changed.wait()
+
+    async def round(self) -> None:
+        """Make one round.
+
+        Raises:
+            NotLeading: the term has ended.
+        """
+        self._term.check()
+        try:
+            await self._ping_all()
+            await self._crash_silent()
+            await self._recover()
+            if self._term.state.servers.without_group():
+                await self._term.execute("assign_group", None)
+            await self._broadcast()
+        except NotLeading:
+            raise
+        except NyalaError as err:  # the next round is planned anew
+            log.info("a round of the coordinator ended early: %s", err)
+            self._term.check()
+
+    def _up(self) -> list[EnsembleServer]:
+        return self._term.state.servers.with_status(ServerStatus.UP)
+
+    # ---- pings and ownership -----------------------------------------------------------------------
+
+    async def _settle_all(self) -> None:
+        """Send each server all its tablets: what earlier leaders have ordered is not known."""
+        owners = self._term.state.tablets.owners()
+        calls = self._term.calls
+        await asyncio.gather(*(calls.set_all(s.id, owners.get(s.id, ())) for s in self._up()))
+
+    async def _ping_all(self) -> None:
+        owners = self._term.state.tablets.owners()
+        up = [s.id for s in self._up()]
+        await asyncio.gather(*(self._ping(s, owners.get(s, [])) for s in up))
+        owners = self._term.state.tablets.owners()
+        for server in up:
+            self.wills.refresh(server, owners.get(server, []))
+        crashed = self._term.state.servers.with_status(ServerStatus.CRASHED)
+        self.wills.forget([*up, *(s.id for s in crashed)])
+
+    async def _ping(self, server: ServerId, owned: list[HashRange]) -> None:
+        changes = self._term.state.tablets.changes
+        answer = await self._term.calls.ping(server)
+        if answer is None:
+            self._missed[server] = self._missed.get(server, 0) + 1
+            return
+        self._missed.pop(server, None)
+        self._has[server] = answer.version
+        loads = {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in answer.loads}
+        self.wills.reported(server, loads)
+        if changes != self._term.state.tablets.changes:
+            return  # the answer may be older than the map; the next round compares
+        if answer.owned_digest != owned_digest(owned):
+            await self._term.calls.set_all(server, owned)
+
+    async def answers(self, server: ServerId) -> bool:
+        """Return whether a server answers a ping."""
+        return await self._term.calls.ping(server) is not None
+
+    async def _crash_silent(self) -> None:
+        for server, missed in sorted(self._missed.items()):
+            if not self._term.state.servers.is_up(server):
+                del self._missed[server]
+            elif missed >= PINGS:
+                await self._term.execute("crash", server)
+
+    # ---- recovery ----------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Recover the tablets of crashed servers; those that own nothing are removed."""
+        for server in self._term.state.servers.with_status(ServerStatus.CRASHED):
+            for recovery in self._recoveries(server.id):
+                await self._term.execute("recover_tablets", recovery)
+            if not self._term.state.tablets.owned_by(server.id):
+                await self._term.execute("remove", server.id)
+
+    def _recoveries(self, lost: ServerId) -> list[TabletRecovery]:
+        """Return the recoveries of a server, one for each table; none: no server could take its tablets."""
+        owners = self._term.state.tablets.owners()
+        masters = [
+            s.id
+            for s in self._term.state.servers.with_status(ServerStatus.UP, MASTER)
+            if s.id not in self._missed
+        ]
+        masters.sort(key=lambda m: (len(owners.get(m, ())), m))
+        if not masters:
+            return []
+        found: dict[int, list[tuple[HashRange, ServerId]]] = {}
+        for number, part in enumerate(self.wills.parts(lost, owners.get(lost, []))):
+            for piece in part.pieces:
+                taker = masters[number % len(masters)]
+                found.setdefault(piece.table_id, []).append((piece, taker))
+        return [TabletRecovery(table, lost, pieces) for table, pieces in sorted(found.items())]
+
+    # ---- the list of servers -----------------------------------------------------------------------
+
+    def _first_list(self) -> BroadcastList:
+        """Return the list as all servers have it, to which the changes since then are added (S3.41)."""
+        servers = self._term.state.servers
+        found = BroadcastList("servers")
+        found.version = servers.confirmed
+        found.items = {
+            str(s.id): s.message().SerializeToString()
+            for s in servers.servers.values()
+            if s.status is not ServerStatus.REMOVE
+        }
+        for server in servers.with_status(ServerStatus.UP):
+            self._has[server.id] = 0  # until it answers a ping
+            found.joined(str(server.id))
+        return found
+
+    def _sync(self) -> None:
+        """Add the changes of the list since the last round."""
+        servers, known = self._term.state.servers, self._list
+        for version, server in servers.updates():
+            if version == known.version + 1:
+                removed = server.status is ServerStatus.REMOVE
+                value = None if removed else server.message().SerializeToString()
+                known.changed(Update(version, str(server.id), value))
+        up = [s.id for s in self._up()]
+        for one in up:
+            if one not in self._has:
+                self._has[one] = 0
+                known.joined(str(one))
+        for one in self._has.keys() - set(up):
+            del self._has[one]
+            known.left(str(one))
+
+    async def _broadcast(self) -> None:
+        """Tell all servers what they lack; when all that are up have a version, note that."""
+        self._sync()
+        version = self._list.version
+        await asyncio.gather(*(self._tell(s) for s in list(self._has)))
+        least = min([*self._has.values(), version])
+        if self._term.state.servers.confirmed < least:
+            await self._term.execute("confirm", least)
+
+    async def _tell(self, server: ServerId) -> None:
+        while (
+            message := self._list.message(min(self._has[server], self._list.version))
+        ) is not None:
+            answer = await self._term.calls.call(
+                server, methods.RAM_UPDATE_SERVER_LIST, pb.UpdateServerListRequest,
+                version=message.version, updates=_updates(message), full=message.items is not None,
+            )  # fmt: skip
+            if answer is None or server not in self._has or answer.version <= self._has[server]:
+                return
+            self._has[server] = answer.version
+            if answer.version <= self._list.version:
+                self._list.confirmed(str(server), answer.version)
+
+
+def _updates(message: ListMessage) -> list[pb.ListUpdate]:
+    """Return the updates, or the whole list, as messages."""
+    items = (message.items or {}).items()
+    found = [(u.version, u.name, u.value) for u in message.updates]
+    return [
+        pb.ListUpdate(version=v, name=n, server=None if d is None else pb.ServerState.FromString(d))
+        for v, n, d in [*found, *((message.version, n, d) for n, d in items)]
+    ]

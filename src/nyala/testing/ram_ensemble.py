@@ -1,0 +1,162 @@
+"""Processes of an ensemble on this machine, beside a local cluster, whose journal has the log."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nyala.client import connect
+from nyala.client.connection import Connection
+from nyala.client.core import ClientOptions
+from nyala.client.journal.core import JournalCore
+from nyala.client.journal.coroutines import AsyncJournal
+from nyala.common.errors import NotFound, NyalaError, TimedOut
+from nyala.env.rpc import Method
+from nyala.ram.calls import EnsembleClient
+from nyala.ram.coordinator import leader_address
+from nyala.testing import layout, processes
+from nyala.testing.forkserver import ForkServer, Job
+from nyala.testing.layout import HOST, Layout, ServerSpec
+from nyala.wire import methods
+from nyala.wire.proto import ram_pb2 as pb
+
+JOURNAL, ENSEMBLE = "ram", "coordinator"
+COORDINATOR, SERVER = "coordinator", "server"
+JOURNAL_BYTES = 256 << 20
+UP_TIMEOUT_S = 120.0
+
+
+def load(directory: str) -> Layout | None:
+    """Return the ensemble beside the cluster in a directory, or None."""
+    return layout.load(str(Path(directory, "ram")))
+
+
+def plan(cluster: Layout, coordinators: int, servers: int) -> Layout:
+    """Return the layout of a new ensemble, on free ports.
+
+    Args:
+        cluster: the cluster with its journal.
+        coordinators: number of coordinators.
+        servers: number of servers.
+    """
+    root = f"{cluster.dir}/ram"
+    names = [(COORDINATOR, i) for i in range(coordinators)] + [(SERVER, i) for i in range(servers)]
+    ports = layout.free_ports(len(names))
+    found = tuple(
+        ServerSpec(f"{role}-{i}", role, f"{root}/{role}-{i}", f"{HOST}:{port}", "", "")
+        for (role, i), port in zip(names, ports, strict=True)
+    )
+    return Layout(root, found, {"masters": cluster.masters})
+
+
+def job(ensemble: Layout, server: ServerSpec, *, bound: bool = False) -> Job:
+    """Return how to start a process.
+
+    Args:
+        ensemble: the processes.
+        server: one of them.
+        bound: it ends with the process that starts it.
+    """
+    words = ["ram", server.role, "run", "--address", server.address,
+             "--masters", ensemble.options["masters"]]  # fmt: skip
+    return Job(words, ensemble.dir, server.log, processes.pid_file(server), bound)
+
+
+def start(
+    ensemble: Layout,
+    parent: ForkServer,
+    on_wait: Callable[[str], None] = lambda text: None,
+    *,
+    bound: bool = False,
+) -> None:
+    """Create the journal if there is none, start the processes that do not run, and wait until all are up.
+
+    Args:
+        ensemble: the processes.
+        parent: forks them.
+        on_wait: called with what is missing.
+        bound: they end with this process.
+
+    Raises:
+        Unavailable: one has exited; with the end of its log.
+        TimedOut: not all are up in time.
+    """
+    with connect(ensemble.options["masters"]) as client:
+        try:
+            client.journal(JOURNAL)
+        except NotFound:
+            client.create_journal(JOURNAL, 3, JOURNAL_BYTES)
+    Path(ensemble.dir).mkdir(parents=True, exist_ok=True)
+    ensemble.save()
+    stopped = [s for s in ensemble.servers if processes.running_pid(s) is None]
+    if stopped:
+        parent.fork([job(ensemble, s, bound=bound) for s in stopped])
+    wait_up(ensemble, on_wait)
+
+
+def wait_up(ensemble: Layout, on_wait: Callable[[str], None] = lambda text: None) -> None:
+    """Wait until a coordinator leads, and the servers that run are up in its list.
+
+    Args:
+        ensemble: the processes.
+        on_wait: called with what is missing.
+
+    Raises:
+        Unavailable: one has exited.
+        TimedOut: not in time.
+    """
+    running = [s for s in ensemble.servers if processes.running_pid(s) is not None]
+    deadline, reported = time.monotonic() + UP_TIMEOUT_S, ""
+    while True:
+        processes.require_running(ensemble, [s.name for s in running])
+        try:
+            found = ask(ensemble, methods.RAM_SERVER_LIST, pb.ServerListRequest())
+            up = {s.address for s in found.servers if s.status == "UP"}
+            missing = ", ".join(s.name for s in running if s.role == SERVER and s.address not in up)
+        except NyalaError as err:
+            missing = f"the coordinators ({err.message[:100]})"
+        if not missing:
+            return
+        if missing != reported:
+            on_wait(missing)
+            reported = missing
+        if time.monotonic() > deadline:
+            raise TimedOut(f"the ensemble is not up after {UP_TIMEOUT_S:.0f} s: {missing}")
+        time.sleep(0.1)
+
+
+def ask(ensemble: Layout, method: Method, request: Any, timeout_ms: int = 10_000) -> Any:
+    """Send a request to the coordinator that leads; return its answer.
+
+    Args:
+        ensemble: the processes.
+        method: of the coordinator.
+        request: its message.
+        timeout_ms: for all tries.
+    """
+    connection = Connection(ensemble.options["masters"], ClientOptions(timeout_ms=timeout_ms))
+    try:
+        core = JournalCore(connection.core)
+        opened = AsyncJournal(core, connection.run(core.open(JOURNAL)))
+        calls = EnsembleClient(connection.core.env, lambda: leader_address(opened, ENSEMBLE))
+        return connection.run(calls.call(method, request, timeout_ms))
+    finally:
+        connection.close()
+
+
+def stop(ensemble: Layout) -> list[str]:
+    """Stop all processes; return the names of those that ran."""
+    stopped = []
+    for role in (SERVER, COORDINATOR):
+        asked = [
+            s for s in ensemble.servers if s.role == role and processes.send(s, signal.SIGTERM)
+        ]
+        for server in asked:
+            processes.send(server, signal.SIGCONT)  # a paused process handles no SIGTERM
+        for server in asked:
+            if not processes.wait_exited(server):
+                processes.send(server, signal.SIGKILL)
+                processes.wait_exited(server)
+            stopped.append(server.name)
+    return stopped
