@@ -22,8 +22,11 @@ from tests.unit.ram.support.records import (
     create,
     drop,
     enlist,
+    fresh,
     is_lint_free,
+    led,
     split,
+    state_of,
     valid_records,
 )
 from tests.unit.recipes.support.candidates import LOG, Candidates, candidates
@@ -38,18 +41,6 @@ REQUESTS: list[Request] = [
     ("crash", ONE), ("recover_tablets", (1, ONE)), ("recover_tablets", (3, ONE)), ("remove", ONE),
     ("confirm", 8), drop("a"),
 ]  # fmt: skip
-
-
-async def fresh(c: Candidates) -> object:
-    """Return the state of a process that replays the valid entries."""
-    process = Process(c, CoordinatorProcess(ServersInMemory()), Points())
-    await process.lead("fresh")
-    return process.service.dump()
-
-
-def state_of(process: Process) -> CoordinatorState:
-    assert isinstance(process.service, CoordinatorProcess)
-    return process.service.state
 
 
 def check(c: Candidates, servers: ServersInMemory, process: Process) -> None:
@@ -182,16 +173,6 @@ def test_log_is_lint_free_and_replay_gives_the_state_after_each_random_operation
         await asyncio.gather(following, return_exceptions=True)
 
     run_loop(main, max_time_s=3000)
-
-
-async def led(c: Candidates, *requests: Request) -> tuple[Process, ServersInMemory]:
-    """Return a leader that has executed requests."""
-    servers = ServersInMemory()
-    process = Process(c, CoordinatorProcess(servers), Points())
-    await process.lead("one")
-    for request in requests:
-        await process.execute(request)
-    return process, servers
 
 
 @pytest.mark.row("S3.50")

@@ -11,6 +11,7 @@ from nyala.ram.state import CoordinatorState, parse
 from nyala.ram.will import divide
 from nyala.wire.proto import ram_pb2 as pb
 from tests.unit.recipes.support.candidates import Candidates
+from tests.unit.recipes.support.crashes import Points, Process, Request
 
 ENSEMBLE = "ensemble"
 
@@ -131,3 +132,26 @@ def is_lint_free(c: Candidates, state: CoordinatorState) -> bool:
     """Return True if the valid entries are the records that describe the state, and no others."""
     log = sorted(r.SerializeToString(deterministic=True) for r in valid_records(c))
     return log == sorted(r.SerializeToString(deterministic=True) for r in state.describe())
+
+
+async def fresh(c: Candidates) -> object:
+    """Return the state of a process that replays the valid entries."""
+    process = Process(c, CoordinatorProcess(ServersInMemory()), Points())
+    await process.lead("fresh")
+    return process.service.dump()
+
+
+def state_of(process: Process) -> CoordinatorState:
+    """Return the state of a process."""
+    assert isinstance(process.service, CoordinatorProcess)
+    return process.service.state
+
+
+async def led(c: Candidates, *requests: Request) -> tuple[Process, ServersInMemory]:
+    """Return a leader that has executed requests."""
+    servers = ServersInMemory()
+    process = Process(c, CoordinatorProcess(servers), Points())
+    await process.lead("one")
+    for request in requests:
+        await process.execute(request)
+    return process, servers
