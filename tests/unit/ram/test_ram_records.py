@@ -92,6 +92,7 @@ async def test_drop_table_is_completed_by_the_next_leader_though_a_server_is_sil
     assert len(of_kind(c, "alive_table")) == 2, "the table is described until the end of the drop"
     two = await next_leader(c, servers)
     assert (of_kind(c, "drop_table"), of_kind(c, "largest_table_id")) == ([], [2])
+    assert [t.id for t in of_kind(c, "alive_table")] == [1]
     assert state_of(two).tablets.by_name("b") is None
     assert {t.table_id for t in servers.owned(TWO)} == {1}
     assert {t.table_id for t in servers.owned(ONE)} == {1, 2}, "it was not told"
