@@ -47,6 +47,7 @@ class MovedMachine(KvMachine):
     def __init__(self, files: Files, directory: str) -> None:
         self._directory = directory
         self.held: list[Checkpoint] = []
+        self._building: list[str] = []  # files of a flush that no manifest names yet
         super().__init__(files, directory)
         self.sweep()
 
@@ -57,6 +58,7 @@ class MovedMachine(KvMachine):
 
     def _store(self, flush_point: FlushPoint, state: bytes) -> None:
         names = [f"part-{flush_point.op.index}-{n}" for n in range(PARTS)]
+        self._building = names
         step = -(-len(state) // PARTS)
         for number, name in enumerate(names):
             piece = state[number * step : (number + 1) * step]
@@ -77,6 +79,7 @@ class MovedMachine(KvMachine):
 
             def done() -> None:
                 install()
+                self._building = []
                 self.sweep()
 
             return done
@@ -98,8 +101,9 @@ class MovedMachine(KvMachine):
         return Checkpoint(self)
 
     def sweep(self) -> None:
-        """Remove files that neither the manifest nor a checkpoint names."""
-        kept = {*self.manifest()[1], *(f.name for c in self.held for f in c.files)}
+        """Remove files that neither the manifest nor a checkpoint names, nor a flush is building."""
+        held = {f.name for c in self.held for f in c.files}
+        kept = {*self.manifest()[1], *held, *self._building}
         for name in self._files.list(self._directory):
             if name.startswith("part-") and name not in kept:
                 self._files.remove(f"{self._directory}/{name}")
