@@ -28,6 +28,7 @@ NAMES = (
     "copy",
     "master",
     "journal",
+    "coordinator",
 )
 
 
