@@ -60,7 +60,7 @@ def _callers(report: Report) -> None:
         cluster = stack.enter_context(MiniCluster())
         with nyala.connect(cluster.masters) as client:
             client.create_table("t", SCHEMA, ["k"])
-        rivals = beside(stack)
+        rivals = beside(report, stack)
         for processes in PROCESSES:
             clients = Clients("benchmarks.small_writes", [cluster.masters, "t"], processes)
             stack.callback(clients.close)
@@ -78,10 +78,11 @@ def _kills(report: Report) -> None:
     report.rows += failover.run().rows
 
 
-def beside(stack: contextlib.ExitStack) -> dict[str, Measure]:
-    """Return the measurements of etcd by name; empty if etcd is not installed."""
+def beside(report: Report, stack: contextlib.ExitStack) -> dict[str, Measure]:
+    """Return the measurements of etcd by name; none, and a line that says so, if it is not installed."""
     program, tool = etcd.program(), etcd.benchmark()
     if program is None:
+        report.add(etcd.MISSING, 0, "")
         return {}
     leader = stack.enter_context(etcd.Etcd(program)).leader()
     kinds: dict[str, Measure] = {}

@@ -34,7 +34,7 @@ TIMEOUT_S, BACK_OFF_S, REST_S = 3.0, 4.5, 0.5
 """Times of a coordinator as `nyala ram coordinator run` has them, and the rest of a take-over."""
 CALLERS = 16
 RECORDS = 100_000
-RECORDS_A_STEP = 500
+RECORDS_A_STEP = 50
 LAGS = 50
 CALL_MS = 60_000
 

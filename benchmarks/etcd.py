@@ -14,6 +14,9 @@ from nyala.wire.flight_data import varint
 
 PROGRAM, BENCHMARK = "ETCD", "ETCD_BENCHMARK"
 """Environment variables with the paths of the programs; unset: `etcd` and `etcd-benchmark` on the PATH."""
+MISSING = (
+    "etcd was NOT measured: it is not on the PATH; install it (Debian: etcd-server), or use --etcd"
+)
 START_TIMEOUT_S = 20
 NODES = 3
 

@@ -69,6 +69,18 @@ def journals(minutes: float, seed: int) -> list[str]:
     return [PY, "-m", "tests.sim.journals.journal_run", *size]
 
 
+def coordinator(minutes: float, seed: int) -> list[str]:
+    """200 kills and pauses of real coordinators, servers and journal leaders, or as many as fit."""
+    size = ["--kills", "200", "--minutes", f"{minutes}", "--seed", f"{seed}"]
+    return [PY, "-m", "tests.cluster.ensemble_kills", *size]
+
+
+def ensembles(minutes: float, seed: int) -> list[str]:
+    """Three simulated hours of coordinators and servers of ensembles under faults, or as many as fit."""
+    size = ["--hours", "3", "--minutes", f"{minutes}", "--seed", f"{seed}", "--workers", "2"]
+    return [PY, "-m", "tests.sim.ensembles.run", "--quiet", *size]
+
+
 def masters(minutes: float, seed: int) -> list[str]:
     """100 leader masters killed in the middle of definitions, on real processes, or as many as fit."""
     size = ["--kills", "100", "--minutes", f"{minutes}", "--seed", f"{seed}"]
@@ -92,13 +104,22 @@ def pins(minutes: float, seed: int) -> list[str]:
 
 
 def streams(minutes: float, seed: int) -> list[str]:
-    """10 GB written and read as streams by a process whose memory may not exceed 1 GB; less in less time."""
-    size = ["--megabytes", f"{min(10_000, int(minutes * 170))}", "--limit-mb", "1000"]
+    """10 GB written, read and followed by a process whose memory may not exceed 1 GB; less in less time."""
+    size = ["--megabytes", f"{min(10_000, int(minutes * 60))}", "--limit-mb", "1000", "--follow"]
     return [PY, "-m", "tests.cluster.stream_memory", *size, "--seed", f"{seed}"]
 
 
+def transactions(minutes: float, seed: int) -> list[str]:
+    """Random worlds of the transaction protocol, as many as fit; then explorations."""
+    states = f"{min(20_000, int(minutes * 500))}"
+    size = ["--minutes", f"{minutes}", "--seed", f"{seed}", "--states", states]
+    return [PY, "-m", "tests.model.transactions.run", *size]
+
+
 NAMES: dict[str, Callable[[float, int], list[str]]] = {
+    "coordinator": coordinator,
     "ddl": ddl,
+    "ensembles": ensembles,
     "ranges": ranges,
     "faults": faults,
     "journals": journals,
@@ -109,6 +130,7 @@ NAMES: dict[str, Callable[[float, int], list[str]]] = {
     "sim": sim,
     "store": store,
     "streams": streams,
+    "transactions": transactions,
 }
 
 

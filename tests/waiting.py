@@ -1,6 +1,10 @@
-"""Waiting for a condition with a deadline, the only waits of tests in real time."""
+"""Waiting for a condition with a deadline, the only waits of tests in real time.
+
+On a machine that is so many times slower than the reference machine (scripts/test.py) deadlines are later.
+"""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,14 +13,22 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _POLL_S = 0.005
+_SLOWER = float(os.environ.get("TESTS_SLOWER", "1"))
+LONGEST_S = 1_200
+"""Seconds that a limit may be on a slow machine, where all tests have little more than an hour."""
+
+
+def within(seconds: float) -> float:
+    """Return the limit of a wait that takes far less than `seconds` on the reference machine."""
+    return max(seconds, min(seconds * _SLOWER, LONGEST_S))
 
 
 async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
     """Return once `condition()` is true; fail with `what` if it is not in time."""
-    end = time.monotonic() + timeout_s
+    end = time.monotonic() + within(timeout_s)
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
+            raise AssertionError(f"not within {within(timeout_s):.0f} s: {what}")
         tick = asyncio.Event()
         asyncio.get_running_loop().call_later(_POLL_S, tick.set)
         await tick.wait()
@@ -29,9 +41,9 @@ def wait_until(
 
     The counterpart of `eventually` for tests that run no loop: they wait for processes.
     """
-    end, pause = time.monotonic() + timeout_s, threading.Event()
+    end, pause = time.monotonic() + within(timeout_s), threading.Event()
     while not (found := condition()):
         if time.monotonic() > end:
-            raise AssertionError(f"not within {timeout_s} s: {what}")
+            raise AssertionError(f"not within {within(timeout_s):.0f} s: {what}")
         pause.wait(poll_s)
     return found

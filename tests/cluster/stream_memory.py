@@ -57,19 +57,21 @@ def peak_mb() -> int:
     return int(line.split()[1]) * 1024 // 1_000_000
 
 
-def stream(masters: str, megabytes: int, seed: int) -> int:
+def stream(masters: str, megabytes: int, seed: int, *, follows: bool) -> int:
     """Write and read so many megabytes; return the peak of this process.
 
     Args:
         masters: addresses of the masters.
         megabytes: bytes of all rows.
         seed: of the texts.
+        follows: follow all changes too.
     """
     rows = megabytes * 1_000_000 // (WIDTH + 8)
     with nyala.connect(masters) as client:
         table = client.create_table(
             "stream", SCHEMA, ["k"], nyala.Partition(hash=[nyala.Hash(["k"], 2)]), replicas=1
         )
+        begin = client.now()
         done = table.upsert(batches(rows, seed))
         assert (done.rows, done.errors.num_rows) == (rows, 0), done
         reader = pa.RecordBatchReader.from_batches(SCHEMA, batches(rows, seed))
@@ -77,19 +79,27 @@ def stream(masters: str, megabytes: int, seed: int) -> int:
         for order in (False, True):
             read = sum(batch.num_rows for batch in table.scan(order=order).to_batches())
             assert read == rows, f"{read} of {rows} rows were read, order={order}"
+        if follows:
+            with table.follow(since=begin) as feed:  # as far behind as it can be
+                followed = 0
+                while followed < 2 * rows:
+                    followed += next(feed).num_rows
+            assert followed == 2 * rows, f"{followed} changes of {2 * rows} were followed"
         client.drop_table("stream")
     return peak_mb()
 
 
-def run(masters: str, megabytes: int, seed: int) -> int:
+def run(masters: str, megabytes: int, seed: int, *, follows: bool = False) -> int:
     """Run `stream` in a process of its own; return its peak in MB.
 
     Args:
         masters: addresses of the masters.
         megabytes: bytes of all rows.
         seed: of the texts.
+        follows: as for `stream`.
     """
     words = ["--masters", masters, "--megabytes", f"{megabytes}", "--seed", f"{seed}"]
+    words += ["--follow"] if follows else []
     done = subprocess.run(
         [sys.executable, "-m", "tests.cluster.stream_memory", *words],
         capture_output=True, text=True, check=False,
@@ -105,14 +115,16 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=10_000)
     parser.add_argument("--limit-mb", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--follow", action="store_true", help="follow all changes too")
     asked = parser.parse_args()
     if asked.masters:
         sys.meta_path.insert(0, NoPandas())
-        print(stream(asked.masters, asked.megabytes, asked.seed))
+        print(stream(asked.masters, asked.megabytes, asked.seed, follows=asked.follow))
         return 0
     with MiniCluster(1, 1) as cluster:
-        peak = run(cluster.masters, asked.megabytes, asked.seed)
-    print(f"{asked.megabytes} MB written twice and read twice with a peak of {peak} MB")
+        peak = run(cluster.masters, asked.megabytes, asked.seed, follows=asked.follow)
+    more = ", and all changes followed," if asked.follow else ""
+    print(f"{asked.megabytes} MB written twice and read twice{more} with a peak of {peak} MB")
     return int(peak > asked.limit_mb)
 
 

@@ -38,7 +38,7 @@ SCRIPTS = {
     "use/history.md": 6,
     "use/client.md": 7,
     "use/journals.md": 9,
-    "use/recipes.md": 2,
+    "use/recipes.md": 6,
     "operate/sizing-and-backup.md": 1,
 }
 """Pages whose Python is one script, and the number of its blocks with an output."""

@@ -16,7 +16,7 @@ from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.faults.support.syscalls import SYNCS, injected
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
 SLOW = "the log's disk is slow"
@@ -53,7 +53,7 @@ class Writer:
 
 def metric(cluster: MiniCluster, server: str, name: str) -> float:
     address = f"http://{cluster.web_address(server)}/metrics"
-    with urllib.request.urlopen(address, timeout=60) as answer:
+    with urllib.request.urlopen(address, timeout=within(60)) as answer:
         found = re.search(rf"^nyala_{name} (\S+)", answer.read().decode(), re.MULTILINE)
     assert found is not None, name
     return float(found[1])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nyala.spark.flights.dataset import DIMENSIONS, SHIPPED
+from tests.waiting import within
 
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 1500
@@ -41,7 +42,7 @@ def test_altered_cell_fails_the_demo(folders, tmp_path):
     words = [sys.executable, "-m", "examples.flights_demo", "--slices", "4", "--out", str(tmp_path)]
     done = subprocess.run(
         [*words, "--data", str(data), "--expect", str(expect)],
-        cwd=ROOT, capture_output=True, text=True, timeout=560, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=within(560), check=False,
     )  # fmt: skip
     output = done.stdout
     assert done.returncode == 1, output[-3000:] + done.stderr[-3000:]

@@ -31,7 +31,7 @@ def ksck(
     """Check the cluster; exit status 0 and OK, or 1 and a message for every problem."""
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
-    from nyala.operate.ksck import check
+    from nyala.operate.ksck import HELD, check
     from nyala.operate.ksck_checksum import COLUMNS, as_dicts, compare
 
     connection = Connection(masters, ClientOptions(timeout_ms=15_000))
@@ -60,6 +60,8 @@ def ksck(
             "Summary by table",
         )
         show(("state", "role", "replicas"), health.states(), format, "Replica Summary")
+        if health.holds:
+            show(HELD, health.holds, format, "History Kept for Readers")
         if checksum:
             show(COLUMNS, [astuple(s) for s in sums], format, "Checksum Summary")
         for problem in health.problems:

@@ -10,6 +10,7 @@ from nyala.cli.output import (
     DirOption,
     Format,
     FormatOption,
+    dir_hint,
     fail,
     say,
     show,
@@ -67,7 +68,7 @@ def up(
     print(f"  data      {planned.dir}")
     print(f"next:       export NYALA_MASTERS={planned.masters}")
     print(
-        "            nyala cluster ksck        nyala table list        nyala down" + _dir_hint(dir)
+        "            nyala cluster ksck        nyala table list        nyala down" + dir_hint(dir)
     )
 
 
@@ -94,15 +95,11 @@ def _check_unchanged(
     if changes:
         raise fail(
             f"{dir} holds a cluster, which keeps its ports and options, so this cannot be applied: "
-            f"{', '.join(changes)}. Start it as it is with: nyala up{_dir_hint(dir)}; or create another one "
-            f"with --dir; or delete it first, with all its data: nyala down{_dir_hint(dir)} --delete-data. "
+            f"{', '.join(changes)}. Start it as it is with: nyala up{dir_hint(dir)}; or create another one "
+            f"with --dir; or delete it first, with all its data: nyala down{dir_hint(dir)} --delete-data. "
             f"Options of an existing cluster are changed in {dir}/cluster.json",
             2,
         )
-
-
-def _dir_hint(dir: str) -> str:
-    return "" if dir == DEFAULT_DIR else f" --dir {dir}"
 
 
 def _shape(found: "Layout") -> tuple[int, int]:
@@ -119,7 +116,7 @@ def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) ->
 
     found = layout.load(dir)
     if found is None:
-        raise fail(f"no local cluster in {dir}; start one with: nyala up{_dir_hint(dir)}", 5)
+        raise fail(f"no local cluster in {dir}; start one with: nyala up{dir_hint(dir)}", 5)
     alive: dict[str, str] = {}
     problem = ""
     try:
@@ -142,12 +139,12 @@ def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) ->
     ]
     show(("server", "pid", "address", "web", "state"), rows, format)
     if problem and all(row[1] == "-" for row in rows):
-        raise fail(f"no server runs; start them with: nyala up{_dir_hint(dir)}", 3)
+        raise fail(f"no server runs; start them with: nyala up{dir_hint(dir)}", 3)
     if problem:
         raise fail(problem, 3)
     if any(row[4] not in ("alive", "leader") for row in rows):
         raise fail(
-            f"not every server is alive; start those that are down with: nyala up{_dir_hint(dir)}",
+            f"not every server is alive; start those that are down with: nyala up{dir_hint(dir)}",
             1,
         )
 

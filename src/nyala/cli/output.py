@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -13,7 +14,9 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
+from nyala.__main__ import INTERRUPTED, UNTIL_COMMAND
 from nyala.common.errors import NyalaError
+from nyala.env.monotonic import command as beginning
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,9 +72,16 @@ MastersOption = Annotated[
     ),
 ]
 DirOption = Annotated[str, typer.Option("--dir", help="Folder of the local cluster.")]
+
+
+def dir_hint(dir: str) -> str:
+    """Return the option that names a folder in a command that a message proposes."""
+    return "" if dir == DEFAULT_DIR else f" --dir {dir}"
+
+
 IDS = ("id", "uuid", "tablet")
 """Columns that users copy from: never truncated or wrapped."""
-PLAIN = ("pid", "at", "timestamp")
+PLAIN = ("pid", "at", "timestamp", "epoch")
 """Numeric columns that users copy from: no thousands separators."""
 PIPE_WIDTH = 10_000
 """Width, in columns, of tables that are not printed to a terminal."""
@@ -204,8 +214,6 @@ def describe_os_error(err: OSError) -> str:
     return f"{what}; {HINTS.get(err.errno or 0, 'fix that, then run the command again')}"
 
 
-INTERRUPTED = 130
-"""Exit status when the user interrupts a command, as of a command that SIGINT ends."""
 READS = "the command only reads: nothing stays under way"
 TABLES = "the masters may still carry out what was sent: nyala table list and describe show it"
 JOURNALS = "what was sent may still take effect: nyala journal list and describe show it"
@@ -238,7 +246,10 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return command(*args, **kwargs)
+            if hasattr(signal.getsignal(signal.SIGINT), UNTIL_COMMAND):
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            with beginning():
+                return command(*args, **kwargs)
         except NyalaError as err:
             raise fail(str(err), err.exit_status) from None
         except (KeyboardInterrupt, typer.Abort) as err:

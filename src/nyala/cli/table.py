@@ -21,9 +21,9 @@ from nyala.cli.output import (
     stays,
     verb,
 )
+from nyala.cli.table_alter import Name, parse_value
 
 app = typer.Typer(no_args_is_help=True, help="Tables.")
-Name = Annotated[str, typer.Argument(help="Name of the table.")]
 Where = Annotated[
     str, typer.Option(help="Rows, for instance: \"value > 3 and host = 'a'\"; 'true' for all.")
 ]
@@ -146,6 +146,9 @@ def follow(
         str, typer.Option(help="Columns beside the key, separated by commas; all if not given.")
     ] = "",
     where: Annotated[str, typer.Option(help="For instance: \"value > 3 and host = 'a'\"")] = "",
+    before: Annotated[
+        bool, typer.Option("--before", help="Print the values before each change, as `_before`.")
+    ] = False,
     limit: Annotated[
         int, typer.Option(min=0, help="Number of changes after which it ends; 0: it does not.")
     ] = 0,
@@ -156,7 +159,8 @@ def follow(
 
     names = [c.strip() for c in columns.split(",") if c.strip()] or None
     with connect(masters) as client:
-        feed = client.table(name).follow(since or None, columns=names, where=where or None)
+        table = client.table(name)
+        feed = table.follow(since or None, columns=names, where=where or None, before=before)
         printed, through = 0, feed.position
         try:
             for batch in feed:
@@ -175,7 +179,7 @@ def follow(
 @app.command("holds")
 @verb
 def holds(name: Name, masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
-    """List the holds of a table's history: those of readers, and follow-... of followed feeds."""
+    """List the holds of a table's history: of readers, follow-... of feeds, spark-... of Spark streams."""
     from dataclasses import astuple
 
     from nyala.operate.run import connected
@@ -190,7 +194,10 @@ def holds(name: Name, masters: MastersOption = "", format: FormatOption = Format
 def locate_row(
     name: Name,
     key: Annotated[
-        str, typer.Argument(help="JSON: a list of the key's values, in key order, or one value.")
+        str,
+        typer.Argument(
+            help="JSON: the key's values as an object or, in key order, a list; or one value."
+        ),
     ],
     masters: MastersOption = "",
     format: FormatOption = Format.TABLE,
@@ -198,7 +205,6 @@ def locate_row(
     """Show the tablet of a primary key, and whether there is a row with it."""
     from dataclasses import astuple
 
-    from nyala.cli.table_alter import parse_value
     from nyala.operate.run import connected
     from nyala.operate.tablets import LISTED, tablet_of_key
 
@@ -208,7 +214,7 @@ def locate_row(
         raise fail(
             f"the key {key[:80]!r} is not valid JSON: {err}; write for instance '[\"a\", 5]'", 2
         ) from None
-    values = given if isinstance(given, list) else [given]
+    values = given if isinstance(given, list | dict) else [given]
     row, exists = connected(masters, lambda core: tablet_of_key(core, name, values, parse_value))
     show((*LISTED, "row_exists"), [(*astuple(row), exists)], format)
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from nyala.cli.output import TABLES, MastersOption, stays, verb
-from nyala.cli.table import Name
 
 app = typer.Typer()
+Name = Annotated[str, typer.Argument(help="Name of the table.")]
 Column = Annotated[str, typer.Argument(help="Name of the column.")]
 Default = Annotated[
     str | None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.client.checks import check_replicas, check_text
+from nyala.client.checks import OtherNames, check_replicas, check_text
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.common import alteration
@@ -145,7 +145,7 @@ class AlterSteps:
         return convert.range_to_proto(piece)
 
 
-class Alter:
+class Alter(OtherNames):
     """A builder of table alterations: chain the steps, then call `commit`, which sends them."""
 
     def __init__(self, connection: Connection, table: OpenTable) -> None:
@@ -244,6 +244,9 @@ class Alter:
             NotReady: altered, but some tablet did not follow in time; the message says how many.
             OutcomeUnknown: it may have been altered, or may yet be.
         """
-        ddl = self._connection.core.ddl
-        fresh = self._connection.change(ddl.alter_table(self._table, self._steps.steps))
-        self._table.follow(fresh)
+        ddl, table = self._connection.core.ddl, self._table
+
+        async def alter() -> None:  # the table is changed on the loop, where other calls read it
+            table.follow(await ddl.alter_table(table, self._steps.steps))
+
+        self._connection.change(alter())

@@ -1,8 +1,8 @@
-"""Checks of the arguments of calls, before a request is sent."""
+"""Checks of the arguments of calls, before a request is sent, and names of other systems' calls."""
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nyala.common.errors import InvalidArgument
 from nyala.common.schema import utf8_bytes
@@ -108,3 +108,91 @@ def check_reserve(reserve_seconds: Any) -> None:
         raise InvalidArgument(
             f"reserve_seconds={reserve_seconds!r} is no time; give 0 or a number of seconds"
         )
+
+
+OTHER_NAMES = {
+    "Client": {
+        "list_tables": "tables()",
+        "table_exists": "name in client.tables()",
+        "new_session": "no session: table.upsert(rows) returns when all rows are durable",
+        "alter_table": "client.table(name).alter()",
+        "delete_table": "drop_table(name)",
+        "open_table": "table(name)",
+        "drop": "drop_table(name)",
+        "read_sql": "sql(query).to_pandas()",
+        "read_table": "table(name).scan().to_pandas()",
+        "execute": "sql(query)",
+        "query": "sql(query)",
+    },
+    "Table": {
+        "new_insert": "insert([{column: value, ...}, ...])",
+        "new_upsert": "upsert([{column: value, ...}, ...])",
+        "new_update": "update([{column: value, ...}, ...])",
+        "new_delete": "delete([{key column: value, ...}, ...])",
+        "scanner": "scan(columns, where='...')",
+        "merge": "upsert(rows), or insert_ignore, update_ignore and delete_ignore",
+        "history": "changes(since, until); describe the table with client.describe(name)",
+        "version": "scan(at=time); client.now() is the present",
+        "restore": "scan(at=time), whose rows can be written back",
+        "vacuum": "nothing: servers remove old versions by themselves (option history_max_age_s)",
+        "optimize": "nothing: servers merge files by themselves",
+        "append": "insert(rows)",
+        "insert_many": "insert(rows)",
+        "drop": "client.drop_table(name), table.alter().drop_column(name), or table.delete_where('...')",
+        "select": "scan(columns)",
+        "filter": "scan(where='...')",
+        "to_pandas": "scan().to_pandas()",
+        "to_polars": "scan().to_polars()",
+        "to_arrow": "scan().to_arrow()",
+        "to_pyarrow_table": "scan().to_arrow()",
+        "to_batches": "scan().to_batches()",
+        "to_csv": "scan().to_pandas().to_csv(path)",
+        "to_parquet": "pyarrow.parquet.write_table(scan().to_arrow(), path)",
+        "head": "scan(limit=5).to_pandas()",
+        "columns": "schema.names",
+        "dtypes": "schema",
+        "shape": "count() and schema.names",
+        "query": "scan(where='...').to_pandas()",
+        "loc": "get({key column: value}), or scan(where='...')",
+        "iloc": "scan(order=True, limit=n)",
+        "sort_values": "scan().to_pandas().sort_values(name), or scan(order=True) by primary key",
+        "describe": "client.describe(name), or scan().to_pandas().describe()",
+        "groupby": "client.sql('select ... group by ...')",
+    },
+    "Scan": {
+        "add_predicate": "table.scan(where='...')",
+        "open": "to_batches()",
+        "read_all_tuples": "to_arrow().to_pylist()",
+        "read_next_batch": "to_batches()",
+        "filter": "table.scan(where='...')",
+        "select": "table.scan(columns)",
+        "limit": "table.scan(limit=n)",
+        "fetchall": "to_arrow().to_pylist()",
+        "df": "to_pandas()",
+        "collect": "to_arrow()",
+        "show": "to_pandas()",
+        "head": "table.scan(limit=5).to_pandas()",
+    },
+    "Alter": {
+        "add_range_partition": "add_range(lower, upper)",
+        "drop_range_partition": "drop_range(lower, upper)",
+        "rename_table": "rename(new_name)",
+        "alter": "commit()",
+    },
+}
+"""Names of other systems by class, each with what replaces it."""
+
+
+class OtherNames:
+    """Adds what to use instead to the error of a name that Kudu, Delta or pandas has."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse a name; called for those only that the object does not have."""
+            kind = type(self).__name__
+            instead = OTHER_NAMES.get(kind, {}).get(name)
+            more = f"; use {instead}" if instead else ""
+            raise AttributeError(
+                f"{kind!r} object has no attribute {name!r}{more}", name=name, obj=self
+            )

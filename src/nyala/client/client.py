@@ -8,6 +8,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 
 from nyala.client.checks import (
+    OtherNames,
     check_age,
     check_int,
     check_list,
@@ -24,7 +25,7 @@ from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
 from nyala.client.write.writer import BatchLimits
-from nyala.common.casting import Conversion, Requested
+from nyala.common.casting import Requested, conversion_of
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
@@ -92,7 +93,7 @@ def connect(
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
     options = ClientOptions(
-        timeout_ms=timeout_ms,
+        timeout_ms=int(timeout_ms),
         limits=BatchLimits(batch_rows, batch_bytes, write_ahead_bytes),
         client_id=client_id,
         keep_results=client_id is not None,
@@ -104,7 +105,7 @@ def connect(
     return Client(Connection(addresses, options, scan_ahead_bytes))
 
 
-class Client:
+class Client(OtherNames):
     """A connection to a cluster. A context manager; may be used from any thread, not after a fork."""
 
     def __init__(self, connection: Connection) -> None:
@@ -187,7 +188,7 @@ class Client:
             defaults=defaults,
             immutable=immutable,
             index=index,
-            conversion=Conversion(**conversion),
+            conversion=conversion_of(conversion),
         )
         texts = {k: str(v) for k, v in (options or {}).items()}
         for text in (*texts, *texts.values()):

@@ -4,7 +4,8 @@ Nothing here blocks. One `ClientCore` per client; all of it runs on one loop.
 """
 
 import asyncio
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,7 +100,12 @@ class ClientCore:
         return await describe(self.masters, name, self.options.timeout_ms, max_age_ms=max_age_ms)
 
     async def tables(
-        self, *, dropped: bool = False, all_kinds: bool = False, max_age_ms: int = 0
+        self,
+        *,
+        dropped: bool = False,
+        all_kinds: bool = False,
+        max_age_ms: int = 0,
+        timeout_ms: int | None = None,
     ) -> list[pb.TableSummary]:
         """Return the tables, by name; or those that were dropped and can be recalled.
 
@@ -107,12 +113,13 @@ class ClientCore:
             dropped: the latter.
             all_kinds: journals too.
             max_age_ms: as for `describe`.
+            timeout_ms: for the answer; None: the client's.
         """
         answer: pb.ListTablesResponse = await self.masters.look_up(
             methods.LIST_TABLES,
             pb.ListTablesRequest(dropped=dropped, all_kinds=all_kinds),
             max_age_ms=max_age_ms,
-            timeout_ms=self.options.timeout_ms,
+            timeout_ms=timeout_ms or self.options.timeout_ms,
         )
         return sorted(answer.tables, key=lambda t: t.name)
 
@@ -120,22 +127,31 @@ class ClientCore:
         """Open a table by name.
 
         Raises:
-            NotFound: no such table; the message names similar ones.
+            NotFound: no such table; the message has the nearest name.
         """
         try:
             return await self.locations.open(name, self.options.timeout_ms)
         except NotFound:
             names = [t.name for t in await self.tables()]
             shown = ", ".join(names[:10]) or "none yet"
-            raise NotFound(f"no table {name!r}; the tables are: {shown}") from None
+            similar = difflib.get_close_matches(name, names, 1)
+            hint = f" did you mean {similar[0]!r}?" if similar else ""
+            raise NotFound(f"no table {name!r};{hint} the tables are: {shown}") from None
 
-    async def servers(self, *, max_age_ms: int = 0) -> pb.ListServersResponse:
-        """Return all masters and tablet servers; from any master if `max_age_ms` is not 0."""
+    async def servers(
+        self, *, max_age_ms: int = 0, timeout_ms: int | None = None
+    ) -> pb.ListServersResponse:
+        """Return all masters and tablet servers; from any master if `max_age_ms` is not 0.
+
+        Args:
+            max_age_ms: as for `describe`.
+            timeout_ms: for the answer; None: the client's.
+        """
         answer: pb.ListServersResponse = await self.masters.look_up(
             methods.LIST_SERVERS,
             pb.ListServersRequest(),
             max_age_ms=max_age_ms,
-            timeout_ms=self.options.timeout_ms,
+            timeout_ms=timeout_ms or self.options.timeout_ms,
         )
         return answer
 
@@ -149,40 +165,47 @@ class ClientCore:
             Unavailable: no tablet server answers, or no majority of some tablet's servers.
         """
         attempts = Attempts(self.env, self.options.timeout_ms)
+        known: Unavailable | None = None
         while True:
-            listed = [s.address for s in (await self.servers()).servers if s.role == "tserver"]
-            servers = dict.fromkeys(listed)
+            with attempts.keeping(known):
+                answer = await self.servers(timeout_ms=max(1, attempts.left_ms()))
+            servers = dict.fromkeys(s.address for s in answer.servers if s.role == "tserver")
             times = await self._times.ask(
                 servers, lambda times: False, min(2_000, attempts.left_ms())
             )
             if times and near(times.values()) and len(times) == len(servers):
                 self.clock.merge(max(times.values()))
                 return self.clock.seen
+            known = _no_time(servers, times)
             if times:
-                groups = await self._voters(attempts.left_ms())
-                of_groups = dict.fromkeys(a for g in groups for a in g)
-                return await self._times.time_of(of_groups, groups, attempts.left_ms())
+                with attempts.keeping(known):
+                    groups = await self._voters(attempts)
+                    of_groups = dict.fromkeys(a for g in groups for a in g)
+                    return await self._times.time_of(of_groups, groups, attempts.left_ms())
             if not await attempts.pause():
-                why = f"{', '.join(servers)} do not answer" if servers else "no live tablet servers"
-                raise Unavailable(
-                    f"no time above all acknowledged writes is known: {why}; check: nyala cluster ksck"
-                )
+                raise known
 
-    async def _voters(self, timeout_ms: int) -> list[list[str]]:
+    async def _voters(self, attempts: Attempts) -> list[list[str]]:
         """Return the addresses of the voters of each tablet, of all tables and journals."""
         found: list[list[str]] = []
-        for table in await self.tables(all_kinds=True):
+        for table in await self.tables(all_kinds=True, timeout_ms=max(1, attempts.left_ms())):
             answer: pb.TabletLocationsResponse = await self.masters.look_up(
                 methods.TABLET_LOCATIONS,
                 pb.TabletLocationsRequest(table_id=table.id),
                 max_age_ms=0,
-                timeout_ms=timeout_ms,
+                timeout_ms=max(1, attempts.left_ms()),
             )
             found += [[r.address for r in t.replicas if r.voter] for t in answer.tablets]
         return found
 
     async def hold(
-        self, table: OpenTable, at: int | None, ttl_ms: int, *, name: str = ""
+        self,
+        table: OpenTable,
+        at: int | None,
+        ttl_ms: int,
+        *,
+        name: str = "",
+        lasting: str = "",
     ) -> Holding:
         """Hold a snapshot of a table; None: now. See `Table.hold`.
 
@@ -191,15 +214,18 @@ class ClientCore:
             at: hybrid time; None: now.
             ttl_ms: lifetime of the hold, in milliseconds.
             name: beginning of the hold's name.
+            lasting: its whole name, of a hold that lasts as long as this client, and `ttl_ms` longer.
         """
-        timeout_ms = self.options.timeout_ms
+        attempts = Attempts(self.env, self.options.timeout_ms)
         moment = at
         if moment is None:
             plan = self.plan(table, ReadSpec(count_only=True))
             await plan.verified()
             moment = plan.at
-        holding = Holding(self.env, self.locations, table, moment, ttl_ms, name=name)
-        await holding.begin(timeout_ms)
+        holding = Holding(
+            self.env, self.locations, table, moment, ttl_ms, name=name, lasting=lasting
+        )
+        await holding.begin(attempts.left_ms())
         return holding
 
     def plan(self, table: OpenTable, spec: ReadSpec) -> ReadPlan:
@@ -220,22 +246,26 @@ class ClientCore:
         if not keys.num_rows:
             return []
         attempts = Attempts(self.env, self.options.timeout_ms)
+        known: RangesChanged | None = None
         fresh = False
         while True:
             numbers, tablets = self._locate(table, keys), table.tablets
             if fresh or (numbers >= 0).all():
                 try:
-                    return await self._get(table, keys, columns, (numbers, tablets))
-                except RangesChanged:
+                    with attempts.keeping(known):
+                        return await self._get(table, keys, columns, (numbers, tablets), attempts)
+                except RangesChanged as err:
+                    known = err
                     if not await attempts.pause():
                         raise
             # Before a key is reported as absent: a range may have been added.
-            await self.locations.refresh(table, max(1, attempts.left_ms()), by_leader=True)
+            with attempts.keeping(known):
+                await self.locations.refresh(table, max(1, attempts.left_ms()), by_leader=True)
             fresh = True
 
     async def _get(
         self, table: OpenTable, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
-        places: tuple[npt.NDArray[np.int32], list[TabletLocation]],
+        places: tuple[npt.NDArray[np.int32], list[TabletLocation]], attempts: Attempts,
     ) -> list[dict[str, Any] | None]:  # fmt: skip
         """As `get`, for located keys: `places` has the tablet number of each key, and the tablets."""
         numbers, tablets = places
@@ -250,7 +280,7 @@ class ClientCore:
             wanted = [encoded.key_at(row) for row in rows.tolist()]
             answers = await self.getter.get(
                 table, tablets[number], wanted, lambda: keys.take(pa.array(rows)), columns,
-                self.options.timeout_ms,
+                max(1, attempts.left_ms()),
             )  # fmt: skip
             for row, answer in zip(rows.tolist(), answers, strict=True):
                 found[row] = answer
@@ -267,3 +297,20 @@ class ClientCore:
         self.session.streams.close()
         self.getter.close()
         await self.env.tasks.close()
+
+
+def _no_time(servers: Collection[str], times: Collection[str]) -> Unavailable:
+    """Return the error of `now`.
+
+    Args:
+        servers: addresses of the live tablet servers.
+        times: addresses of those that answered.
+    """
+    silent = [a for a in servers if a not in times]
+    if silent:
+        why = f"{', '.join(silent)} do not answer"
+    else:
+        why = f"the clocks of {', '.join(servers)} differ" if servers else "no live tablet servers"
+    return Unavailable(
+        f"no time above all acknowledged writes is known: {why}; check: nyala cluster ksck"
+    )

@@ -1,11 +1,17 @@
 """Deadline of one user call, and the growing pauses between its retries."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nyala.common.errors import NyalaError, TimedOut, Unavailable
 from nyala.env.env import Env
 from nyala.wire.backoff import Backoff
 
 LONGEST_PAUSE_MS = 100
 """Longest pause between two tries, in milliseconds; short, since an election takes half a second to a second.
 """
+SHORT_TRY_MS = 250
+"""Time below which a try says nothing about the server, in milliseconds: the deadline cut it short."""
 
 
 class Attempts:
@@ -27,6 +33,23 @@ class Attempts:
         self._end_us = self._env.clock.monotonic_us() + self._budget_us
         self._backoff.reset()
 
+    @contextmanager
+    def keeping(self, known: NyalaError | None) -> Iterator[None]:
+        """Run an inner call that has the rest of the deadline; raise `known` if the rest was too short.
+
+        So the error at the deadline has the reason for which earlier tries failed.
+
+        Args:
+            known: error of an earlier try; None: there was none, and every error is raised as it is.
+        """
+        given_ms = self.left_ms()
+        try:
+            yield
+        except NyalaError as err:
+            if known is None or not is_cut_short(err, given_ms):
+                raise
+            raise known from None
+
     def left_ms(self) -> int:
         """Return the milliseconds until the deadline; 0 when it has passed."""
         return max(0, self._end_us - self._env.clock.monotonic_us()) // 1000
@@ -38,3 +61,16 @@ class Attempts:
             return False
         await self._env.tasks.sleep_ms(wait_ms)
         return True
+
+
+def is_cut_short(error: NyalaError, given_ms: int) -> bool:
+    """Return whether a try failed only because the deadline left hardly any time for it.
+
+    Args:
+        error: of the try.
+        given_ms: time that it had.
+    """
+    if given_ms >= SHORT_TRY_MS or error.answered:
+        return False
+    no_answer = isinstance(error, TimedOut | Unavailable)
+    return no_answer and error.details.get("sent") != "no"

@@ -47,6 +47,8 @@ class Holding:
         at: hybrid time that stays readable.
         ttl_ms: how long, from now.
         name: beginning of its name.
+        lasting: its whole name instead; it then lasts as long as this client, and `ttl_ms` longer. Another
+            client may continue it, so that one which cannot begin is left to expire.
 
     Attributes:
         at: hybrid time that stays readable.
@@ -54,10 +56,12 @@ class Holding:
     """
 
     def __init__(
-        self, env: Env, locations: TabletCache, table: OpenTable, at: int, ttl_ms: int, *, name: str = ""
+        self, env: Env, locations: TabletCache, table: OpenTable, at: int, ttl_ms: int, *, name: str = "",
+        lasting: str = "",
     ) -> None:  # fmt: skip
         self.at = at
-        self.name = name + random_id(env.random)
+        self.name = lasting or name + random_id(env.random)
+        self._is_lasting = bool(lasting)
         self._ttl_us = ttl_ms * 1000
         self._env = env
         self._locations = locations
@@ -76,19 +80,25 @@ class Holding:
             HistoryGone: the time cannot be read any more.
             Unavailable: no majority of some tablet's replicas answers.
         """
+        try:
+            await self._acquire_in_time(timeout_ms)
+        except (NyalaError, asyncio.CancelledError):  # nobody has a handle to release it
+            if not self._is_lasting:  # an earlier client may have begun it, which it outlasts
+                self._env.tasks.spawn(self.release(), f"release of a hold of {self._table.name}")
+            raise
+        self._start()
+
+    async def _acquire_in_time(self, timeout_ms: int) -> None:
         attempts = Attempts(self._env, timeout_ms)
+        known: Retryable | None = None
         while True:
             try:
-                await self._acquire(self.left_ms())
-                break
-            except Retryable:
+                with attempts.keeping(known):
+                    return await self._acquire(self.left_ms(), attempts.left_ms())
+            except Retryable as err:
+                known = err
                 if not await attempts.pause():
-                    await self.release()
                     raise
-            except NyalaError:
-                await self.release()
-                raise
-        self._start()
 
     def _start(self) -> None:
         self._task = self._env.tasks.spawn(self._renew(), f"hold of {self._table.name}")
@@ -97,7 +107,7 @@ class Holding:
         """Hold a later time instead, for as much longer as it is later; servers learn it at the next renewal.
 
         So the hold ends if its time falls further behind the clock by more than its time to live, which it
-        never exceeds.
+        never exceeds; unless it is lasting.
         """
         if at <= self.at:
             return
@@ -117,17 +127,21 @@ class Holding:
         await self._send(0)
 
     async def _renew(self) -> None:
-        while self.left_ms() > RENEW_MS:
-            await self._env.tasks.sleep_ms(RENEW_MS)
+        pause_ms = min(RENEW_MS, self._ttl_us // 3000) if self._is_lasting else RENEW_MS
+        while self._is_lasting or self.left_ms() > pause_ms:
+            await self._env.tasks.sleep_ms(max(1, pause_ms))
+            if self._is_lasting:
+                self._ends_us = self._env.clock.monotonic_us() + self._ttl_us
             try:
-                await self._acquire(self.left_ms())
+                await self._acquire(self.left_ms(), 2 * ASK_TIMEOUT_MS)
             except NyalaError:
                 continue  # servers that have it keep it until it expires
 
-    async def _acquire(self, ttl_ms: int) -> None:
+    async def _acquire(self, ttl_ms: int, timeout_ms: int) -> None:
         """Request the hold from all replicas; a majority of each tablet's voters has to keep it."""
-        await self._locations.refresh(self._table, ASK_TIMEOUT_MS)
-        kept, errors = await self._send(max(1, ttl_ms))
+        attempts = Attempts(self._env, timeout_ms)
+        await self._locations.refresh(self._table, _ask_ms(attempts))
+        kept, errors = await self._send(max(1, ttl_ms), _ask_ms(attempts))
         for tablet in self._table.with_rows(self.at):
             voters = tablet.majority_of()
             if 2 * len(kept.get(tablet.id, set()).intersection(voters)) > len(voters):
@@ -140,7 +154,9 @@ class Holding:
                 + "; ".join(e.message for e in errors.get(tablet.id, ()))
             )
 
-    async def _send(self, ttl_ms: int) -> tuple[dict[str, set[str]], dict[str, list[NyalaError]]]:
+    async def _send(
+        self, ttl_ms: int, timeout_ms: int = ASK_TIMEOUT_MS
+    ) -> tuple[dict[str, set[str]], dict[str, list[NyalaError]]]:
         """Send the hold to every server; return the servers that keep it, and errors, by tablet."""
         by_address: dict[str, list[str]] = {}
         for tablet in self._table.with_rows(self.at):
@@ -156,7 +172,7 @@ class Holding:
             )
             try:
                 answer: pb.HoldHistoryResponse = await self._env.rpc.call(
-                    address, methods.HOLD_HISTORY, request, timeout_ms=ASK_TIMEOUT_MS
+                    address, methods.HOLD_HISTORY, request, timeout_ms=timeout_ms
                 )
             except NyalaError as err:
                 for tablet in tablets:
@@ -170,6 +186,10 @@ class Holding:
 
         await asyncio.gather(*(send(a, t) for a, t in by_address.items()))
         return kept, errors
+
+
+def _ask_ms(attempts: Attempts) -> int:
+    return max(1, min(ASK_TIMEOUT_MS, attempts.left_ms()))
 
 
 class Hold:

@@ -35,6 +35,13 @@ class RowGetter:
         wanted = names_of(self._table.schema, columns)
         schema = self._table.schema
         many = not isinstance(key, Mapping)
+        single = key[0] if isinstance(key, list | tuple) and key else key
+        if isinstance(single, str | bytes | int | float):
+            example = ", ".join(f"{name!r}: ..." for name in key_names(schema))
+            raise InvalidArgument(
+                f"the key {single!r} is a {type(single).__name__}; pass a dict of the key columns, "
+                f"{{{example}}}, or a list of them"
+            )
         tablet = None
         if isinstance(key, Mapping):
             ps = self._table.partition_schema

@@ -1,10 +1,12 @@
 """Scan: a read that is described first, and run when its rows are requested."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
@@ -13,13 +15,13 @@ from nyala.client.read.read_spec import ReadSpec, schema_of
 from nyala.client.read.side_by_side import SideBySide, sharing
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
-from nyala.common.errors import RangesChanged
+from nyala.common.errors import RangesChanged, Unavailable
 from nyala.wire.proto import nyala_pb2 as pb
 
 COUNT_COLUMN = "_count"
 
 
-class Scan:
+class Scan(OtherNames):
     """A read that was described. Each method that returns rows runs it again at the same snapshot.
 
     Made by `Table.scan` and `Table.changes`. Any thread may call, also for the first time.
@@ -28,8 +30,10 @@ class Scan:
     def __init__(self, connection: Connection, table: OpenTable, spec: ReadSpec) -> None:
         self._connection = connection
         self._table = table
-        self._spec = spec
-        self._plan = connection.core.plan(table, spec)
+        # As described, also if another name or column is the table's when the scan is run, or run again.
+        self._schema = spec.schema or table.schema
+        self._spec = replace(spec, schema=self._schema)
+        self._plan = connection.core.plan(table, self._spec)
         self._ages: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -42,7 +46,7 @@ class Scan:
     @property
     def schema(self) -> pa.Schema:
         """Arrow schema of the rows."""
-        return schema_of(self._table.schema, self._spec)
+        return schema_of(self._schema, self._spec)
 
     @property
     def at(self) -> int:
@@ -85,8 +89,9 @@ class Scan:
         `scan_ahead_bytes` of `connect`.
 
         Raises:
-            Unavailable: a server failed after some of its rows were delivered, of a scan without order;
-                `to_arrow` repeats such a tablet, and an ordered scan resumes.
+            Unavailable: a server failed after some of its rows were delivered, of a scan without order
+                (`to_arrow` repeats such a tablet, and an ordered scan resumes); or a range was deleted during
+                an ordered scan with mode "latest".
         """
         left = self._spec.limit or None
         for batch in self._batches():
@@ -103,7 +108,7 @@ class Scan:
         run, plan = self._connection.run, self._plan
         attempts = plan.attempts()
         read: dict[str, None] = {}
-        at = 0
+        at = rows = 0
         while True:
             planned = run(plan.make_tokens())
             if planned.at != at or not plan.is_fixed:
@@ -114,10 +119,17 @@ class Scan:
                 for batch in self._merged(planned) if ordered else self._unordered(planned, read):
                     if not plan.fix(at):
                         break  # another thread has rows of another time
+                    rows += batch.num_rows
                     yield batch
+                    attempts.progressed()
                 if plan.fix(at):
                     return
-            except RangesChanged:
+            except RangesChanged as err:
+                if ordered and rows and not at:  # with a time, the new plan raises HistoryGone
+                    raise Unavailable(
+                        f"a range of table {self._table.name!r} was deleted after {rows} rows of an ordered "
+                        "scan were read; run the scan again"
+                    ) from err
                 run(plan.changed(attempts))
 
     def _merged(self, planned: PlannedTokens) -> Iterator[pa.RecordBatch]:
@@ -125,7 +137,7 @@ class Scan:
         tokens = sharing(planned.tokens, self._connection.scan_ahead_bytes)
         streams = [self._stream(t) for t in tokens]
         if streams:
-            yield from merge(self._table.schema, streams)
+            yield from merge(self._schema, streams)
 
     def _unordered(self, planned: PlannedTokens, read: dict[str, None]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the tablets that are not in `read`, as they come; those of changes one by one.
@@ -158,7 +170,7 @@ class Scan:
             return self.schema.empty_table()
         table = pa.Table.from_batches(batches)
         if self._spec.ordered and len(parts) > 1:
-            table = sort_by_key(self._table.schema, table)
+            table = sort_by_key(self._schema, table)
         return table.slice(0, self._spec.limit) if self._spec.limit else table
 
     def to_pandas(self) -> Any:

@@ -2,17 +2,19 @@
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack, overload
 
 import pyarrow as pa
 
 from nyala.client.alter import Alter
+from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.feed.change_feed import ChangeFeed, follow_options
-from nyala.client.feed.follower import follow
-from nyala.client.hold import Hold, ttl_ms
+from nyala.client.feed.follower import Follower, follow
+from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
 from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
@@ -29,7 +31,7 @@ SHOWN = 20
 """Most columns in the `repr` of a table."""
 
 
-class Table:
+class Table(OtherNames):
     """An open table. Made by `Client.table` and `Client.create_table`."""
 
     def __init__(
@@ -285,17 +287,20 @@ class Table:
             NotFound: an unknown column.
             InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
         """
-        spec = scan_spec(self._table.schema, columns, where, at, limit, order, mode, max_age_ms)
-        return Scan(self._connection, self._table, spec)
+        schema = self._table.schema
+        spec = scan_spec(schema, columns, where, at, limit, order, mode, max_age_ms)
+        return Scan(self._connection, self._table, replace(spec, schema=schema))
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
-        core = self._connection.core
-        fresh = self._connection.run(
-            core.locations.open("", core.options.timeout_ms, table_id=self.id)
-        )
-        self._table.follow(fresh)
-        return Alter(self._connection, self._table)
+        core, table = self._connection.core, self._table
+
+        async def update() -> None:  # on the loop, where other calls read the table
+            opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
+            table.follow(await opened)
+
+        self._connection.run(update())
+        return Alter(self._connection, table)
 
     def changes(
         self,
@@ -320,8 +325,9 @@ class Table:
                 matches is a 'delete', one that matches from now on is an 'insert'.
             before: add the struct `_before`, the row before the change; null for an 'insert'.
         """
-        spec = changes_spec(self._table.schema, since, until, net, columns, where, before=before)
-        return Scan(self._connection, self._table, spec)
+        schema = self._table.schema
+        spec = changes_spec(schema, since, until, net, columns, where, before=before)
+        return Scan(self._connection, self._table, replace(spec, schema=schema))
 
     def follow(
         self,
@@ -354,11 +360,13 @@ class Table:
             HistoryGone: the history after `since` is gone.
             InvalidArgument: a time in the future, or another argument that makes no sense.
         """
-        run, schema = self._connection.run, self._table.schema
+        schema = self._table.schema
         spec = changes_spec(schema, since or 0, None, False, columns, where, before=before)
         options = follow_options(poll, hold, heartbeat)
         core = self._connection.core
-        follower = run(follow(core, self._table, spec, options, now=since is None))
+        follower = self._connection.acquire(
+            lambda: follow(core, self._table, spec, options, now=since is None), Follower.close
+        )
         return ChangeFeed(self._connection, follower)
 
     def hold(self, at: int | datetime | None = None, ttl: float | timedelta = 3600) -> Hold:
@@ -376,9 +384,11 @@ class Table:
             Unavailable: no majority of some tablet's replicas answers.
         """
         lives_ms, moment = ttl_ms(ttl), None if at is None else max(1, as_stamp(at))
-        run, core = self._connection.run, self._connection.core
-        holding = run(core.hold(self._table, moment, lives_ms))
-        return Hold(holding, lambda: run(holding.release()))
+        connection, core = self._connection, self._connection.core
+        holding = connection.acquire(
+            lambda: core.hold(self._table, moment, lives_ms), Holding.release
+        )
+        return Hold(holding, lambda: connection.finish(holding.release()))
 
     def count(self) -> int:
         """Return the number of rows as of now."""

@@ -6,8 +6,9 @@ dates to naive timestamps. Not supported: strings to and from other types, naive
 ones, booleans to and from numbers. Decimals become floats only if the user requests the rounding.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,6 +80,23 @@ class Requested(TypedDict, total=False):
 
 
 EXACT = Conversion()
+
+
+def conversion_of(given: Mapping[str, Any]) -> Conversion:
+    """Return the conversions that a call requests.
+
+    Raises:
+        InvalidArgument: a value that is none of its argument.
+        TypeError: an unknown argument.
+    """
+    known = Requested.__annotations__
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"unexpected argument {name!r}; the arguments for conversions are {' and '.join(known)}, the "
+                "others are in help() of the method"
+            )
+    return Conversion(**given)
 
 
 def family(kind: pa.DataType) -> str:

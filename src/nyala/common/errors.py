@@ -160,7 +160,10 @@ class JournalFull(Rejected):
 
 
 class LogGone(Rejected):
-    """The log that the reader had opened was deleted. details: `log`, `created` of its successor, or 0."""
+    """The log that the reader had opened was deleted.
+
+    details: `log`, `created` of its successor or 0, `last`: id of the journal's last change at the replica.
+    """
 
     code = "LOG_GONE"
     exit_status = 5

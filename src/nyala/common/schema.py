@@ -190,6 +190,10 @@ def _check_names(names: list[str], keys: list[str], others: list[str]) -> None:
             if many.count(name) > 1:
                 raise InvalidArgument(f"column {name!r} is named twice; name each column once")
     for name in [*keys, *others]:
+        if not isinstance(name, str):
+            raise InvalidArgument(
+                f"{name!r} is not a column name: names are str; pass {str(name)!r}"
+            )
         if name not in names:
             raise InvalidArgument(f"no column {name!r}; the columns are: " + ", ".join(names))
     for name in names:

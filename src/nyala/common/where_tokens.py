@@ -194,3 +194,13 @@ class Cursor:
         if typed and self._tokens[self._next + 1].kind is TokenKind.STRING:
             return False
         return token.kind in (TokenKind.NAME, TokenKind.QUOTED_NAME)
+
+
+def quoted_name(name: str) -> str:
+    """Return a column name in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quoted_text(value: str) -> str:
+    """Return a string as a literal."""
+    return "'" + value.replace("'", "''") + "'"

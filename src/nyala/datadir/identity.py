@@ -3,15 +3,52 @@
 from collections.abc import Sequence
 from functools import partial
 
-from nyala.common.errors import Unavailable
+from nyala.common.errors import Corrupt, InvalidArgument, Unavailable
 from nyala.common.ids import ServerUuid
 from nyala.datadir import instance
 from nyala.datadir.instance import Instance
+from nyala.env.disciplined_clock import LATEST_US, DisciplinedClock
 from nyala.env.env import Env
+from nyala.env.files import Files
 from nyala.env.server_clock import ServerClock
 from nyala.env.tasks import Lane
 
 CLOCK_FILE = "hybrid_clock"
+YEAR_US = 31_556_952_000_000
+
+
+def check_ceiling(files: Files, directory: str) -> None:
+    """Check that the ceiling of the hybrid clock is not lost; it is durable before any replica or log is.
+
+    Args:
+        files: the file system.
+        directory: the data directory.
+
+    Raises:
+        Corrupt: there is a log or a replica, and no ceiling.
+    """
+    path = f"{directory}/{CLOCK_FILE}"
+    if not files.exists(path) and any(
+        files.list(f"{directory}/{d}") for d in ("superblock", "wal")
+    ):
+        raise Corrupt(
+            f"{path} is missing: without the ceiling of the hybrid clock this server could assign a "
+            "timestamp twice, so its replicas have to be replaced"
+        )
+
+
+def check_time(now_us: int) -> None:
+    """Check that timestamps can be made of a server's time, in microseconds since the epoch.
+
+    Raises:
+        InvalidArgument: it is too late.
+    """
+    if now_us > LATEST_US:
+        raise InvalidArgument(
+            f"this server's time is in the year {1970 + now_us // YEAR_US}, and timestamps end in 2041: set "
+            "the machine's clock, and start it again; if the clock is right, the ceiling of the hybrid "
+            "clock is too high: nyala fs lower_clock"
+        )
 
 
 class Identity:
@@ -22,15 +59,19 @@ class Identity:
         directory: the data directory.
         role: "master" or "tserver".
         clock_max_ahead_ms: largest offset of other servers' times into the future.
+
+    Attributes:
+        physical: physical time of this server, before it is opened too.
+        incarnation: hybrid time of this start.
     """
 
     def __init__(self, env: Env, directory: str, role: str, clock_max_ahead_ms: int) -> None:
         self._env = env
         self._directory = directory
         self._role = role
-        self._clock_max_ahead_ms = clock_max_ahead_ms
         self._instance: Instance | None = None
         self._clock: ServerClock | None = None
+        self.physical = DisciplinedClock(env.clock, clock_max_ahead_ms)
         self.incarnation = 0
 
     def open(self) -> ServerClock:
@@ -38,12 +79,13 @@ class Identity:
 
         Raises:
             Forbidden, InvalidArgument, Corrupt: the data directory cannot be this server's.
+            InvalidArgument: no timestamp can be made of the time of this machine.
         """
         env, directory = self._env, self._directory
         self._instance = instance.open_instance(env.files, directory, self._role, env.random)
-        self._clock = ServerClock(
-            env.clock, env.files, f"{directory}/{CLOCK_FILE}", self._clock_max_ahead_ms
-        )
+        check_ceiling(env.files, directory)
+        self._clock = ServerClock(self.physical, env.files, f"{directory}/{CLOCK_FILE}")
+        check_time(self.physical.wall_us())
         self.incarnation = self._clock.now()
         return self._clock
 

@@ -14,7 +14,7 @@ import msgspec
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt, Forbidden, InvalidArgument
 from nyala.common.ids import ServerUuid
 from nyala.env.clock import random_id
-from nyala.env.files import Files
+from nyala.env.files import UNFINISHED, Files
 
 MAGIC = b"NYALINST"
 FORMAT_VERSION = 1
@@ -80,7 +80,7 @@ def open_instance(files: Files, directory: str, role: str, rng: random.Random) -
                 f"process is a {role}; give it a directory of its own"
             )
         return found
-    others = [n for n in files.list(directory) if n not in (LOCK_NAME, FILE_NAME + ".tmp")]
+    others = [n for n in files.list(directory) if n not in (LOCK_NAME, FILE_NAME + UNFINISHED)]
     if others:
         raise InvalidArgument(
             f"the directory {directory} has no instance file but is not empty (it holds {others[0]}); "
@@ -112,7 +112,7 @@ def format_instance(
     """
     path = f"{directory}/{FILE_NAME}"
     found = decode(files.read(path), path) if files.exists(path) else None
-    known = (FILE_NAME, FILE_NAME + ".tmp", LOCK_NAME)
+    known = (FILE_NAME, FILE_NAME + UNFINISHED, LOCK_NAME)
     others = [n for n in files.list(directory) if n not in known] if files.exists(directory) else []
     made = Instance(uuid, role, replaces=replaces)
     if others or found not in (None, made):

@@ -12,8 +12,9 @@ from typing import Protocol
 from zlib import crc32
 
 from nyala.common.errors import Corrupt, Unavailable
-from nyala.common.hybrid_time import LOGICAL_BITS, LOGICAL_MASK
+from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.env.files import Files
+from nyala.env.monotonic import monotonic_us
 from nyala.env.tasks import Lane, Tasks
 
 
@@ -34,7 +35,7 @@ class SystemClock:
 
     def monotonic_us(self) -> int:
         """Microseconds from an arbitrary start; never decreases."""
-        return time.monotonic_ns() // 1000
+        return monotonic_us()
 
     def wall_us(self) -> int:
         """Microseconds since the epoch; may jump either way."""
@@ -132,7 +133,7 @@ class HybridClock:
 
     def peek(self) -> int:
         """Return the current time without a new timestamp: not below any timestamp returned before."""
-        return max(self._physical() | LOGICAL_MASK, self._last)
+        return max(self._physical(), self._last)
 
     @property
     def seen(self) -> int:

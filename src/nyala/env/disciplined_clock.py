@@ -7,8 +7,11 @@ server runs. A timestamp cannot be revoked, so a jump of the wall clock alone is
 from collections.abc import Callable, Collection
 from enum import Enum
 
+from nyala.common.hybrid_time import MAX_HYBRID_TIME, to_micros
 from nyala.env.clock import Clock
 
+LATEST_US = to_micros(MAX_HYBRID_TIME) - 30 * 86_400 * 1_000_000
+"""Microseconds since the epoch, 30 days before the last timestamp (2041); no later wall clock is followed."""
 ISOLATION_US = 3_000_000
 """Microseconds after the start after which a server without contact to others uses its wall clock."""
 
@@ -41,6 +44,8 @@ class DisciplinedClock:
     `ISOLATION_US` it follows its wall clock, except for a forward jump since the start: others may exist,
     and would reject its hybrid times. Such a jump is followed only if the server is `alone`.
 
+    No jump to a time beyond `LATEST_US` is followed, even if other clocks confirm it.
+
     A forward jump is followed at once. A backward jump is followed by running at half speed until the
     followed clock has caught up: earlier timestamps are ahead of it, and other servers reject hybrid times
     far ahead of their clocks.
@@ -50,12 +55,13 @@ class DisciplinedClock:
         limit_ms: a larger difference is a jump, and clocks further apart disagree.
 
     Attributes:
+        limit_us: `limit_ms` in microseconds.
         has_no_peers: this server has replicas, and no other server has replicas of their groups.
     """
 
     def __init__(self, clock: Clock, limit_ms: int) -> None:
         self._clock = clock
-        self._limit_us = limit_ms * 1000
+        self.limit_us = limit_ms * 1000
         self._offsets: Callable[[], Collection[int]] = _no_offsets
         self._monotonic_us = self._started_us = clock.monotonic_us()
         self._at_us = clock.wall_us()
@@ -85,11 +91,12 @@ class DisciplinedClock:
         now_us, wall_us = self._clock.monotonic_us(), self._clock.wall_us()
         elapsed_us = now_us - self._monotonic_us
         at_us = self._at_us + elapsed_us
-        if abs(wall_us - now_us - self._offset_us) <= self._limit_us:
+        if abs(wall_us - now_us - self._offset_us) <= self.limit_us:
             self._offset_us = wall_us - now_us
-        if abs(wall_us - at_us) > self._limit_us:
-            wall_us = self._time_after_jump(wall_us, at_us)
-        if at_us - wall_us > self._limit_us:
+        if abs(wall_us - at_us) > self.limit_us:
+            followed_us = self._time_after_jump(wall_us, at_us)
+            wall_us = followed_us if followed_us <= LATEST_US else at_us
+        if at_us - wall_us > self.limit_us:
             wall_us = self._at_us + elapsed_us // 2
         self._monotonic_us, self._at_us = now_us, wall_us
         return wall_us
@@ -120,7 +127,7 @@ class DisciplinedClock:
         return ClockVerdict.UNDECIDED, 0
 
     def _count_near(self, offsets: Collection[int], to: int) -> int:
-        return sum(abs(o - to) <= self._limit_us for o in offsets)
+        return sum(abs(o - to) <= self.limit_us for o in offsets)
 
     def ahead_us(self) -> int:
         """Return the microseconds by which this clock is ahead of the machine's wall clock."""

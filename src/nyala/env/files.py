@@ -19,6 +19,10 @@ from nyala.env.write_behind import NewFile, WriteBehindFile
 Buffer = bytes | bytearray | memoryview
 
 
+UNFINISHED = ".tmp"
+"""Suffix of the file beside another one that `Files.write_atomic` is about to replace."""
+
+
 class AppendFile(Protocol):
     """A file open for appending, by one writer at a time."""
 
@@ -136,12 +140,23 @@ class Files(Protocol):
         ...
 
 
+def remove_unfinished(files: Files, directory: str) -> None:
+    """Remove the files that atomic writes have left in a directory where a crash interrupted them."""
+    for name in files.list(directory):
+        if name.endswith(UNFINISHED):
+            files.remove(f"{directory}/{name}")
+
+
 class SystemAppendFile:
     """A real file open for appending."""
 
     def __init__(self, path: str, offset: int, *, direct: bool = False) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._direct = DirectWriter(path) if direct else None
+        try:
+            self._direct = DirectWriter(path) if direct else None
+        except OSError:  # no file is left, perhaps: this one must not be lost for each attempt
+            os.close(self._fd)
+            raise
         self._end = offset
         self._durable = offset
         self._released = offset
@@ -241,7 +256,7 @@ class SystemFiles:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a file atomically and durably."""
-        beside = path + ".tmp"
+        beside = path + UNFINISHED
         self.write_new(beside, [data])
         os.replace(beside, path)
         self.sync_dir(os.path.dirname(path))

@@ -74,9 +74,42 @@ class LoopThread:
             return _result(future)
         except concurrent.futures.CancelledError:
             raise _closed_during_call() from None
-        except KeyboardInterrupt:
+        finally:  # Ctrl-C, or whatever else a handler of a signal raises
             future.cancel()
+            del future  # as in `_result`
+
+    def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """As `run`, for a coroutine that goes on if the caller is interrupted, as a release does."""
+        try:
+            return _result(self._submit(work))
+        except concurrent.futures.CancelledError:
+            raise _closed_during_call() from None
+
+    def acquire(
+        self, begin: Callable[[], Coroutine[Any, Any, T]], release: Callable[[T], Coroutine[Any, Any, object]]
+    ) -> T:  # fmt: skip
+        """As `run`; if the caller is interrupted as the result arrives, the result is released.
+
+        Args:
+            begin: returns the coroutine. It releases by itself what it holds when it is cancelled.
+            release: releases a result.
+        """
+        acquired: list[T] = []
+
+        async def work() -> None:
+            acquired.append(await begin())
+
+        async def undo() -> None:
+            for result in acquired:
+                await release(result)
+
+        try:
+            self.run(work())
+        except BaseException:
+            with contextlib.suppress(InvalidArgument):  # closed
+                self._submit(undo())  # comes after the end of the cancelled work
             raise
+        return acquired[0]
 
     def hand_over(self, take: Callable[[T], object], item: T) -> None:
         """Schedule `take(item)` on the loop; concurrent threads share one wake-up.
@@ -205,13 +238,13 @@ class LoopThread:
 
 
 def _result(future: "concurrent.futures.Future[T]") -> T:
-    """Wait for a result; Ctrl-C ends the wait."""
-    while True:
-        try:
-            return future.result(CHECK_INTERVAL_S)
-        except TimeoutError:
-            if future.done():  # the error may be that of the work
-                return future.result()
+    """Wait for a result. What a handler of a signal raises ends the wait, also if it is a TimeoutError."""
+    try:
+        while not concurrent.futures.wait((future,), CHECK_INTERVAL_S).done:
+            continue
+        return future.result()
+    finally:
+        del future  # its error has this frame and those of the callers
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -2,7 +2,7 @@
 
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import to_micros
-from nyala.env.clock import Clock, HybridClock
+from nyala.env.clock import HybridClock
 from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.files import Files
 from nyala.env.tasks import Tasks
@@ -16,19 +16,18 @@ class ServerClock:
     """A hybrid clock that rejects timestamps too far ahead of physical time. Used on the event loop only.
 
     Args:
-        clock: the machine's monotonic and wall time.
+        physical: the physical time.
         files: file system of the file `path`.
         path: path of the file with the ceiling.
-        max_ahead_ms: maximum by which a merged timestamp may be ahead of physical time.
 
     Attributes:
         physical: the physical time.
-        limit_us: `max_ahead_ms` in microseconds.
+        limit_us: maximum by which a merged timestamp may be ahead of physical time, in microseconds.
     """
 
-    def __init__(self, clock: Clock, files: Files, path: str, max_ahead_ms: int) -> None:
-        self.physical = DisciplinedClock(clock, max_ahead_ms)
-        self.limit_us = max_ahead_ms * 1000
+    def __init__(self, physical: DisciplinedClock, files: Files, path: str) -> None:
+        self.physical = physical
+        self.limit_us = physical.limit_us
         self._hybrid = HybridClock(self.physical, files, path, self._check)
         if self.seen:
             self.physical.resume_from(to_micros(self.seen))

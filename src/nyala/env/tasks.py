@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from queue import SimpleQueue
@@ -193,3 +193,23 @@ class LoopTasks:
         for thread in lanes:
             await thread.close()
         self._compute.shutdown(wait=True)
+
+
+async def shielded(work: Awaitable[T], cancelled: Callable[[], None] = lambda: None) -> T:
+    """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
+    task, stopped = asyncio.ensure_future(work), False
+    try:
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                stopped = True
+                cancelled()
+            except Exception:  # raised below
+                assert task.done()
+        if stopped:
+            task.cancelled() or task.exception()
+            raise asyncio.CancelledError
+        return task.result()
+    finally:
+        del task  # its error has this frame, and so all that the work used

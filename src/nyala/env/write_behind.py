@@ -86,8 +86,11 @@ class WriteBehindFile:
 
     def _wait(self) -> None:
         writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
+        try:
+            if writing is not None:
+                writing.result()
+        finally:
+            writing = None  # its error has this frame and those of the callers
 
 
 _NOTHING = np.empty(0, np.uint8)

@@ -4,6 +4,7 @@ Lanes: builds in COMPUTE, installs in APPLY, the rest anywhere.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 
@@ -83,6 +84,9 @@ class JournalFiles:
                 sizes = write()
                 self._files.sync_dir(self._directory)
                 done = True
+            except Exception:  # raised again
+                self._discard(after)
+                raise
             finally:
                 self.busy = done
             return lambda: self._install(after, sizes, installed)
@@ -94,12 +98,23 @@ class JournalFiles:
     ) -> None:
         try:
             manifest.save(self._files, self._directory, after)
+        except OSError:  # raised again; a restart may find the new manifest only if it is there now
+            with suppress(OSError):
+                if not manifest.is_saved(self._files, self._directory, after):
+                    self._discard(after)
+            raise
         finally:
             self.busy = False
         self.manifest = after
         self._sizes = {n: s for n, s in (self._sizes | sizes).items() if n in after.files}
         installed()
         manifest.remove_unreferenced(self._files, self._directory, after, self._holds.names)
+
+    def _discard(self, after: JournalManifest) -> None:
+        """Remove the new files of work that failed: it is tried again, and would fill the disk with them."""
+        for number in {*after.files} - {*self.manifest.files}:
+            with suppress(OSError):  # the next install, or the next start, removes it
+                self._files.remove(self.path(number))
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files that make the journal at its flush point, for a copy of them."""

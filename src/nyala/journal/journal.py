@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nyala.common.errors import Unavailable
 from nyala.common.ids import CommittedOperation
 from nyala.env.files import Files
 from nyala.journal import manifest, merge, steps
@@ -16,6 +17,7 @@ from nyala.journal.manifest import JournalInfo, JournalManifest
 from nyala.journal.state import JournalState
 from nyala.journal.unflushed import Unflushed
 from nyala.storage.checkpoint import Checkpoint
+from nyala.storage.disk_space import require_space
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
 
 KEPT_DIGESTS = 1024
@@ -28,6 +30,7 @@ class JournalMachine:
     def __init__(self, files: Files, directory: str, current: JournalManifest) -> None:
         self._files = JournalFiles(files, directory, current)
         self._file_system = files
+        self._directory = directory
         self._info = current.info
         self._unflushed = Unflushed()
         self._frozen: Unflushed | None = None
@@ -184,13 +187,14 @@ class JournalMachine:
         return 0.0 if self._files.busy else float(self._choose_merge())
 
     def prepare_compaction(
-        self, horizon: int | None = None, *, force: bool = False
+        self, horizon: int | None = None, *, force: bool = False, reserve_bytes: int = 0
     ) -> Build | None:
         """Choose data files to merge. Returns as `prepare_flush`; None also if no merge is worth its cost.
 
         Args:
             horizon: ignored; a journal has no history.
             force: merge all of them, if that changes anything.
+            reserve_bytes: disk space to leave free; without it the build fails with ENOSPC.
         """
         files = self._files
         numbers = files.manifest.files
@@ -201,7 +205,10 @@ class JournalMachine:
         kept = numbers[: len(numbers) - count]
         after = replace(files.manifest, next_file=files.next_number, files=(*kept, number))
 
+        need_bytes = sum(files.sizes[len(numbers) - count :])
+
         def write() -> dict[int, int]:
+            require_space(self._file_system, self._directory, need_bytes, reserve_bytes)
             paths = [files.path(n) for n in chosen]
             target = files.path(number)
             return {number: merge.merge(self._file_system, paths, target, base=not kept)}
@@ -210,6 +217,19 @@ class JournalMachine:
 
     def _choose_merge(self) -> int:
         return merge.choose(self._files.sizes, self.state.size_bytes)
+
+    def readable(self) -> JournalState:
+        """Return the state as of the last applied entry. Lane APPLY.
+
+        Raises:
+            Unavailable: an operation failed, perhaps in the middle of its changes, or the journal is closed.
+        """
+        if self._broken:
+            raise Unavailable(
+                f"journal {self._info.name!r} failed or was closed here: its replica failed or is being "
+                "deleted; ask another replica"
+            )
+        return self.state
 
     def checkpoint(self) -> Checkpoint:
         """Hold the files that make the journal at its flush point, for a copy of them."""

@@ -162,6 +162,17 @@ def save(files: Files, directory: str, manifest: JournalManifest) -> None:
     files.write_atomic(f"{directory}/{NAME}", manifest.encode())
 
 
+def is_saved(files: Files, directory: str, manifest: JournalManifest) -> bool:
+    """Return whether a directory has this manifest, durable or not.
+
+    Args:
+        files: the file system.
+        directory: directory of the journal.
+        manifest: that may have been saved.
+    """
+    return files.read(f"{directory}/{NAME}") == manifest.encode()
+
+
 def create(files: Files, directory: str, info: JournalInfo) -> JournalManifest:
     """Make the directory of an empty journal and its manifest, durable on return.
 

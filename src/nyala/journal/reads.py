@@ -131,7 +131,11 @@ def find_log(state: JournalState, name: str, created: int) -> NamedLog | None:
         again = "" if log is None else f"; another one was created with id {log.created}"
         raise LogGone(
             f"the log {name!r} that was created with id {created} was deleted{again}; open it anew",
-            {"log": name, "created": str(0 if log is None else log.created)},
+            {
+                "log": name,
+                "created": str(0 if log is None else log.created),
+                "last": str(state.last),
+            },
         )
     return log
 

@@ -68,7 +68,8 @@ class Unflushed:
         """Add the changes that came after these."""
         for created in newer._dropped:
             self._drop(created)
-        self._logs |= newer._logs
+        for record in newer._logs.values():
+            self._put(record)
         self._created |= newer._created
         for created, ids in _by_log(newer._invalid):
             self._invalidate(created, ids)
@@ -89,9 +90,12 @@ class Unflushed:
         return writer.finish(logs, sorted(self._dropped), sorted(self._invalid))
 
     def _note(self, log: NamedLog) -> None:
-        if log.created not in self._logs:
+        self._put(LogRecord(log.created, log.name, log.last))
+
+    def _put(self, record: LogRecord) -> None:
+        if record.created not in self._logs:
             self.size_bytes += _CHANGE_BYTES
-        self._logs[log.created] = LogRecord(log.created, log.name, log.last)
+        self._logs[record.created] = record
 
     def _invalidate(self, created: int, ids: tuple[int, ...]) -> None:
         entries = self._entries.get(created, {})

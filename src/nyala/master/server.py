@@ -5,6 +5,7 @@ peer port. Masters that start for the first time find each other in the backgrou
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nyala.admin.registration import registration
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
@@ -74,12 +75,14 @@ class Master:
         )
         self._host: ReplicaHost | None = None
         self.identity = Identity(env, config.dir, "master", options.clock_max_ahead_ms)
+        # What masters decide by the time of day follows no jump of one machine's clock.
+        by_physical = replace(env, clock=self.identity.physical)
         peers = MasterPeers(env, self.info, masters, options)
         self._member = member = GroupMember(
-            env, self.identity, peers, self.tservers, masters, options
+            by_physical, self.identity, peers, self.tservers, masters, options
         )
         context = MasterContext(
-            env=env,
+            env=by_physical,
             options=options,
             servers=self.tservers,
             peers=peers,

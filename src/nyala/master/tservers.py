@@ -50,7 +50,7 @@ class TServer:
             the present term.
         versions: highest schema version that each of its replicas has reported. An applied version is
             committed, so it never decreases for a tablet.
-        time: hybrid time of its last heartbeat.
+        time: highest hybrid time of its heartbeats and answers: not below the stamps of `versions`.
         held_us: end of the holds on the history of its retired replicas, monotonic.
         tombstones: deleted replicas whose votes it keeps, as of its reports.
         leader_reports: reports of its leader replicas about their groups, by tablet.
@@ -107,7 +107,7 @@ class TServers:
             self._forget_dead(now_us)
         known.registration = request.server
         known.last_heartbeat_us = now_us
-        known.time = request.server.hybrid_time
+        known.time = max(known.time, request.server.hybrid_time)  # an answer may have overtaken it
         known.list_version = request.server_list.version
         if known.opening != request.opening:
             known.opening, known.opening_us = request.opening, now_us

@@ -18,7 +18,7 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import NO_OP, OpId, ServerUuid, TabletId
 from nyala.datadir import instance
-from nyala.datadir.identity import CLOCK_FILE
+from nyala.datadir.identity import CLOCK_FILE, check_ceiling
 from nyala.datadir.instance import Instance
 from nyala.env.clock import HybridClock, SystemClock
 from nyala.env.files import Files
@@ -245,7 +245,7 @@ def problems(files: Files, directory: str, read: Callable[[TabletId, str], objec
     for name in files.list(f"{directory}/data"):
         if name not in whole:
             found.append(f"{directory}/data/{name} belongs to no replica")
-    found += _clock_problems(files, f"{directory}/{CLOCK_FILE}")
+    found += _clock_problems(files, directory)
     return found + _log_problems(files, directory)
 
 
@@ -262,9 +262,10 @@ def _data_problems(
     return []
 
 
-def _clock_problems(files: Files, path: str) -> list[str]:
+def _clock_problems(files: Files, directory: str) -> list[str]:
     try:
-        HybridClock(SystemClock(), files, path)
+        check_ceiling(files, directory)
+        HybridClock(SystemClock(), files, f"{directory}/{CLOCK_FILE}")
     except Corrupt as err:
         return [err.message]
     return []

@@ -11,6 +11,7 @@ from typing import Any
 from nyala.client.core import ClientCore
 from nyala.common.errors import NyalaError
 from nyala.machines import registry
+from nyala.operate.tablets import HOLDS, merge_holds
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -23,6 +24,8 @@ STUCK_MS = 10_000
 """Time without an acknowledgement after which a replica that lacks entries is a problem, in milliseconds."""
 DROPPED = "DROPPED"
 """State of a tablet whose range was dropped: readable at earlier times, and repaired, until it is deleted."""
+HELD = ("table", *HOLDS)
+"""Columns of `ClusterHealth.holds`."""
 _REPLICA = ("table", "tablet", "address", "state", "role", "term", "applied", "behind")
 
 
@@ -34,6 +37,7 @@ class ClusterHealth:
     tservers: list[tuple[str, str, int, str]] = field(default_factory=list)
     tables: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     replicas: list[tuple[str, str, str, str, str, int, int, int]] = field(default_factory=list)
+    holds: list[tuple[str, str, int, int, int, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -52,6 +56,7 @@ class ClusterHealth:
                 for t in self.tables
             ],
             "replicas": [dict(zip(_REPLICA, r, strict=True)) for r in self.replicas],
+            "holds": [dict(zip(HELD, h, strict=True)) for h in self.holds],
             "problems": self.problems,
         }
 
@@ -200,7 +205,29 @@ async def _check_table(
         health.problems += [f"{named(table, tablet)}: {p}" for p in found]
         healthy += not found
         problems += len(found)
+    health.holds += hold_rows(table, kept, replicas, core.env.clock.wall_us())
     health.tables.append((table.name, table.replicas, len(kept), healthy, problems))
+
+
+def hold_rows(
+    table: pb.TableSummary,
+    tablets: list[pb.TabletLocation],
+    replicas: dict[str, dict[str, pb.TabletStatus]],
+    now_us: int,
+) -> list[tuple[str, str, int, int, int, int]]:
+    """Return a row of `ClusterHealth.holds` for each hold of a table's history.
+
+    Args:
+        table: summary of the table.
+        tablets: of the table, with their members.
+        replicas: by server and tablet, as the servers report them.
+        now_us: the present, in microseconds since the epoch.
+    """
+    statuses = (status for tablet in tablets for _, status in _reported(tablet, replicas))
+    return [
+        (table.name, h.hold, h.at, h.age_s, h.left_s, h.tablets)
+        for h in merge_holds(statuses, now_us)
+    ]
 
 
 def named(table: pb.TableSummary, tablet: pb.TabletLocation) -> str:

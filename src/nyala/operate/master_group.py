@@ -4,9 +4,11 @@ An operation that was killed at any point continues when it is repeated.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 
 from nyala.client.core import ClientCore
+from nyala.common import addresses
 from nyala.common.errors import (
     Forbidden,
     InvalidArgument,
@@ -22,6 +24,7 @@ from nyala.operate.membership import POLL_MS, Membership
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
+UUID = re.compile("[0-9a-f]{32}")
 START_MS = 15_000
 """Time in which a process that was just started has to answer, in milliseconds."""
 
@@ -39,12 +42,30 @@ class MasterDirectory:
         self.servers: dict[str, ClusterServer] = {}
 
     async def learn(self) -> None:
-        """Update the masters from those that answer.
+        """Update the masters from those that answer; wait for those of a new cluster to create it.
 
         Raises:
             Unavailable: none of them is in a group.
         """
-        known = dict.fromkeys(self.core.masters.known)
+        clock, known = self.core.env.clock, dict.fromkeys(self.core.masters.known)
+        end_us = clock.monotonic_us() + START_MS * 1000
+        while not (newest := await self._newest(known)) or not newest.cluster_id:
+            if newest is None or clock.monotonic_us() > end_us:
+                raise Unavailable(
+                    f"none of the masters {', '.join(known)} answers and belongs to a group; start them, "
+                    "and check the addresses: nyala master list at any master shows all"
+                )
+            await self.core.env.tasks.sleep_ms(POLL_MS)
+        self.id = newest.cluster_id
+        for m in newest.consensus.members:
+            self.servers[m.uuid] = ClusterServer(ServerUuid(m.uuid), m.address, m.peer_address)
+
+    async def _newest(self, known: dict[str, None]) -> pb.MasterStatusResponse | None:
+        """Return the newest status that a member of a group reports; None: none does.
+
+        Args:
+            known: addresses to ask; gets those of all members.
+        """
         newest: pb.MasterStatusResponse | None = None
         asked: set[str] = set()
         while todo := [a for a in known if a not in asked]:
@@ -55,14 +76,7 @@ class MasterDirectory:
                 known |= dict.fromkeys(m.address for m in status.consensus.members)
                 if newest is None or _at(status) > _at(newest):
                     newest = status
-        if newest is None or not newest.cluster_id:
-            raise Unavailable(
-                f"none of the masters {', '.join(known)} answers and belongs to a group; start them, and "
-                "check the addresses: nyala master list at any master shows all"
-            )
-        self.id = newest.cluster_id
-        for m in newest.consensus.members:
-            self.servers[m.uuid] = ClusterServer(ServerUuid(m.uuid), m.address, m.peer_address)
+        return newest
 
     async def _status(self, address: str) -> pb.MasterStatusResponse | None:
         try:
@@ -203,7 +217,8 @@ class MasterGroup:
             name: its uuid, or its public address.
 
         Raises:
-            InvalidArgument: it is the only one.
+            InvalidArgument: it is the only one; or neither a uuid nor an address, or that of another server.
+            Forbidden: it is a master of another cluster.
             TimedOut: no progress for `timeout_ms`, for instance because too few of the other masters answer.
         """
         group = await self.view()
@@ -211,9 +226,11 @@ class MasterGroup:
         try:
             server = self.directory.find(name, group)
         except NotFound:
+            if not UUID.fullmatch(name):
+                addresses.parse(name)
             try:
                 server = await self.directory.identify(name)  # removed before, and still running
-            except NyalaError:
+            except Unavailable:  # removed before, and stopped
                 return await self._followed(group)
         member = group.member(server)
         if member is not None and group.config is not None and group.config.members == (member,):

@@ -104,7 +104,7 @@ class Membership:
                 )
             if step.words != notified:
                 self.notify(step.words)
-                notified = step.words
+                notified, answer = step.words, ""
             if step.act is not None:
                 try:
                     await step.act()

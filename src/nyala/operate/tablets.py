@@ -144,9 +144,18 @@ async def table_holds(core: ClientCore, name: str) -> list[TableHold]:
     ids = [t.id for t in tablets]
     addresses = sorted({a for t in tablets for _, a in t.replicas if a})
     answers = await asyncio.gather(*(_statuses(core, a, ids) for a in addresses))
-    now_us = to_micros(await core.now())
+    return merge_holds((s for found in answers for s in found), to_micros(await core.now()))
+
+
+def merge_holds(statuses: Iterable[pb.TabletStatus], now_us: int) -> list[TableHold]:
+    """Return the holds of one table, the earliest time first.
+
+    Args:
+        statuses: of replicas of the table's tablets; each reports the holds that it knows.
+        now_us: the present, in microseconds since the epoch.
+    """
     found: dict[str, list[tuple[int, int, str]]] = {}
-    for status in (s for statuses in answers for s in statuses):
+    for status in statuses:
         for hold in status.holds:
             found.setdefault(hold.name, []).append((hold.at, hold.left_ms, status.report.tablet_id))
     holds = []
@@ -183,14 +192,17 @@ def _size(tablet: TabletLocation, partition: str, found: list[pb.TabletStatus]) 
 
 
 async def tablet_of_key(
-    core: ClientCore, name: str, values: list[Any], parse: Callable[[str, pa.DataType], Any]
+    core: ClientCore,
+    name: str,
+    given: list[Any] | dict[str, Any],
+    parse: Callable[[str, pa.DataType], Any],
 ) -> tuple[TabletRow, bool]:
     """Return the tablet of a key, and whether it has a row with this key.
 
     Args:
         core: a client of the cluster.
         name: name of the table.
-        values: of the key columns, in key order; a text may stand for a value of any type.
+        given: values of the key columns, in key order or by name; a text may stand for a value of any type.
         parse: converts a text to a value of an Arrow type.
 
     Raises:
@@ -200,10 +212,14 @@ async def tablet_of_key(
     """
     table = await core.open_table(name)
     columns = table.schema.key_columns
+    values = given if isinstance(given, list) else []
+    if isinstance(given, dict) and given.keys() == set(key_names(table.schema)):
+        values = [given[c.name] for c in columns]
     if len(values) != len(columns) or None in values:
         raise InvalidArgument(
             f"the key of table {name!r} has {len(columns)} values, none of them null: "
-            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}; give them in this order"
+            f"{', '.join(f'{c.name} ({c.type})' for c in columns)}; give them in this order, or by name as "
+            "a JSON object"
         )
     typed = [
         parse(v, c.type) if isinstance(v, str) else v for v, c in zip(values, columns, strict=True)

@@ -226,14 +226,14 @@ def on_reply(core: RaftCore, leadership: Leadership, message: AppendReply) -> No
     Raises:
         Corrupt: the peer acknowledges entries that do not exist; nothing was changed.
     """
-    peer = leadership.peers.get(message.sender)
-    if peer is None or message.round < peer.joined_round:
-        return
     if message.success and max(message.match, message.hint.index) > core.log.last.index:
         raise Corrupt(
             f"{message.sender} acknowledges {message.match} (received {message.hint}), but the log of "
             f"leader {core.uuid} in term {core.term} ends at {core.log.last}; the answer was dropped"
         )
+    peer = leadership.peers.get(message.sender)
+    if peer is None or message.round < peer.joined_round:
+        return
     peer.last_reply_at = core.ticks
     peer.round = max(peer.round, message.round)
     peer.hlc = max(peer.hlc, message.hlc)

@@ -38,7 +38,7 @@ from nyala.raft.messages import (
     VoteReply,
 )
 from nyala.raft.options import RaftOptions
-from nyala.raft.ready import NOTHING, NOWHERE, ReadRequest, Ready
+from nyala.raft.ready import NOTHING, NOWHERE, Outgoing, ReadRequest, Ready
 from nyala.raft.state import Output, RaftCore, recover
 from nyala.raft.status import Role, Status
 from nyala.raft.view import NodeView
@@ -363,6 +363,11 @@ class RaftNode:
     def ready(self) -> Ready:
         """Return the work for the host since the last call; `Ready.empty` if there is none."""
         return _collect(self.core)
+
+    def take_messages(self) -> Sequence[Outgoing]:
+        """Return only the messages of the next `ready()`, for a host that cannot write to its log now."""
+        taken, self.core.out.send = self.core.out.send, []
+        return taken
 
 
 def _enter_term(core: RaftCore, message: AnyMessage) -> None:

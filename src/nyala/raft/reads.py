@@ -64,6 +64,8 @@ def confirm(core: RaftCore, leadership: Leadership) -> None:
     if answered is None:
         return
     leadership.rounds = [r for r in leadership.rounds if r.number > answered.number]
+    if not leadership.rounds:
+        leadership.round_unsent = False  # a single voter needs no replies
     core.out.confirmed = ReadConfirmed(answered.number, max(answered.index, leadership.first))
 
 

@@ -1,7 +1,7 @@
 """ServerCalls: requests of the leader to the servers, with its epoch, below which they refuse requests."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nyala.common.errors import (
@@ -11,6 +11,8 @@ from nyala.common.errors import (
     OutcomeUnknown,
     Retryable,
     StaleEpoch,
+    Unavailable,
+    may_have_arrived,
 )
 from nyala.env.env import Env
 from nyala.env.rpc import Method
@@ -20,6 +22,11 @@ from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
 
 log = logging.getLogger(__name__)
+
+TRY_MS = 5_000
+"""Longest time for one try of a request to the leader."""
+READS = (methods.RAM_TABLET_MAP, methods.RAM_SERVER_LIST, methods.RAM_WILLS, methods.RAM_DUMP)
+"""Requests to the leader that change nothing."""
 
 
 def owned_message(tablet: HashRange) -> pb.Owned:
@@ -134,37 +141,85 @@ class EnsembleClient:
     async def call(self, method: Method, request: Any, timeout_ms: int) -> Any:
         """Send a request to the leader until it answers; requests may be executed twice.
 
+        A drop is sent with the id that the table has at first: of another table of this name, which somebody
+        has created since an earlier try, nothing is dropped.
+
         Args:
             method: of the coordinator.
             request: its message.
             timeout_ms: for all tries.
 
         Raises:
-            NyalaError: the leader's answer, or that of the last try.
+            Unavailable: no coordinator has answered as the leader, and the request has no effect.
+            OutcomeUnknown: as before, and it may have been executed.
+            NyalaError: the leader's answer, or the journal's.
         """
         clock = self._env.clock
         end_us = clock.monotonic_us() + timeout_ms * 1000
-        sent = False
+        if method is methods.RAM_DROP_TABLE and request.name and not request.id:
+            asked_for = pb.TabletMapRequest(name=request.name)
+            found = await self.call(methods.RAM_TABLET_MAP, asked_for, timeout_ms)
+            request = pb.DropTableRequest(
+                name=request.name, operation=request.operation, id=found.tables[0].id
+            )
+        asked: dict[str, str] = {}
+        arrived = False
         while True:
             left_ms = max(1, (end_us - clock.monotonic_us()) // 1000)
+            address = ""
             try:
                 address = await self._leader()
-                if not address:
-                    raise NotLeading("no coordinator leads; start one: nyala ram coordinator run")
-                return await self._env.rpc.call(
-                    address, method, request, timeout_ms=min(left_ms, 5_000)
-                )
+                if address:
+                    try_ms = min(left_ms, TRY_MS, max(1_000, timeout_ms // 3))  # for three or more
+                    return await self._env.rpc.call(address, method, request, timeout_ms=try_ms)
+                last: NyalaError = NotLeading("the journal names no leader")
             except NotFound:
-                if sent and method is methods.RAM_DROP_TABLE:  # an earlier try has dropped it
+                if (
+                    address and arrived and method is methods.RAM_DROP_TABLE
+                ):  # an earlier try has dropped it
                     return pb.DropTableResponse()
                 raise
             except NyalaError as err:
-                if not _again(err) or clock.monotonic_us() >= end_us:
+                if not _again(err):
                     raise
-                sent = True
+                last = err
+            if address:
+                asked[address] = _shortly(last)
+                arrived = arrived or may_have_arrived(last)
+            left_us = end_us - clock.monotonic_us()
+            if left_us < 2 * self._retry_ms * 1000:  # too little for another try
+                nobody = isinstance(last, NotLeading) or (address and not last.answered)
+                unknown = arrived and method not in READS
+                raise _nobody(asked, timeout_ms, unknown) if nobody else last from None
             await self._env.tasks.sleep_ms(self._retry_ms)
 
 
 def _again(err: NyalaError) -> bool:
     """Return True if a request may be sent again: each is executed once, or harmless twice."""
     return isinstance(err, Retryable | OutcomeUnknown | NotLeading)
+
+
+def _shortly(err: NyalaError) -> str:
+    """Return why a coordinator has not answered as the leader, in few words."""
+    if isinstance(err, NotLeading):
+        return "does not lead"
+    return "cannot be reached" if err.details.get("sent") == "no" else "does not answer in time"
+
+
+def _nobody(asked: Mapping[str, str], timeout_ms: int, unknown: bool) -> NyalaError:
+    """Return the error of a call that no leader has answered.
+
+    Args:
+        asked: addresses of coordinators that the journal has named as leaders, and why each gave no answer.
+        timeout_ms: time of the call.
+        unknown: the request may have been executed.
+    """
+    who = ", ".join(f"{address} {why}" for address, why in asked.items())
+    text = (
+        f"no coordinator leads: within {timeout_ms / 1000:g} s none has answered as the leader "
+        f"({who or 'the journal has named none'}); nyala ram status shows which run, nyala ram up starts the "
+        "others, and then one leads within seconds"
+    )
+    if not unknown:
+        return Unavailable(text)
+    return OutcomeUnknown(f"{text}; the request may have been executed: nyala ram tables shows it")

@@ -4,20 +4,28 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import AlreadyPresent, NotFound, NyalaError, Unavailable
+from nyala.common.errors import AlreadyPresent, NotFound, NotLeading, NyalaError
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.ram.ids import ServerId
-from nyala.ram.operations import check_enlist, check_name, check_span, check_split
+from nyala.ram.operations import (
+    check_enlist,
+    check_ensemble,
+    check_name,
+    check_operation,
+    check_span,
+    check_split,
+)
 from nyala.ram.state import parse
 from nyala.ram.term import CoordinatorTerm, Point
 from nyala.ram.upkeep import Upkeep
-from nyala.ram.will import PART_LIMIT, TabletLoad
+from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import ElectionSettings, leader_info
 from nyala.wire import methods
@@ -75,20 +83,26 @@ class Coordinator:
         config: see `CoordinatorConfig`.
         journal: journal of the log.
         point: called at each crash point, for tests.
+        on_end: called when it can lead and follow no more, for instance since the journal was dropped.
 
     Attributes:
         term: state and operations.
         upkeep: of the term, once it leads.
+
+    Raises:
+        InvalidArgument: the configuration has no name of an ensemble, or no address.
     """
 
     def __init__(
         self, env: Env, config: CoordinatorConfig, journal: AsyncJournal,
-        point: Point = lambda name: None,
+        point: Point = lambda name: None, on_end: Callable[[NyalaError], object] = lambda error: None,
     ) -> None:  # fmt: skip
+        check_ensemble(config.ensemble, config.address)
         self._env = env
         self._config = config
         self._journal = journal
         self._point = point
+        self._on_end = on_end
         settings = ElectionSettings(
             config.ensemble, config.address, config.address, config.timeout_ms, config.back_off_ms
         )
@@ -119,7 +133,11 @@ class Coordinator:
 
     async def _serve(self) -> None:
         while True:
-            await self._candidate.elected()
+            try:
+                await self._candidate.elected()
+            except NyalaError as err:
+                self._on_end(err)
+                return
             with contextlib.suppress(NyalaError):
                 await self._lead()
             self.term.close()
@@ -137,9 +155,8 @@ class Coordinator:
 
     async def _on_lost(self, reason: str) -> None:
         log.warning("the leadership is lost: %s", reason)
-        self.term.close()
         if self._rounds is not None:
-            self._rounds.cancel()
+            self._rounds.cancel()  # `_serve`, which may have noticed it first, makes the next term
 
     # ---- handlers ----------------------------------------------------------------------------------
 
@@ -156,17 +173,18 @@ class Coordinator:
             methods.RAM_SET_RECOVERY_INFO: self._set_recovery_info,
             methods.RAM_WILLS: self._wills,
             methods.RAM_DUMP: self._dump,
+            methods.RAM_COORDINATOR_STATUS: self._status,
         }
 
     def _leading(self) -> tuple[CoordinatorTerm, Upkeep]:
         """Return the term that serves.
 
         Raises:
-            NotLeading, Unavailable: none does.
+            NotLeading: none does.
         """
         self.term.check()
         if self.upkeep is None:
-            raise Unavailable("this coordinator replays its log; retry")
+            raise NotLeading("this coordinator replays its log; retry")
         return self.term, self.upkeep
 
     async def _enlist(self, request: pb.EnlistRequest) -> pb.EnlistResponse:
@@ -179,6 +197,7 @@ class Coordinator:
     async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
         check_name(request.name)
         check_span(request.server_span)
+        check_operation(request.operation)
         term, _ = self._leading()
         try:
             payload = await term.execute("create_table", request)
@@ -243,19 +262,28 @@ class Coordinator:
 
     async def _wills(self, _request: pb.WillsRequest) -> pb.WillsResponse:
         _, upkeep = self._leading()
-        found = []
-        for server, parts in upkeep.wills.show().items():
-            shown = [
-                pb.WillPart(
-                    bytes=p.load.bytes, rows=p.load.rows,
-                    pieces=[pb.WillPiece(table_id=t, first=f, last=la) for t, f, la in p.pieces],
-                )
-                for p in parts
-            ]  # fmt: skip
-            found.append(pb.ServerWill(id=server.message(), parts=shown))
-        return pb.WillsResponse(wills=found)
+        return pb.WillsResponse(wills=[_will(*one) for one in upkeep.present_wills().items()])
 
     async def _dump(self, _request: pb.DumpRequest) -> pb.DumpResponse:
         term, _ = self._leading()
         text = json.dumps(term.state.dump(), sort_keys=True)
         return pb.DumpResponse(json=text, epoch=term.epoch)
+
+    async def _status(self, _request: pb.CoordinatorStatusRequest) -> pb.CoordinatorStatusResponse:
+        """Answer also while another coordinator leads."""
+        return pb.CoordinatorStatusResponse(
+            ensemble=self._config.ensemble, epoch=self._candidate.epoch,
+            serves=self._candidate.acts and self.upkeep is not None, reached=self.term.reached,
+        )  # fmt: skip
+
+
+def _will(server: ServerId, parts: Sequence[WillPart]) -> pb.ServerWill:
+    """Return the will of a server as a message."""
+    shown = [
+        pb.WillPart(
+            bytes=p.load.bytes, rows=p.load.rows,
+            pieces=[pb.WillPiece(table_id=t, first=f, last=la) for t, f, la in p.pieces],
+        )
+        for p in parts
+    ]  # fmt: skip
+    return pb.ServerWill(id=server.message(), parts=shown)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from nyala.common import addresses
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
 from nyala.ram.ids import LAST_HASH, HashRange, ServerId, equal_ranges
 from nyala.ram.server_list import MASTER, ROLES, ServerStatus
@@ -154,6 +155,8 @@ class DropTable(RecordOperation):
     def compute(self, request: pb.DropTableRequest) -> bytes:
         """See `Operation.compute`."""
         table = self.state.tablets.named(request.name)
+        if request.id not in (0, table.id):
+            raise NotFound(f"table {request.name!r} has id {table.id}, not {request.id}")
         drop = pb.DropTable(id=table.id, name=table.name, operation=request.operation)
         return self.record(drop_table=drop).SerializeToString()
 
@@ -309,9 +312,12 @@ class FactOperation(RecordOperation):
         return [r.SerializeToString() for r in pb.Records.FromString(payload).records]
 
     def crash(self, server: ServerId, version: int) -> list[pb.Record]:
-        """Return the records by which a server crashes."""
+        """Return the records by which a server crashes; one that owns no tablets needs no recovery."""
         change = pb.ServerChange(id=server.message(), update_version=version)
-        return [self.record(server_crashed=change), self.record(server_needs_recovery=change)]
+        found = [self.record(server_crashed=change)]
+        if MASTER in self.state.servers.servers[server].up.roles:
+            found.append(self.record(server_needs_recovery=change))
+        return found
 
 
 class Enlist(FactOperation):
@@ -351,7 +357,7 @@ class Crash(FactOperation):
 
 
 class RemoveServer(FactOperation):
-    """Note that a crashed server owns nothing any more; it is removed from the lists of the others."""
+    """End the recovery of a crashed server, which owns nothing; the others remove it from their lists."""
 
     kind = "remove"
 
@@ -365,6 +371,12 @@ class RemoveServer(FactOperation):
             raise Unavailable(f"server {request} owns tablets that are not recovered")
         change = pb.ServerChange(id=request.message(), update_version=servers.version + 1)
         return [self.record(server_remove_update=change)]
+
+    def obsolete(self, payload: bytes) -> Iterable[str]:
+        """See `Operation.obsolete`."""
+        (record,) = pb.Records.FromString(payload).records
+        server = ServerId.of(record.server_remove_update.id)
+        return [*objects_of(record), f"server_needs_recovery {server}"]
 
 
 class Confirm(FactOperation):
@@ -444,6 +456,14 @@ def check_name(name: str) -> None:
         )
 
 
+def check_operation(operation: pb.OperationId) -> None:
+    """Refuse an operation id that is too long to be kept with its table."""
+    if len(operation.client) > MAX_NAME:
+        raise InvalidArgument(
+            f"operation.client has more than {MAX_NAME} characters; send a shorter one"
+        )
+
+
 def check_span(span: int) -> None:
     """Refuse a number of tablets that no table is created with."""
     if not 1 <= span <= MAX_SPAN:
@@ -456,10 +476,26 @@ def check_split(split_hash: int) -> None:
         raise InvalidArgument(f"split_hash={split_hash}: give a hash from 1 to {LAST_HASH}")
 
 
+def check_ensemble(name: str, address: str) -> None:
+    """Refuse what cannot be the name of an ensemble, or the address of its coordinator."""
+    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+        raise InvalidArgument(
+            f"{name[:40]!r} is no name of an ensemble; give 1 to {MAX_NAME} printable characters"
+        )
+    check_address(address)
+
+
 def check_enlist(request: pb.EnlistRequest) -> None:
     """Refuse a server without roles or address."""
     if not request.roles or not set(request.roles) <= set(ROLES):
         raise InvalidArgument(f"roles={list(request.roles)!r}: give {' or '.join(ROLES)}, or both")
-    host, _, port = request.address.rpartition(":")
-    if not host or not port.isdecimal() or len(request.address) > MAX_ADDRESS:
-        raise InvalidArgument(f"address={request.address[:40]!r}: give host:port")
+    check_address(request.address)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address at which nobody can be reached."""
+    shown = address[:40]
+    if len(address) > MAX_ADDRESS:
+        raise InvalidArgument(f"address={shown!r}...: give at most {MAX_ADDRESS} characters")
+    if not addresses.parse(address)[1]:
+        raise InvalidArgument(f"address={shown!r}: nobody is at port 0; give host:port")

@@ -28,7 +28,7 @@ class EnsembleServer:
     Attributes:
         up: record by which it enlisted.
         crashed_version: version of the list by which it crashed; 0: it has not.
-        needs_recovery: its tablets are to be recovered.
+        needs_recovery: it may have owned tablets, and they are not recovered.
         removed_version: version of the list by which it is removed; 0: it is not.
         recovery: what a recovery of it needs to know.
         group: replication group; 0: none.
@@ -113,7 +113,8 @@ class EnsembleServerList:
     def remove(self, record: pb.ServerChange) -> None:
         """Note that a crashed server was recovered; nobody refers to it any more."""
         self._reached(record.update_version)
-        self._of(record.id).removed_version = record.update_version
+        gone = self._of(record.id)
+        gone.removed_version, gone.needs_recovery = record.update_version, False
 
     def recovery_info(self, record: pb.RecoveryInfo) -> None:
         """Keep what a recovery of a server needs to know."""
@@ -156,6 +157,10 @@ class EnsembleServerList:
             for _, s in sorted(self.servers.items())
             if s.status is status and (not role or role in s.up.roles)
         ]
+
+    def to_recover(self) -> list[ServerId]:
+        """Return the servers whose recovery no leader has finished, by their records (S3.36)."""
+        return [i for i, s in sorted(self.servers.items()) if s.needs_recovery]
 
     def at_address(self, address: str) -> EnsembleServer | None:
         """Return the server that is up at an address."""

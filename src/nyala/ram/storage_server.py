@@ -15,6 +15,7 @@ from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient, owned_message, range_of
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.member import EnsembleMember, owned_digest
+from nyala.ram.operations import check_enlist
 from nyala.ram.server_list import ROLES
 from nyala.ram.will import TabletLoad
 from nyala.wire import methods
@@ -49,9 +50,13 @@ class StorageServer:
         env: the environment.
         config: see `StorageConfig`.
         coordinator: calls to the coordinator.
+
+    Raises:
+        InvalidArgument: the configuration has no roles, or no address.
     """
 
     def __init__(self, env: Env, config: StorageConfig, coordinator: EnsembleClient) -> None:
+        check_enlist(pb.EnlistRequest(roles=config.roles, address=config.address))
         self._env = env
         self._config = config
         self._coordinator = coordinator

@@ -1,11 +1,15 @@
 """TabletMap: the tables, their tablets, and the server that owns each of them. It does no I/O."""
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nyala.common.errors import NotFound
 from nyala.ram.ids import HashRange, ServerId
 from nyala.wire.proto import ram_pb2 as pb
+
+SHOWN = 10
+"""Number of names in a message."""
 
 
 def mapping(first: int, last: int, master: ServerId) -> pb.Mapping:
@@ -119,11 +123,18 @@ class TabletMap:
         """Return a table.
 
         Raises:
-            NotFound: there is none of this name.
+            NotFound: there is none of this name; the message has the nearest one.
         """
         found = self.by_name(name)
         if found is None:
-            raise NotFound(f"the ensemble has no table {name!r}; see: nyala ram tables")
+            names = {t.name.casefold(): t.name for t in self.tables.values()}
+            near = difflib.get_close_matches(name.casefold(), sorted(names), 1)
+            hint = f" did you mean {names[near[0]]!r}?" if near else ""
+            shown = ", ".join(sorted(names.values())[:SHOWN]) or "none yet"
+            more = " and others" if len(names) > SHOWN else ""
+            raise NotFound(
+                f"the ensemble has no table {name!r};{hint} the tables are: {shown}{more}"
+            )
         return found
 
     def lookup(self, table_id: int, key_hash: int) -> pb.Mapping | None:

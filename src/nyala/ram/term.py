@@ -50,6 +50,11 @@ class CoordinatorTerm:
         self.epoch = 0
         self.changed = asyncio.Event()
 
+    @property
+    def reached(self) -> int:
+        """Id up to which this coordinator has the changes of the log."""
+        return self._operations.reached
+
     async def take_over(self, steps: OwnSteps) -> None:
         """Replay the log, and complete what earlier leaders have left; requests are served then (S3.48).
 
@@ -65,11 +70,10 @@ class CoordinatorTerm:
         """Check, before an answer, that this process leads by this term.
 
         Raises:
-            NotLeading: it does not.
-            Unavailable: it replays the log.
+            NotLeading: it does not, or it replays the log.
         """
         if self._steps is None:
-            raise Unavailable("this coordinator does not lead, or replays its log; retry")
+            raise NotLeading("this coordinator does not lead, or replays its log; retry")
         if self._steps.check() != self.epoch:
             raise NotLeading("this coordinator was established again; retry")
 
@@ -77,17 +81,20 @@ class CoordinatorTerm:
         """Execute an operation, also if the caller ends meanwhile; return the payload of `compute`.
 
         Raises:
-            NotLeading, Unavailable: nothing took effect.
+            NotLeading: nothing took effect.
             OutcomeUnknown: the next leader completes it, or it has no effect.
             Rejected: it is refused.
         """
         self.check()
         done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._env.tasks.spawn(self._execute(kind, request, done), f"operation {kind}")
-        payload = await asyncio.shield(done)
+        ended = asyncio.Event()
+        done.add_done_callback(lambda _: ended.set())
+        await ended.wait()  # a cancelled caller does not cancel the operation, or its outcome
+        payload = done.result()
         try:
             self.check()
-        except (NotLeading, Unavailable) as err:
+        except NotLeading as err:
             raise OutcomeUnknown(
                 f"{kind} took effect, and this process may not lead any more"
             ) from err
@@ -97,6 +104,9 @@ class CoordinatorTerm:
         try:
             assert self._steps is not None
             done.set_result(await self._operations.execute(self._steps, kind, request))
+        except NotLeading as err:  # perhaps after the commit point
+            done.set_exception(OutcomeUnknown(f"{kind} may take effect: {err.message}"))
+            done.exception()
         except NyalaError as err:
             done.set_exception(err)
             done.exception()  # the caller may have ended

@@ -16,7 +16,7 @@ from nyala.ram.member import owned_digest
 from nyala.ram.operations import TabletRecovery
 from nyala.ram.server_list import MASTER, EnsembleServer, ServerStatus
 from nyala.ram.term import CoordinatorTerm
-from nyala.ram.will import PART_LIMIT, TabletLoad, Wills
+from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills
 from nyala.recipes.broadcast import BroadcastList, ListMessage, Update
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
@@ -47,6 +47,7 @@ class Upkeep:
         self._term = term
         self._ping_ms = ping_ms
         self.wills = Wills(limit)
+        self._pinged_us: int | None = None
         self._missed: dict[ServerId, int] = {}
         self._has: dict[ServerId, int] = {}
         self._list = self._first_list()
@@ -72,8 +73,9 @@ class Upkeep:
         """
         self._term.check()
         try:
-            await self._ping_all()
-            await self._crash_silent()
+            if self._ping_is_due():
+                await self._ping_all()
+                await self._crash_silent()
             await self._recover()
             if self._term.state.servers.without_group():
                 await self._term.execute("assign_group", None)
@@ -95,15 +97,24 @@ class Upkeep:
         calls = self._term.calls
         await asyncio.gather(*(calls.set_all(s.id, owners.get(s.id, ())) for s in self._up()))
 
+    def _ping_is_due(self) -> bool:
+        """Return True once an interval: each operation begins a round, and many tablets take time."""
+        now_us = self._env.clock.monotonic_us()
+        due = self._pinged_us is None or now_us - self._pinged_us >= self._ping_ms * 1000
+        self._pinged_us = now_us if due else self._pinged_us
+        return due
+
     async def _ping_all(self) -> None:
         owners = self._term.state.tablets.owners()
         up = [s.id for s in self._up()]
         await asyncio.gather(*(self._ping(s, owners.get(s, [])) for s in up))
-        owners = self._term.state.tablets.owners()
-        for server in up:
-            self.wills.refresh(server, owners.get(server, []))
         crashed = self._term.state.servers.with_status(ServerStatus.CRASHED)
         self.wills.forget([*up, *(s.id for s in crashed)])
+
+    def present_wills(self) -> dict[ServerId, list[WillPart]]:
+        """Return the wills of the servers that are up; one is made when it is needed."""
+        owners = self._term.state.tablets.owners()
+        return {s.id: self.wills.parts(s.id, owners.get(s.id, [])) for s in self._up()}
 
     async def _ping(self, server: ServerId, owned: list[HashRange]) -> None:
         changes = self._term.state.tablets.changes
@@ -112,7 +123,8 @@ class Upkeep:
             self._missed[server] = self._missed.get(server, 0) + 1
             return
         self._missed.pop(server, None)
-        self._has[server] = answer.version
+        if server in self._has:  # a new one joins the list first, with version 0
+            self._has[server] = answer.version
         loads = {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in answer.loads}
         self.wills.reported(server, loads)
         if changes != self._term.state.tablets.changes:
@@ -134,12 +146,14 @@ class Upkeep:
     # ---- recovery ----------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
-        """Recover the tablets of crashed servers; those that own nothing are removed."""
-        for server in self._term.state.servers.with_status(ServerStatus.CRASHED):
-            for recovery in self._recoveries(server.id):
+        """Begin or continue the recoveries that records ask for; remove crashed servers that own nothing."""
+        state = self._term.state
+        for server in state.servers.to_recover():
+            for recovery in self._recoveries(server):
                 await self._term.execute("recover_tablets", recovery)
-            if not self._term.state.tablets.owned_by(server.id):
-                await self._term.execute("remove", server.id)
+        for crashed in state.servers.with_status(ServerStatus.CRASHED):
+            if not state.tablets.owned_by(crashed.id):
+                await self._term.execute("remove", crashed.id)
 
     def _recoveries(self, lost: ServerId) -> list[TabletRecovery]:
         """Return the recoveries of a server, one for each table; none: no server could take its tablets."""
@@ -175,6 +189,11 @@ class Upkeep:
             self._has[server.id] = 0  # until it answers a ping
             found.joined(str(server.id))
         return found
+
+    @property
+    def kept_updates(self) -> int:
+        """Number of changes that some server may lack (S3.10)."""
+        return self._list.kept
 
     def _sync(self) -> None:
         """Add the changes of the list since the last round."""

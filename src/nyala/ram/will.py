@@ -128,10 +128,6 @@ class Wills:
         for one in self._loads.keys() - kept:
             del self._loads[one]
 
-    def show(self) -> dict[ServerId, list[WillPart]]:
-        """Return all wills."""
-        return {s: w.parts for s, w in sorted(self._wills.items())}
-
 
 def _drifted(known: _Will, loads: Loads) -> bool:
     """Return True if a tablet holds so much more, or less, than when the will was made."""

@@ -7,6 +7,7 @@ from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.items import Key
 from nyala.common.errors import InvalidArgument
+from nyala.recipes.records import number_in
 
 MAX_UPDATES = 100
 """Most updates of one message."""
@@ -52,6 +53,9 @@ class BroadcastList:
     Attributes:
         version: number of changes; 0: there was none.
         items: the present list.
+
+    Raises:
+        Corrupt: its version is no number.
     """
 
     def __init__(self, name: str, keys: Iterable[Key] = ()) -> None:
@@ -62,7 +66,7 @@ class BroadcastList:
         self._confirmed: dict[str, int] = {}
         for key in keys:
             if key.name == self._prefix + "version":
-                self.version = int(key.value or b"0")
+                self.version = number_in(key)
             elif key.name.startswith(self._prefix + "item/"):
                 self.items[key.name.removeprefix(self._prefix + "item/")] = key.value or b""
 

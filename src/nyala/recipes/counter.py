@@ -3,7 +3,8 @@
 from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
-from nyala.common.errors import ConditionFailed, Corrupt, InvalidArgument
+from nyala.common.errors import ConditionFailed, InvalidArgument
+from nyala.recipes.records import MAX_NUMBER, number_in
 
 MAX_COUNT = 1 << 32
 """Most numbers of one call."""
@@ -11,6 +12,8 @@ MAX_COUNT = 1 << 32
 
 class Counter:
     """A counter in a key of a journal. Any thread may call.
+
+    Nobody else may set or delete the key: a counter without its key begins at 1 again.
 
     Args:
         journal: the journal.
@@ -30,17 +33,18 @@ class Counter:
 
         Returns:
             The first number; the first of all is 1.
+
+        Raises:
+            Corrupt: the key has a value that is no number.
         """
         if not is_int(count) or not 1 <= count <= MAX_COUNT:
             raise InvalidArgument(f"count={count!r}: give a number from 1 to {MAX_COUNT}")
         key = self._journal.get(self._key)
-        text = b"1" if key is None else key.value or b""
-        if not text.isdigit():
-            raise Corrupt(
-                f"key {self._key!r} has the value {text[:40]!r}, which is no number; another program has set "
-                "it: use another key"
+        first = 1 if key is None else number_in(key)
+        if first + count > MAX_NUMBER:
+            raise InvalidArgument(
+                f"count={count}: counter {self._key!r} ends at {MAX_NUMBER}, and its next number is {first}"
             )
-        first = int(text)
         step.require(key=self._key, version=0 if key is None else key.version)
         step.set(self._key, b"%d" % (first + count))
         return first
@@ -49,6 +53,9 @@ class Counter:
         """Return a number, or the first of so many, that was never returned before.
 
         If the outcome of its step is unknown, which raises OutcomeUnknown, the numbers may be skipped.
+
+        Raises:
+            Corrupt: as `take`.
         """
         while True:
             step = self._journal.atomically()

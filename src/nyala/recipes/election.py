@@ -232,9 +232,9 @@ class Election:
             )
 
     def unsettled(self, sent_us: int) -> None:
-        """Record that the outcome of an own step, sent at this time, is unknown."""
-        if self.leadership is not None:
-            self.leadership.unsettled_us = sent_us
+        """Record that the outcome of an own step, sent at this time, is unknown, perhaps as that before."""
+        if self.leadership is not None and self.leadership.unsettled_us is None:
+            self.leadership.unsettled_us = sent_us  # others may count from the first
 
     def failed(self, *, key: bool, actual: int) -> bool:
         """Decide why a condition of an own step failed.
@@ -257,6 +257,10 @@ class Election:
             else "another writer has appended to the log of this leader"
         )
         return False
+
+    def in_doubt(self) -> None:
+        """Record that it cannot be decided which own step took effect: the log has to be read again."""
+        self.lost = "it cannot be decided which of two steps took effect"
 
     def dropped(self, now_us: int) -> None:
         """Be a candidate again, after `Lose`, or in order to resign."""

@@ -6,6 +6,7 @@ operations whose intents it finds, in their order, before it takes requests.
 """
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -19,6 +20,10 @@ from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
 
 INTENT, DONE = b"intent", b"done"
 """First words of the entries; the name of the kind and the payload follow. Others are ignored."""
+FAILED_PAUSE_MS = 1_000
+"""Pause of a follower before it applies again what an operation has failed to apply, in milliseconds."""
+
+log = logging.getLogger(__name__)
 
 
 class Operation(ABC):
@@ -82,12 +87,13 @@ class OperationLog:
         journal: journal of the log.
         log: name of the log.
         kinds: the kinds of operations.
-        retract: called with the name of an object that no valid entry describes any more.
-        call: runs a method or an action.
+        retract: called with the name of an object that no valid entry describes any more; perhaps again.
+        call: runs a method, an action, or `retract`.
         point: called with a name before and after each append and each action, for tests that crash there.
 
     Attributes:
         last: id up to which the log was replayed, or written by this process.
+        followed: id of the last change that `follow` has taken.
     """
 
     def __init__(
@@ -109,7 +115,12 @@ class OperationLog:
         self._objects: dict[str, set[int]] = {}  # valid results, by object
         self._described: dict[int, tuple[str, ...]] = {}
         self._intents: dict[int, _Record] = {}
-        self.last = 0
+        self.last = self.followed = 0
+
+    @property
+    def reached(self) -> int:
+        """Id up to which this process has the changes of the log."""
+        return max(self.last, self.followed)
 
     # ---- requests ----------------------------------------------------------------------------------
 
@@ -199,7 +210,7 @@ class OperationLog:
             if not intent:
                 await self._call(operation.apply, result)
             self._describe(entry, tuple(operation.objects(result)))
-        self._forget(stale)
+        await self._forget(stale)
 
     async def _append(
         self, steps: OwnSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
@@ -256,9 +267,13 @@ class OperationLog:
                         async with self._lock:
                             await self._take(events)
                         if not isinstance(events[-1], Rebased):
+                            self.followed = events[-1].id
                             after = events[-1].id - 1  # its invalidations may follow
             except (Retryable, OutcomeUnknown, LogGone):
                 await self._journal.env.tasks.sleep_ms(PAUSE_MS)
+            except Exception as bug:  # of an operation: what comes after it waits too
+                log.error("a change of log %s was not applied", self._log, exc_info=bug)
+                await self._journal.env.tasks.sleep_ms(FAILED_PAUSE_MS)
 
     async def _take(self, events: Sequence[Event]) -> None:
         if isinstance(events[0], Rebased):
@@ -268,14 +283,14 @@ class OperationLog:
             if isinstance(event, Entry) and event.id > self.last:
                 await self._replay(event.id, event.data)
             elif isinstance(event, Invalidated) and event.id > self.last:
-                self._forget(event.ids)
+                await self._forget(event.ids)
 
     async def _replace(self, found: dict[int, bytes]) -> None:
         """Hold these valid entries."""
         known = {*self._intents, *self._described}
         for entry_id in sorted(found.keys() - known):
             await self._replay(entry_id, found[entry_id])
-        self._forget(known - found.keys())
+        await self._forget(known - found.keys())
 
     async def _replay(self, entry_id: int, data: bytes) -> None:
         record = _decode(data)
@@ -293,16 +308,20 @@ class OperationLog:
         for name in objects:
             self._objects.setdefault(name, set()).add(entry_id)
 
-    def _forget(self, ids: Iterable[int]) -> None:
-        """Entries became invalid; retract the objects that none describes any more."""
+    async def _forget(self, ids: Iterable[int]) -> None:
+        """Entries became invalid; retract the objects that none describes any more.
+
+        An object is forgotten once it was retracted, which is repeated after an error or a cancellation.
+        """
         for one in ids:
             self._intents.pop(one, None)
-            for name in self._described.pop(one, ()):
-                left = self._objects[name]
-                left.discard(one)
-                if not left:
+            for name in self._described.get(one, ()):
+                left = self._objects.get(name, set())
+                if left == {one}:
+                    await self._call(self._retract, name)
                     del self._objects[name]
-                    self._retract(name)
+                left.discard(one)
+            self._described.pop(one, None)
 
 
 def _encode(record: _Record) -> bytes:

@@ -74,7 +74,8 @@ class OwnSteps:
         """Execute a step that takes effect only while this process leads; it renews the leadership.
 
         A step whose outcome is unknown is followed by one that has the same conditions on the leadership: one
-        of the two takes effect. If it was the second, the first is sent again.
+        of the two takes effect. If it was the second, the first is sent again. If the outcome of the second
+        is unknown as well, a third cannot tell which it was: the process leads no more, and reads the log.
 
         Args:
             conditions: further ones, on the state before the step.
@@ -93,7 +94,7 @@ class OwnSteps:
             try:
                 while True:
                     self.check()
-                    took_effect = await self._settle()
+                    took_effect = await self._settle(matters=unknown is not None)
                     if took_effect and unknown is not None:
                         assert self._election.leadership is not None
                         return StepOutcome(
@@ -113,17 +114,29 @@ class OwnSteps:
             finally:
                 self._changed()
 
-    async def _settle(self) -> bool:
-        """Have the outcome of the step before decided; return whether it was unknown, and took effect."""
+    async def _settle(self, *, matters: bool) -> bool:
+        """Have the outcome of the step before decided; return whether it was unknown, and took effect.
+
+        Args:
+            matters: the caller has to know it; else only the last id of the log.
+
+        Raises:
+            NotLeading: this process does not lead any more.
+        """
         leadership = self._election.leadership
         if leadership is None or leadership.unsettled_us is None:
             return False
+        again = False
         while True:
             try:
                 await self._send((), ())
             except _TookEffect:
+                if again and matters:
+                    self._election.in_doubt()
+                    self.check()
                 return True
-            except (Retryable, OutcomeUnknown, SessionExpired):
+            except (Retryable, OutcomeUnknown, SessionExpired) as err:
+                again = again or not isinstance(err, Retryable)
                 await self._env.tasks.sleep_ms(PAUSE_MS)
                 self.check()
             else:

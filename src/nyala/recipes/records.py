@@ -1,15 +1,19 @@
 """Records of an election: the settings of a candidate, and what the journal holds about a leader."""
 
 import json
+import re
 from dataclasses import dataclass
 
 from nyala.client.journal.items import Key
+from nyala.common.errors import Corrupt
 from nyala.recipes.election import Standing
 
 ALIVE = b"leader_alive "
 """Beginning of the entry by which a leader is established; JSON follows."""
 KEYS = "leader/"
 """Beginning of the names of the keys that name leaders; the name of the log follows."""
+MAX_NUMBER = 10**18 - 1
+_NUMBER = re.compile(rb"[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,21 @@ def _parsed(value: bytes | None) -> dict[str, str]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def number_in(key: Key) -> int:
+    """Return the number that a key has, in decimal digits.
+
+    Raises:
+        Corrupt: it has another value, which another program has set.
+    """
+    value = bytes(key.value or b"")
+    if not _NUMBER.fullmatch(value):
+        raise Corrupt(
+            f"key {key.name!r} has the value {value[:40]!r}, which is no number from 1 to {MAX_NUMBER}; "
+            "another program has set it: use another name, or set the key right"
+        )
+    return int(value)
 
 
 def leader_info(key: Key | None) -> LeaderInfo | None:

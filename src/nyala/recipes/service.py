@@ -17,7 +17,7 @@ class Operations:
     Args:
         leader: leader, or candidate, of the log.
         kinds: the kinds of operations; their names differ.
-        retract: called with the name of an object that no operation describes any more.
+        retract: called with the name of an object that no operation describes any more; perhaps again.
         point: called with a name before and after each append and each action, for tests that crash there.
 
     Raises:

@@ -15,11 +15,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from nyala.common.errors import BadVersion, Corrupt, LogGap, NyalaError, Unavailable
 from nyala.common.ids import TabletId
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
 from nyala.replica.context import ReplicaContext
@@ -92,15 +91,29 @@ def _create_machine(
 
 async def _undo(context: ReplicaContext, group: TabletId) -> None:
     try:
-        await context.env.tasks.run(Lane.DISK, _remove_new, context, group)
+        await _remove_all(context, group)
     except OSError as err:
         log.warning("the unfinished replica of %s stays until the next start: %s", group, err)
 
 
-def _remove_new(context: ReplicaContext, group: TabletId) -> None:
+async def remove_data(context: ReplicaContext, *directories: str) -> None:
+    """Remove directories with data, to the end even if the caller is cancelled.
+
+    Lane COMPUTE: their removal can take seconds, and syncs of the log would wait for it in lane DISK.
+    """
+    for directory in directories:
+        remove = context.env.files.remove_tree
+        await shielded(context.env.tasks.run(Lane.COMPUTE, remove, directory))
+
+
+async def _remove_all(context: ReplicaContext, group: TabletId) -> None:
     """Remove all files of a replica; its superblock last, so that a start after a crash continues."""
+    await remove_data(context, context.machine_directory(group))
+    await context.env.tasks.run(Lane.DISK, _remove_records, context, group)
+
+
+def _remove_records(context: ReplicaContext, group: TabletId) -> None:
     files, machines = context.env.files, context.machine_directory(group).rpartition("/")[0]
-    files.remove_tree(context.machine_directory(group))
     if files.exists(machines):
         files.sync_dir(machines)  # else a power failure could bring back files that nothing names
     context.cmeta.delete(group)
@@ -178,8 +191,13 @@ async def _is_lost(context: ReplicaContext, group: TabletId) -> bool:
 
 
 def _list_groups(context: ReplicaContext) -> tuple[list[TabletId], list[TabletId]]:
-    """Return the groups that have a superblock, and those with consensus metadata; remove staged copies."""
+    """Return the groups that have a superblock, and those with consensus metadata.
+
+    Staged copies are removed, and what atomic writes left unfinished.
+    """
     context.env.files.remove_tree(f"{context.directory}/copy")
+    context.superblocks.remove_unfinished()
+    context.cmeta.remove_unfinished()
     return context.superblocks.groups(), context.cmeta.groups()
 
 
@@ -211,12 +229,12 @@ async def _open(
         lost = _lost(context, superblock, recovered)
         raise type(lost)(f"{lost.message}. {RECOVERY_HINT}", lost.details)
     if superblock.stage is ReplicaStage.CREATING:
-        await tasks.run(Lane.DISK, _remove_new, context, group)
+        await _remove_all(context, group)
         return False
     if superblock.stage is ReplicaStage.COPYING:
         if recovered is not None:
             await forget(context, group)
-        await tasks.run(Lane.DISK, partial(remove_copy, context, group, mark=False))
+        await remove_copy(context, group, mark=False)
         raise Unavailable(
             f"a copy of {group} to this server was not completed, and nothing of it is left; copy it "
             "again, or delete it"
@@ -224,7 +242,7 @@ async def _open(
     replica.become_tombstone(superblock)
     if recovered is not None:
         context.wal.forget(group)
-    await tasks.run(Lane.DISK, _remove_old, context, group)
+    await _remove_old(context, group)
     return True
 
 
@@ -262,7 +280,7 @@ async def delete(context: ReplicaContext, replica: Replica) -> None:
             raise
         replica.become_tombstone(tombstone)
     context.wal.forget(group)
-    await tasks.run(Lane.DISK, _remove_old, context, group)
+    await _remove_old(context, group)
 
 
 async def delete_for_good(context: ReplicaContext, replica: Replica) -> None:
@@ -278,7 +296,7 @@ async def delete_for_good(context: ReplicaContext, replica: Replica) -> None:
     await tombstone.suspend_votes()  # a vote would write the superblock again
     try:
         await forget(context, group)  # entries without a superblock would look like a lost replica
-        await context.env.tasks.run(Lane.DISK, _remove_new, context, group)
+        await _remove_all(context, group)
     except (OSError, NyalaError):
         tombstone.resume_votes()
         raise
@@ -342,13 +360,13 @@ async def forget(context: ReplicaContext, group: TabletId) -> None:
         raise err
 
 
-def _remove_old(context: ReplicaContext, group: TabletId) -> None:
+async def _remove_old(context: ReplicaContext, group: TabletId) -> None:
     """Remove the data of a replica whose tombstone is durable."""
-    context.env.files.remove_tree(context.machine_directory(group))
-    context.cmeta.delete(group)
+    await remove_data(context, context.machine_directory(group))
+    await context.env.tasks.run(Lane.DISK, context.cmeta.delete, group)
 
 
-def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None:
+async def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None:
     """Remove the files of an incomplete copy.
 
     Args:
@@ -356,8 +374,11 @@ def remove_copy(context: ReplicaContext, group: TabletId, *, mark: bool) -> None
         group: group of the copy.
         mark: remove the superblock of stage COPYING, too.
     """
-    context.env.files.remove_tree(context.staging_directory(group))
-    context.env.files.remove_tree(context.machine_directory(group))
+    await remove_data(context, context.staging_directory(group), context.machine_directory(group))
+    await shielded(context.env.tasks.run(Lane.DISK, _remove_copy_records, context, group, mark))
+
+
+def _remove_copy_records(context: ReplicaContext, group: TabletId, mark: bool) -> None:
     context.cmeta.delete(group)
     if mark:
         context.superblocks.delete(group)

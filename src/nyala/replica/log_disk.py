@@ -46,6 +46,10 @@ class LogDiskMonitor:
         self._slow = False
         self.own_ms = 0
 
+    def __len__(self) -> int:
+        """Number of servers whose latencies are kept."""
+        return len(self._peers)
+
     def note(self, batch: PeerBatch) -> None:
         """Note the latency that another server's batch reports."""
         if batch.log_ms:
@@ -85,9 +89,11 @@ class LogDiskMonitor:
             return
         self._sampled_us = now_us
         options = self._options
+        recent = self.peer_latencies_ms()
+        self._peers = {u: p for u, p in self._peers.items() if u in recent}
         load = self._latency.load(options.slow_log_after_ms * 1000)
         self.own_ms = min(MAX_LATENCY_MS, -(-load.mean_us // 1000))
-        best = min(self.peer_latencies_ms().values(), default=MAX_LATENCY_MS)
+        best = min(recent.values(), default=MAX_LATENCY_MS)
         slow = load.busy >= BUSY_SHARE and self.own_ms >= self._limit_ms(best)
         if slow != self._slow:
             self._slow = slow

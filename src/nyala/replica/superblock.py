@@ -12,7 +12,7 @@ import msgspec
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import NO_OP, OpId, TabletId
-from nyala.env.files import Files
+from nyala.env.files import UNFINISHED, Files, remove_unfinished
 from nyala.raft.membership import UNREADABLE, Member
 from nyala.raft.messages import HardState
 
@@ -78,7 +78,11 @@ class Superblocks:
         names = self._files.list(self._directory)
         if names:
             self._files.sync_dir(self._directory)  # else a power failure could undo it
-        return [TabletId(n) for n in names if not n.endswith(".tmp")]
+        return [TabletId(n) for n in names if not n.endswith(UNFINISHED)]
+
+    def remove_unfinished(self) -> None:
+        """Remove files that a crash has left unfinished."""
+        remove_unfinished(self._files, self._directory)
 
     def load(self, group: TabletId) -> Superblock | None:
         """Read a superblock; None when there is none.

@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 
 from nyala.common.expressions.patterns import MAX_PATTERN
 from nyala.common.where import MAX_LIST
+from nyala.common.where_tokens import quoted_name, quoted_text
 
 _SIGNS: Mapping[type, str] = {
     EqualTo: "=",
@@ -60,7 +61,7 @@ def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
         return None  # a field within a struct: there are none
     if path[0] in floats and not isinstance(offered, _ON_FLOATS):
         return None
-    column = quoted(path[0])
+    column = quoted_name(path[0])
     if isinstance(offered, IsNull):
         return f"({column} is null)"
     if isinstance(offered, IsNotNull):
@@ -75,7 +76,7 @@ def as_where(offered: Filter, floats: Collection[str] = ()) -> str | None:
         )
     if isinstance(offered, StringStartsWith | StringEndsWith | StringContains):
         pattern = _pattern(offered)
-        return None if pattern is None else f"({column} like {_text(pattern)})"
+        return None if pattern is None else f"({column} like {quoted_text(pattern)})"
     if isinstance(offered, EqualNullSafe):
         value = literal(offered.value)
         return None if value is None else f"({column} is not null and {column} = {value})"
@@ -93,15 +94,6 @@ def _pattern(offered: StringStartsWith | StringEndsWith | StringContains) -> str
     return pattern if len(pattern) <= MAX_PATTERN else None
 
 
-def quoted(name: str) -> str:
-    """Return a column name in double quotes."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def literal(value: Any) -> str | None:
     """Return a value as a literal of `where`, or None if there is none for it."""
     if isinstance(value, bool):
@@ -111,7 +103,7 @@ def literal(value: Any) -> str | None:
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else None
     if isinstance(value, str):
-        return _text(value)
+        return quoted_text(value)
     if isinstance(value, datetime):
         moment = value.astimezone(UTC) if value.tzinfo else value
         return f"timestamp '{moment.isoformat(' ')}'"

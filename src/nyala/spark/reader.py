@@ -14,10 +14,10 @@ from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import to_micros
 from nyala.common.where_tokens import MAX_TEXT_BYTES
 from nyala.spark.filters import as_where
+from nyala.spark.options import HOLD_S
 
 MAX_PUSHED_CHARACTERS = MAX_TEXT_BYTES // 5
 """Maximum characters of the filters that are pushed down: the `where` of the options fits beside them."""
-HOLD_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,20 @@ class TableRead:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run one token in a task. A task that fails is run again by Spark, from the start."""
-        assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
         schema = self._options.arrow
-        if partition.token:
-            for batch in ScanToken.parse(partition.token).to_batches():
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        for batch in read_token(partition):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def read_token(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a partition, in a task.
+
+    Args:
+        partition: a `TokenPartition`.
+    """
+    assert isinstance(partition, TokenPartition), f"not a partition of this reader: {partition}"
+    if partition.token:
+        yield from ScanToken.parse(partition.token).to_batches()
 
 
 def _check_types(options: ReadOptions, stored: pa.Schema) -> None:

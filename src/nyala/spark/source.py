@@ -4,25 +4,25 @@ Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the dr
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
 hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which that snapshot stays
 readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
-`pushdown`. Of writes: see `spark/writer.py`.
+`pushdown`. Of streams: see `spark/stream_options.py`. Of writes: see `spark/writer.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off by default, as PySpark 4.3 keeps the plan
 once per `load()`, not once per scan: another query over the same frame without a filter, or a self-join,
 would get the rows of an earlier filter.
 """
 
-import os
 import sys
-from collections.abc import Mapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
-from nyala.client.client import ENVIRONMENT, connect
-from nyala.client.hold import MAX_S
+from nyala.client.client import connect
 from nyala.common.errors import InvalidArgument
-from nyala.spark.reader import HOLD_S, PlainReader, PushingReader, ReadOptions, print_snapshot
+from nyala.spark.options import flag, hold_s, split, split_bytes, where
+from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
+from nyala.spark.stream_options import STARTING, StreamOptions, check_columns
+from nyala.spark.stream_reader import TableStreamReader
 from nyala.spark.writer import TableWriter, WriteOptions
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -45,44 +45,45 @@ class NyalaSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that a read gives: all, or those of the option `columns`; take the snapshot."""
+        if STARTING in self.options:
+            return self._stream_schema()
         name, masters = where(self.options)
-        names, hold_s = self.options.get("columns"), self._hold_s()
+        names, lives_s = self.options.get("columns"), hold_s(self.options)
         with connect(masters) as client:
             table = client.table(name)
             scan = table.scan(columns=split(names) if names else None, at=self._asked_at() or None)
             if not self._asked_at():
                 self._at = scan.at
                 print_snapshot(name, self._at)
-                if hold_s:
-                    table.hold(self._at, hold_s)
+                if lives_s:
+                    table.hold(self._at, lives_s)
             return from_arrow_schema(scan.schema, prefer_timestamp_ntz=True)
+
+    def _stream_schema(self) -> StructType:
+        """Return the columns of a stream. Spark does not tell for what it asks: `starting` does."""
+        options = StreamOptions.of(self.options)
+        with connect(options.masters) as client:
+            table = client.table(options.table)
+            changes = table.changes(0, columns=options.columns, where=options.where)
+            check_columns(options.table, changes.schema)
+            return from_arrow_schema(changes.schema, prefer_timestamp_ntz=True)
 
     def _asked_at(self) -> int:
         at = self.options.get("at", "0")
-        if not at.isdigit():
+        if not at.isdecimal():
             raise InvalidArgument(
                 f"option at={at!r}: it is a hybrid time, the number that client.now() gives"
             )
         return int(at)
 
-    def _hold_s(self) -> int:
-        hold_s = self.options.get("hold_s", str(HOLD_S))
-        if not hold_s.isdigit() or int(hold_s) > MAX_S:
-            raise InvalidArgument(f"option hold_s={hold_s!r}: seconds, at most {MAX_S}; 0: no hold")
-        return int(hold_s)
-
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader; one with filter push-down only if the option is set and Spark supports it."""
         table, masters = where(self.options)
-        split_bytes = self.options.get("split_bytes", "")
-        if split_bytes and (not split_bytes.isdigit() or not 0 < int(split_bytes) < 1 << 63):
+        if STARTING in self.options:
             raise InvalidArgument(
-                f"option split_bytes={split_bytes!r}: a positive number of bytes, for instance {64 << 20}; "
-                "left out: one partition per tablet"
+                f'option "{STARTING}" is of streams: use spark.readStream, or leave it out and name the time '
+                'of a batch read with option "at"'
             )
-        pushdown = self.options.get("pushdown", "false").lower()
-        if pushdown not in ("true", "false"):
-            raise InvalidArgument(f"option pushdown={pushdown!r}: write true or false")
         options = ReadOptions(
             table=table,
             masters=masters,
@@ -91,11 +92,17 @@ class NyalaSource(DataSource):
             at=self._asked_at() or self._at,
             arrow=to_arrow_schema(schema, timezone="UTC"),
             floats=tuple(f.name for f in schema if isinstance(f.dataType, FloatType | DoubleType)),
-            hold_s=self._hold_s(),
-            split_bytes=int(split_bytes or 0),
+            hold_s=hold_s(self.options),
+            split_bytes=split_bytes(self.options),
         )
-        pushing = pushdown == "true" and offers_filters()
+        pushing = flag(self.options, "pushdown", False) and offers_filters()
         return PushingReader(options) if pushing else PlainReader(options)
+
+    def streamReader(self, schema: StructType) -> TableStreamReader:
+        """Return a reader of a snapshot and of the changes after it."""
+        return TableStreamReader(
+            StreamOptions.of(self.options), to_arrow_schema(schema, timezone="UTC")
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return a writer for one job."""
@@ -118,28 +125,3 @@ def offers_filters() -> bool:
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return PUSHING_WORKER in sys.modules or (main is not None and main.name == PUSHING_WORKER)
-
-
-def where(options: Mapping[str, str]) -> tuple[str, str]:
-    """Return table and masters of some options.
-
-    Raises:
-        InvalidArgument: the table is not named, or no master.
-    """
-    table = options.get("table", "")
-    if not table:
-        raise InvalidArgument(
-            'name the table: .option("table", "metrics"), or in SQL create temporary view v using nyala '
-            "options (table 'metrics'); of create table Spark passes no options to a Python source"
-        )
-    masters = options.get("masters", "") or os.environ.get(ENVIRONMENT, "")
-    if not masters:
-        raise InvalidArgument(
-            'name the masters: .option("masters", "host:7051,...") or NYALA_MASTERS'
-        )
-    return table, masters
-
-
-def split(names: str) -> list[str]:
-    """Return the names in a list by commas."""
-    return [n.strip() for n in names.split(",") if n.strip()]

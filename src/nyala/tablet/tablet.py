@@ -168,7 +168,7 @@ class Tablet:
         return self._maintenance.prepare_flush(flush_point)
 
     def prepare_compaction(
-        self, horizon: int | None = None, *, force: bool = False
+        self, horizon: int | None = None, *, force: bool = False, reserve_bytes: int = 0
     ) -> Build | None:
         """Choose disk rowsets to compact. Returns as `prepare_flush`; None also if none has a benefit.
 
@@ -176,8 +176,11 @@ class Tablet:
             horizon: history that ended at or below it is removed; None: all is kept. Never above a time that
                 may still be read.
             force: compact all of them, if that changes anything.
+            reserve_bytes: disk space to leave free; without it the build fails with ENOSPC.
         """
-        return self._maintenance.prepare_compaction(horizon, force=force)
+        return self._maintenance.prepare_compaction(
+            horizon, force=force, reserve_bytes=reserve_bytes
+        )
 
     def compaction_score(self, horizon: int | None) -> float:
         """Return the score of the best compaction; 0: none has a benefit, or one is running. Any lane."""

@@ -2,7 +2,8 @@
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ JOURNAL, ENSEMBLE = "ram", "coordinator"
 COORDINATOR, SERVER = "coordinator", "server"
 JOURNAL_BYTES = 256 << 20
 UP_TIMEOUT_S = 120.0
+ASK_MS = 10_000
+
+Ask = Callable[[Method, Any], Any]
+"""Sends a request to the leading coordinator until it answers; returns its answer. Any thread may call."""
 
 
 def load(directory: str) -> Layout | None:
@@ -50,6 +55,12 @@ def plan(cluster: Layout, coordinators: int, servers: int) -> Layout:
     return Layout(root, found, {"masters": cluster.masters})
 
 
+def shape(ensemble: Layout) -> tuple[int, int]:
+    """Return the numbers of coordinators and servers."""
+    roles = [s.role for s in ensemble.servers]
+    return roles.count(COORDINATOR), roles.count(SERVER)
+
+
 def job(ensemble: Layout, server: ServerSpec, *, bound: bool = False) -> Job:
     """Return how to start a process.
 
@@ -69,6 +80,7 @@ def start(
     on_wait: Callable[[str], None] = lambda text: None,
     *,
     bound: bool = False,
+    timeout_s: float = UP_TIMEOUT_S,
 ) -> None:
     """Create the journal if there is none, start the processes that do not run, and wait until all are up.
 
@@ -77,6 +89,7 @@ def start(
         parent: forks them.
         on_wait: called with what is missing.
         bound: they end with this process.
+        timeout_s: until all are up.
 
     Raises:
         Unavailable: one has exited; with the end of its log.
@@ -92,55 +105,61 @@ def start(
     stopped = [s for s in ensemble.servers if processes.running_pid(s) is None]
     if stopped:
         parent.fork([job(ensemble, s, bound=bound) for s in stopped])
-    wait_up(ensemble, on_wait)
+    wait_up(ensemble, on_wait, timeout_s)
 
 
-def wait_up(ensemble: Layout, on_wait: Callable[[str], None] = lambda text: None) -> None:
+def wait_up(
+    ensemble: Layout,
+    on_wait: Callable[[str], None] = lambda text: None,
+    timeout_s: float = UP_TIMEOUT_S,
+) -> None:
     """Wait until a coordinator leads, and the servers that run are up in its list.
 
     Args:
         ensemble: the processes.
         on_wait: called with what is missing.
+        timeout_s: until all are up.
 
     Raises:
         Unavailable: one has exited.
         TimedOut: not in time.
     """
     running = [s for s in ensemble.servers if processes.running_pid(s) is not None]
-    deadline, reported = time.monotonic() + UP_TIMEOUT_S, ""
+    deadline, reported = time.monotonic() + timeout_s, ""
     while True:
         processes.require_running(ensemble, [s.name for s in running])
         try:
-            found = ask(ensemble, methods.RAM_SERVER_LIST, pb.ServerListRequest())
+            left_ms = max(100, min(ASK_MS, int(1000 * (deadline - time.monotonic()))))
+            with connected(ensemble, left_ms) as ask:
+                found = ask(methods.RAM_SERVER_LIST, pb.ServerListRequest())
             up = {s.address for s in found.servers if s.status == "UP"}
             missing = ", ".join(s.name for s in running if s.role == SERVER and s.address not in up)
         except NyalaError as err:
-            missing = f"the coordinators ({err.message[:100]})"
+            missing = f"the coordinators: {err.message}"
         if not missing:
             return
         if missing != reported:
             on_wait(missing)
             reported = missing
         if time.monotonic() > deadline:
-            raise TimedOut(f"the ensemble is not up after {UP_TIMEOUT_S:.0f} s: {missing}")
+            raise TimedOut(f"the ensemble is not up after {timeout_s:g} s; waited for {missing}")
         time.sleep(0.1)
 
 
-def ask(ensemble: Layout, method: Method, request: Any, timeout_ms: int = 10_000) -> Any:
-    """Send a request to the coordinator that leads; return its answer.
+@contextmanager
+def connected(ensemble: Layout, timeout_ms: int = ASK_MS) -> Iterator[Ask]:
+    """Connect to an ensemble; yield what sends a request to the coordinator that leads.
 
     Args:
         ensemble: the processes.
-        method: of the coordinator.
-        request: its message.
-        timeout_ms: for all tries.
+        timeout_ms: of each request, for all its tries.
     """
     connection = Connection(ensemble.options["masters"], ClientOptions(timeout_ms=timeout_ms))
     try:
         core = JournalCore(connection.core)
         opened = AsyncJournal(core, connection.run(core.open(JOURNAL)))
         calls = EnsembleClient(connection.core.env, lambda: leader_address(opened, ENSEMBLE))
-        return connection.run(calls.call(method, request, timeout_ms))
+        yield lambda method, request: connection.run(calls.call(method, request, timeout_ms))
     finally:
         connection.close()
 

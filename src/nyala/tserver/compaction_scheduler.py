@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.hybrid_time import LOGICAL_BITS
 from nyala.common.ids import TabletId
-from nyala.common.options import Options
+from nyala.common.options import MIB, Options
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.machines import registry
@@ -123,7 +123,9 @@ class CompactionScheduler:
         group = hosted.replica.group
         with self._holds.collecting(group, self._horizon(hosted)) as horizon:
             return await hosted.replica.maintain(
-                lambda: hosted.machine.prepare_compaction(horizon, force=force)
+                lambda: hosted.machine.prepare_compaction(
+                    horizon, force=force, reserve_bytes=self._options.wal_reserve_mb * MIB
+                )
             )
 
     def _horizon(self, hosted: Hosted) -> int | None:

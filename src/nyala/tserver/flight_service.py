@@ -81,6 +81,8 @@ class FlightService:
         async def one(chosen: pa.Schema, data: FlightData) -> None:
             try:
                 results.put_nowait(await self._writes.write(chosen, data))
+            except NyalaError as err:
+                results.put_nowait(err)
             except Exception as err:  # the client waits for a result of this batch
                 log.error("a batch failed with an internal error", exc_info=err)
                 results.put_nowait(_internal(data, err))

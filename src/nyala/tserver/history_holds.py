@@ -109,8 +109,13 @@ class HistoryHolds:
         return [(n, h, (h.expires_us - now_us) // 1000) for n, h in sorted(kept.holds.items())]
 
     def left_ms(self, tablet: TabletId, below: int) -> int:
-        """Return the milliseconds for which any time below `below` is held; 0: none is."""
-        return max((left for _, hold, left in self.of(tablet) if hold.at < below), default=0)
+        """Return the milliseconds for which any time below `below` is, or may be, held; 0: none is.
+
+        After a start, clients may still have holds that they have not renewed here yet.
+        """
+        grace_ms = -(-(self._quiet_until_us - self._clock.monotonic_us()) // 1000)
+        held = (left for _, hold, left in self.of(tablet) if hold.at < below)
+        return max((0, grace_ms, *held))
 
     def limit(self, tablet: TabletId, horizon: int | None) -> int | None:
         """Return the horizon that holds allow a compaction now; None: no history may be removed."""

@@ -190,6 +190,7 @@ class _GetPart:
             try:
                 self._at, self._view = point.result(), self.hosted.tablet.view()
                 check_present(self._view.info, self._at)
+                _check_columns(self._view.schema, self._request)
             except NyalaError as err:
                 self.error = err
         else:
@@ -218,6 +219,20 @@ class _GetPart:
             except Exception as err:  # an error of one part does not affect the others
                 self.error = _internal(err)
         return pb.GetAnswer(error=status.to_proto(self.error))
+
+
+def _check_columns(schema: Schema, request: pb.GetPart) -> None:
+    """Reject columns that the table had at the version of a request, and that were dropped since.
+
+    Raises:
+        SchemaMismatch: names the ids of the columns.
+    """
+    dropped = [i for i in request.column_ids if ColumnId(i) not in schema.by_id]
+    if dropped and request.schema_version < schema.version:
+        raise SchemaMismatch(
+            f"the look-up was made for schema version {request.schema_version}; its columns with the ids "
+            f"{dropped} were dropped since, the table has version {schema.version}; open the table again"
+        )
 
 
 def _check_widths(schema: Schema, request: pb.GetPart) -> None:

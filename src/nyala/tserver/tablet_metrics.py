@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
+from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import TabletId
 from nyala.common.metrics import Family, Metrics
+from nyala.env.clock import Clock
 from nyala.machines import registry
 from nyala.replica.status import MaintenanceStats
 from nyala.tserver.compaction_scheduler import CompactionScheduler
 from nyala.tserver.flush_scheduler import FlushScheduler
+from nyala.tserver.history_holds import HistoryHolds
 from nyala.tserver.tablets import Tablets
 from nyala.web.pages import Listing
 
@@ -27,6 +30,8 @@ class TabletSample:
         work: statistics of its maintenance.
         flush_score: see `FlushScheduler.score`.
         compaction_score: see `compaction.score`; 0: no compaction is worth it.
+        holds: number of holds of its history.
+        held_s: seconds from the earliest time that a hold keeps readable to the present.
     """
 
     table: str
@@ -35,6 +40,8 @@ class TabletSample:
     work: MaintenanceStats
     flush_score: float
     compaction_score: float
+    holds: int
+    held_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,10 @@ COLUMNS = (
     MetricColumn("tablet_compaction_score_ratio", "compaction score",
            "Score of the best compaction; 0: none.",
            lambda t: t.compaction_score),
+    MetricColumn("tablet_hold_count", "holds", "Holds of its history by readers and followed feeds.",
+           lambda t: t.holds),
+    MetricColumn("tablet_held_seconds", "held, s", "From the earliest time that a hold keeps readable to "
+           "the present; 0: no hold.", lambda t: t.held_s),
 )  # fmt: skip
 
 
@@ -100,12 +111,21 @@ class TabletMetrics:
         tablets: tablets of this server.
         flushes: scores flushes.
         compactions: has the scores of compactions, as of its last check.
+        holds: history holds.
+        clock: wall time.
     """
 
     def __init__(
-        self, tablets: Tablets, flushes: FlushScheduler, compactions: CompactionScheduler
+        self,
+        tablets: Tablets,
+        flushes: FlushScheduler,
+        compactions: CompactionScheduler,
+        holds: HistoryHolds,
+        clock: Clock,
     ) -> None:
         self._tablets = tablets
+        self._holds = holds
+        self._clock = clock
         self._flushes = flushes
         self._compactions = compactions
 
@@ -140,7 +160,11 @@ class TabletMetrics:
             files = registry.kind_of(info.kind).figures(machine)
             flush = self._flushes.score(machine.unflushed_bytes(), work.log_bytes)
             merge = scores.get(replica.group, 0.0)
-            yield TabletSample(info.name, replica.group, files, work, flush, merge)
+            held = [hold.at for _, hold, _ in self._holds.of(replica.group)]
+            age_us = self._clock.wall_us() - to_micros(min(held)) if held else 0
+            yield TabletSample(
+                info.name, replica.group, files, work, flush, merge, len(held), max(0, age_us) / 1e6
+            )
 
 
 def _shown(value: float | None) -> str:

@@ -48,10 +48,13 @@ class WritePath:
         self._options = options
 
     async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
-        """Write one batch; a failure becomes the result's error, so that the stream continues."""
-        header = pb.WriteHeader()
+        """Write one batch; a failure becomes the result's error, so that the stream continues.
+
+        Raises:
+            InvalidArgument: the batch has no header; its client may not read results.
+        """
+        header = _header(data)
         try:
-            header = _header(data)
             hosted = self._tablets.get(header.tablet_id)
             outcome = await self._replicate(hosted, header, stream_schema, data)
         except NyalaError as err:

@@ -111,14 +111,20 @@ class Admission:
         self._queue.add(slot)
 
     def _check_room(self, size_bytes: int) -> None:
-        """Raise Throttled if the active segment would grow too far before the next one is ready."""
-        roller, active, queue = self._appender.roller, self._state.active, self._queue
-        length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
-        if roller.error is not None and begun + size_bytes > length:
+        """Raise Throttled if the disk is full, or as `_check_length`."""
+        roller, active = self._appender.roller, self._state.active
+        begun = active.segment.end + self._queue.pending_bytes
+        if roller.error is not None and begun + size_bytes > active.preallocated_bytes:
             raise Throttled(
                 f"the log cannot grow: {roller.error}; free space on its disk",
                 {"retry_after_ms": "1000"},
             )
+        self._check_length(size_bytes)
+
+    def _check_length(self, size_bytes: int) -> None:
+        """Raise Throttled if the active segment would grow too far before the next one is ready."""
+        roller, active, queue = self._appender.roller, self._state.active, self._queue
+        length, begun = active.preallocated_bytes, active.segment.end + queue.pending_bytes
         if not roller.ready and begun >= length and begun + size_bytes > length + queue.limit_bytes:
             raise Throttled(
                 f"the log waits for its next segment, and the current one has {begun} of {length} "
@@ -175,7 +181,7 @@ class Admission:
             begins: they are the first of the run.
 
         Raises:
-            Unavailable: the log is closed.
+            Unavailable: the log is closed. Throttled: it waits for its next segment.
         """
         self._admit(group, ())
         end = entries[-1].id.index + 1 + rest
@@ -193,16 +199,23 @@ class Admission:
             slot.drafts.append(draft_moved(raw, entry, after, flags))
             slot.size_bytes += RECORD_HEADER_BYTES + len(entry.payload)
             after, flags = after - 1, 0
+        if self._appender.roller.error is None:  # a full disk has a bound of its own
+            self._check_length(slot.size_bytes)
         self._enqueue(slot)
         self.append_async(slot, callback)
         return True
 
-    def rewrite(self, group: TabletId, callback: Callback) -> None:
+    def rewrite(self, group: TabletId, callback: Callback) -> bool:
         """Append the last hard state of a group again, even if the queue is full.
+
+        Return False, and do nothing, if the record that voids the group is waiting to be written.
 
         Raises:
             Unavailable: the log is closed.
         """
         self._admit(group, ())
+        if group not in self._hard_states:
+            return False
         slot = self._take(Slot(group, (), self._hard_states[group], frees=True))
         self.append_async(slot, callback)
+        return True

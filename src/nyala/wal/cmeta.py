@@ -11,7 +11,7 @@ import msgspec
 
 from nyala.common.errors import BadChecksum, BadVersion
 from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.env.files import Files
+from nyala.env.files import Files, remove_unfinished
 from nyala.raft import membership
 from nyala.raft.membership import Configuration
 from nyala.raft.messages import HardState
@@ -146,6 +146,10 @@ class ConsensusMetadata:
         if names:
             self._files.sync_dir(self._directory)  # a power failure could undo what was read
         return [TabletId(n) for n in names if "." not in n]
+
+    def remove_unfinished(self) -> None:
+        """Remove files that a crash has left unfinished."""
+        remove_unfinished(self._files, self._directory)
 
     def _path(self, group: TabletId) -> str:
         return f"{self._directory}/{group}"

@@ -110,14 +110,17 @@ class LogCollector:
         self._files.sync_dir(path.rpartition("/")[0])
 
     async def _rewrite_all(self, groups: list[TabletId]) -> bool:
-        """Rewrite the last hard state of each group; return whether all are durable."""
+        """Rewrite the last hard state of each group; return whether all are durable.
+
+        A group that is being forgotten has none; the record that voids it precedes what is rewritten here.
+        """
         loop = asyncio.get_running_loop()
         written: list[asyncio.Future[OSError | None]] = []
         for group in groups:
             done = loop.create_future()
-            self._admission.rewrite(group, done.set_result)
-            written.append(done)
-        return not any(await asyncio.gather(*written))
+            if self._admission.rewrite(group, done.set_result):
+                written.append(done)
+        return bool(written) and not any(await asyncio.gather(*written))
 
     async def _move_all(self, oldest: Segment, groups: list[TabletId]) -> bool:
         """Rewrite the entries of a segment that groups need; return whether no group needs it any more."""

@@ -22,7 +22,7 @@ class RecoveredGroup:
         first: index of the first entry.
         last: op id of the last entry; NO_OP: there is none.
         starts: op ids of the first entry and of the first one of each later term.
-        configs: the CONFIG entries.
+        configs: the CONFIG entries, in the order of their indexes.
         hard_state: the last term and vote; None: none in the log.
         corrupt: error for which the replica must not continue from this log; None: its log is intact.
     """
@@ -109,6 +109,7 @@ class Recovery:
         """Complete each group from the index, after the replay."""
         for group, own in self.groups.items():
             own.configs = [c for c in own.configs if self.index.holds(group, c.id)]
+            own.configs.sort(key=lambda c: c.id.index)  # some may have been moved to the log's end
             fill_bounds(self.index, group, own)
 
     def replay(self, segment: Segment, record: Record) -> None:

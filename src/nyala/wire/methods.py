@@ -130,6 +130,7 @@ RAM_HINT_CRASHED = _method(_coordinator, "HintCrashed")
 RAM_SET_RECOVERY_INFO = _method(_coordinator, "SetRecoveryInfo")
 RAM_WILLS = _method(_coordinator, "Wills")
 RAM_DUMP = _method(_coordinator, "Dump")
+RAM_COORDINATOR_STATUS = _method(_coordinator, "CoordinatorStatus")
 
 _ensemble = ram_pb2.DESCRIPTOR.services_by_name["EnsembleService"]
 RAM_TAKE_OWNERSHIP = _method(_ensemble, "TakeTabletOwnership")

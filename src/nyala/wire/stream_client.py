@@ -75,6 +75,7 @@ class StreamClient:
                 pump.cancel()
                 await asyncio.gather(pump, return_exceptions=True)
             end.fail(_closed(address))
+            end.discard()
 
     async def close(self) -> None:
         """End all streams with Unavailable."""

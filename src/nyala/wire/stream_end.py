@@ -118,16 +118,26 @@ class StreamEnd(asyncio.BufferedProtocol):
         self._wake()
 
     def finish(self) -> None:
-        """Half-close after everything is sent; drop what is received until the other end closes.
+        """Half-close after everything is sent; drop what was and is received until the other end closes.
 
         Closing at once with unread bytes would reset the connection, and the other end could lose what it has
         not read yet.
         """
-        self._incoming.stop()
+        self.discard()
         if self._transport is not None:
             self.resume_reading()
             self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_S, self.fail, _lost())
+
+    def discard(self) -> None:
+        """Drop what was received and not consumed, and all that comes; no `receive` follows.
+
+        The parts of a connection refer to each other, so they remain until the next garbage collection, which
+        few objects of many bytes do not bring about.
+        """
+        self._incoming.stop()
+        self._frames.clear()
+        self._queued_bytes = 0
 
     def on_frame(self, frame: StreamFrame) -> None:
         """Queue a frame for `receive`."""

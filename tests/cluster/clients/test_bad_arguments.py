@@ -25,6 +25,8 @@ nothing_changed = bad_input.nothing_changed
 def test_unknown_names_are_refused(client, table):
     with pytest.raises(NotFound, match=r"no table 'nothing'; the tables are: .*bad"):
         client.table("nothing")
+    with pytest.raises(NotFound, match=r"no table 'bda'; did you mean 'bad'\? the tables are: "):
+        client.table("bda")
     with pytest.raises(NotFound, match="nothing"):
         client.drop_table("nothing")
     with pytest.raises(NotFound, match="w"):

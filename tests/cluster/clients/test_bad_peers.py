@@ -20,7 +20,7 @@ from nyala.wire.frames import HEADER, MAX_NUMBER, FrameKind, encode_frame
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.support import leading
 from tests.cluster.support.direct import Direct
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
@@ -74,12 +74,12 @@ class Target:
     def send_frames(self, *frames):
         """Send frames on a connection of their own, and close it."""
         host, _, port = self.peer_address.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=60) as connection:
+        with socket.create_connection((host, int(port)), timeout=within(60)) as connection:
             connection.sendall(b"".join(frames))
 
     def counted(self, why):
         url = f"http://{self.cluster.web_address(self.name)}/metrics"
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=within(60)) as answer:
             lines = answer.read().decode().splitlines()
         found = [
             float(line.split()[-1])
@@ -134,7 +134,7 @@ def test_silent_peer_connection_is_closed(bad_peers):
     target, _ = bad_peers
     counted = target.counted("silent")
     host, _, port = target.peer_address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+    with socket.create_connection((host, int(port)), timeout=within(60)) as connection:
         assert connection.recv(1) == b""
     wait_until(lambda: target.counted("silent") > counted, "the silent connection is counted")
 

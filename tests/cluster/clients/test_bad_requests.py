@@ -8,7 +8,8 @@ from nyala.wire import methods
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.support import bad_input
-from tests.cluster.support.direct import mutations, raw_call, refusal
+from tests.cluster.support.direct import Direct, mutations, raw_call, refusal
+from tests.waiting import wait_until
 
 client, table, direct = bad_input.client, bad_input.table, bad_input.direct
 nothing_changed = bad_input.nothing_changed
@@ -37,6 +38,12 @@ def test_malformed_tickets_are_refused(direct, table):
         good = pb.ScanToken.FromString(token)
 
 
+def refused_by_leader(direct: Direct, token: pb.ScanToken) -> str | None:
+    """Return the leader's refusal of a token; None: none of the replicas leads at present."""
+    answers = (refusal(direct.read, replica, token) for replica in token.replicas)
+    return next((one for one in answers if one != "NOT_LEADER"), None)
+
+
 def test_malformed_predicates_are_refused(direct, table):
     token = pb.ScanToken.FromString(bytes(table.scan(where="k < 50").tokens()[0]))
     deep = pb.Predicate(kind=pb.Predicate.NOT)
@@ -51,7 +58,7 @@ def test_malformed_predicates_are_refused(direct, table):
         pb.Predicate.FromString(b"\x08\x63"),
     ):
         token.where.CopyFrom(bad)
-        answer = refusal(direct.read, token.replicas[0], token)
+        answer = wait_until(lambda: refused_by_leader(direct, token), "an answer of the leader")
         assert answer in ("INVALID_ARGUMENT", "NOT_FOUND", "SCHEMA_MISMATCH"), answer
 
 

@@ -94,3 +94,20 @@ def test_do_put_writes_with_a_header_per_batch(cluster, client, table):
         "host": "newer", "ts": 90_002, "value": 2.5,
     }  # fmt: skip
     assert table.get({"host": "h1", "ts": 1}, ["value"]) == {"value": -1.0}
+
+
+@pytest.mark.parametrize("metadata", [None, b"\xff\xff\xff"])
+def test_do_put_without_a_header_is_refused_also_if_its_results_are_not_read(table, metadata):
+    batch = pa.record_batch([["x"], [1], [1.0]], schema=SCHEMA)
+
+    def write() -> None:
+        with fl.connect(f"grpc://{table.tablets()[0].leader}") as server:
+            writer, _ = server.do_put(fl.FlightDescriptor.for_command(b"write"), SCHEMA)
+            if metadata is None:
+                writer.write_batch(batch)
+            else:
+                writer.write_with_metadata(batch, metadata)
+            writer.close()
+
+    with pytest.raises(pa.ArrowInvalid, match="WriteHeader"):
+        write()

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 import nyala
-from nyala.cli.output import INTERRUPTED
+from nyala.__main__ import INTERRUPTED
 from nyala.operate.run import connected
 from nyala.operate.tablets import table_holds
 from nyala.testing import MiniCluster
 from tests.cluster.support import leading
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 KEYS = 20
@@ -122,12 +122,16 @@ def test_command_prints_changes_as_lines_and_says_where_to_continue(cluster: Min
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         assert [(r["_op"], r["v"]) for r in lines] == [("insert", 5), ("update", 6)]
         assert "continue with --since" in done.stderr
+        more = [*words, "--limit", "2", "--before"]
+        done = subprocess.run(more, capture_output=True, text=True, check=True)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [r["_before"] and r["_before"]["v"] for r in lines] == [None, 5]
         pipe = subprocess.PIPE
         with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
             assert process.stdout is not None
             assert json.loads(process.stdout.readline())["v"] == 5
             process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=120)
+            _, errors = process.communicate(timeout=within(120))
         assert process.returncode == INTERRUPTED, errors
         assert "continue with --since" in errors
         listed = [*words[:4], "holds", "printed", "--masters", cluster.masters, "--format", "json"]

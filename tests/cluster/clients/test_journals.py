@@ -1,8 +1,6 @@
 """Journals on real processes: steps, reads, tails, keys; kinds that are mixed up; the command line."""
 
 import json
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -12,6 +10,7 @@ import nyala
 from nyala.cli.main import app
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
 from nyala.testing import MiniCluster
+from tests.unit.cli.support import verbs
 from tests.waiting import wait_until
 
 
@@ -180,14 +179,14 @@ def test_dropped_journal_can_be_recalled(client):
 
 
 def nyala_cli(cluster: MiniCluster, *words: str) -> str:
-    return nyala_run(cluster, *words).stdout
+    return nyala_run(cluster, *words)[0]
 
 
-def nyala_run(cluster: MiniCluster, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "nyala.cli.main", "journal", *words, "--masters", cluster.masters],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+def nyala_run(cluster: MiniCluster, *words: str) -> tuple[str, str]:
+    """(standard output, standard error) of a verb that succeeds"""
+    status, out, err = verbs.nyala("journal", *words, "--masters", cluster.masters)
+    assert status == 0, err
+    return out, err
 
 
 def test_command_line_of_journals(cluster):
@@ -207,14 +206,14 @@ def test_command_line_of_journals(cluster):
         {"id": int(second), "invalidated": [int(first)]},
     ]
     third = nyala_cli(cluster, "append", "cli", "a", "three").strip()
-    part = nyala_run(cluster, "read", "cli", "a", "--limit", "1", "--format", "json")
-    assert [str(e["id"]) for e in json.loads(part.stdout)] == [second]
-    assert f"go on with --after {second}" in part.stderr
-    rest = nyala_run(
+    part, more = nyala_run(cluster, "read", "cli", "a", "--limit", "1", "--format", "json")
+    assert [str(e["id"]) for e in json.loads(part)] == [second]
+    assert f"go on with --after {second}" in more
+    rest, more = nyala_run(
         cluster, "read", "cli", "a", "--limit", "1", "--after", second, "--format", "json"
     )
-    assert [str(e["id"]) for e in json.loads(rest.stdout)] == [third]
-    assert rest.stderr == ""
+    assert [str(e["id"]) for e in json.loads(rest)] == [third]
+    assert more == ""
     lines = [json.loads(line) for line in nyala_cli(cluster, "dump", "cli").splitlines()]
     assert [sorted(line) for line in lines] == [
         ["created", "last", "log"], *[["data", "id", "log"]] * 2, ["key", "value", "version"]
@@ -229,6 +228,42 @@ def test_command_line_of_journals(cluster):
     assert (described["entries"], described["keys"], len(described["members"])) == (1, 1, 3)
     assert "cli" in nyala_cli(cluster, "list")
     nyala_cli(cluster, "drop", "cli", "--yes")
+
+
+def test_verbs_list_logs_and_keys_and_recall_a_journal(cluster):
+    def run(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, ["journal", *words, "--masters", cluster.masters])
+        assert done.exit_code == code, done.output
+        return done.stdout if code == 0 else done.output
+
+    run("create", "cli2", "--journal-bytes", "4096")
+    first = int(run("append", "cli2", "b", "one"))
+    last = int(run("append", "cli2", "b", "two!"))
+    other = int(run("append", "cli2", "a", "x", "--expected", "0"))
+    assert json.loads(run("logs", "cli2", "--format", "json")) == [
+        {"log": "a", "entries": 1, "data_bytes": 1, "last": other, "created": other},
+        {"log": "b", "entries": 2, "data_bytes": 7, "last": last, "created": first},
+    ]
+    versions = [int(run("set", "cli2", key, "v" + key)) for key in ("k/1", "k/2", "z")]
+    assert json.loads(run("keys", "cli2", "k/", "--format", "json")) == [
+        {"key": key, "version": version, "value": "v" + key}
+        for key, version in zip(("k/1", "k/2"), versions, strict=False)
+    ]
+    assert "journal_bytes" in run("append", "cli2", "a", "x" * 5000, code=6)
+    run("drop", "cli2", "--reserve-seconds", "600", "--yes")
+    assert "cli2" not in run("list")
+    (dropped,) = [
+        j
+        for j in json.loads(run("list", "--dropped", "--format", "json"))
+        if j["journal"] == "cli2"
+    ]
+    run("recall", dropped["id"], "--name", "cli3")
+    assert run("get", "cli3", "z") == "vz"
+    assert [e["id"] for e in json.loads(run("read", "cli3", "b", "--format", "json"))] == [
+        first,
+        last,
+    ]
+    run("drop", "cli3", "--yes")
 
 
 def test_verbs_that_discard_data_ask_first(cluster, journal):

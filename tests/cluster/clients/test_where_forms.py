@@ -1,17 +1,22 @@
-"""Every form of `where` gives the same rows through each way to read; a limit of 0 gives none."""
+"""Every form of `where` selects the same rows for each way to read or to change; a limit of 0 gives none."""
 
 import pickle
 from datetime import date
 from decimal import Decimal
+from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.flight as fl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import nyala
 from nyala.common.errors import NotFound
+from tests.properties.support.where_texts import COLUMNS, Conditions
 
 SCHEMA = pa.schema(
     [
@@ -75,37 +80,94 @@ def by_ticket(token):
         return server.do_get(fl.Ticket(bytes(token))).read_all()
 
 
-@pytest.mark.parametrize("where", FORMS, ids=range(len(FORMS)))
-def test_every_way_to_read_gives_the_rows_of_a_condition(client, table, cluster, where):
-    rows, since = table
-    expected = sorted(r["k"] for r in ROWS if FORMS[where](r))
+def answers(rows: nyala.Table, since: int, where: str) -> dict[str, pa.Table]:
+    """Return the keys of the rows of a condition, through each way to read.
+
+    Args:
+        rows: a table with the key `k`.
+        since: a time for the change feed, before which no row had its present values.
+        where: the condition.
+    """
     scan = rows.scan(["k"], where=where)
-    ordered = rows.scan(["k"], where=where, order=True).to_arrow()
     tokens = [pickle.loads(pickle.dumps(t)) for t in scan.tokens()]
-    stale = rows.scan(["k"], where=where, mode="stale", max_age_ms=600_000)
     pieces = rows.scan(["k"], where=where).tokens(split_bytes=1_000)
     changed = rows.changes(since=since, columns=["k"], where=where).to_arrow()
-    found = {
+    return {
         "scan": scan.to_arrow(),
         "tickets": pa.concat_tables([KEYS.empty_table(), *map(by_ticket, tokens)]),
-        "ordered": ordered,
+        "ordered": rows.scan(["k"], where=where, order=True).to_arrow(),
         "latest": rows.scan(["k"], where=where, mode="latest").to_arrow(),
-        "stale": stale.to_arrow(),
+        "stale": rows.scan(["k"], where=where, mode="stale", max_age_ms=600_000).to_arrow(),
         "tokens": pa.Table.from_batches([b for t in tokens for b in t.to_batches()], KEYS),
         "pieces": pa.Table.from_batches([b for t in pieces for b in t.to_batches()], KEYS),
         "changes": changed.filter(
             pc.not_equal(changed["_op"], "delete")
         ),  # without rows that leave
     }
-    for way, answer in found.items():
-        assert sorted(answer["k"].to_pylist()) == expected, way
-    assert ordered["k"].to_pylist() == expected
-    assert rows.scan(where=where).count() == len(expected)
+
+
+def check_ways(rows: nyala.Table, since: int, where: str, expected: list[int]) -> None:
+    """Check that each way to read gives the rows with the expected keys, which are sorted."""
+    for way, answer in answers(rows, since, where).items():
+        found = answer["k"].to_pylist()
+        assert (found if way == "ordered" else sorted(found)) == expected, (way, where)
+    assert rows.scan(where=where).count() == len(expected), where
+
+
+@pytest.mark.parametrize("where", FORMS, ids=range(len(FORMS)))
+def test_every_way_to_read_gives_the_rows_of_a_condition(client, table, where):
+    rows, since = table
+    expected = sorted(r["k"] for r in ROWS if FORMS[where](r))
+    check_ways(rows, since, where, expected)
     quoted = where.replace("==", "=")
     if "/" not in where:
         assert (
             sorted(client.sql(f"select k from forms where {quoted}")["k"].to_pylist()) == expected
         )
+
+
+@pytest.fixture(scope="module")
+def random_table(client):
+    """A table with columns of every type, the time before its rows, and the rows."""
+    random = Random(16)
+    count = 60
+    columns = {n: pa.array(random.choices(v, k=count), kind) for n, (kind, v) in COLUMNS.items()}
+    data = pa.table({**columns, "k": pa.array(range(-30, 30), pa.int64())})
+    parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
+    made = client.create_table("random_forms", data.schema, ["k"], parts, replicas=1)
+    since = client.now()
+    made.insert(data).raise_for_errors()
+    yield made, since, data
+    client.drop_table("random_forms")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**40))
+def test_random_condition_selects_through_every_way_what_duckdb_selects(random_table, seed):
+    rows, since, data = random_table
+    condition = Conditions(Random(seed)).one()
+    with duckdb.connect() as database:
+        database.register("r", data)
+        try:
+            found = database.execute(
+                f"select k from r where {condition.duckdb} order by k"
+            ).fetchall()
+        except (duckdb.OutOfRangeException, duckdb.ConversionException):
+            return  # an integer or decimal overflows there
+    expected = [k for (k,) in found]
+    check_ways(rows, since, condition.ours, expected)
+    others = sorted(set(data["k"].to_pylist()) - set(expected))
+    try:
+        done = rows.update_where(condition.ours, {"s": "changed"})
+        assert (done.matched, done.changed) == (len(expected), len(expected)), condition
+        changed = rows.scan(["k"], where="s = 'changed'", order=True).to_arrow()
+        assert changed["k"].to_pylist() == expected, condition
+        rows.upsert(data).raise_for_errors()
+        done = rows.delete_where(condition.ours)
+        assert (done.matched, done.changed) == (len(expected), len(expected)), condition
+        assert rows.scan(["k"], order=True).to_arrow()["k"].to_pylist() == others, condition
+    finally:
+        rows.upsert(data).raise_for_errors()
 
 
 def test_limit_of_zero_gives_no_rows_and_the_schema(table):

@@ -14,7 +14,7 @@ from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.leading import leader
 from tests.cluster.support.small_disk import small_disk
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 MIB = 1 << 20
 BUDGET = 64 * MIB
@@ -24,8 +24,11 @@ OPTIONS = {
     "flush_log_bytes": str(8 * MIB),
     "repair": "off",
 }
-ROW_BYTES, BATCH, BATCHES = 10_000, 1_000, 20
+ROW_BYTES, BATCH, BATCHES = 10_000, 1_000, 40
 WRITTEN = ROW_BYTES * BATCH * BATCHES
+LIMIT = 4 * BUDGET
+"""Growth of a follower. Within its budget it grows by up to 180 MiB, since the allocator keeps what failed
+flushes and entries released; one that keeps all that was written grows by `WRITTEN` (381 MiB) at least."""
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.binary())])
 
 
@@ -40,7 +43,7 @@ def anonymous_bytes(cluster: MiniCluster, name: str) -> int:
 def figures(cluster: MiniCluster, name: str) -> dict[str, float]:
     """Return a server's account of its memory, by part."""
     with urllib.request.urlopen(
-        f"http://{cluster.web_address(name)}/metrics", timeout=30
+        f"http://{cluster.web_address(name)}/metrics", timeout=within(30)
     ) as answer:
         text = answer.read().decode()
     parts = re.findall(r'^nyala_memory_part_bytes\{part="(\w+)"\} (\S+)', text, re.MULTILINE)
@@ -73,7 +76,7 @@ def test_follower_that_cannot_flush_stays_within_budget_and_catches_up(tmp_path)
             assert set(used) == {"rows", "entries", "sessions", "writes", "scans", "copies"}
             assert BUDGET // 2 < sum(used.values()) < BUDGET + 24 * MIB, used
             grown = anonymous_bytes(cluster, victim) - before
-            assert grown < 2.5 * BUDGET, f"{grown >> 20} MiB; {WRITTEN >> 20} were written"
+            assert grown < LIMIT, f"{grown >> 20} MiB; {WRITTEN >> 20} were written"
             problems = "; ".join(ksck(cluster).problems)
             assert "memory_budget_bytes" in problems
             assert cluster.address(victim) in problems

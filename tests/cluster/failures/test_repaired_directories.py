@@ -3,9 +3,8 @@
 import json
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from nyala.env.files import SystemFiles
 from nyala.testing import MiniCluster
 from tests.cluster.support.damage import ROWS, SCHEMA, figures
 from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
-from tests.waiting import wait_until
+from tests.docs.quick import Quick
+from tests.waiting import wait_until, within
 
 SERVERS = [f"tserver-{n}" for n in range(3)]
 YEAR_US = 365 * 86_400 * 1_000_000
@@ -28,20 +28,36 @@ def cluster() -> Iterator[MiniCluster]:
         yield made
 
 
-def nyala(*words: str) -> tuple[int, str, str]:
-    """(exit status, standard output, standard error)"""
-    done = subprocess.run(
-        [sys.executable, "-m", "nyala.cli.main", *words],
-        capture_output=True, text=True, timeout=240, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture(scope="module")
+def nyala(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Run a command in a process of its own, which holds the lock of its directory until it ends."""
+    folder = tmp_path_factory.mktemp("programs")
+    quick = Quick(folder)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        """(exit status, standard output, standard error)"""
+        done = subprocess.run(
+            [folder / "nyala", *words],
+            capture_output=True, text=True, timeout=within(240), check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    yield run
+    quick.close()
 
 
-def offline(*words: str) -> Any:
+@pytest.fixture
+def offline(nyala) -> Callable[..., Any]:
     """Return the answer of a command, which succeeds."""
-    status, stdout, stderr = nyala(*words, "--format", "json")
-    assert status == 0, stderr
-    return json.loads(stdout)
+
+    def run(*words: str) -> Any:
+        status, stdout, stderr = nyala(*words, "--format", "json")
+        assert status == 0, stderr
+        return json.loads(stdout)
+
+    return run
 
 
 def filled(cluster: MiniCluster, name: str) -> str:
@@ -75,7 +91,7 @@ def problems(cluster: MiniCluster, *words: str) -> list[str]:
     return [p for p in ksck(cluster).problems if all(w in p for w in words)]
 
 
-def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(cluster):
+def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(cluster, nyala):
     tablet = filled(cluster, "lost")
     for server in SERVERS:
         cluster.kill(server)
@@ -124,19 +140,19 @@ def test_tablet_with_log_lost_on_all_servers_is_recovered_from_one_replica(clust
     assert rows(cluster, "lost")[0]["v"] == "changed"
 
 
-def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(cluster):
+def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(cluster, nyala):
     filled(cluster, "clocked")
     wait_ksck(cluster)
     wrong, directory = SERVERS[1], cluster.data_dir(SERVERS[1])
     cluster.stop(wrong)
-    far = from_micros(time.time_ns() // 1000 + 20 * YEAR_US)
+    far = from_micros(time.time_ns() // 1000 + 10 * YEAR_US)
     write_ceiling(SystemFiles(), f"{directory}/hybrid_clock", far)
     cluster.start(wrong, wait=False)
     assert wait_until(
-        lambda: problems(cluster, "all that", "sends is refused", "20.0 years"),
+        lambda: problems(cluster, "all that", "sends is refused", "10.0 years"),
         "the other servers report the replica",
     )
-    own = problems(cluster, cluster.address(wrong), "this server's hybrid clock is 20.0 years")
+    own = problems(cluster, cluster.address(wrong), "this server's hybrid clock is 10.0 years")
     assert own, ksck(cluster).problems
     with cluster.connect() as client:
         client.table("clocked").upsert([ROWS[0] | {"v": "meanwhile"}]).raise_for_errors()
@@ -144,13 +160,15 @@ def test_server_with_ceiling_of_wrong_clock_is_refused_until_ceiling_is_lowered(
     assert (status, "in use by a running process" in stderr) == (4, True), stderr
     cluster.stop(wrong)
     status, stdout, stderr = nyala("fs", "lower_clock", "--dir", directory)
-    assert (status, stdout) == (0, "lowered: it was 20.0 years ahead of the wall clock\n"), stderr
+    assert (status, stdout) == (0, "lowered: it was 10.0 years ahead of the wall clock\n"), stderr
     cluster.start(wrong, wait=False)
     wait_equal(cluster)
     assert [r["v"] for r in rows(cluster, "clocked")[:2]] == ["meanwhile", "row 1"]
 
 
-def test_replicas_of_both_kinds_are_deleted_and_copied_in_directory_of_stopped_server(cluster):
+def test_replicas_of_both_kinds_are_deleted_and_copied_in_directory_of_stopped_server(
+    cluster, offline
+):
     """Checked, consensus metadata rewritten, deleted, copied from another server, listed, started."""
     with cluster.connect() as client:
         journal = client.create_journal("tools")

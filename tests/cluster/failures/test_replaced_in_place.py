@@ -51,6 +51,21 @@ def filled(cluster: MiniCluster, name: str) -> tuple[str, str]:
     return place.id, follower
 
 
+def filled_journal(cluster: MiniCluster, name: str, server: str) -> str:
+    """Make a journal of one entry that is in files of a server; return its tablet."""
+    with cluster.connect() as client:
+        journal = client.create_journal(name)
+        journal.log("a").append(b"entry")
+        tablet = journal.location().id
+
+    def in_files() -> bool:
+        seen = figures(cluster, server, tablet, name)
+        return seen.get("journal_items") == 1 and seen.get("memory_bytes") == 0
+
+    wait_until(in_files, f"{server} has flushed {name}")
+    return tablet
+
+
 def rows(cluster: MiniCluster, name: str) -> list[dict[str, object]]:
     with cluster.connect() as client:
         found = client.table(name).scan().to_arrow().to_pylist()
@@ -68,19 +83,24 @@ def lacks(cluster: MiniCluster, leader: str, tablet: str) -> bool:
 @pytest.mark.parametrize("loss", ["file", "log"])
 def test_replica_with_lost_data_is_replaced_on_its_own_server(three, loss):
     tablet, follower = filled(three, loss)
+    journal = filled_journal(three, f"{loss} of a journal", follower)
     three.kill(follower)
     try:
         directory = Path(three.data_dir(follower))
         if loss == "log":
             shutil.rmtree(directory / "wal")
         else:
-            data = max((directory / "data" / tablet).glob("*.dat"), key=lambda p: p.stat().st_size)
-            os.truncate(data, 64)
+            for group, pattern in ((tablet, "*.dat"), (journal, "*.jnl")):
+                files = (directory / "data" / group).glob(pattern)
+                os.truncate(max(files, key=lambda p: p.stat().st_size), 64)
     finally:
         three.start(follower, wait=False)
     wait_ksck(three)
     wait_equal(three)
     assert rows(three, loss) == ROWS
+    with three.connect() as client:
+        (entry,) = client.journal(f"{loss} of a journal").log("a").read()
+    assert entry.data == b"entry"
 
 
 def test_server_that_missed_more_than_the_retained_log_becomes_healthy(three):

@@ -3,21 +3,19 @@
 import contextlib
 import datetime as dt
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 import nyala
-from nyala.cli.main import app
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, TimedOut, Unavailable
 from nyala.testing import MiniCluster, layout
 from tests.cluster.support.ksck import wait_ksck
+from tests.unit.cli.support.verbs import nyala as verb
+from tests.waiting import within
 
 MASTERS = ("master-0", "master-1", "master-2")
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -37,13 +35,8 @@ def down(cluster: MiniCluster, *names: str) -> Iterator[None]:
 
 
 def fetch(address: str, path: str) -> tuple[int, str]:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=within(60)) as answer:
         return answer.status, answer.read().decode()
-
-
-def cli(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nyala.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_health_and_metrics_are_served_by_every_server(cluster):
@@ -119,25 +112,17 @@ def test_command_line_lists_the_cluster(cluster):
         tablet = client.table("seen").tablets()[0].id
     wait_ksck(cluster)
     at = ("--masters", cluster.masters)
-    listed = cli("table", "list", *at, "--format", "json")
-    assert "seen" in [t["table"] for t in json.loads(listed.stdout)]
-    described = cli("table", "describe", "seen", *at)
-    assert tablet in described.stdout, "ids are printed completely"
-    scanned = cli("table", "scan", "seen", *at, "--format", "csv")
-    assert (scanned.returncode, scanned.stdout) == (0, "k,v\n7,x\n")
-    asked = cli("sql", "select v, count(*) n from seen group by v", *at, "--format", "json")
-    assert (json.loads(asked.stdout), asked.stderr) == ([{"v": "x", "n": 1}], "")
-    checked = cli("cluster", "ksck", *at)
-    assert (checked.returncode, checked.stdout.strip().splitlines()[-1]) == (0, "OK")
-    missing = cli("table", "describe", "nothing", *at)
-    assert (missing.returncode, missing.stdout) == (5, "")
-    assert "no table 'nothing'; the tables are:" in missing.stderr
-    assert cli("sql", "selec 1", *at).returncode == 2
-
-
-def verb(*words: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, list(words))
-    return done.exit_code, done.stdout, done.stderr
+    assert "seen" in [t["table"] for t in listing("table", "list", *at)]
+    assert tablet in verb("table", "describe", "seen", *at)[1], "ids are printed completely"
+    assert verb("table", "scan", "seen", *at, "--format", "csv") == (0, "k,v\n7,x\n", "")
+    asked = listing("sql", "select v, count(*) n from seen group by v", *at)
+    assert asked == [{"v": "x", "n": 1}]
+    status, out, _ = verb("cluster", "ksck", *at)
+    assert (status, out.strip().splitlines()[-1]) == (0, "OK")
+    status, out, err = verb("table", "describe", "nothing", *at)
+    assert (status, out) == (5, "")
+    assert "no table 'nothing'; the tables are:" in err
+    assert verb("sql", "selec 1", *at)[0] == 2
 
 
 def listing(*words: str) -> Any:
@@ -170,7 +155,7 @@ def test_tablets_of_a_table_are_listed_measured_and_found_by_key(cluster):
     (found,) = listing("table", "locate_row", "spread", '[7, "2020-01-02"]', *at)
     assert (found["tablet"], found["partition"]) == (full["tablet"], full["partition"])
     assert found["row_exists"] is True
-    (other,) = listing("table", "locate_row", "spread", '[7, "2020-01-03"]', *at)
+    (other,) = listing("table", "locate_row", "spread", '{"t": "2020-01-03", "k": 7}', *at)
     assert (other["tablet"], other["row_exists"]) == (full["tablet"], False)
     with cluster.connect() as client:
         client.drop_journal("diary")
@@ -182,6 +167,7 @@ def test_tablets_of_a_table_are_listed_measured_and_found_by_key(cluster):
         ("[-1]", "no range partition of table 'ranged' covers the key", 5),
         ("[1, 2]", "the key of table 'ranged' has 1 values, none of them null: k (int64)", 2),
         ("null", "none of them null", 2),
+        ('{"q": 1}', "in this order, or by name as a JSON object", 2),
         ('"noon"', "'noon' is not a valid int64", 2),
         ("0.5", "does not convert", 6),
         ("{", "is not valid JSON", 2),
@@ -212,7 +198,7 @@ def test_ksck_names_problems_and_exits_with_error(cluster):
     with cluster.connect() as client:
         client.create_table("watched", SCHEMA, ["k"])
     with down(cluster, "tserver-1"):
-        found = cli("cluster", "ksck", "--masters", cluster.masters)
-    assert (found.returncode, found.stdout.strip().splitlines()[-1]) == (1, "FAILED")
-    assert f"tablet server {cluster.address('tserver-1')} is unreachable" in found.stdout
-    assert "table watched" in found.stdout
+        status, out, _ = verb("cluster", "ksck", "--masters", cluster.masters)
+    assert (status, out.strip().splitlines()[-1]) == (1, "FAILED")
+    assert f"tablet server {cluster.address('tserver-1')} is unreachable" in out
+    assert "table watched" in out

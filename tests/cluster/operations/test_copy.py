@@ -33,7 +33,7 @@ from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.linked_list import LinkedList
 from tests.cluster.support.small_disk import small_disk
 from tests.cluster.support.workload import create, rows
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 ROWS = 100_000
 """Rows of the single tablet that is copied; the copy takes about six seconds."""
@@ -244,7 +244,7 @@ def test_replica_with_different_rows_is_named_by_checksum(four, servers, tmp_pat
     command = [sys.executable, "-m", "nyala.cli.main", "cluster", "ksck", "--checksum"]
     done = subprocess.run(
         [*command, "--format", "json", "--masters", four.masters],
-        capture_output=True, text=True, timeout=240, check=False,
+        capture_output=True, text=True, timeout=within(240), check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     answer = json.loads(done.stdout)

@@ -15,7 +15,7 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster import ddl_kills
 from tests.cluster.support.direct import Direct, refusal
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 RANGES = nyala.Partition(range=nyala.Range(["k"], [(0, 10), (10, 20)]))
@@ -137,7 +137,9 @@ def test_master_memory_maps_are_inspectable(cluster):
             "/tservers": next(iter(maps["tservers"])),
             "/operations": "locks",
         }.items():
-            with urllib.request.urlopen(f"http://{leader.web_address}{page}", timeout=60) as answer:
+            with urllib.request.urlopen(
+                f"http://{leader.web_address}{page}", timeout=within(60)
+            ) as answer:
                 assert word in answer.read().decode(), page
         client.drop_table("looked_at")
 

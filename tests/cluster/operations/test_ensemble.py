@@ -3,85 +3,20 @@
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
-from nyala.client import connect
-from nyala.env.rpc import Method
-from nyala.recipes import Leader
-from nyala.testing import MiniCluster, layout, processes, ram_ensemble
-from nyala.testing.forkserver import ForkServer
-from nyala.testing.layout import Layout, ServerSpec
-from nyala.wire import methods
-from nyala.wire.proto import ram_pb2 as pb
-from tests.waiting import wait_until
-
-
-class RealEnsemble:
-    """Processes of an ensemble, which end with this one."""
-
-    def __init__(self, planned: Layout, parent: ForkServer) -> None:
-        self.layout = planned
-        self._parent = parent
-
-    def server(self, name: str) -> ServerSpec:
-        return self.layout.server(name)
-
-    def ask(self, method: Method, request: Any) -> Any:
-        return ram_ensemble.ask(self.layout, method, request, 60_000)
-
-    def create(self, name: str, span: int) -> None:
-        operation = pb.OperationId(client=name, sequence=1)
-        request = pb.CreateTableRequest(name=name, server_span=span, operation=operation)
-        self.ask(methods.RAM_CREATE_TABLE, request)
-
-    def dump(self) -> tuple[int, Any]:
-        found = self.ask(methods.RAM_DUMP, pb.DumpRequest())
-        return found.epoch, json.loads(found.json)
-
-    def leader(self) -> ServerSpec:
-        """Return the coordinator that leads."""
-        self.dump()
-        with connect(self.layout.options["masters"]) as client:
-            found = Leader.current(client.journal(ram_ensemble.JOURNAL), ram_ensemble.ENSEMBLE)
-        assert found is not None
-        return next(s for s in self.layout.servers if s.address == found.locator)
-
-    def start(self, name: str) -> None:
-        self._parent.fork([ram_ensemble.job(self.layout, self.server(name), bound=True)])
-
-    def settled(self) -> bool:
-        """Return True if each server that runs is up, all know it, and only they own tablets."""
-        found = self.ask(methods.RAM_SERVER_LIST, pb.ServerListRequest())
-        running = {
-            s.address
-            for s in self.layout.servers
-            if s.role == "server" and processes.running_pid(s) is not None
-        }
-        tables = self.ask(methods.RAM_TABLET_MAP, pb.TabletMapRequest()).tables
-        up = {(s.id.index, s.id.generation) for s in found.servers}
-        owners = {(t.master.index, t.master.generation) for one in tables for t in one.tablets}
-        return (
-            {s.address for s in found.servers if s.status == "UP"} == running
-            and len(found.servers) == len(running)
-            and found.confirmed == found.version
-            and owners <= up
-        )
+from nyala.testing import MiniCluster, processes
+from tests.cluster import ensemble_kills
+from tests.cluster.support.ensemble import RealEnsemble, real_ensemble
+from tests.unit.cli.support.verbs import nyala
 
 
 @pytest.fixture(scope="module")
 def ensemble(cluster: MiniCluster) -> Iterator[RealEnsemble]:
     """Two coordinators and three servers beside the shared cluster."""
-    found = layout.load(cluster.dir)
-    assert found is not None
-    with ExitStack() as held:
-        parent = held.enter_context(ForkServer(bound=True))
-        planned = ram_ensemble.plan(found, 2, 3)
-        held.callback(ram_ensemble.stop, planned)
-        ram_ensemble.start(planned, parent, bound=True)
-        yield RealEnsemble(planned, parent)
+    with real_ensemble(cluster, 2, 3) as found:
+        yield found
 
 
 @pytest.mark.row("S3.13")
@@ -89,21 +24,21 @@ def test_tablets_of_a_killed_server_are_recovered(ensemble):
     ensemble.create("killed", 6)
     processes.end(ensemble.server("server-1"), signal.SIGKILL)
     try:
-        wait_until(ensemble.settled, "the ensemble is settled")
+        ensemble.wait_settled()
     finally:
         ensemble.start("server-1")
-    wait_until(ensemble.settled, "the ensemble is settled")
+    ensemble.wait_settled()
 
 
 @pytest.mark.row("S3.17", "S3.59")
 def test_killed_coordinator_is_replaced_by_one_with_its_state(ensemble):
     ensemble.create("kept", 4)
-    wait_until(ensemble.settled, "the ensemble is settled")
+    ensemble.wait_settled()
     epoch, before = ensemble.dump()
     leader = ensemble.leader()
     processes.end(leader, signal.SIGKILL)
     try:
-        wait_until(ensemble.settled, "the ensemble is settled")
+        ensemble.wait_settled()
         later, after = ensemble.dump()
         assert later > epoch
         assert after["records"] == before["records"]
@@ -120,16 +55,63 @@ def test_paused_coordinator_is_replaced_and_does_nothing_when_it_resumes(ensembl
         epoch, _ = ensemble.dump()
     finally:
         processes.send(leader, signal.SIGCONT)
-    wait_until(ensemble.settled, "the ensemble is settled")
+    ensemble.wait_settled()
     assert ensemble.dump()[0] >= epoch
-    names = [t.name for t in ensemble.ask(methods.RAM_TABLET_MAP, pb.TabletMapRequest()).tables]
+    names = [t.name for t in ensemble.tables()]
     assert names.count("meanwhile") == 1
 
 
+@pytest.mark.row("S3.59", "S3.65")
+def test_commands_tell_who_leads_and_that_none_does(ensemble, cluster):
+    ensemble.wait_settled()
+    status, out, err = nyala("ram", "status", "--dir", cluster.dir, "--format", "json")
+    assert (status, err) == (0, "")
+    shown = {p["process"]: p for p in json.loads(out)}
+    leader, epoch = ensemble.leader(), ensemble.dump()[0]
+    coordinators = [s for s in ensemble.layout.servers if s.role == "coordinator"]
+    states = {s.name: "leads" if s == leader else "follows" for s in coordinators}
+    assert {s.name: shown[s.name]["state"] for s in coordinators} == states
+    assert {s.name: shown[s.name]["behind"] for s in coordinators} == dict.fromkeys(states, 0)
+    assert shown[leader.name]["epoch"] == epoch
+    assert all(shown[s.name]["state"] == "UP" for s in ensemble.servers())
+    masters = ("--masters", cluster.masters)
+    for s in coordinators:
+        processes.end(s, signal.SIGKILL)
+    try:
+        status, out, err = nyala("ram", "status", "--dir", cluster.dir, "--format", "json")
+        assert [p["state"] for p in json.loads(out)] == ["stopped"] * 2 + ["unknown"] * 3
+        assert status == 1
+        assert "no coordinator leads" in err
+        assert all(f"{s.address} stopped" in err for s in coordinators)
+        assert f"nyala ram up --dir {cluster.dir}" in err
+        status, _, err = nyala("ram", "servers", *masters, "--timeout", "1")
+        assert (status, f"{leader.address} cannot be reached" in err) == (3, True)
+        assert "no coordinator leads: within 1 s" in err
+        assert "nyala ram up" in err
+    finally:
+        for s in coordinators:
+            ensemble.start(s.name)
+    ensemble.wait_settled()
+
+
+def test_table_that_does_not_exist_is_not_asked_about(ensemble, cluster):
+    ensemble.create("Events", 2)
+    masters = ("--masters", cluster.masters, "--timeout", "60")
+    status, out, err = nyala("ram", "drop", "event", *masters, answer="y\n")
+    assert (status, out) == (5, "")
+    assert "did you mean 'Events'?" in err
+    assert "[y/N]" not in err
+    status, _, err = nyala("ram", "drop", "Events", *masters, answer="n\n")
+    assert (status, "Events of the ensemble, with 2 tablets? [y/N]" in err) == (1, True)
+    assert "Events" in [t.name for t in ensemble.tables()]
+    assert nyala("ram", "drop", "Events", *masters, answer="y\n")[0] == 0
+    assert "Events" not in [t.name for t in ensemble.tables()]
+    status, out, err = nyala("ram", "log", *masters, "--ensemble", "nope")
+    assert (status, out, "has no log 'nope'" in err) == (5, "", True)
+
+
 def test_leader_of_the_journal_is_killed_under_operations(ensemble, cluster):
-    with cluster.connect() as client:
-        location = client.journal(ram_ensemble.JOURNAL).location
-        address = wait_until(lambda: location().leader, "the journal has a leader")
+    address = ensemble.journal_leader()
     name = next(n for n in cluster.names if cluster.address(n) == address)
     cluster.kill(name)
     try:
@@ -137,6 +119,12 @@ def test_leader_of_the_journal_is_killed_under_operations(ensemble, cluster):
             ensemble.create(f"under{number}", 2)
     finally:
         cluster.start(name)
-    wait_until(ensemble.settled, "the ensemble is settled")
-    names = {t.name for t in ensemble.ask(methods.RAM_TABLET_MAP, pb.TabletMapRequest()).tables}
+    ensemble.wait_settled()
+    names = {t.name for t in ensemble.tables()}
     assert {f"under{n}" for n in range(5)} <= names
+
+
+@pytest.mark.row("S3.15", "S3.17", "S3.59")
+def test_kills_under_operations_lose_and_double_none(ensemble, cluster):
+    outcome = ensemble_kills.run(cluster, ensemble, 3, seed=18, prefix="soak")
+    assert sum(c.number for c in outcome.clients) > 0

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from nyala.testing import layout, processes
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 BIG = 120
 
 
 def cli(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nyala.cli.main", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=within(BIG), check=False)
 
 
 def server(role: str, folder: Path, masters: str, **ports: str) -> list[str]:
@@ -42,7 +42,12 @@ def unused_address() -> str:
 
 def test_data_directory_in_use_is_refused_and_its_process_continues(cluster):
     instance = Path(cluster.data_dir("tserver-0"), "instance")
-    wait_until(lambda: b'"cluster_id":""' not in instance.read_bytes(), "a known cluster")
+
+    def registered() -> bool:
+        found = instance.read_bytes()
+        return b'"cluster_id":""' not in found and b'"masters":[]' not in found
+
+    wait_until(registered, "its cluster and the list of its masters are written")
     before = instance.read_bytes()
     done = cli(*server("tserver", Path(cluster.data_dir("tserver-0")), cluster.masters))
     assert done.returncode == 4
@@ -67,7 +72,7 @@ def test_taken_port_is_named_by_every_kind_of_server(tmp_path):
                     subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
                 )
         for (role, port, address), process in taken.items():
-            _, text = process.communicate(timeout=BIG)
+            _, text = process.communicate(timeout=within(BIG))
             assert process.returncode == 2, (role, port, text)
             last = text.splitlines()[-1]
             assert last.startswith(f"nyala {role}: cannot "), text
@@ -85,7 +90,7 @@ def test_directory_of_another_or_unknown_role_is_refused(tmp_path, unused_addres
         wait_until((tmp_path / "data" / "instance").exists, "a formatted directory", BIG)
     finally:
         process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=BIG)
+        process.communicate(timeout=within(BIG))
     done = cli(*server("master", tmp_path / "data", ""))
     assert done.returncode == 2
     assert "belongs to a tserver" in done.stderr
@@ -183,7 +188,7 @@ def test_only_loopback_can_be_bound(which, address, tmp_path):
 def test_optimised_python_is_refused(tmp_path, unused_address):
     words = server("tserver", tmp_path / "d", unused_address)
     command = [sys.executable, "-O", "-m", "nyala.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BIG, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=within(BIG), check=False)
     assert done.returncode == 2
     assert "does not run with python -O" in done.stderr
 

@@ -14,7 +14,7 @@ from tests.cluster.support import leading
 from tests.cluster.support.direct import Direct
 from tests.cluster.support.ksck import ksck, wait_equal
 from tests.cluster.support.workload import Workload, create, rows
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 OPTIONS = {
     "member_failed_after_ms": "1500",
@@ -108,7 +108,7 @@ def nyala(cluster, *words):
     """Run a command; return its output."""
     done = subprocess.run(
         [sys.executable, "-m", "nyala.cli.main", *words, "--masters", cluster.masters],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=within(120), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

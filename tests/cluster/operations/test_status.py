@@ -12,20 +12,20 @@ from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.cluster.support import leading
 from tests.cluster.support.direct import Direct
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 
 def fetch(address, path):
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=within(60)) as answer:
         return answer.read().decode()
 
 
 def ksck(cluster):
     words = ["cluster", "ksck", "--masters", cluster.masters, "--format", "json"]
     command = [sys.executable, "-m", "nyala.cli.main", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=within(120), check=False)
     return json.loads(done.stdout)
 
 

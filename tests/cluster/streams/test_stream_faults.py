@@ -4,38 +4,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 import nyala
-from nyala.testing import MiniCluster
-from tests.cluster.support import leading
+from tests.cluster.streams.conftest import TABLE
 
 ROWS, BATCH, WIDTH = 40_000, 1_000, 1_000
-FAULT_AT, END_AT = 8, 28
-"""Numbers of the batches before which a leader fails, and before which it is started again."""
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("text", pa.string())])
-FAULTS = {
-    "kill": (MiniCluster.kill, MiniCluster.start),
-    "pause": (MiniCluster.pause, MiniCluster.resume),
-}
-
-
-@pytest.fixture(params=list(FAULTS))
-def fault(request, cluster: MiniCluster) -> Iterator[Callable[[int], None]]:
-    """A function of the number of a batch, which fails a leader and starts it again."""
-    fail, restore = FAULTS[request.param]
-    failed: list[str] = []
-
-    def at(number: int) -> None:
-        if number == FAULT_AT:
-            failed.append(next(iter(leading.leaders(cluster, "streamed").values())))
-            fail(cluster, failed[0])
-        elif number == END_AT and failed:
-            restore(cluster, failed.pop())
-
-    yield at
-    for name in failed:
-        restore(cluster, name)
 
 
 def batches(at: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +24,7 @@ def batches(at: Callable[[int], None]) -> Iterator[pa.RecordBatch]:
 
 def make(client: nyala.Client) -> nyala.Table:
     hashed = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
-    return client.create_table("streamed", SCHEMA, ["k"], hashed)
+    return client.create_table(TABLE, SCHEMA, ["k"], hashed)
 
 
 def test_stream_into_a_table_whose_leader_fails_writes_each_row_once(cluster, fault):
@@ -61,7 +35,7 @@ def test_stream_into_a_table_whose_leader_fails_writes_each_row_once(cluster, fa
             done = table.insert(batches(fault), progress=seen.append)
             changes = table.changes(before, net=False, columns=["k"]).to_arrow()
         finally:
-            client.drop_table("streamed")
+            client.drop_table(TABLE)
     assert (done.rows, done.errors.num_rows, done.next_row) == (ROWS, 0, ROWS)
     assert seen == list(range(BATCH, ROWS + 1, BATCH))
     assert set(changes.column("_op").to_pylist()) == {"insert"}
@@ -78,7 +52,7 @@ def test_ordered_stream_out_of_a_table_whose_leader_fails_has_each_row_once(clus
                 fault(number)
                 found += batch.column("k").to_pylist()
         finally:
-            client.drop_table("streamed")
+            client.drop_table(TABLE)
     assert found == list(range(ROWS))
 
 
@@ -99,7 +73,7 @@ def test_unordered_stream_out_of_a_table_whose_leader_fails_doubles_no_row(clust
                 broken = True
             again = scan.to_arrow().column("k").to_pylist()
         finally:
-            client.drop_table("streamed")
+            client.drop_table(TABLE)
     assert len(set(found)) == len(found)
     assert broken or len(found) == ROWS
     assert sorted(again) == list(range(ROWS))

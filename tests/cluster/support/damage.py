@@ -5,13 +5,16 @@ import urllib.request
 import pyarrow as pa
 
 from nyala.testing import MiniCluster
+from tests.waiting import within
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("n", pa.int64())])
 ROWS = [{"k": n, "v": f"row {n}", "n": n} for n in range(500)]
 
 
 def fetch(cluster: MiniCluster, name: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{cluster.web_address(name)}{path}", timeout=60) as answer:
+    with urllib.request.urlopen(
+        f"http://{cluster.web_address(name)}{path}", timeout=within(60)
+    ) as answer:
         text: str = answer.read().decode()
         return text
 

@@ -17,9 +17,10 @@ from nyala.wire.flight import FlightData
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.waiting import within
 
 T = TypeVar("T")
-ANSWER_MS = 20_000
+ANSWER_MS = round(within(20) * 1_000)
 """Time-out of a call; a server on a busy machine may take seconds."""
 
 
@@ -60,7 +61,9 @@ class Direct:
         async def run() -> list[Any]:
             ticket = flight_pb2.Ticket(ticket=token.SerializeToString())
             schema, found = None, []
-            async for data in self._rpc.stream(address, methods.DO_GET, ticket, timeout_ms=30_000):
+            async for data in self._rpc.stream(
+                address, methods.DO_GET, ticket, timeout_ms=ANSWER_MS
+            ):
                 if schema is None:
                     schema = flight.read_schema(data.header)
                 else:
@@ -85,7 +88,7 @@ class Direct:
                 for data in batches:
                     yield data
 
-            stream = self._rpc.stream(address, methods.DO_PUT, outgoing(), timeout_ms=30_000)
+            stream = self._rpc.stream(address, methods.DO_PUT, outgoing(), timeout_ms=ANSWER_MS)
             return [pb.WriteResult.FromString(a.app_metadata) async for a in stream]
 
         return self._loop.run(run())
@@ -104,10 +107,10 @@ def raw_call(address: str, path: str, requests: list[bytes], *, streams: bool) -
     with grpc.insecure_channel(address) as channel:
         try:
             if streams:
-                for _ in channel.stream_stream(path)(iter(requests), timeout=30):
+                for _ in channel.stream_stream(path)(iter(requests), timeout=within(30)):
                     pass
             else:
-                channel.unary_unary(path)(requests[0], timeout=30)
+                channel.unary_unary(path)(requests[0], timeout=within(30))
         except grpc.RpcError as err:
             return str(err.code().name)
     return "OK"

@@ -32,7 +32,7 @@ def wait_ksck(cluster: MiniCluster, timeout_s: float = 120) -> ClusterHealth:
         return None if health.problems else health
 
     try:
-        return wait_until(good, "a healthy cluster", timeout_s, poll_s=0.2)
+        return wait_until(good, "a healthy cluster", timeout_s, poll_s=0.1)
     except AssertionError as err:
         raise AssertionError(f"{err}: {last[0]}") from None
 
@@ -52,7 +52,7 @@ def wait_equal(cluster: MiniCluster, timeout_s: float = 120) -> None:
         return not last
 
     try:
-        wait_until(equal, "equal replicas", timeout_s, poll_s=0.2)
+        wait_until(equal, "equal replicas", timeout_s, poll_s=0.1)
     except AssertionError as err:
         raise AssertionError(f"{err}: {last}") from None
     finally:

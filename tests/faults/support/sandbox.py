@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.waiting import within
+
 ROOT = Path(__file__).parents[3]
 NAMESPACES = (
     "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
@@ -41,7 +43,12 @@ def missing() -> str | None:
             command = [*NAMESPACES, "sh", "-c", script]
             try:
                 done = subprocess.run(
-                    command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+                    command,
+                    cwd=folder,
+                    capture_output=True,
+                    text=True,
+                    timeout=within(120),
+                    check=False,
                 )
             except (OSError, subprocess.TimeoutExpired) as err:
                 return f"no {what}: {err}"

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 SYNCS = "fdatasync,fsync"
 WRITES = "pwritev,pwritev2"
@@ -33,7 +33,7 @@ def injected(pid: int, calls: str, what: str, log: Path = Path("/dev/null")) -> 
     finally:
         strace.send_signal(signal.SIGINT)
         try:
-            strace.communicate(timeout=20)
+            strace.communicate(timeout=within(20))
         except subprocess.TimeoutExpired:
             strace.kill()
             strace.communicate()

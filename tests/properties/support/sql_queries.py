@@ -177,7 +177,15 @@ class Queries:
             f"{one} is not null",
         ]  # fmt: skip
         if kind == "text":
-            made += [f"{one} like 'a%'", f"length({one}) > 1"]
+            made += [
+                f"{one} like 'a%'", f"length({one}) > 1", f"{one} like '%s'", f"{one} not like '_'",
+                f"{one} ilike '%A%'", f"{one} like '%!%' escape '!'", f"({one} || {other}) ilike 'a_'",
+            ]  # fmt: skip
+        if kind == "int":
+            made += [
+                f"{one} % 2 = 1", f"{one} + 1 {sign} {other}", f"{one} * {other} - 1 between 0 and 9",
+                f"{one} - {other} in (1, null)",
+            ]  # fmt: skip
         if depth:
             left, right = self.predicate(source, depth - 1), self.predicate(source, depth - 1)
             inner = self.source(0)

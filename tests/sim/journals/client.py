@@ -1,8 +1,9 @@
 """One client of a journal: its steps and reads, recorded as operations of a history."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,6 +61,7 @@ class JournalHistory:
         sent: payloads of all steps.
         tails: what readers of logs received.
         watches: what readers of keys received.
+        crossed: payload and result of each step that was answered after its tablet had been replaced.
         done: number of operations by kind.
     """
 
@@ -69,6 +71,7 @@ class JournalHistory:
     sent: dict[bytes, None] = field(default_factory=dict)
     tails: list[Following] = field(default_factory=list)
     watches: list[Following] = field(default_factory=list)
+    crossed: list[tuple[bytes, steps.Result]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -103,6 +106,31 @@ class JournalHistory:
             return replace(op, answer=result) if isinstance(result, steps.Done) else None
         assert result == op.answer, f"{op} was answered, and applied with {result}"
         return op
+
+
+def check_replaced(
+    histories: Sequence[JournalHistory], orders: Mapping[TabletId, JournalOrder]
+) -> None:
+    """Check a journal over replacements of its tablet: ids only grow, and each answer is of one of both.
+
+    Args:
+        histories: of its tablets, the first one first.
+        orders: what the replicas of each tablet applied; none of one that was never written to.
+
+    Raises:
+        AssertionError: with the values.
+    """
+    for old, new in pairwise(histories):
+        before, after = orders.get(old.tablet), orders.get(new.tablet)
+        last = before.model.last if before is not None else 0
+        of_old = before.results if before is not None else {}
+        of_new = after.results if after is not None else {}
+        ids = [i for r in of_new.values() if isinstance(r, steps.Done) for i in r.ids if i]
+        again = [i for i in ids if i <= last]
+        assert not again, f"ids {again[:5]}, and the tablet that was replaced had reached {last}"
+        for payload, result in old.crossed:
+            found = of_old.get(payload), of_new.get(payload)
+            assert result in found, f"{payload!r} was answered {result}, and applied with {found}"
 
 
 class StaticCache(TabletCache):
@@ -147,6 +175,7 @@ class JournalClient:
         journal: opened by it.
         history: receives the operations.
         name: name of the client, unique among those of the history.
+        successor: returns the history of the tablet by which the journal's was replaced.
     """
 
     def __init__(
@@ -156,13 +185,20 @@ class JournalClient:
         journal: OpenJournal,
         history: JournalHistory,
         name: str,
+        successor: Callable[[OpenJournal], JournalHistory] | None = None,
     ) -> None:
         self.loop = loop
         self.core = core
         self.journal = journal
         self.history = history
         self.name = name
+        self._successor = successor
         self._number = 0
+
+    @property
+    def replaced(self) -> bool:
+        """True if the journal's tablet is no longer that of the history."""
+        return self.journal.tablet.id != self.history.tablet
 
     async def step(self, step: steps.Step) -> steps.Result | None:
         """Send a step; return its result, or None if its outcome is unknown or it was refused.
@@ -176,7 +212,7 @@ class JournalClient:
         history, call, payload = self.history, self.loop.time(), steps.encode_step(step)
         history.sent[payload] = None
         result: steps.Result | None = None
-        ret = OPEN
+        refused = False
         conditions = [_condition(c) for c in step.conditions]
         try:
             outcome = await self.core.step(
@@ -190,20 +226,34 @@ class JournalClient:
         except (OutcomeUnknown, SessionExpired):
             history.done["unknown"] += 1
         except NotFound:
-            history.refused.append(payload)
+            refused = True
             raise
         except Retryable:
-            history.refused.append(payload)
+            refused = True
             history.done["refused"] += 1
-            return None
         finally:
-            if result is None and payload not in history.refused[-1:]:
-                history.ops.append(Op(self.name, call, OPEN, step, None))
-        if result is not None:
-            ret = self.loop.time()
-            history.ops.append(Op(self.name, call, ret, step, result))
-            history.done[KINDS[type(result)]] += 1
+            self._record(Op(self.name, call, self.loop.time(), step, result), payload, refused)
         return result
+
+    def _record(self, op: Op, payload: bytes, refused: bool) -> None:
+        """Add a step to the history, or to those of both tablets if the first was replaced meanwhile."""
+        history, result = self.history, op.answer
+        both = [history]
+        if self.replaced and self._successor is not None:
+            both.append(self._successor(self.journal))
+        if refused:
+            for one in both:
+                one.refused.append(payload)
+        elif len(both) > 1 or result is None:
+            for one in both:  # the order of each shows whether it took effect there
+                one.ops.append(replace(op, ret=OPEN, answer=None))
+        else:
+            history.ops.append(op)
+        if isinstance(result, steps.Done | steps.Failed | steps.Full):
+            history.done[KINDS[type(result)]] += 1
+            if len(both) > 1:
+                history.crossed.append((payload, result))
+                history.done["crossed"] += 1
 
     async def read(self, what: Query, max_age_ms: int = 0) -> object:
         """Read something; return the answer, or None if there was none in time.
@@ -221,6 +271,8 @@ class JournalClient:
         except (Retryable, OutcomeUnknown):
             self.history.done["no answer"] += 1
             return None
+        if self.replaced:
+            return None  # either tablet may have answered
         op = Op(self.name, call, self.loop.time(), what, answer, least if max_age_ms else 0, since)
         self.history.ops.append(op)
         self.history.done["stale read" if max_age_ms else "read"] += 1

@@ -20,7 +20,7 @@ from tests.sim.faults.cluster_losses import ClusterLosses
 from tests.sim.faults.far_clocks import FarClocks
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
-from tests.sim.journals.client import OPTIONS, JournalClient, JournalHistory
+from tests.sim.journals.client import OPTIONS, JournalClient, JournalHistory, check_replaced
 from tests.sim.journals.history import ListLogs
 from tests.sim.journals.host import SMALL_BYTES
 from tests.sim.journals.host_run import FOLLOW_S
@@ -48,6 +48,8 @@ JOURNALS = 2
 LIMITS = (1 << 30, 1 << 30, SMALL_BYTES)
 """Limits of journals in bytes, with which they are created and altered; the last is often reached."""
 DEFINE_US = 600_000.0
+REPLACED_EVERY, REPLACED_SHARE = 4, 0.12
+"""One seed in so many has tablets that are replaced; share of the definer's works that do it."""
 MOVE_MS = 8_000
 """Longest wait of a move for progress, in milliseconds."""
 SETTLE_S = 180
@@ -78,14 +80,14 @@ class ClusterJournals:
     """The journals of a cluster, and their clients.
 
     Attributes:
-        histories: by the id of the journal.
+        histories: of each journal's tablets, by the id of the journal; the present one is the last.
         live: ids of the journals that are not dropped.
         stopped: clients end as soon as they are idle.
     """
 
     def __init__(self, cluster: SimCluster) -> None:
         self.cluster = cluster
-        self.histories: dict[str, JournalHistory] = {}
+        self.histories: dict[str, list[JournalHistory]] = {}
         self.live: list[str] = []
         self.actors: dict[str, Actor] = {}
         self.stopped = False
@@ -112,8 +114,8 @@ class ClusterJournals:
                 await loop.delay(rng.expovariate(1 / 300_000))
                 continue
             number += 1
-            history = self.histories[opened.id]
-            client = JournalClient(loop, core, opened, history, f"{process.name}.{number}")
+            history, name = self.history_of(opened), f"{process.name}.{number}"
+            client = JournalClient(loop, core, opened, history, name, self.history_of)
             actor = self.actors[process.name] = make(client, self.cluster.seed)
             if not self.stopped:
                 await actor.run()
@@ -125,19 +127,33 @@ class ClusterJournals:
             return None
 
     def made(self, opened: OpenJournal) -> None:
-        """Take a journal that was created or recalled."""
-        self.histories.setdefault(opened.id, JournalHistory(opened.tablet.id))
+        """Take a journal that was created or recalled, or whose tablet was replaced."""
+        self.history_of(opened)
         self.live.append(opened.id)
+
+    def history_of(self, opened: OpenJournal) -> JournalHistory:
+        """Return the history of a journal's tablet; steps may still be sent to an earlier one."""
+        known = self.histories.setdefault(opened.id, [])
+        for history in known:
+            if history.tablet == opened.tablet.id:
+                return history
+        sent = known[-1].sent if known else {}
+        known.append(JournalHistory(opened.tablet.id, sent=sent))
+        return known[-1]
+
+    def all(self) -> list[JournalHistory]:
+        """Return the histories of all tablets."""
+        return [history for known in self.histories.values() for history in known]
 
     def count(self) -> None:
         """Count acknowledged steps as writes of the cluster."""
-        steps = sum(h.acknowledged for h in self.histories.values())
+        steps = sum(h.acknowledged for h in self.all())
         self.cluster.history.writes += steps - self._counted
         self._counted = steps
 
     def leader_of(self, journal_id: str) -> SimProcess | None:
         """Return the server that leads a journal's group."""
-        return self.cluster.leader_of(self.histories[journal_id].tablet)
+        return self.cluster.leader_of(self.histories[journal_id][-1].tablet)
 
     def machines(self, tablet: TabletId) -> list[JournalMachine]:
         """Return the machines of the members of a group, if they are three with data, else none."""
@@ -182,13 +198,15 @@ class ClusterJournals:
         for journal_id in self.live:
             await self._settle(journal_id, watch)
         watch.look()
-        for history in self.histories.values():
+        for history in self.all():
             if history.tablet in watch.journals:
                 history.check(watch.journals[history.tablet])
+        for known in self.histories.values():
+            check_replaced(known, watch.journals)
 
     async def _settle(self, journal_id: str, watch: OrderWatch) -> None:
         """Wait until one journal's replicas are equal and its readers have caught up."""
-        history, cluster = self.histories[journal_id], self.cluster
+        history, cluster = self.histories[journal_id][-1], self.cluster
         process, _, core = self.client()
         opened = await process.run(self._open, core, journal_id)
         assert opened is not None, f"{journal_id} cannot be opened although all is well"
@@ -230,6 +248,7 @@ class JournalDefiner:
         self._cluster = journals.cluster
         self.process, self._client, self._core = journals.client()
         self._rng = seeded(self._cluster.seed, "definer")
+        self._replaces = seeded(self._cluster.seed, "replacements")
         self._dropped: list[str] = []
         self._number = 0
         self.done: Counter[str] = Counter()
@@ -248,6 +267,9 @@ class JournalDefiner:
                 await self._recall(self._dropped.pop())
             else:
                 await self.create()
+            return
+        if self._cluster.seed % REPLACED_EVERY == 1 and self._replaces.random() < REPLACED_SHARE:
+            await self._replace(self._replaces.choice(live))
             return
         work = rng.choice([self._move] * 4 + [self._witness, self._alter] * 2 + [self._drop] * 3)
         await work(rng.choice(live))
@@ -296,12 +318,30 @@ class JournalDefiner:
         self._journals.made(opened)
         self.done["recall"] += 1
 
+    async def _replace(self, journal_id: str) -> None:
+        """Replace a journal's tablet by an empty one while clients are at work; once for each journal."""
+        known = self._journals.histories[journal_id]
+        if len(known) > 1:
+            return
+        self._journals.live.remove(journal_id)
+        request = pb.ReplaceTabletRequest(tablet_id=known[0].tablet, force=True)
+        try:
+            change = self._client.masters.change
+            answer = await change(methods.REPLACE_TABLET, request, timeout_ms=MOVE_MS)
+            opened = await self._core.locations.open("", OPTIONS.timeout_ms, journal_id=journal_id)
+        except NyalaError:
+            self.done["replacement failed"] += 1
+            return  # it may have been replaced, or be soon: it is not used
+        assert opened.tablet.id == answer.tablet_id != known[0].tablet
+        self._journals.made(opened)
+        self.done["replace"] += 1
+
     def _places(self, journal_id: str) -> tuple[list[str], list[str]]:
         """Return the servers with a member of a journal, and those without one."""
         leader = self._journals.leader_of(journal_id)
         if leader is None:
             return [], []
-        tablet = self._journals.histories[journal_id].tablet
+        tablet = self._journals.histories[journal_id][-1].tablet
         config = hosts_of(leader)[0].get(tablet).status().committed_config
         servers = [
             p.server.uuid for p in self._cluster.tservers if p.alive and p.server is not None
@@ -335,7 +375,7 @@ class JournalDefiner:
                 await self._do("healed", membership.change_type(name, MemberKind.VOTER))
 
     def _membership(self, journal_id: str) -> Membership:
-        tablet = self._journals.histories[journal_id].tablet
+        tablet = self._journals.histories[journal_id][-1].tablet
         return Membership(self._client, tablet, timeout_ms=MOVE_MS)
 
     async def _do(self, what: str, work: Awaitable[object]) -> None:
@@ -394,9 +434,8 @@ async def _scenario(
     await journals.finish(watch)
     await cluster.finish()
     cluster.look()
-    histories = list(journals.histories.values())
     return JournalOutcome(
-        loop.trace, histories, cluster.checks() + watch.checks, seconds, definer.done
+        loop.trace, journals.all(), cluster.checks() + watch.checks, seconds, definer.done
     )
 
 

@@ -5,9 +5,10 @@ and after restarts, flushes, merges and copies. No step is applied twice, and no
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from nyala.common.ids import CommittedOperation, TabletId
@@ -57,19 +58,24 @@ class JournalOrder:
         self._applied[one.index] = one
         operation = steps.decode(one.payload)
         if isinstance(operation, steps.Step):
-            self._apply(operation, one.stamp, steps.decode_result(one.result))
+            self.apply(operation, one.stamp, steps.decode_result(one.result))
         elif isinstance(operation, steps.Batch):
             results = steps.decode_results(one.result)
             for step, result in zip(operation.steps, results, strict=True):
-                self._apply(step, one.stamp, result)
+                self.apply(step, one.stamp, result)
         elif operation.version > self._version:
             self._version, self.model.limit_bytes = operation.version, operation.limit_bytes
 
-    def _apply(self, step: steps.Step, stamp: int, result: steps.Result) -> None:
+    def apply(self, step: steps.Step, stamp: int, result: steps.Result) -> None:
+        """Compare a step's result with that of the model; each step is sent once by these clients."""
         payload = steps.encode_step(step)
         again = self.results.get(payload)
         assert again is None, f"applied twice: {step}, first with {again}"
         self.results[payload] = result
+        self.check_result(step, stamp, result)
+
+    def check_result(self, step: steps.Step, stamp: int, result: steps.Result) -> None:
+        """Apply a step to the model, and compare the results."""
         wanted = self.model.apply(step, stamp)
         same = steps.encode_result(wanted) == steps.encode_result(result)
         assert same, f"{step}: {result}, not {wanted}"
@@ -78,13 +84,17 @@ class JournalOrder:
 class OrderWatch:
     """Follows all replicas of all journals.
 
+    Args:
+        make: makes the order of a journal.
+
     Attributes:
         journals: by tablet.
         broken: violations; raised by `look`.
         checks: number of checks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[JournalInfo], JournalOrder] = JournalOrder) -> None:
+        self._make = make
         self.journals: dict[TabletId, JournalOrder] = {}
         self.broken: list[AssertionError] = []
         self.checks: Counter[str] = Counter()
@@ -102,8 +112,8 @@ class OrderWatch:
             self._applied(machine, info, operations, results)
             return results
 
-        def merged(machine: JournalMachine, horizon: int | None = None, *, force: bool = False):
-            build = prepare(machine, horizon, force=force)
+        def merged(machine: JournalMachine, horizon: int | None = None, **more: Any):
+            build = prepare(machine, horizon, **more)
             self.checks["merges"] += build is not None
             return build
 
@@ -124,7 +134,7 @@ class OrderWatch:
         operations: Sequence[CommittedOperation],
         results: list[bytes],
     ) -> None:
-        order = self.journals.setdefault(info.tablet_id, JournalOrder(info))
+        order = self.journals.setdefault(info.tablet_id, self._make(info))
         for operation, result in zip(operations, results, strict=True):
             digest = machine.digest_at(operation.stamp)
             one = AppliedStep(
@@ -144,6 +154,6 @@ class OrderWatch:
     def check_content(self, machines: Sequence[JournalMachine]) -> None:
         """Compare the content of replicas that have applied everything with the model."""
         for machine in machines:
-            order = self.journals.setdefault(machine.info.tablet_id, JournalOrder(machine.info))
+            order = self.journals.setdefault(machine.info.tablet_id, self._make(machine.info))
             order.model.check(machine)
             self.checks["contents"] += 1

@@ -34,7 +34,7 @@ class Actor(ABC):
 
     Attributes:
         stopped: it ends as soon as it is idle.
-        lost: the journal was dropped.
+        lost: the journal was dropped, or its tablet replaced.
         answered: number of operations that were answered.
     """
 
@@ -59,6 +59,7 @@ class Actor(ABC):
                 await self.once()
             except NotFound:
                 self.lost = True
+            self.lost = self.lost or self.client.replaced
 
     @abstractmethod
     async def once(self) -> None:
@@ -218,6 +219,8 @@ class TailReader(Actor):
                 aclosing(client.core.tail(self._reader, following.last)) as pages,
             ):
                 async for events in pages:
+                    if client.replaced:
+                        return
                     following.created = self._reader.created
                     following.take(loop.time(), events)
                     client.history.done["tail events"] += len(events)
@@ -226,8 +229,11 @@ class TailReader(Actor):
                     if self.rng.random() < 0.1:
                         await loop.delay(self.rng.expovariate(1 / 300_000))
         except TimeoutError:
-            following.created = self._reader.created
+            if not client.replaced:
+                following.created = self._reader.created
         except LogGone:
+            if client.replaced:
+                return
             following.created = self._reader.created
             following.batches.append(Batch(loop.time(), gone=True))
             client.history.done["log gone"] += 1
@@ -274,6 +280,8 @@ class WatchReader(Actor):
                 aclosing(client.core.watch(client.journal, self._prefix, following.last)) as pages,
             ):
                 async for events in pages:
+                    if client.replaced:
+                        return
                     following.take(loop.time(), events)
                     client.history.done["syncs"] += type(events[0]).__name__ == "Synced"
                     client.history.done["watch events"] += len(events)

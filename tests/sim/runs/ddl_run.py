@@ -18,6 +18,7 @@ from tests.sim.checkers.ddl_model import Model
 from tests.sim.checkers.ddl_rules import CatalogWatch, orphan_lives, plant_orphan
 from tests.sim.checkers.transcript import Recorder
 from tests.sim.faults.ddl_masters import MasterHand
+from tests.sim.faults.far_clocks import FarClocks
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.ddl import define, settled
@@ -93,6 +94,7 @@ def swarm_of(seed: int) -> Swarm:
         everyone_rate=pick((0, 0, 0.1)), partition_s=pick((0, 3, 6)), partition_length_s=1.5,
         pause_s=pick((0, 6, 12)), loss_rate=pick((0, 0.01, 0.05)), duplicate_rate=pick((0, 0.02, 0.1)),
         straggler_rate=pick((0, 0.05)), slow_rate=pick((0, 0.01)), slow_ms=pick((5, 200)),
+        far_s=pick((0, 3, 10)), far_length_s=pick((1, 4, 8)),
     )  # fmt: skip
 
 
@@ -105,8 +107,11 @@ async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
     definers, working = await define(loop, cluster, model, CLIENTS, watch, pause_us)
     names = [p.name for p in (*cluster.servers, *cluster.clients)]
     rng, swarm, victims = seeded(seed, "nemesis"), swarm_of(seed), cluster.servers
-    nemesis = Nemesis(cluster.network, victims, names, swarm, rng, cluster.leader_master)
+    clocks = FarClocks(cluster, seeded(seed, "far clocks"), swarm.far_length_s)
+    far = [(swarm.far_s, clocks.fault)]
+    nemesis = Nemesis(cluster.network, victims, names, swarm, rng, cluster.leader_master, (), far)
     nemesis.start()
+    watching = loop.create_task(clocks.watch())
     hand = MasterHand(cluster, victims)
     working.append(hand.process.run(hand.run))
     await loop.delay(found.seconds * 1e6)
@@ -125,6 +130,9 @@ async def _scenario(loop: SimLoop, found: Found, pause_us: float) -> None:
     )
     watch.look()
     cluster.look()
+    if watching.done():
+        watching.result()
+    watching.cancel()
     found.settled_s = loop.time() - healed_s
     found.acknowledged, found.refused, found.unknown = (
         model.acknowledged, model.refused, model.unknown,

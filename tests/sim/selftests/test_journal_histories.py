@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from nyala.common.ids import TableId, TabletId
 from nyala.journal import steps
+from nyala.journal.manifest import JournalInfo
+from tests.sim.journals.client import JournalHistory, check_replaced
 from tests.sim.journals.history import (
     GONE,
     OPEN,
@@ -19,6 +22,7 @@ from tests.sim.journals.history import (
     ReadLog,
     check,
 )
+from tests.sim.journals.order import JournalOrder
 from tests.sim.journals.search import explained, read
 from tests.unit.journal.journal_model import KEYS, LOGS, Model, draw_step
 
@@ -137,3 +141,32 @@ def test_two_winners_of_one_condition_are_found():
     racers[1] = replace(racers[1], answer=steps.Done([6]))
     with pytest.raises(JournalViolation, match="the model at its position gives"):
         check(racers)
+
+
+def replaced_journal(ids: tuple[int, ...]) -> tuple[JournalOrder, JournalOrder, steps.Step]:
+    """Return the orders of a tablet and of its successor, which gives these ids, and a step of its own."""
+    old, new = (
+        JournalOrder(JournalInfo(TabletId(t), TableId("j"), "ops", 1, 1 << 30)) for t in "ab"
+    )
+    step = steps.Step((), [steps.Append("log", b"x")])
+    old.apply(step, 7, steps.Done([7]))
+    for number in ids:
+        append = steps.Append("log", b"%d" % number)
+        new.apply(steps.Step((), [append]), number, steps.Done([number]))
+    return old, new, step
+
+
+def test_ids_of_a_replaced_tablet_and_answers_of_neither_are_found():
+    before, after = JournalHistory(TabletId("a")), JournalHistory(TabletId("b"))
+    old, new, step = replaced_journal((8, 9))
+    before.crossed.append((steps.encode_step(step), steps.Done([7])))
+    orders = {TabletId("a"): old, TabletId("b"): new}
+    check_replaced([before, after], orders)
+    check_replaced([before, after], {TabletId("a"): old})
+    before.crossed[:] = [(steps.encode_step(step), steps.Done([8]))]
+    with pytest.raises(AssertionError, match="was answered"):
+        check_replaced([before, after], orders)
+    _, again, _ = replaced_journal((7, 9))
+    before.crossed.clear()
+    with pytest.raises(AssertionError, match="had reached 7"):
+        check_replaced([before, after], orders | {TabletId("b"): again})

@@ -1,7 +1,11 @@
 """The virtual-time loop and lanes: order from the seed, end and pause of an incarnation, budgets."""
 
 import asyncio
+import inspect
 import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -46,6 +50,33 @@ def test_threads_are_refused():
 
     with pytest.raises(AssertionError, match=r"env\.tasks\.run"):
         run(main)
+
+
+def test_task_of_stopped_process_that_waits_again_is_closed():
+    """`aclosing` replaces GeneratorExit by an error, after which a follower pauses and tries again."""
+
+    async def main(loop: SimLoop) -> Any:
+        incarnation = Incarnation("a")
+
+        async def pages() -> AsyncGenerator[int, None]:
+            yield await loop.create_future()
+
+        async def follow() -> None:
+            while True:
+                try:
+                    async with aclosing(pages()) as found:
+                        async for _ in found:
+                            pass
+                except Exception:
+                    await loop.delay(1000)
+
+        coro = follow()
+        incarnation.inside(loop.create_task, coro)
+        await loop.delay(1000)
+        incarnation.end()
+        return inspect.getcoroutinestate(coro)
+
+    assert run(main) == inspect.CORO_CLOSED
 
 
 def test_stopped_process_runs_no_callbacks_or_effective_finally_blocks():

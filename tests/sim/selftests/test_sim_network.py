@@ -37,6 +37,8 @@ class EchoService:
 
     async def echo(self, request: Any) -> Any:
         self.calls += 1
+        if request == "once" and self.calls % 2:
+            raise Unavailable("not yet")
         if request == "missing":
             raise NotFound("no such thing", {"name": "thing"})
         if request == "slow":
@@ -160,6 +162,20 @@ def test_messages_are_lost_and_duplicated_at_configured_rates():
         return failed
 
     assert 40 < on_network(body) < 120
+
+
+def test_refusal_of_a_doubled_call_arrives_only_if_no_copy_is_executed():
+    async def body(
+        network: SimNetwork, rpc: SimRpc, service: EchoService, incarnation: Incarnation
+    ) -> None:
+        network.faults.duplicate_rate = 1.0
+        for _ in range(50):
+            assert await rpc.call("a:1", ECHO, "once", timeout_ms=10_000) == "once"
+        assert service.calls == 100, "one copy of each was refused"
+        with pytest.raises(NotFound):
+            await rpc.call("a:1", ECHO, "missing", timeout_ms=10_000)
+
+    on_network(body)
 
 
 def test_streams_keep_their_order_through_loss():

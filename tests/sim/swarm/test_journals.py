@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.mark.row("S3.27", "S3.63")
 @pytest.mark.parametrize(
-    ("level", "seed"), [("host", 12), ("host", 4), ("moving", 11), ("cluster", 2)]
+    ("level", "seed"), [("host", 12), ("host", 8), ("moving", 11), ("cluster", 2)]
 )
 def test_histories_of_journals_are_linearizable_under_faults(level, seed):
     outcome = run_seed(level, seed, seconds=15)

@@ -13,7 +13,7 @@ from tests.sim.runs.levels import LEVELS, NOT_AT
 
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).parent.parent / "seeds.txt"
-FRESH_S = {"core": 10, "wal": 15, "host": 40, "moving": 30, "cluster": 45}
+FRESH_S = {"core": 5, "wal": 8, "host": 20, "moving": 15, "cluster": 24}
 """Real time for fresh seeds of each level; `./run sim --minutes` and the soaks run them for hours."""
 EVERY_KIND_AT = ("host",)
 """Levels whose recorded seeds must have every kind of fault of the level."""

@@ -10,6 +10,7 @@ from typing import Any
 from nyala.common.errors import Unavailable
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.common.options import Options
+from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.env.server_clock import ServerClock
@@ -66,9 +67,8 @@ class HostServer:
         """Open the existing replica, or create it."""
         env = self._env
         env.files.make_dir("/data")
-        clock = self.clock = ServerClock(
-            env.clock, env.files, "/data/clock", self.options.clock_max_ahead_ms
-        )
+        physical = DisciplinedClock(env.clock, self.options.clock_max_ahead_ms)
+        clock = self.clock = ServerClock(physical, env.files, "/data/clock")
         self.host = await ReplicaHost.open(
             env, self.options, "/data", self._uuid, self._transport, clock, self._open
         )

@@ -6,10 +6,12 @@ callbacks of a dead one never run, those of a paused one wait. Use `run(main)`.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import gc
 import heapq
+import inspect
 import random
 from asyncio import events
 from collections import deque
@@ -22,6 +24,7 @@ from tests.sim.world.trace import Recorder, Trace
 T = TypeVar("T")
 WALL_START_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
 _COLLECT_EVERY = 400_000
+_MAX_CLOSES = 100
 
 
 class ProcessDied(BaseException):
@@ -114,11 +117,16 @@ INCARNATION: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar
 
 
 def close_quietly(coro: Any) -> None:
-    """Close a coroutine of a dead incarnation, without effects of its `finally` blocks."""
-    try:
-        coro.close()
-    except BaseException:  # an error in a dead process is ignored
-        return
+    """Close a coroutine of a dead incarnation, without effects of its `finally` blocks.
+
+    One that awaits an asynchronous generator within `aclosing` gets an error of that in place of
+    GeneratorExit, and may handle it and wait again.
+    """
+    for _ in range(_MAX_CLOSES):
+        with contextlib.suppress(BaseException):  # an error in a dead process is ignored
+            coro.close()
+        if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED:
+            return
 
 
 class _Handle(events.Handle):

@@ -8,7 +8,7 @@ from posixpath import normpath
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from nyala.env.files import Buffer
+from nyala.env.files import UNFINISHED, Buffer
 from tests.sim.world.inode import Inode
 from tests.sim.world.loop import ProcessDied
 
@@ -170,7 +170,7 @@ class SimFiles:
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a file durably: each step may be the last."""
-        beside = path + ".tmp"
+        beside = path + UNFINISHED
         self.write_new(beside, [data])
         self.rename(beside, path)
         self.sync_dir(normpath(path).rpartition("/")[0])

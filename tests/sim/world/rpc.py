@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from zlib import crc32
 
-from nyala.common.errors import NOT_SENT, NyalaError, TimedOut, Unavailable
+from nyala.common.errors import NOT_SENT, NyalaError, OutcomeUnknown, TimedOut, Unavailable
 from nyala.env.request_stream import OnResponse, QueuedRequestStream, RequestStream
 from nyala.env.rpc import Method, Shape
 from nyala.wire.proto.nyala_pb2 import Error
@@ -63,7 +63,11 @@ class SimRpc:
 
 
 class _Call:
-    """One unary call, seen by the network."""
+    """One unary call, seen by the network.
+
+    The client gets the refusal of one copy of a doubled call only if no other copy can be executed: a
+    response is definite.
+    """
 
     def __init__(
         self, network: SimNetwork, source: str, address: str, method: Method, payload: bytes
@@ -76,6 +80,8 @@ class _Call:
         self._future: asyncio.Future[bytes] = network.loop.create_future()
         self._servers: list[tuple[Endpoint, asyncio.Task[None]]] = []
         self._doubled = False
+        self._open = 0  # copies that may be executed yet
+        self._refusal: tuple[str, bytes] | None = None
         self._what = f"{source} -> {address} {method.path}"
 
     async def answer(self, timeout_ms: int) -> Any:
@@ -84,7 +90,7 @@ class _Call:
         copies = network.copies()
         if not network.doubles_calls:
             copies = min(copies, 1)
-        self._doubled = copies > 1
+        self._doubled, self._open = copies > 1, copies
         kind = ("call_lost", "call", "call_doubled")[copies]
         network.trace.note(kind, f"{self._what} {len(self._payload)} {crc32(self._payload):08x}")
         for _ in range(copies):
@@ -103,6 +109,7 @@ class _Call:
         owner = network.owner(self._address)
         if owner is not None and not network.passes(self._source, owner):
             network.trace.note("call_cut", self._what)
+            self._end_copy()
             return
         endpoint = network.endpoint(self._address)
         if endpoint is None:
@@ -128,15 +135,27 @@ class _Call:
             sent = b"+" + self._method.encode_response(response)
         except NyalaError as err:
             sent = b"-" + to_proto(err).SerializeToString(deterministic=True)
+            if not endpoint.incarnation.dead and not isinstance(err, OutcomeUnknown):
+                self._refusal = endpoint.name, sent
+                self._end_copy()
+                return
         except Exception as err:  # a bug in a handler fails the run and the call
             endpoint.incarnation.failed(err)
             sent = b"-" + Error(code="INTERNAL", message=repr(err)).SerializeToString()
-        if endpoint.incarnation.dead:
-            return
+        if not endpoint.incarnation.dead:
+            self._send_answer(endpoint.name, sent)
+
+    def _end_copy(self) -> None:
+        """Record that a copy has no effect; the refusal of one is sent when all have ended so."""
+        self._open -= 1
+        if not self._open and self._refusal is not None:
+            self._send_answer(*self._refusal)
+
+    def _send_answer(self, server: str, sent: bytes) -> None:
         network = self._network
         network.trace.note("answer", f"{self._what} {len(sent)} {crc32(sent):08x}")
         if network.copies():
-            network.after(network.draw_delay_us(), self._answered, endpoint.name, sent)
+            network.after(network.draw_delay_us(), self._answered, server, sent)
         else:
             network.trace.note("answer_lost", self._what)
 

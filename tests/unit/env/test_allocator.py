@@ -8,6 +8,7 @@ import pytest
 
 from nyala.env.allocator import Allocator
 from nyala.testing.forkserver import MALLOC
+from tests.waiting import within
 
 pytestmark = pytest.mark.skipif(
     not Allocator().free_bytes(), reason="this C library does not tell how much memory is free"
@@ -44,7 +45,7 @@ def returned(most_bytes: int) -> int:
     """Return the MB of 200 freed ones that a process has returned; 0: without the bound."""
     done = subprocess.run(
         [sys.executable, "-c", LIFE, str(most_bytes)],
-        env={**os.environ, **MALLOC}, capture_output=True, text=True, timeout=120, check=True,
+        env={**os.environ, **MALLOC}, capture_output=True, text=True, timeout=within(120), check=True,
     )  # fmt: skip
     return int(done.stdout)
 
@@ -83,6 +84,10 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", looked], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", looked],
+        capture_output=True,
+        text=True,
+        timeout=within(120),
+        check=True,
     )
     assert done.stdout.split() == ["True", "0"]

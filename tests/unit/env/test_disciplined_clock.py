@@ -3,7 +3,7 @@
 import pytest
 
 from nyala.common.hybrid_time import from_micros, to_micros
-from nyala.env.disciplined_clock import ISOLATION_US, ClockVerdict, DisciplinedClock
+from nyala.env.disciplined_clock import ISOLATION_US, LATEST_US, ClockVerdict, DisciplinedClock
 from nyala.env.files import SystemFiles
 from nyala.env.server_clock import FarAhead, ServerClock, duration
 
@@ -63,6 +63,20 @@ def test_clock_jump_without_majority_is_not_followed(by_us, others):
     found.skew_us -= by_us
     assert clock.wall_us() == found.wall_us()
     assert clock.verdict()[0] is ClockVerdict.AGREED
+
+
+@pytest.mark.parametrize("agreed", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_wall_clock_beyond_last_timestamp_is_never_followed(agreed, alone):
+    found, clock = machine(others=0 if alone else 2)
+    clock.has_no_peers = alone
+    by_us = LATEST_US - START_US
+    found.skew_us += by_us
+    found.others_us = [other + by_us * agreed for other in found.others_us]
+    found.up_us += SECOND_US
+    assert clock.wall_us() == START_US + found.up_us
+    found.skew_us -= by_us
+    assert clock.wall_us() == found.wall_us()
 
 
 def test_clock_jump_forward_of_majority_is_followed_at_once():
@@ -163,7 +177,7 @@ def test_start_with_wrong_clock_follows_majority_time():
 
 
 def server_clock(tmp_path, found):
-    clock = ServerClock(found, SystemFiles(), str(tmp_path / "clock"), LIMIT_MS)
+    clock = ServerClock(DisciplinedClock(found, LIMIT_MS), SystemFiles(), str(tmp_path / "clock"))
     clock.physical.compare(found.offsets)
     return clock
 

@@ -80,3 +80,21 @@ def test_direct_io_falls_back_to_buffered_and_full_disk_is_reported(tmp_path, mo
         with pytest.raises(OSError, match="No space left"):
             full.append([pages(2)])
         full.close()
+
+
+def test_file_that_cannot_be_opened_for_direct_writes_is_closed(tmp_path, monkeypatch):
+    """Flushes are tried again while no file is left: each attempt would lose one more."""
+    opened, system_open = list[int](), os.open
+
+    def limited(path, flags, *mode):
+        if flags & getattr(os, "O_DIRECT", 0):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        opened.append(system_open(path, flags, *mode))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", limited)
+    with pytest.raises(OSError, match="Too many open files"):
+        SystemFiles().open_append(str(tmp_path / "file"), direct=True)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])

@@ -19,6 +19,8 @@ from nyala.journal.reads import tail_of_keys, tail_of_log
 from nyala.journal.state import JournalState
 from nyala.journal.unflushed import Unflushed
 from nyala.tserver.journals import messages
+from tests.sim.world.files import SimDisk
+from tests.unit.journal.journal_disk import JournalOnDisk
 
 PAGE_BYTES = 4096
 
@@ -166,6 +168,24 @@ def measured(fill: Callable[[JournalState], None]) -> tuple[int, int]:
         fill(state)
         gc.collect()
         return tracemalloc.get_traced_memory()[0], state.resident_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_entries_of_deleted_logs_are_freed_while_later_files_are_read():
+    """A start needs memory for what is valid, not for all that the files have."""
+    on_disk = JournalOnDisk(SimDisk(random.Random(1)))
+    size, count = 1 << 20, 9
+    for number in range(count):
+        on_disk.apply(steps.Append(f"log {number}", bytes(size)))
+        on_disk.flush()
+        on_disk.apply(steps.DeleteLog(f"log {number}"))
+    on_disk.flush()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        on_disk.reopen()
+        assert tracemalloc.get_traced_memory()[1] < size * count / 2
     finally:
         tracemalloc.stop()
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nyala.env.files import UNFINISHED
 from nyala.journal import manifest, steps
 from nyala.journal.journal import JournalMachine
 from tests.sim.world.files import SimDisk
@@ -93,3 +94,37 @@ def test_work_failed_by_full_disk_is_completed_later(work):
         one.reopen()
         assert one.content() == expected
     assert failures > 4
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_work_that_a_full_disk_fails_leaves_no_files(work):
+    """It is tried again each second: files left behind would take all space that is freed meanwhile."""
+    failures, full = 0, True
+    while full:
+        one = prepared(failures)
+        before = one.files.list(DIRECTORY)
+        one.disk.faults.capacity_bytes = one.disk.used_bytes() + 40 * failures
+        try:
+            full = not WORK[work](one)
+        except OSError:
+            failures += 1
+            left = [n for n in one.files.list(DIRECTORY) if not n.endswith(UNFINISHED)]
+            assert left == before
+    assert failures > 4
+
+
+def test_merge_that_may_not_fit_beside_the_reserve_of_the_log_writes_nothing():
+    one = prepared(1)
+    names = [n for n in one.files.list(DIRECTORY) if n != manifest.NAME]
+    size = sum(one.files.size(f"{DIRECTORY}/{n}") for n in names)
+    one.disk.faults.capacity_bytes = one.disk.used_bytes() + size + 9_999
+    build = one.journal.prepare_compaction(force=True, reserve_bytes=10_000)
+    assert build is not None
+    changes = one.disk.operations
+    with pytest.raises(OSError, match="leaves 10000"):
+        build()
+    assert one.disk.operations == changes
+    one.disk.faults.capacity_bytes += 1
+    build = one.journal.prepare_compaction(force=True, reserve_bytes=10_000)
+    assert build is not None
+    build()()

@@ -79,15 +79,21 @@ def test_missing_file_is_detected_and_nothing_is_removed(flushed):
     assert not flushed.files.exists(f"{DIRECTORY}/stray")
 
 
-def test_damaged_operation_is_corrupt_and_never_another_error():
-    good = steps.encode_step(
-        steps.Step(
-            [steps.LogLast("a", 0), steps.KeyVersion("k", 0)],
-            [steps.Append("a", b"1", (7,)), steps.SetKey("k", b"v"), steps.DeleteLog("b")],
-        )
-    )
-    draw = random.Random(7)
-    for _ in range(3000):
+STEP = steps.Step(
+    [steps.LogLast("a", 0), steps.KeyVersion("k", 0)],
+    [steps.Append("a", b"1", (7,)), steps.SetKey("k", b"v"), steps.DeleteLog("b")],
+)
+OPERATIONS = {
+    "step": steps.encode_step(STEP),
+    "batch": steps.encode_batch(steps.Batch([STEP, steps.Step((), [steps.DeleteKey("k")])])),
+    "definition": steps.encode_definition(steps.Definition(2, "renamed", 4096)),
+}
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_damaged_operation_is_corrupt_and_never_another_error(kind):
+    good, draw, refused = OPERATIONS[kind], random.Random(7), 0
+    for _ in range(1000):
         damaged = bytearray(good[: draw.choice((len(good), draw.randrange(len(good) + 1)))])
         for _ in range(draw.randrange(4) if damaged else 0):
             damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
@@ -95,4 +101,5 @@ def test_damaged_operation_is_corrupt_and_never_another_error():
         try:
             journal.apply([CommittedOperation(OpId(1, 1), 1000, bytes(damaged))])
         except Corrupt:
-            continue
+            refused += 1
+    assert refused > 300

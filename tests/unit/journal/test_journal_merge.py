@@ -62,6 +62,24 @@ def test_merge_of_all_files_names_nothing_undone(undone):
     check(on_disk, kept)
 
 
+def test_flush_beside_a_merge_and_merge_beside_a_flush_are_refused(undone):
+    """The manifest of the one that ends last would lack the file of the other, or its flush point."""
+    on_disk, kept = undone
+    build = on_disk.journal.prepare_compaction(force=True)
+    assert build is not None
+    on_disk.apply(steps.SetKey("l", b"later"))
+    assert on_disk.journal.prepare_flush(on_disk.flush_point()) is None
+    build()()
+    on_disk.apply(steps.SetKey("l", b"kept"))
+    build = on_disk.journal.prepare_flush(on_disk.flush_point())
+    assert build is not None
+    assert on_disk.journal.prepare_compaction(force=True) is None
+    build()()
+    on_disk.reopen()
+    check(on_disk, kept)
+    assert on_disk.merge()
+
+
 def test_changes_of_a_flush_under_way_count_as_unflushed():
     on_disk = JournalOnDisk(SimDisk(random.Random(1)))
     on_disk.apply(steps.Append("a", bytes(1000)))

@@ -44,6 +44,25 @@ def test_changes_after_a_failed_flush_add_their_memory():
     assert older.size_bytes >= before + 800
 
 
+def test_memory_of_changes_is_the_same_whether_a_flush_failed_between_them_or_not():
+    changes: list[steps.Change] = [
+        steps.Append("a", bytes(100)),
+        steps.SetKey("k", bytes(10)),
+        steps.Append("b", bytes(20)),
+        steps.DeleteLog("a"),
+        steps.DeleteKey("k"),
+        steps.DeleteLog("b"),
+    ]
+    whole = JournalState(succeeded := Unflushed(), limit_bytes=1 << 30)
+    parts = JournalState(failed := Unflushed(), limit_bytes=1 << 30)
+    for number, change in enumerate(changes):
+        parts.observer = newer = Unflushed()
+        for state in (whole, parts):
+            state.apply(steps.Step([], [change]), number + 1)
+        failed.absorb(newer)
+        assert failed.size_bytes == succeeded.size_bytes, f"after {change}"
+
+
 def test_digests_of_old_changes_are_forgotten(on_disk):
     kept = journal.KEPT_DIGESTS
     first = on_disk.last_stamp + 10

@@ -13,7 +13,14 @@ from nyala.machines.journals import DEFAULT_LIMIT_BYTES
 from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.machines.support.kinds import FILES, KINDS, order
+from tests.unit.machines.support.kinds import (
+    FILES,
+    KINDS,
+    KindDriver,
+    adding,
+    order,
+    removing,
+)
 from tests.unit.tablet.support.tablet_support import INT_KEY, numbered, payload
 
 COUNT = 40
@@ -107,6 +114,32 @@ def test_checksum_of_journal_before_its_opening_is_history_gone(tmp_path):
     opened = registry.open_machine(FILES, str(tmp_path / "m"))
     with pytest.raises(HistoryGone, match="the content of the journal 'n' at 200 is not known"):
         summed(kind, opened, 200)
+
+
+@KINDS
+def test_copy_of_checkpoint_is_machine_at_its_cut_and_release_removes_old_files(kind, tmp_path):
+    driver = KindDriver(kind, str(tmp_path / "m"), COUNT)
+    driver.flush()
+    machine, at = driver.machine, driver.now
+    before, held = summed(kind, machine, at), machine.checkpoint()
+    driver.apply(removing(kind, 5), adding(kind, COUNT))
+    driver.flush()
+    machine.prepare_compaction(driver.now, force=True)()()
+    copied = tmp_path / "copy"
+    copied.mkdir()
+    for file in held.files:
+        content = (tmp_path / "m" / file.name).read_bytes()
+        assert len(content) == file.size_bytes
+        (copied / file.name).write_bytes(content)
+    (copied / held.manifest_name).write_bytes(held.manifest_bytes)
+    opened = registry.open_machine(FILES, str(copied))
+    assert opened.flush_point == held.flush_point != machine.flush_point
+    assert summed(kind, opened, at) == before
+    held.release()
+    left = {path.name for path in (tmp_path / "m").iterdir()}
+    assert left == {held.manifest_name, *(file.name for file in machine.checkpoint().files)}
+    again = registry.open_machine(FILES, str(tmp_path / "m"))
+    assert summed(kind, again, driver.now) == summed(kind, machine, driver.now) != before
 
 
 @KINDS

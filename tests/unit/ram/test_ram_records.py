@@ -164,6 +164,41 @@ async def test_server_up_and_its_update_are_there_until_all_know(c):
     )
 
 
+@pytest.mark.row("S3.36", "S3.37")
+@candidates
+async def test_need_of_a_recovery_is_there_until_it_is_finished_and_the_crash_until_all_know(c):
+    process, servers = await led(c, enlist(1), enlist(2), create("a", 2), ("crash", ONE))
+    change = pb.ServerChange(id=ONE.message(), update_version=3)
+    kinds = ("server_crashed", "server_needs_recovery")
+    assert [of_kind(c, k) for k in kinds] == [[change], [change]]
+    points = [n for n in process.points.names if "crash" in n]
+    assert points == ["before crash done", "after crash done"], "both are in one step"
+    await c.crash("one")
+    two = await next_leader(c, servers)
+    state = state_of(two).servers
+    assert (state.servers[ONE].status, state.to_recover()) == (ServerStatus.CRASHED, [ONE])
+    await two.execute(("recover_tablets", (1, ONE)))
+    assert [of_kind(c, k) for k in kinds] == [[change], [change]]
+    await two.execute(("remove", ONE))
+    assert [of_kind(c, k) for k in kinds] == [[change], []]
+    assert state.to_recover() == []
+    await two.execute(("confirm", 4))
+    assert [of_kind(c, k) for k in kinds] == [[], []]
+    assert [ServerId.of(r.id) for r in of_kind(c, "server_up")] == [TWO]
+
+
+@pytest.mark.row("S3.36")
+@candidates
+async def test_server_that_owns_no_tablets_crashes_without_need_of_a_recovery(c):
+    backup = pb.EnlistRequest(roles=["backup"], address="m:1")
+    process, _ = await led(c, ("enlist", backup), enlist(2), create("a", 2), ("crash", ONE))
+    assert len(of_kind(c, "server_crashed")) == 1
+    assert of_kind(c, "server_needs_recovery") == []
+    assert state_of(process).servers.to_recover() == []
+    await process.execute(("remove", ONE))
+    assert len(of_kind(c, "server_remove_update")) == 1
+
+
 async def fresh_state(c: Candidates) -> Any:
     await c.crash("one")
     return await fresh(c)

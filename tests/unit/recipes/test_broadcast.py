@@ -2,8 +2,9 @@
 
 import pytest
 
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import ConditionFailed, Corrupt, InvalidArgument
 from nyala.recipes.broadcast import MAX_UPDATES, BroadcastCopy, BroadcastList, Update
+from tests.unit.recipes.support.blocking import processes
 
 
 def changed(count: int, *, members: tuple[str, ...] = ("m",)) -> BroadcastList:
@@ -16,10 +17,12 @@ def changed(count: int, *, members: tuple[str, ...] = ("m",)) -> BroadcastList:
     return made
 
 
+@pytest.mark.row("S3.8", "S3.10")
 def test_member_gets_each_version_once_in_order() -> None:
     source, copy, seen = changed(2 * MAX_UPDATES + 1), BroadcastCopy(), []
     while (message := source.message(copy.version)) is not None:
         assert message.items is None
+        assert len(message.updates) <= MAX_UPDATES == 100
         seen += [u.version for u in message.updates]
         copy.take(message)
     assert seen == list(range(1, 2 * MAX_UPDATES + 2))
@@ -42,6 +45,7 @@ def test_message_that_arrives_again_or_too_early_changes_nothing() -> None:
     assert copy.items == source.items == {"i2": b"2", "i3": b"3"}
 
 
+@pytest.mark.row("S3.10")
 def test_updates_are_dropped_when_all_members_have_them() -> None:
     source = changed(5, members=("a", "b"))
     source.confirmed("a", 5)
@@ -87,3 +91,43 @@ def test_version_that_the_list_never_had_is_refused(version: int) -> None:
     ):
         with pytest.raises(InvalidArgument, match="is the member of another list"):
             call(version)
+
+
+@processes
+def test_next_leader_has_the_list_of_the_one_before(p):
+    journal = p.journal()
+    source = BroadcastList("servers")
+    for name, value in (("a", b"1"), ("b/item/c", b"2"), ("a", b"3"), ("d", b""), ("d", None)):
+        step = journal.atomically()
+        update = source.change(step, name, value)
+        step.send()
+        source.changed(update)
+    journal.set("servers2/item/x", b"of another list")
+    again = BroadcastList("servers", journal.list("servers/"))
+    assert (again.version, again.items) == (5, {"a": b"3", "b/item/c": b"2"})
+    assert (again.version, again.items) == (source.version, source.items)
+    message = again.message(2)
+    assert message is not None
+    assert message.items == again.items, "the updates before are known no more"
+
+
+@processes
+def test_version_that_another_program_has_set_is_refused(p):
+    journal = p.journal()
+    for value in (b"", b"x", b"-1", b"1e3"):
+        journal.set("servers/version", value)
+        with pytest.raises(Corrupt, match="'servers/version' has the value"):
+            BroadcastList("servers", journal.list("servers/"))
+
+
+@processes
+def test_change_whose_step_has_no_effect_leaves_list_and_version(p):
+    journal = p.journal()
+    source = BroadcastList("servers")
+    step = journal.atomically()
+    step.require(key="absent", version=7)
+    source.change(step, "a", b"1")
+    with pytest.raises(ConditionFailed):
+        step.send()
+    assert (source.version, list(journal.list("servers/"))) == (0, [])
+    assert source.message(0) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,13 @@ from nyala.common.errors import (
     NotFound,
     NotLeading,
     OutcomeUnknown,
+    StaleEpoch,
     Unavailable,
 )
 from nyala.journal import steps
+from nyala.recipes.guard import Guard
 from nyala.recipes.records import ALIVE, KEYS, leader_info
+from nyala.wire import methods
 from tests.unit.client.support.journal_servers import Fault, append, set_key
 from tests.unit.recipes.support.candidates import (
     BACK_OFF_MS,
@@ -77,7 +81,11 @@ async def test_crashed_leader_is_replaced_within_timeout_and_back_off(c):
 @pytest.mark.row("S3.63")
 @candidates
 async def test_one_of_candidates_of_the_same_moment_is_established(c):
-    every = [await c.candidate(f"c{n}") for n in range(5)]
+    every = await asyncio.gather(*(c.candidate(f"c{n}") for n in range(5)))
+    await c.wait_s(0.5)
+    assert len(c.servers.group) == 5, "each has tried before it knew of another one"
+    assert sum(one.acts for one in every) == 1
+    assert len(c.entries()) == 1
     await c.wait_s(2)
     assert sum(one.acts for one in every) == 1
     assert len(c.entries()) == 1
@@ -144,6 +152,50 @@ async def test_same_process_has_another_epoch_in_each_term(c):
     assert epochs == sorted(set(epochs))
 
 
+@pytest.mark.row("S3.66", "S3.67", "S3.64")
+@candidates
+async def test_what_a_leader_sent_in_its_first_term_is_refused_in_its_second(c):
+    """A leads, B, and A again; a step and a request of A's first term arrive then."""
+    one, held = await c.candidate("one"), []
+    first = await one.elected()
+    deliver = c.servers.call
+
+    async def hold(address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        late = method in (methods.JOURNAL_STEP, methods.JOURNAL_STEPS)
+        if late and b"late" in request.SerializeToString():
+            held.append((method, request))
+            raise Unavailable("no answer")
+        if late and held and (await one_key()).version == first + 1:
+            raise Unavailable("no answer")  # nor do its renewals arrive
+        return await deliver(address, method, request, timeout_ms=timeout_ms)
+
+    other = await c.journal()
+
+    async def one_key() -> Any:
+        return await other.get(KEYS + LOG)
+
+    c.servers.call = hold
+    with pytest.raises(OutcomeUnknown):
+        await one.steps.step((), [append(LOG, b"late")])
+    c.servers.call = deliver
+    two = await c.candidate("two")
+    second = await two.elected()
+    await two.close()
+    third = await one.elected()
+    assert first < second < third
+    before = c.entries()
+    guard = Guard()
+    guard.check(third)
+    for method, request in held:
+        await deliver(c.servers.leader, method, request, timeout_ms=1_000)
+    with pytest.raises(StaleEpoch):
+        guard.check(first)
+    assert c.entries() == before
+    assert one.check() == third, "it still leads"
+    assert (await one.steps.step((), [append(LOG, b"new")])).ids
+    assert c.entries()[1:] == [b"new"]
+
+
 @candidates
 async def test_leader_cut_off_from_the_journal_stops_within_its_window(c):
     one = await c.candidate("one")
@@ -199,6 +251,23 @@ async def test_step_that_never_arrived_is_sent_again(c):
     c.servers.step_faults = []
     assert (await task).ids
     assert c.entries()[1:] == [b"x"], "once"
+
+
+@candidates
+async def test_step_is_in_doubt_if_the_step_that_decides_about_it_is_too(c):
+    one = await c.candidate("one")
+    await one.elected()
+    c.servers.step_faults = [LOST_REQUEST] * 100_000
+    task = asyncio.get_running_loop().create_task(one.steps.step((), [append(LOG, b"x")]))
+    await c.wait_s(1.1)
+    c.servers.step_faults = [LOST_ANSWER] * 100_000
+    await c.wait_s(0.95)
+    c.servers.step_faults = []
+    with pytest.raises(OutcomeUnknown, match="does not lead log 'service'"):
+        await task
+    assert c.entries()[1:] == [], "it never arrived"
+    await c.wait_s(0.1)
+    assert c.lost == [("one", "it cannot be decided which of two steps took effect")]
 
 
 @candidates

@@ -15,7 +15,7 @@ from tests.sim.world.loop import SimLoop
 from tests.sim.world.loop import run as run_loop
 from tests.unit.client.support.journal_servers import append
 from tests.unit.recipes.support.candidates import LOG, Candidates, candidates
-from tests.unit.recipes.support.crashes import Points, Process, Request, run
+from tests.unit.recipes.support.crashes import Crash, Points, Process, Request, run
 
 SERVERS = ("m0", "m1", "m2")
 
@@ -153,8 +153,14 @@ def crash_run(*crashes: int, twice: bool = False) -> tuple[int, list[str]]:
     return found[0], found[1]
 
 
-POINTS = len(crash_run()[1])
-"""Number of points of a run without crashes: each append and action, before and after."""
+NAMES = crash_run()[1]
+"""Points of a run without crashes: each append and action, before and after."""
+COMMITTED = [
+    n
+    for n, name in enumerate(NAMES)
+    if "action" in name or name.split()[::2] in (["after", "intent"], ["before", "done"])
+]
+"""Those from which an operation is to be completed by the next leader, which passes six points then."""
 
 
 @pytest.mark.row("S3.14", "S3.52")
@@ -169,14 +175,31 @@ def test_points_are_before_and_after_each_append_and_action():
 
 
 @pytest.mark.row("S3.16", "S3.46", "S3.53")
-@pytest.mark.parametrize("point", range(POINTS))
+@pytest.mark.parametrize("point", range(len(NAMES)))
 def test_crash_at_any_point_leaves_operations_undone_or_completed(point):
     crashed, _ = crash_run(point)
     assert crashed == 1
 
 
+@pytest.mark.row("S3.46")
+@candidates
+async def test_next_leader_completes_intents_in_their_order(c):
+    world = World()
+    one, two = (Process(c, Tables(world), Points()) for _ in range(2))
+    await one.lead("one")
+    for data in (b"intent create x m0,m1", b"intent drop x m0,m1", b"intent create y m1,m2"):
+        await one.candidate.steps.step((), [append(LOG, data)])
+    await c.crash("one")
+    await two.lead("two")
+    done = [n for n in two.points.names if n.startswith("after") and "action" not in n]
+    assert done == ["after create done", "after drop done", "after create done"]
+    assert two.service.dump() == {"y": "m1,m2"}
+    assert world.owned == {"m0": set(), "m1": {"y"}, "m2": {"y"}}
+    assert [e for e in c.entries() if not e.startswith(ALIVE)] == [b"done create y m1,m2"]
+
+
 @pytest.mark.parametrize("second", range(6))
-@pytest.mark.parametrize("first", [1, 3, 7, 19, 21])
+@pytest.mark.parametrize("first", COMMITTED)
 def test_recovery_that_crashes_at_any_point_is_completed_by_the_next(first, second):
     crashed, _ = crash_run(first, second)
     assert crashed == 2
@@ -191,10 +214,14 @@ def test_each_method_and_action_may_be_called_twice():
 @candidates
 async def test_request_without_intent_has_no_effect(c):
     world = World()
-    outcome = await run(c, lambda: Tables(world), [("create", "t")], 0)
-    assert outcome.crashed == 1
-    again = await run(Candidates(c.loop), lambda: Tables(World()), [], -1)
-    assert again.process.service.dump() == {}
+    process = Process(c, Tables(world), Points(0))
+    await process.lead("one")
+    with pytest.raises(Crash):
+        await process.execute(("create", "t"))
+    assert process.points.names == ["before create intent"]
+    assert world.acted == 0
+    await c.crash("one")
+    assert await fresh(c) == {}
 
 
 @pytest.mark.row("S3.43", "S3.47")
@@ -233,6 +260,49 @@ async def test_follower_applies_results_and_leaves_intents(c):
     assert world.acted == 0
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+class FailingOnce(Tables):
+    """State of a process that fails once to apply, or to retract."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(World())
+        self.failing = kind
+
+    def fail(self, kind: str) -> None:
+        if kind == self.failing:
+            self.failing = ""
+            raise OSError(kind)
+
+    def retract(self, name: str) -> None:
+        self.fail("retract")
+        super().retract(name)
+
+
+@pytest.mark.parametrize("kind", ["apply", "retract"])
+def test_follower_applies_again_what_has_failed(kind):
+    @candidates
+    async def steps(c):
+        leader, service = Process(c, Tables(World()), Points()), FailingOnce(kind)
+        await leader.lead("one")
+
+        async def call(fn: Callable[..., Any], *args: Any) -> Any:
+            service.fail(fn.__name__)
+            return fn(*args)
+
+        log = OperationLog(await c.journal("two"), LOG, service.kinds, service.retract, call)
+        following = asyncio.get_running_loop().create_task(log.follow())
+        for request in REQUESTS[:3]:
+            await leader.execute(request)
+            await c.wait_s(0.1)
+        assert service.dump() != leader.service.dump()
+        await c.wait_s(5)
+        assert service.failing == ""
+        assert service.dump() == leader.service.dump()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    steps()
 
 
 @pytest.mark.row("S3.42")

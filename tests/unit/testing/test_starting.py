@@ -11,7 +11,7 @@ from nyala.common.errors import Unavailable
 from nyala.testing import processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec
-from tests.waiting import wait_until
+from tests.waiting import wait_until, within
 
 
 def spec(folder: Path, name: str) -> ServerSpec:
@@ -43,7 +43,7 @@ def test_reused_pid_is_not_taken_for_the_server(tmp_path):
         assert processes.running_pid(server) == other.pid
         Path(server.dir + ".pid").write_text(f"{other.pid} 1\n")
         assert processes.running_pid(server) is None
-        other.communicate(b"\n", timeout=30)
+        other.communicate(b"\n", timeout=within(30))
 
 
 def test_installation_unable_to_run_servers_is_reported(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from nyala.cli.output import MastersOption, verb
 
 if TYPE_CHECKING:
     from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.common.errors import NyalaError
     from nyala.env.env import Env
     from nyala.env.rpc import Handlers
 
@@ -44,7 +45,9 @@ class RamProcess(Protocol):
         ...
 
 
-Make = Callable[["Env", "AsyncJournal"], RamProcess]
+OnEnd = Callable[["NyalaError"], object]
+"""Ends the process with an error."""
+Make = Callable[["Env", "AsyncJournal", OnEnd], RamProcess]
 
 
 def _run(role: str, address: str, masters: str, journal: str, make: Make) -> int:
@@ -83,7 +86,11 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
         masters: addresses of the masters.
         journal: name of the journal.
         make: makes what it runs.
+
+    Raises:
+        NyalaError: it cannot go on.
     """
+    from nyala.common.errors import NyalaError
     from nyala.env.env import system_env
     from nyala.ram.coordinator import open_journal
     from nyala.wire.channels import GrpcRpc
@@ -94,20 +101,27 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
     rpc = GrpcRpc(limits)
     env = system_env(rpc)
     closing: list[Callable[[], Awaitable[object]]] = [rpc.close, env.tasks.close]
+    stop, errors = asyncio.Event(), list[NyalaError]()
+
+    def end(error: NyalaError) -> None:
+        errors.append(error)
+        stop.set()
+
     try:
-        process = make(env, await open_journal(env, masters, journal))
+        process = make(env, await open_journal(env, masters, journal), end)
         grpc_server = GrpcServer(process.handlers(), address, limits)
         await grpc_server.start()
         closing += [grpc_server.stop, process.close]
         await process.start()
         logging.getLogger("nyala").info("%s serves on %s", role, address)
-        stop = asyncio.Event()
         for what in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(what, stop.set)
         await stop.wait()
     finally:
         for close in reversed(closing):
             await close()
+    if errors:
+        raise errors[0]
 
 
 @coordinator.command("run")
@@ -127,8 +141,8 @@ def coordinator_run(
 
     config = CoordinatorConfig(address, ensemble, timeout_ms, timeout_ms * 3 // 2, ping_ms)
 
-    def make(env: "Env", opened: "AsyncJournal") -> RamProcess:
-        return Coordinator(env, config, opened)
+    def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
+        return Coordinator(env, config, opened, on_end=on_end)
 
     raise typer.Exit(_run("coordinator", address, masters, journal, make))
 
@@ -152,7 +166,7 @@ def server_run(
 
     config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
 
-    def make(env: "Env", opened: "AsyncJournal") -> RamProcess:
+    def make(env: "Env", opened: "AsyncJournal", _: OnEnd) -> RamProcess:
         calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
         return StorageServer(env, config, calls)
 

@@ -18,41 +18,61 @@ if TYPE_CHECKING:
 app = typer.Typer()
 Name = Annotated[str, typer.Argument(help="Name of the table.")]
 COMPLETED = "what was sent may still take effect: nyala ram tables shows it"
-TIMEOUT_MS = 30_000
+TIMEOUT_S = 10.0
+"""Time for a command; after the loss of a leader another one is established within 8 s."""
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Seconds after which the command fails.")
+]
 
 
 @contextmanager
-def opened(masters: str, journal: str) -> Iterator[tuple["Connection", "AsyncJournal"]]:
-    """Open the journal of an ensemble."""
+def opened(
+    masters: str, journal: str, timeout_s: float
+) -> Iterator[tuple["Connection", "AsyncJournal"]]:
+    """Open the journal of an ensemble.
+
+    Args:
+        masters: addresses of the masters.
+        journal: name of the journal.
+        timeout_s: for each request to it.
+    """
     from nyala.client.connection import Connection
     from nyala.client.core import ClientOptions
     from nyala.client.journal.core import JournalCore
     from nyala.client.journal.coroutines import AsyncJournal
+    from nyala.common.errors import NotFound
 
-    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
+    connection = Connection(masters, ClientOptions(timeout_ms=int(timeout_s * 1000)))
     try:
         core = JournalCore(connection.core)
-        yield connection, AsyncJournal(core, connection.run(core.open(journal)))
+        try:
+            found = connection.run(core.open(journal))
+        except NotFound as err:
+            raise NotFound(f"{err.message}; an ensemble is started with: nyala ram up") from err
+        yield connection, AsyncJournal(core, found)
     finally:
         connection.close()
 
 
-def ask(masters: str, journal: str, ensemble: str, method: "Method", request: Any) -> Any:
+def ask(
+    masters: str, journal: str, ensemble: str, timeout_s: float, method: "Method", request: Any
+) -> Any:
     """Send a request to the coordinator that leads; return its answer.
 
     Args:
         masters: addresses of the masters.
         journal: name of the journal.
         ensemble: name of the ensemble.
+        timeout_s: for all tries.
         method: of the coordinator.
         request: its message.
     """
     from nyala.ram.calls import EnsembleClient
     from nyala.ram.coordinator import leader_address
 
-    with opened(masters, journal) as (connection, found):
+    with opened(masters, journal, timeout_s) as (connection, found):
         calls = EnsembleClient(connection.core.env, lambda: leader_address(found, ensemble))
-        return connection.run(calls.call(method, request, TIMEOUT_MS))
+        return connection.run(calls.call(method, request, int(timeout_s * 1000)))
 
 
 @app.command("create")
@@ -64,6 +84,7 @@ def create(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Create a table of the ensemble, with tablets at its servers in turn."""
     import uuid
@@ -73,7 +94,7 @@ def create(
 
     operation = pb.OperationId(client=uuid.uuid4().hex, sequence=1)
     request = pb.CreateTableRequest(name=name, server_span=span, operation=operation)
-    found = ask(masters, journal, ensemble, methods.RAM_CREATE_TABLE, request)
+    found = ask(masters, journal, ensemble, timeout, methods.RAM_CREATE_TABLE, request)
     print(f"created {name}, id {found.table.id}")
 
 
@@ -85,15 +106,21 @@ def drop(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
     yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")] = False,
 ) -> None:
     """Drop a table of the ensemble."""
     from nyala.cli.journal.journals import confirm
+    from nyala.ram.operations import check_name
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    confirm(f"Drop table {name} of the ensemble?", yes)
-    ask(masters, journal, ensemble, methods.RAM_DROP_TABLE, pb.DropTableRequest(name=name))
+    check_name(name)
+    wanted = pb.TabletMapRequest(name=name)
+    (found,) = ask(masters, journal, ensemble, timeout, methods.RAM_TABLET_MAP, wanted).tables
+    confirm(f"Drop table {name} of the ensemble, with {len(found.tablets)} tablets?", yes)
+    request = pb.DropTableRequest(name=name, id=found.id)
+    ask(masters, journal, ensemble, timeout, methods.RAM_DROP_TABLE, request)
     print(f"dropped {name}")
 
 
@@ -102,20 +129,37 @@ def drop(
 @stays(COMPLETED)
 def split(
     name: Name,
-    split_hash: Annotated[int, typer.Argument(help="Key hash that begins the new tablet.")],
+    split_hash: Annotated[
+        str,
+        typer.Argument(
+            help="Key hash that begins the new tablet: decimal, or 0x and hexadecimal digits."
+        ),
+    ],
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Split a tablet of a table; nothing if a tablet begins with the hash."""
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    if not 0 <= split_hash < 1 << 64:
-        raise typer.BadParameter("give a hash below 2^64")
-    request = pb.SplitTabletRequest(name=name, split_hash=split_hash)
-    found = ask(masters, journal, ensemble, methods.RAM_SPLIT_TABLET, request)
+    request = pb.SplitTabletRequest(name=name, split_hash=_hash(split_hash))
+    found = ask(masters, journal, ensemble, timeout, methods.RAM_SPLIT_TABLET, request)
     print(f"{name} has {len(found.table.tablets)} tablets")
+
+
+def _hash(text: str) -> int:
+    """Return a key hash, as `nyala ram tables` shows it, or decimal."""
+    try:
+        found = int(text, 16 if text.startswith("0x") else 10)
+    except ValueError:
+        found = -1
+    if not 0 <= found < 1 << 64:
+        raise typer.BadParameter(
+            f"{text!r} is no hash below 2^64; give a decimal number, or one as nyala ram tables shows: 0x…"
+        )
+    return found
 
 
 @app.command("tables")
@@ -124,6 +168,7 @@ def tables(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the tablets of all tables, each with its server."""
@@ -131,9 +176,9 @@ def tables(
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    found = ask(masters, journal, ensemble, methods.RAM_TABLET_MAP, pb.TabletMapRequest())
+    found = ask(masters, journal, ensemble, timeout, methods.RAM_TABLET_MAP, pb.TabletMapRequest())
     rows = [
-        (t.name, t.id, f"{m.first:016x}", f"{m.last:016x}", str(ServerId.of(m.master)))
+        (t.name, t.id, f"{m.first:#018x}", f"{m.last:#018x}", str(ServerId.of(m.master)))
         for t in found.tables
         for m in t.tablets
     ]
@@ -146,6 +191,7 @@ def servers(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """List the servers of the ensemble."""
@@ -153,7 +199,9 @@ def servers(
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    found = ask(masters, journal, ensemble, methods.RAM_SERVER_LIST, pb.ServerListRequest())
+    found = ask(
+        masters, journal, ensemble, timeout, methods.RAM_SERVER_LIST, pb.ServerListRequest()
+    )
     rows = [
         (str(ServerId.of(s.id)), s.status, s.address, ",".join(s.roles), s.group or None)
         for s in found.servers
@@ -167,6 +215,7 @@ def will(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Show into which parts the tablets of each server are divided when it crashes."""
@@ -174,9 +223,9 @@ def will(
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    found = ask(masters, journal, ensemble, methods.RAM_WILLS, pb.WillsRequest())
+    found = ask(masters, journal, ensemble, timeout, methods.RAM_WILLS, pb.WillsRequest())
     rows = [
-        (str(ServerId.of(w.id)), n, p.table_id, f"{p.first:016x}", f"{p.last:016x}", part.bytes)
+        (str(ServerId.of(w.id)), n, p.table_id, f"{p.first:#018x}", f"{p.last:#018x}", part.bytes)
         for w in found.wills
         for n, part in enumerate(w.parts)
         for p in part.pieces
@@ -190,11 +239,18 @@ def log(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Print the valid entries of the coordinator's log, one JSON object a line."""
+    from nyala.common.errors import NotFound
     from nyala.ram.state import shown
 
-    with opened(masters, journal) as (connection, found):
+    with opened(masters, journal, timeout) as (connection, found):
+        if not connection.run(found.last_id(ensemble)):
+            raise NotFound(
+                f"journal {journal!r} has no log {ensemble!r}: no coordinator of such an ensemble has ever "
+                f"led; see the logs of this journal: nyala journal logs {journal}"
+            )
         for page in connection.iterate_pages(found.entries(ensemble)):
             print(json.dumps({"id": page.id, **shown(page.data)}))
 
@@ -205,10 +261,11 @@ def dump(
     masters: MastersOption = "",
     journal: JournalName = DEFAULT_JOURNAL,
     ensemble: EnsembleName = DEFAULT_ENSEMBLE,
+    timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Print the whole state of the coordinator that leads, as JSON."""
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    found = ask(masters, journal, ensemble, methods.RAM_DUMP, pb.DumpRequest())
+    found = ask(masters, journal, ensemble, timeout, methods.RAM_DUMP, pb.DumpRequest())
     print(json.dumps({"epoch": found.epoch, **json.loads(found.json)}, indent=2))

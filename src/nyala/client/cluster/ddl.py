@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
-from nyala.client.deadline import Attempts
+from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common.errors import NotFound, NotReady, Retryable
 from nyala.common.partition_spec import Partition, resolve
 from nyala.common.schema import Schema
@@ -145,7 +145,7 @@ class Definitions:
         Raises:
             NotReady: some tablet did not follow in time; the change stays in effect.
         """
-        seen = "no master has reported its progress"
+        seen, trouble, answered = "no master has reported its progress", "", False
         while True:
             left_ms = max(1, attempts.left_ms())
             try:
@@ -156,13 +156,15 @@ class Definitions:
                     f"only {answer.tablets_running} of {answer.tablets} tablets run yet, and "
                     f"{answer.tablets_altered} follow"
                 )
+                answered, trouble = True, ""
             except NotFound as err:
                 raise NotReady(f"{done}, and was dropped by another caller since") from err
             except Retryable as err:  # also: a tablet's leader is not known yet
-                seen = f"{seen}; at last: {err.message}" if not attempts.left_ms() else seen
+                if not (answered or trouble) or not is_cut_short(err, left_ms):
+                    trouble = f"; at last: {err.message}"
             if not await attempts.pause():
                 raise NotReady(
-                    f"{done}, but {seen}; watch it with: nyala {_KINDS[kind]} describe, or "
+                    f"{done}, but {seen}{trouble}; watch it with: nyala {_KINDS[kind]} describe, or "
                     "nyala cluster ksck"
                 )
 

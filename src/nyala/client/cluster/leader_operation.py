@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, NoReturn, Protocol, TypeVar
 
-from nyala.client.cluster.tablet_cache import TabletCache, TabletLocation
+from nyala.client.cluster.leader_search import LeaderSearch
+from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.common.errors import (
     InvalidArgument,
@@ -70,7 +71,8 @@ class LeaderOperation(Generic[T]):
         tablet: tablet of the operation; updated in place.
         header: header of each try.
         attempt: sends the operation to an address, with a timeout in milliseconds.
-        look_up: looks the tablet up again; raises RangesChanged or NotFound if there is none.
+        look_up: looks the tablet up again, with a timeout in milliseconds; raises RangesChanged or NotFound
+            if there is none.
         texts: texts of errors.
         exclusive: no other process sends the same operation.
     """
@@ -79,7 +81,7 @@ class LeaderOperation(Generic[T]):
     tablet: TabletLocation
     header: RequestHeader
     attempt: Callable[[str, int], Awaitable[T]]
-    look_up: Callable[[], Awaitable[None]]
+    look_up: Callable[[int], Awaitable[None]]
     texts: Texts
     exclusive: bool
 
@@ -94,7 +96,8 @@ class LeaderOperation(Generic[T]):
             TimedOut: no leader took it in time; it had no effect.
             Rejected: it had no effect.
         """
-        tablet, unknown, last = self.tablet, False, "no replica of the tablet is known"
+        tablet, unknown = self.tablet, False
+        search = LeaderSearch(self.locations, tablet)
         while True:
             wait_ms = 0
             for address in tablet.addresses():
@@ -106,48 +109,44 @@ class LeaderOperation(Generic[T]):
                 except RangesChanged:
                     raise  # decided in the tablet's log: no try has any effect
                 except NotLeader as err:
-                    if err.leader is None:  # else the leader that it names is asked
-                        last = f"{address}: {err.message}"
-                    self.locations.learn(
-                        tablet, asked=address, leader=err.leader, address=err.address
-                    )
-                    if tablet.leader:
+                    if search.refused(address, err):
                         break
                 except Throttled as err:
-                    last = err.message
+                    search.delayed(err)
                     wait_ms = int(err.details.get("retry_after_ms", THROTTLED_PAUSE_MS))
                     break
                 except (OutcomeUnknown, Retryable) as err:
                     unknown |= may_have_arrived(err)
-                    last = f"{address}: {err.message}"
-                    self.locations.learn(tablet, asked=address, leader=None, address=None)
+                    search.failed(address, err, left_ms)
                 except SessionExpired as err:
                     if unknown or not self.exclusive or not _restart_later(self.header, err):
                         raise
-                    last = err.message
+                    search.delayed(err)
                     break
                 except InvalidArgument as err:
                     if unknown or not self.exclusive or not _restart_earlier(self.header, err):
                         self._refuse(err, unknown=unknown)
-                    last = err.message
+                    search.delayed(err)
                     break
                 except Rejected as err:
                     self._refuse(err, unknown=unknown)
                 else:
                     tablet.leader = address
                     return found
+            else:
+                search.end_round()
             if not await attempts.pause(wait_ms):
-                raise self._late(last, unknown=unknown)
-            await self._relocate(unknown=unknown)
+                raise self._late(search.reason, unknown=unknown)
+            await self._relocate(attempts, unknown=unknown)
             if tablet.id != self.header.tablet_id:
                 raise TabletReplaced
 
-    async def _relocate(self, *, unknown: bool) -> None:
+    async def _relocate(self, attempts: Attempts, *, unknown: bool) -> None:
         """Look up the tablet if its leader is not known; a failure is ignored, as the loop tries again."""
         if self.tablet.leader:
             return
         try:
-            await self.look_up()
+            await self.look_up(max(1, min(LOOKUP_TIMEOUT_MS, attempts.left_ms())))
         except (RangesChanged, NotFound) as gone:
             self._refuse(gone, unknown=unknown)
         except Retryable:

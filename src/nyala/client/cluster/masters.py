@@ -9,17 +9,19 @@ A look-up that accepts a stale answer is answered by any master while there is n
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from nyala.client.cluster import first_contact
+from nyala.client.cluster.first_contact import TRY_MS
 from nyala.client.cluster.known_masters import MasterAddresses
-from nyala.client.deadline import Attempts
+from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common import addresses
 from nyala.common.errors import (
     InvalidArgument,
     NotLeader,
     NyalaError,
     OutcomeUnknown,
+    Rejected,
     Retryable,
     TimedOut,
-    Unavailable,
     may_have_arrived,
 )
 from nyala.env.env import Env
@@ -29,8 +31,6 @@ from nyala.wire.proto import nyala_pb2 as pb
 
 CALL_TIMEOUT_MS = 5_000
 """Timeout of one attempt; the caller's deadline covers all of them."""
-TRY_MS = 1_000
-"""Longest time, in milliseconds, for the answer of one address to the question who the masters are."""
 REFRESH_MS = 10_000
 """Minimum interval between two background refreshes of the masters' configuration, in milliseconds."""
 FIRST_TRY_MS = 250
@@ -100,48 +100,30 @@ class Masters:
         Raises:
             Unavailable: none answers; the message says what happened at each address.
         """
-        attempts = Attempts(self._env, timeout_ms)
-        errors: dict[str, str] = {}
-        while True:
-            failed = await self._fetch_config(attempts)
-            if not failed:
-                return
-            errors = failed | errors  # the first ones, which had the most time
-            if not await attempts.pause():
-                failures = "; ".join(f"{a}: {s}" for a, s in errors.items())
-                raise Unavailable(
-                    f"no nyala master answers ({failures}). Check that the cluster runs: nyala status; and "
-                    "the addresses: masters may have been added and removed since, and one that is still a "
-                    "master's is enough (nyala master list names all)"
-                )
+        self._learn(await first_contact.reach(self._env, list(self.addresses), timeout_ms))
 
-    async def _fetch_config(self, attempts: Attempts) -> dict[str, str]:
-        """Get the masters' configuration from one of them, so that one given address is enough.
+    def _learn(self, status: pb.MasterStatusResponse) -> None:
+        """Take over the masters' configuration, and their leader."""
+        self._learned_us = self.now_us()
+        self.addresses.apply_config(status.consensus)
+        if status.leader_address in self.addresses:
+            self._leader = status.leader_address
 
-        Returns:
-            Empty when one answered; else the error text of each address.
-        """
-        errors: dict[str, str] = {}
+    async def _fetch_config(self, attempts: Attempts) -> None:
+        """Get the masters' configuration from one of them, or else other addresses from tablet servers."""
         addresses = list(self.addresses)
         # An equal share of the time that is left, so that every address is tried before the deadline.
         try_ms = max(1, min(TRY_MS, attempts.left_ms() // max(1, len(addresses))))
         for address in addresses:
             try:
-                status: pb.MasterStatusResponse = await self._env.rpc.call(
-                    address, methods.MASTER_STATUS, pb.MasterStatusRequest(), timeout_ms=try_ms
-                )  # fmt: skip
-            except NyalaError as err:
-                errors[address] = err.message
+                self._learn(await first_contact.status(self._env, address, try_ms))
+            except NyalaError:
                 continue
-            self._learned_us = self.now_us()
-            self.addresses.apply_config(status.consensus)
-            if status.leader_address in self.addresses:
-                self._leader = status.leader_address
-            return {}
-        return {} if await self._fetch_from_tservers(attempts) else errors
+            return
+        await self._fetch_from_tservers(attempts)
 
-    async def _fetch_from_tservers(self, attempts: Attempts) -> bool:
-        """Get masters' addresses from tablet servers; return whether a new one was found."""
+    async def _fetch_from_tservers(self, attempts: Attempts) -> None:
+        """Get masters' addresses from tablet servers, until one names a new one."""
         for address in dict.fromkeys(self.addresses.tservers()):
             try:
                 info: pb.ServerInfoResponse = await self._env.rpc.call(
@@ -152,8 +134,7 @@ class Masters:
                 continue
             if new := [a for a in info.master_addresses if a not in self.addresses]:
                 self.addresses.add(new)
-                return True
-        return False
+                return
 
     def _order(self) -> list[str]:
         first = [self._leader] if self._leader else []
@@ -216,7 +197,8 @@ class Masters:
             The response.
 
         Raises:
-            OutcomeUnknown: no answer in time, and some try may have reached a master that carries it out.
+            OutcomeUnknown: no answer in time, or a refusal, and some try without an answer may have reached a
+                master that carries it out.
             NyalaError: as `call`; nothing was changed.
         """
         return await self._call(method, request, timeout_ms, CALL_TIMEOUT_MS, changes=True)
@@ -254,13 +236,11 @@ class Masters:
         while True:
             hinted = False
             for address in self._order():
-                left_ms = attempts.left_ms()
-                if left_ms <= 0:
+                given_ms = min(attempts.left_ms(), try_ms)
+                if given_ms <= 0:
                     raise _timed_out(method, timeout_ms, errors, unknown=unknown)
                 try:
-                    answer = await self._env.rpc.call(
-                        address, method, request, timeout_ms=min(left_ms, try_ms)
-                    )
+                    answer = await self._env.rpc.call(address, method, request, timeout_ms=given_ms)
                 except NotLeader as err:
                     errors[address] = "does not lead"
                     if err.details.get("reason"):  # why it could not answer all the same
@@ -270,9 +250,17 @@ class Masters:
                         break  # the hint is a new first choice
                 except (Retryable, OutcomeUnknown) as err:
                     # A definition carries its number: sent again, it takes effect once.
-                    errors[address] = err.message
+                    if address not in errors or not is_cut_short(err, given_ms):
+                        errors[address] = err.message
                     unknown |= changes and may_have_arrived(err)
                     self._mark_unresponsive(address)
+                except Rejected as err:
+                    if unknown:
+                        raise OutcomeUnknown(
+                            f"{err.message}; an earlier try was not answered, and may yet take effect: check "
+                            "whether it did before you retry"
+                        ) from err
+                    raise
                 else:
                     self._mark_responsive(address, answer)
                     self._refresh_in_background()

@@ -6,8 +6,9 @@ An open table belongs to its caller; the cache keeps only the addresses of the s
 from dataclasses import dataclass, field
 
 from nyala.client.cluster.masters import Masters
+from nyala.client.deadline import Attempts
 from nyala.common import addresses
-from nyala.common.errors import RangesChanged, Unavailable
+from nyala.common.errors import RangesChanged, Retryable, Unavailable
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import PartitionSchema, TabletPartition, partitions
 from nyala.common.schema import Schema
@@ -15,6 +16,10 @@ from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
 
 LOOKUP_TIMEOUT_MS = 5_000
+OLD_TIMEOUT_MS = 1_000
+"""Longest wait for newer locations while those that are known may do, in milliseconds."""
+RETRY_OLD_MS = 10_000
+"""Time after which old locations are looked up again if no master answered, in milliseconds."""
 HAS_LEADER = ("RUNNING", "DROPPED")
 
 
@@ -102,7 +107,7 @@ class OpenTable:
         return tablet if fits else None
 
     def follow(self, fresh: "OpenTable") -> None:
-        """Take over definition, ranges and tablets of a newly opened table."""
+        """Take over definition, ranges and tablets of a newly opened table. On the client's loop only."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
         self.update_ranges(fresh)
@@ -150,6 +155,7 @@ class TabletCache:
             NotFound: no such table.
             InvalidArgument: it is a journal.
         """
+        began_us = self._masters.now_us()
         answer: pb.DescribeTableResponse = await self._masters.look_up(
             methods.DESCRIBE_TABLE,
             pb.DescribeTableRequest(name=name, id=table_id),
@@ -164,8 +170,33 @@ class TabletCache:
             answer.table.replicas,
             dict(answer.table.options),
         )
-        await self.refresh(table, timeout_ms)
+        left_ms = timeout_ms - (self._masters.now_us() - began_us) // 1000
+        await self.refresh(table, max(1, left_ms))
         return table
+
+    async def open_again(self, table: OpenTable, version: int, attempts: Attempts) -> OpenTable:
+        """Open a table again, with a newer schema; masters that lag are asked again.
+
+        Args:
+            table: the open table; it stays as it is.
+            version: of the schema, at least.
+            attempts: deadline and pauses.
+
+        Raises:
+            Unavailable: only masters that do not know that version yet have answered.
+        """
+        known: Unavailable | None = None
+        while True:
+            with attempts.keeping(known):
+                fresh = await self.open("", max(1, attempts.left_ms()), table_id=table.id)
+            if fresh.schema.version >= version:
+                return fresh
+            known = Unavailable(
+                f"no master answers with version {version} of table {table.name!r}; check: nyala "
+                "cluster ksck"
+            )
+            if not await attempts.pause():
+                raise known
 
     async def refresh(
         self, table: OpenTable, timeout_ms: int = LOOKUP_TIMEOUT_MS, *, by_leader: bool = False
@@ -201,6 +232,19 @@ class TabletCache:
         table.ranges_version, table.history_from = answer.ranges_version, answer.history_from
         table.until_us = self._masters.now_us() + answer.ttl_ms * 1000
         table.write_max_bytes = answer.write_max_bytes
+
+    async def refresh_old(self, table: OpenTable) -> None:
+        """Look up the tablets if their locations are older than the masters allow (`locations_ttl_ms`).
+
+        Replicas may have moved, and those that were removed do not refuse every request. While no master
+        answers the known locations are used.
+        """
+        if not table.until_us or self._masters.now_us() < table.until_us:
+            return
+        try:
+            await self.refresh(table, OLD_TIMEOUT_MS)
+        except Retryable:
+            table.until_us = self._masters.now_us() + RETRY_OLD_MS * 1000
 
     async def ask(
         self, request: pb.TabletLocationsRequest, timeout_ms: int, *, by_leader: bool = False

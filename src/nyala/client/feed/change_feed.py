@@ -55,11 +55,12 @@ class ChangeFeed:
     def __init__(self, connection: Connection, follower: Follower) -> None:
         self._connection = connection
         self._follower = follower
+        self._arrived: list[ChangeBatch | None] = []  # not returned yet: the caller was interrupted
 
     @property
     def position(self) -> int:
         """Hybrid time through which changes were returned; `follow(since=position)` continues."""
-        return self._follower.position
+        return self._follower.before if self._arrived else self._follower.position
 
     @property
     def schema(self) -> pa.Schema:
@@ -84,15 +85,21 @@ class ChangeFeed:
             TimedOut, Unavailable: some tablet did not answer for the client's timeout; the iteration may go
                 on.
         """
-        batch = self._connection.run(self._follower.next())
+        if not self._arrived:
+            self._connection.run(self._fetch())
+        batch = self._arrived.pop()
         if batch is None:
             raise StopIteration
         return batch
 
+    async def _fetch(self) -> None:
+        """Keep the next batch, for the next call too if this one is interrupted as the batch arrives."""
+        self._arrived.append(await self._follower.next())
+
     def close(self) -> None:
         """End the iteration and release the history; a second call does nothing."""
         if not self._connection.closed:
-            self._connection.run(self._follower.close())
+            self._connection.finish(self._follower.close())
 
     def __enter__(self) -> "ChangeFeed":
         return self

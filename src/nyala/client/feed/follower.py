@@ -53,12 +53,13 @@ class Follower:
 
     Attributes:
         position: hybrid time; a feed that begins there continues this one.
+        before: position before the batch that `next` returned last.
     """
 
     def __init__(
         self, core: ClientCore, table: OpenTable, spec: ReadSpec, options: FollowOptions
     ) -> None:
-        self.position = spec.since
+        self.position = self.before = spec.since
         self._core = core
         self._env = core.env
         self._table = table
@@ -124,7 +125,7 @@ class Follower:
             batch = await self._fetch()
             if batch is None:
                 return None
-            self.position = batch.through
+            self.before, self.position = self.position, batch.through
             if batch.num_rows or batch.schema_changed or self._is_heartbeat_due():
                 self._returned_us = self._env.clock.monotonic_us()
                 return batch

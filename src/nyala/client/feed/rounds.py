@@ -17,7 +17,7 @@ from nyala.client.deadline import Attempts
 from nyala.client.feed.change_batch import ChangeBatch
 from nyala.client.feed.time_merge import TimedStream, empty_batch, fill_all, in_time_order
 from nyala.client.read.read_spec import ReadSpec, schema_of
-from nyala.common.errors import Retryable, SchemaMismatch, TimedOut, Unavailable
+from nyala.common.errors import Retryable, SchemaMismatch, TimedOut
 from nyala.common.predicate import columns_of
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -161,17 +161,7 @@ class Rounds:
             Unavailable: the masters do not know that version yet.
         """
         table, spec = self.table, self._spec
-        while True:
-            fresh = await self._core.locations.open(
-                "", max(1, attempts.left_ms()), table_id=table.id
-            )
-            if fresh.schema.version >= version:
-                break
-            if not await attempts.pause():
-                raise Unavailable(
-                    f"no master answers with version {version} of table {table.name!r}; check: nyala "
-                    "cluster ksck"
-                )
+        fresh = await self._core.locations.open_again(table, version, attempts)
         old, new = table.schema, fresh.schema
         named = () if spec.columns is None else spec.columns
         used = [old.column(n).id for n in named]

@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from nyala.client.read.ordered_merge import joined, joined_in_order
 
 PARALLEL_STREAMS = 8
 """Maximum number of tablets that are waited for at the same time."""
@@ -68,7 +69,7 @@ class TimedStream:
                 self.ended = True
             else:
                 fetched = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
-                self._pending = pa.concat_batches([self._pending, fetched])
+                self._pending = joined([self._pending, fetched])
 
     def take(self, through: int) -> pa.RecordBatch:
         """Remove and return the changes at or below a time."""
@@ -136,5 +137,4 @@ def _sorted(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatc
     some = [p for p in parts if p.num_rows]
     if len(some) < 2:
         return some[0] if some else empty_batch(schema)
-    joined = pa.concat_batches(some)
-    return joined.take(pc.sort_indices(joined, sort_keys=[("_timestamp", "ascending")]))
+    return joined_in_order(["_timestamp"], some)

@@ -136,7 +136,7 @@ class StepDelivery:
             journal.tablet,
             request,
             attempt,
-            lambda: self._locations.refresh(journal),
+            lambda timeout_ms: self._locations.refresh(journal, timeout_ms),
             Texts(
                 late=f"no leader of journal {journal.name!r} answered a step in time",
                 unknown="The step may or may not take effect; another one with the same condition settles "

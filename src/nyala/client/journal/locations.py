@@ -10,7 +10,7 @@ from nyala.client.cluster.tablet_cache import (
     TabletLocation,
     relocate,
 )
-from nyala.common.errors import NotFound, Unavailable
+from nyala.common.errors import LogGone, NotFound, Unavailable
 from nyala.common.ids import TableId
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -42,6 +42,10 @@ class OpenJournal:
     def saw(self, change_id: int) -> None:
         """Record an id that the client has seen."""
         self.seen = max(self.seen, change_id)
+
+    def saw_gone(self, err: LogGone) -> None:
+        """Record that the client has seen a state without a log."""
+        self.saw(int(err.details.get("last", 0)))
 
 
 class JournalLocations:
@@ -123,21 +127,3 @@ class JournalLocations:
         if not answer.tablets:
             raise Unavailable(f"journal {name!r} has no tablet yet; its creation is under way")
         return self.tablets.location(answer.tablets[0])
-
-    def learn(
-        self,
-        journal: OpenJournal,
-        asked: str,
-        *,
-        leader: str | None = None,
-        address: str | None = None,
-    ) -> None:
-        """Update the leader from the response of a replica that does not lead, or from its failure.
-
-        Args:
-            journal: journal of the request.
-            asked: address of the replica.
-            leader: uuid of the leader in the response, if any.
-            address: public address of the leader in the response, if any.
-        """
-        self.tablets.learn(journal.tablet, asked=asked, leader=leader, address=address)

@@ -3,9 +3,11 @@
 import asyncio
 from typing import Any
 
+from nyala.client.cluster.leader_search import LeaderSearch
 from nyala.client.deadline import Attempts
 from nyala.client.journal.locations import JournalLocations, OpenJournal
 from nyala.common.errors import (
+    LogGone,
     NotLeader,
     NyalaError,
     OutcomeUnknown,
@@ -23,6 +25,8 @@ SILENT_MS = 3_000
 """Time beyond that after which a replica that does not answer is given up, in milliseconds."""
 TURNS = 1 << 16
 """Number of turns from which a tail begins to ask the other replicas."""
+LOOK_UP_TURNS = 8
+"""Number of turns without changes after which the replicas are looked up again."""
 
 
 class TailStream:
@@ -87,9 +91,14 @@ class TailStream:
 class Poller:
     """Requests of one tail or watch, to the leader first; any replica that has the changes may answer.
 
-    A replica that is partitioned from its group answers that nothing changed. So after each
-    such answer another replica is queried too, without waiting. If that one fails, the replicas are looked up
-    again: the group may have moved, and a replica that it has removed gets no changes.
+    A replica that is partitioned from its group answers that nothing changed. So after each such
+    answer another replica is queried too, without waiting. If that one fails, or none has had changes
+    for `LOOK_UP_TURNS`, the replicas are looked up again: the group may have moved, and replicas that
+    it has removed get no changes.
+
+    The first answer is of a state that includes all that this client has seen: else a replica that was
+    removed would show a log again that the client has seen to be deleted. If no replica has such a state,
+    as after a recovery from the loss of a majority, any state will do.
 
     Args:
         env: RPCs, time.
@@ -106,6 +115,7 @@ class Poller:
         self._journal = journal
         self._timeout_ms = timeout_ms
         self._streams: dict[str, TailStream] = {}
+        self._least = journal.seen
         self._quiet = ""  # address whose last answer was that nothing changed
         self._turn = env.random.randrange(TURNS)  # a reader that resumes often asks all of them too
 
@@ -127,30 +137,32 @@ class Poller:
         if found is not None:
             return found
         attempts = Attempts(self._env, self._timeout_ms)
-        last = "no replica of it is known"
+        search = LeaderSearch(self._locations.tablets, self._journal.tablet)
         while True:
             for address in self._journal.tablet.addresses():
-                if not attempts.left_ms():
+                left_ms = attempts.left_ms()
+                if not left_ms:
                     break
+                request.least = self._least
                 try:
                     found = await self._poll_replica(address, request, WAIT_MS * wait)
                 except NotLeader as err:
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(
-                        self._journal, address, leader=err.leader, address=err.address
-                    )
-                    if self._journal.tablet.leader:
+                    if search.refused(address, err):
                         break
                 except (Retryable, OutcomeUnknown) as err:
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(self._journal, address)
+                    search.failed(address, err, left_ms)
                 else:
                     self._quiet = "" if _has_changes(found) else address
+                    self._least = 0
                     return found
+            else:
+                search.end_round()
+                self._least = 0
             if not await attempts.pause():
                 raise TimedOut(
                     f"no replica of journal {self._journal.name!r} answered a request for changes in time; "
-                    f"at last: {last}. Check: nyala cluster ksck; then follow it again from the last id"
+                    f"at last: {search.reason}. Check: nyala cluster ksck; "
+                    "then follow it again from the last id"
                 )
             if not self._journal.tablet.leader:
                 await self._refresh()
@@ -168,6 +180,8 @@ class Poller:
             await self._refresh()
             return None
         if not _has_changes(found):
+            if self._turn % LOOK_UP_TURNS == 0:
+                await self._refresh()
             return None
         await self._refresh()  # that replica may not lead any more
         return found
@@ -181,7 +195,11 @@ class Poller:
             # Those of servers that ended leave the mapping.
             self._streams = {a: s for a, s in self._streams.items() if not s.broken}
             stream = self._streams[address] = TailStream(self._env, address)
-        return await stream.ask(request)
+        try:
+            return await stream.ask(request)
+        except LogGone as err:
+            self._journal.saw_gone(err)
+            raise
 
     async def _refresh(self) -> None:
         """Look up the replicas; a failure is ignored: the caller retries."""

@@ -3,9 +3,11 @@
 from typing import NoReturn
 
 from nyala.client.cluster.leader_operation import THROTTLED_PAUSE_MS, TRY_TIMEOUT_MS
+from nyala.client.cluster.leader_search import LeaderSearch
+from nyala.client.cluster.tablet_cache import LOOKUP_TIMEOUT_MS
 from nyala.client.deadline import Attempts
 from nyala.client.journal.locations import JournalLocations, OpenJournal
-from nyala.common.errors import NotLeader, OutcomeUnknown, Retryable, Throttled, TimedOut
+from nyala.common.errors import LogGone, NotLeader, OutcomeUnknown, Retryable, Throttled, TimedOut
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import methods
@@ -99,7 +101,8 @@ class JournalReads:
     async def _read_latest(
         self, journal: OpenJournal, request: pb.JournalReadRequest, attempts: Attempts
     ) -> pb.JournalReadResponse:
-        tablet, last = journal.tablet, "no replica of it is known"
+        tablet = journal.tablet
+        search = LeaderSearch(self._locations.tablets, tablet)
         while True:
             wait_ms = 0
             for address in tablet.addresses():
@@ -111,28 +114,31 @@ class JournalReads:
                         journal, request, address, min(left_ms, TRY_TIMEOUT_MS)
                     )
                 except NotLeader as err:
-                    if err.leader is None:  # else the leader that it names is asked
-                        last = f"{address}: {err.message}"
-                    self._locations.learn(journal, address, leader=err.leader, address=err.address)
-                    if tablet.leader:
+                    if search.refused(address, err):
                         break
                 except Throttled as err:
-                    last = err.message
+                    search.delayed(err)
                     wait_ms = int(err.details.get("retry_after_ms", THROTTLED_PAUSE_MS))
                     break
                 except (Retryable, OutcomeUnknown) as err:
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(journal, address)
+                    search.failed(address, err, left_ms)
+                except LogGone as err:
+                    tablet.leader = address  # only a leader answers so
+                    journal.saw_gone(err)
+                    raise
                 else:
                     tablet.leader = address
                     return found
+            else:
+                search.end_round()
             if not await attempts.pause(wait_ms):
-                _gave_up(journal, last)
+                _gave_up(journal, search.reason)
             if not tablet.leader:
                 try:
-                    await self._locations.refresh(journal)
+                    left_ms = max(1, min(LOOKUP_TIMEOUT_MS, attempts.left_ms()))
+                    await self._locations.refresh(journal, left_ms)
                 except Retryable as err:
-                    last = f"{last}; {err.message}"
+                    search.look_up_failed(err)
 
     async def _read_replica(
         self, journal: OpenJournal, request: pb.JournalReadRequest, address: str, timeout_ms: int

@@ -7,6 +7,7 @@ expires, for the call that continues.
 """
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -105,8 +106,8 @@ class Modification:
             PartlyChanged: some rows are changed, or may be, others not.
             NyalaError: nothing took effect.
         """
-        core, run = self._connection.core, self._connection.run
-        holding: Holding = run(core.hold(self._table, at, HOLD_MS))
+        self._table = self._connection.run(self._fixed())
+        holding = self._hold(at)
         self._so_far = replace(self._so_far, at=holding.at, after=after.hex())
         spec = ReadSpec(
             columns=self._change.reads, where=self._where, at=holding.at, ordered=True, after=after
@@ -117,23 +118,39 @@ class Modification:
                 for chunk in chunks:
                     self._write(chunk)
                     if holding.left_ms() < HOLD_MS // 2:
-                        ending, holding = holding, run(core.hold(self._table, holding.at, HOLD_MS))
-                        run(ending.release())
+                        ending, holding = holding, self._hold(holding.at)
+                        self._release(ending)
                     if self._watch.stopped():
                         self._so_far = replace(self._so_far, stopped=True)
                         break
-        except NyalaError as err:
+            if not self._so_far.stopped:
+                self._release(holding)
+        except Exception as err:  # also of the caller's own function that shows progress
             if self._so_far.matched or not has_no_effect(err):
-                raise self._ended_early(err.message) from err
-            run(holding.release())
+                why = err.message if isinstance(err, NyalaError) else repr(err)
+                raise self._ended_early(why) from err
+            self._release(holding)
             raise
-        except KeyboardInterrupt as err:
+        except BaseException as err:  # Ctrl-C, or what another signal's handler raises
             raise err from self._ended_early("interrupted")
         finally:
             chunks.close()
-        if not self._so_far.stopped:
-            run(holding.release())
         return self._so_far
+
+    async def _fixed(self) -> OpenTable:
+        """Return a copy of the table whose columns stay as they are, whatever another thread alters."""
+        return replace(self._table, schema=self._schema)
+
+    def _hold(self, at: int | None) -> Holding:
+        core = self._connection.core
+        return self._connection.acquire(
+            lambda: core.hold(self._table, at, HOLD_MS), Holding.release
+        )
+
+    def _release(self, holding: Holding) -> None:
+        # Closed by another thread: what was changed stays, and the hold expires.
+        with suppress(NyalaError):
+            self._connection.finish(holding.release())
 
     def _write(self, chunk: pa.RecordBatch) -> None:
         """Write a chunk, and add its outcome."""

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from nyala.client.read.read_spec import key_names
 from nyala.common.casting import check_types, exact_cast, family
-from nyala.common.errors import InvalidArgument, SchemaMismatch
+from nyala.common.errors import InvalidArgument, NotFound, SchemaMismatch
 from nyala.common.expressions.evaluation import columns_in, evaluate_value, result_type
 from nyala.common.expressions.parser import parse_value
 from nyala.common.expressions.tree import Expression
@@ -160,7 +160,11 @@ def _check_null(column: Column) -> None:
 
 
 def _parsed(schema: Schema, column: Column, text: str) -> Expression:
-    tree = parse_value(text, schema)
+    try:
+        tree = parse_value(text, schema)
+    except (InvalidArgument, NotFound) as err:
+        what = err.message.removeprefix("where, ")
+        raise type(err)(f"the new value of column {column.name!r}: {what}", err.details) from err
     kind = result_type(tree)
     if pa.types.is_null(kind):
         _check_null(column)

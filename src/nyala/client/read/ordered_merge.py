@@ -77,20 +77,28 @@ def merge(schema: Schema, streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterat
         end = min(head.end for head in heads.values())
         parts = [part for head in heads.values() if (part := head.take(end)).num_rows]
         heads = {number: head for number, head in heads.items() if not head.is_empty}
-        yield parts[0] if len(parts) == 1 else _sorted(names, parts)
+        yield parts[0] if len(parts) == 1 else joined_in_order(names, parts)
 
 
-def _sorted(names: Sequence[str], parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of some batches, sorted; its memory goes back to the system when it is released.
+def joined_in_order(names: Sequence[str], parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of some batches, sorted; equal ones in the order of the batches.
 
-    Arrow's own pool keeps tens of megabytes of what a merge has released.
+    Its memory goes back to the system when it is released: see `joined`.
 
     Args:
-        names: names of the key columns.
-        parts: batches that are each sorted.
+        names: names of the columns to sort by, ascending.
+        parts: batches, at least one.
     """
     pool = pa.system_memory_pool()
-    rows = pa.concat_batches(parts, memory_pool=pool)
+    rows = joined(parts)
     options = pc.SortOptions([(name, "ascending") for name in names])
     order = pc.sort_indices(rows.select(names), options=options, memory_pool=pool)
     return pc.take(rows, order, memory_pool=pool)
+
+
+def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of some batches as one; its memory goes back to the system when it is released.
+
+    Arrow's own pool keeps tens of megabytes of what a merge has released.
+    """
+    return pa.concat_batches(parts, memory_pool=pa.system_memory_pool())

@@ -141,13 +141,15 @@ class ReadPlan:
             RangesChanged: they changed at every try until the deadline.
             NotFound: the table is gone.
         """
+        known = RangesChanged(
+            f"the ranges of table {self._table.name!r} changed at every try for {self._timeout_ms} ms; "
+            "read again when its alterations are over; check: nyala cluster ksck"
+        )
         if not await attempts.pause():
-            raise RangesChanged(
-                f"the ranges of table {self._table.name!r} changed at every try for {self._timeout_ms} ms; "
-                "read again when its alterations are over; check: nyala cluster ksck"
-            )
-        left_ms = max(1, attempts.left_ms())
-        await self._locations.refresh(self._table, left_ms, by_leader=True)
+            raise known
+        with attempts.keeping(known):
+            left_ms = max(1, attempts.left_ms())
+            await self._locations.refresh(self._table, left_ms, by_leader=True)
         self.planned = None
         self._choose(0)
 

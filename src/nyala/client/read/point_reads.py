@@ -6,6 +6,7 @@ scan token like any other read, which finds its leader by itself until the deadl
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from nyala.client.cluster.tablet_cache import (
     range_dropped,
     update_location,
 )
+from nyala.client.deadline import Attempts
 from nyala.client.read.get_streams import MAX_KEYS, GetStreams
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.token_reader import Reader
@@ -27,6 +29,8 @@ from nyala.common.errors import (
     OutcomeUnknown,
     Retryable,
     SchemaMismatch,
+    Throttled,
+    TimedOut,
     TooLarge,
     Unavailable,
 )
@@ -39,34 +43,45 @@ from nyala.wire.proto import reads_pb2
 
 MAX_SHAPES = 64
 Rows = list[dict[str, Any] | None]
-_Shape = tuple[list[int], RowReader]
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """Columns of a look-up.
+
+    Attributes:
+        version: version of the schema that has them.
+        ids: of the columns.
+        reader: reads the rows of an answer.
+    """
+
+    version: int
+    ids: list[int]
+    reader: RowReader
 
 
 class PointRead:
     """A pending read of a few keys of one tablet. It completes once, on the loop.
 
     Args:
-        table: where.
         tablet: tablet of the keys.
         keys: encoded.
-        columns: those wanted; None: all.
+        shape: the columns, as of the beginning: the table's may change before there is an answer.
         on_done: called when the read is complete.
     """
 
-    __slots__ = ("_on_done", "columns", "error", "keys", "raw", "table", "tablet")
+    __slots__ = ("_on_done", "error", "keys", "raw", "shape", "tablet")
 
     def __init__(
         self,
-        table: OpenTable,
         tablet: TabletLocation,
         keys: Sequence[bytes],
-        columns: tuple[str, ...] | None,
+        shape: RowShape,
         on_done: Callable[[], None],
     ) -> None:
-        self.table = table
         self.tablet = tablet
         self.keys = keys
-        self.columns = columns
+        self.shape = shape
         self.raw: bytes = b""
         self.error: NyalaError | None = None
         self._on_done = on_done
@@ -75,6 +90,10 @@ class PointRead:
         """Complete the read with the bytes for a `RowReader`, or with an error."""
         self.raw, self.error = raw, error
         self._on_done()
+
+    def rows(self) -> Rows:
+        """Return the rows of a read that is complete without an error. Any thread."""
+        return self.shape.reader.read(self.raw, len(self.keys))
 
 
 class PointGetter:
@@ -95,7 +114,7 @@ class PointGetter:
         self._clock = clock
         self._reader = reader
         self.lookups = GetStreams(env)
-        self._shapes: dict[tuple[str, int, tuple[str, ...] | None], _Shape] = {}
+        self._shapes: dict[tuple[str, int, tuple[str, ...] | None], RowShape] = {}
 
     async def get(
         self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],
@@ -114,18 +133,37 @@ class PointGetter:
         Returns:
             The row of each key, or None.
         """
-        began_us = self._env.clock.monotonic_us()
+        attempts = Attempts(self._env, timeout_ms)
+        known: NyalaError | None = None
         if len(keys) <= MAX_KEYS:
             done = asyncio.Event()
-            wanted = PointRead(table, tablet, keys, columns, done.set)
+            wanted = self.point_read(table, tablet, keys, columns, done.set)
             self.try_leader(wanted, timeout_ms)
             await done.wait()
             if wanted.error is None:
-                return self.rows(wanted)
+                return wanted.rows()
             if not is_retryable(wanted.error):
                 raise wanted.error
-        left_ms = max(1, timeout_ms - (self._env.clock.monotonic_us() - began_us) // 1000)
-        return await self.retry_via_scan(table, tablet, batch(), columns, left_ms)
+            known = wanted.error
+        return await self.retry_via_scan(table, tablet, batch(), columns, attempts, known)
+
+    def point_read(
+        self, table: OpenTable, tablet: TabletLocation, keys: Sequence[bytes],
+        columns: tuple[str, ...] | None, on_done: Callable[[], None],
+    ) -> PointRead:  # fmt: skip
+        """Return a read for `try_leader`. Any thread.
+
+        Args:
+            table: where.
+            tablet: tablet of the keys.
+            keys: encoded.
+            columns: those wanted; None: all.
+            on_done: called when the read is complete.
+
+        Raises:
+            NotFound: a column was dropped, or renamed, in the meantime.
+        """
+        return PointRead(tablet, keys, self._shape(table, columns), on_done)
 
     def try_leader(self, wanted: PointRead, timeout_ms: int) -> None:
         """Read once at the known leader; after an error that `is_retryable`, call `retry_via_scan`."""
@@ -145,23 +183,17 @@ class PointGetter:
             self._clock.merge(answer.at)
             wanted.done(answer.rows, None)
 
-        ids, _ = self._shape(wanted.table, wanted.columns)
         part = reads_pb2.GetPart(
             tablet_id=tablet.id,
-            schema_version=wanted.table.schema.version,
-            column_ids=ids,
+            schema_version=wanted.shape.version,
+            column_ids=wanted.shape.ids,
             keys=wanted.keys,
         )
         self.lookups.send(leader, part, on_answer, timeout_ms)
 
-    def rows(self, wanted: PointRead) -> Rows:
-        """Return the rows of a complete read. Any thread."""
-        _, reader = self._shape(wanted.table, wanted.columns)
-        return reader.read(wanted.raw, len(wanted.keys))
-
     async def retry_via_scan(
         self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
-        timeout_ms: int,
+        attempts: Attempts, known: NyalaError | None,
     ) -> Rows:  # fmt: skip
         """Read by a scan token, which finds the leader.
 
@@ -170,21 +202,33 @@ class PointGetter:
             tablet: the tablet that is read.
             keys: batch of the key columns.
             columns: names wanted; None: all.
-            timeout_ms: deadline, from now.
+            attempts: the deadline.
+            known: error of the try at the leader; None: there was none.
 
         Raises:
             RangesChanged: the tablet's range was dropped.
         """
+        reason = (
+            known if isinstance(known, TimedOut | Unavailable | NotLeader | Throttled) else None
+        )
+        with attempts.keeping(reason):
+            return await self._scan(table, tablet, keys, columns, attempts)
+
+    async def _scan(
+        self, table: OpenTable, tablet: TabletLocation, keys: pa.RecordBatch, columns: tuple[str, ...] | None,
+        attempts: Attempts,
+    ) -> Rows:  # fmt: skip
         if tablet.leader is None:
             try:
-                await self._locations.refresh(table, min(timeout_ms, LOOKUP_TIMEOUT_MS))
+                left_ms = max(1, min(attempts.left_ms(), LOOKUP_TIMEOUT_MS))
+                await self._locations.refresh(table, left_ms)
             except Retryable:
                 pass  # the scan looks the tablet up, too
             else:
                 if not update_location(tablet, table):
                     raise range_dropped(tablet, table)
         spec = ReadSpec(columns=columns, latest=True)
-        token = self._reader.token(table, tablet, spec, 0, timeout_ms)
+        token = self._reader.token(table, tablet, spec, 0, max(1, attempts.left_ms()))
         token.keys_ipc = flight.batch_message(keys)
         found: Rows = [None] * keys.num_rows
         for batch in await self._reader.collect(token):
@@ -194,15 +238,15 @@ class PointGetter:
                 found[place] = dict(zip(names, values, strict=True))
         return found
 
-    def _shape(self, table: OpenTable, columns: tuple[str, ...] | None) -> _Shape:
-        """Return the column ids of a look-up, and what reads its answer."""
-        key = table.id, table.schema.version, columns
+    def _shape(self, table: OpenTable, columns: tuple[str, ...] | None) -> RowShape:
+        """Return the columns of a look-up as of now."""
+        schema = table.schema  # read once: another thread may alter the table
+        key = table.id, schema.version, columns
         found = self._shapes.get(key)
         if found is None:
-            schema = table.schema
             chosen = schema.columns if columns is None else [schema.column(n) for n in columns]
             reader = RowReader([c.name for c in chosen], [c.type for c in chosen])
-            found = [int(c.id) for c in chosen], reader
+            found = RowShape(schema.version, [int(c.id) for c in chosen], reader)
             if len(self._shapes) >= MAX_SHAPES:
                 self._shapes.clear()
             self._shapes[key] = found

@@ -41,6 +41,7 @@ class ReadSpec:
         net: one row per key in a change feed, else each version.
         before: with the row before each change.
         after: encoded primary key; only rows above it are read, of each tablet.
+        schema: whose columns have these names; None: the table's as the read begins.
     """
 
     columns: tuple[str, ...] | None = None
@@ -56,6 +57,7 @@ class ReadSpec:
     net: bool = True
     before: bool = False
     after: bytes = b""
+    schema: Schema | None = None
 
 
 def scan_spec(
@@ -225,11 +227,12 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
         spec: spec of the read.
         at: hybrid time of the snapshot; 0: now, at each leader.
     """
+    schema = spec.schema or table.schema
     token = pb.ScanToken(
         table_id=table.id,
         table_name=table.name,
         tablet_id=tablet.id,
-        schema_version=table.schema.version,
+        schema_version=schema.version,
         ranges_version=table.ranges_version,
         mode=pb.LATEST if spec.latest and not at else pb.SNAPSHOT,
         at=at,
@@ -246,8 +249,8 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
     if spec.max_age_ms is not None:
         token.mode, token.max_age_ms = pb.STALE, spec.max_age_ms
     if not spec.count_only:  # by id and under these names, whatever the table is altered to
-        names = table.schema.by_name if spec.columns is None else spec.columns
-        token.column_ids.extend(table.schema.column(n).id for n in names)
+        names = schema.by_name if spec.columns is None else spec.columns
+        token.column_ids.extend(schema.column(n).id for n in names)
         token.column_names.extend(names)
     if spec.where is not None:
         token.where.CopyFrom(convert.predicate_to_proto(spec.where))

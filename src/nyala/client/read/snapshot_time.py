@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache
-from nyala.client.deadline import Attempts
+from nyala.client.deadline import SHORT_TRY_MS, Attempts
 from nyala.common.errors import NyalaError, Retryable, Unavailable
 from nyala.common.hybrid_time import to_micros
 from nyala.env.clock import HybridClock
@@ -49,15 +49,18 @@ class Times:
         def enough(replies: dict[str, int]) -> bool:
             return all(_settled(g, replies) for g in groups)
 
+        silent: list[str] | None = None  # at the last try that had time for an answer
         while True:
-            replies = await self.ask(addresses, enough, min(ASK_TIMEOUT_MS, attempts.left_ms()))
+            given_ms = min(ASK_TIMEOUT_MS, attempts.left_ms())
+            replies = await self.ask(addresses, enough, given_ms)
             times = [_reached(g, replies) for g in groups]
             found = [t for t in times if t is not None]
             if len(found) == len(times):
                 self._clock.merge(max(found, default=0))
                 return self._clock.seen
-            if not await attempts.pause():
+            if silent is None or given_ms >= SHORT_TRY_MS:
                 silent = [a for a in addresses if a not in replies]
+            if not await attempts.pause():
                 raise Unavailable(
                     f"no majority of some tablet's replicas answers; silent: {', '.join(silent)}. "
                     "Check: nyala cluster ksck"
@@ -104,14 +107,18 @@ class Times:
     async def snapshot(self, table: OpenTable, timeout_ms: int) -> int:
         """Return a time that includes every write to the table acknowledged before this call."""
         attempts = Attempts(self._env, timeout_ms)
+        known: Retryable | None = None
         while True:
             groups = [t.majority_of() for t in table.with_rows()]
             addresses = dict.fromkeys(a for g in groups for a in g)
             try:
-                return await self.time_of(addresses, groups, min(3_000, attempts.left_ms()))
-            except Retryable:
+                with attempts.keeping(known):
+                    return await self.time_of(addresses, groups, min(3_000, attempts.left_ms()))
+            except Retryable as err:
+                known = err
                 if not await attempts.pause():
                     raise
+            with attempts.keeping(known):
                 await self._locations.refresh(table, max(1, attempts.left_ms()))
 
 

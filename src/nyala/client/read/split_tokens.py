@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from nyala.client.deadline import Attempts
+from nyala.client.deadline import Attempts, is_cut_short
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.token_reader import PARALLEL_TOKENS, Reader, location_of
 from nyala.common.errors import InvalidArgument, OutcomeUnknown, Retryable, TimedOut
@@ -73,7 +73,7 @@ async def _split_keys(
 ) -> list[bytes]:
     """Return the split keys of a tablet, from the first replica that answers, the leader first."""
     attempts = Attempts(env, token.timeout_ms or 60_000)
-    location, last = location_of(token), "no replica of the tablet is known"
+    location, last, tried = location_of(token), "no replica of the tablet is known", False
     request = reads_pb2.SplitKeyRangeRequest(token=token, split_bytes=split_bytes)
     while True:
         request.token.tablet_id = location.id
@@ -84,7 +84,8 @@ async def _split_keys(
                     address, methods.SPLIT_KEY_RANGE, request, timeout_ms=timeout_ms
                 )
             except (Retryable, OutcomeUnknown) as err:
-                last = f"{address}: {err.message}"
+                if not tried or not is_cut_short(err, timeout_ms):
+                    last, tried = f"{address}: {err.message}", True
                 continue
             return list(answer.split_keys)
         if not await attempts.pause():

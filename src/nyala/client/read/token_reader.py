@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pyarrow as pa
 
+from nyala.client.cluster.leader_search import LeaderSearch
 from nyala.client.cluster.masters import Masters
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
@@ -35,7 +36,9 @@ from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
 
 STALL_MS = 15_000
-"""Time without data from a server after which a scan moves to another one, in milliseconds."""
+"""Time without data from a server after which a scan moves to another one, in milliseconds; less if the
+deadline is earlier.
+"""
 PARALLEL_TOKENS = 8
 """Maximum number of tablets that one `to_arrow` reads at the same time."""
 _NO_PARTITION, _NO_UUID = TabletPartition(), ServerUuid("")
@@ -68,8 +71,6 @@ class Reader:
         Raises:
             HistoryGone: tablets that had rows at that time were deleted.
         """
-        if table.until_us and self._env.clock.monotonic_us() >= table.until_us:
-            await self._locations.refresh(table)
         return self.tokens_at(table, spec, await self.time_for(table, spec, timeout_ms), timeout_ms)
 
     async def time_for(self, table: OpenTable, spec: ReadSpec, timeout_ms: int) -> int:
@@ -82,6 +83,7 @@ class Reader:
         """
         if spec.at or spec.latest:
             return spec.at
+        await self._locations.refresh_old(table)  # the time is that of the present voters
         while True:
             version = table.ranges_version
             at = await self._times.snapshot(table, timeout_ms)
@@ -205,34 +207,37 @@ class Reader:
         budget_ms = token.timeout_ms or 60_000
         attempts = attempts or Attempts(self._env, budget_ms)
         location = location_of(token)
-        read, last = ScanProgress(token, on_header), "no replica of the tablet is known"
+        read = ScanProgress(token, on_header)
+        search = LeaderSearch(self._locations, location)
         while True:
             stale = read.token.mode == pb.STALE
             for address in (
                 _stale_read_order(location, self._env) if stale else location.addresses()
             ):
-                before = read.delivered
+                before, left_ms = read.delivered, attempts.left_ms()
+                if not left_ms:
+                    break
+                silent_ms = min(STALL_MS, left_ms), min(STALL_MS, budget_ms)
                 try:
-                    async for batch in _once(self._env, self._clock, address, read):
+                    async for batch in _once(self._env, self._clock, address, read, *silent_ms):
                         yield batch
                     return
                 except RangesChanged:
                     raise
                 except NotLeader as err:
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(location, asked=address, leader=None, address=err.address)
-                    if location.leader and not stale:
+                    if search.refused(address, err) and not stale:
                         break
                 except (Retryable, OutcomeUnknown) as err:
-                    last = f"{address}: {err.message}"
-                    self._locations.learn(location, asked=address, leader=None, address=None)
+                    search.failed(address, err, left_ms)
                     if read.delivered > before:
-                        if read.resume(last):
+                        if read.resume(search.reason):
                             return
                         attempts = Attempts(self._env, budget_ms)
+            else:
+                search.end_round()
             if not await attempts.pause():
                 raise TimedOut(
-                    f"no leader of tablet {token.tablet_id} served a read in time; at last: {last}. "
+                    f"no leader of tablet {token.tablet_id} served a read in time; at last: {search.reason}. "
                     "Check: nyala cluster ksck"
                 )
             if not location.leader:
@@ -289,23 +294,36 @@ def _stale_read_order(location: TabletLocation, env: Env) -> list[str]:
 
 
 async def _once(
-    env: Env, clock: HybridClock, address: str, read: ScanProgress
+    env: Env, clock: HybridClock, address: str, read: ScanProgress, silent_ms: int, later_ms: int
 ) -> AsyncIterator[pa.RecordBatch]:
-    """Run a token once at one server."""
+    """Run a token once at one server.
+
+    Args:
+        env: calls.
+        clock: merges the time of the read.
+        address: address of the server.
+        read: progress of the token.
+        silent_ms: longest wait for the first message.
+        later_ms: longest wait for each further one.
+
+    Raises:
+        Unavailable: the server sent nothing for that time.
+    """
     ticket = flight_pb2.Ticket(ticket=read.token.SerializeToString())
     stream = env.rpc.stream(address, methods.DO_GET, ticket)
     schema: pa.Schema | None = None
     try:
         while True:
             try:
-                async with asyncio.timeout(STALL_MS / 1000):
+                async with asyncio.timeout(silent_ms / 1000):
                     data = await anext(stream)
             except StopAsyncIteration:
                 if schema is None:
                     raise Unavailable("ended the scan before it began") from None
                 return
             except TimeoutError:
-                raise Unavailable(f"sent nothing for {STALL_MS} ms") from None
+                raise Unavailable(f"sent nothing for {silent_ms} ms") from None
+            silent_ms = later_ms
             if schema is None:
                 schema = flight.read_schema(data.header)
                 header = pb.ScanHeader.FromString(bytes(data.app_metadata))

@@ -2,13 +2,13 @@
 
 Each table that a query names is registered with all its columns, so that queries have DuckDB's own meaning.
 Rows are fetched when a scan begins (`source.py`): the columns that it reads, and the rows that pass its
-filter as far as servers can evaluate it (`filters.py`).
+filter (`filters.py`) and the conditions of the query (`conditions.py`) as far as servers can evaluate them.
 duckdb is loaded on first use: importing nyala stays light.
 """
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
+from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
@@ -133,11 +134,14 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
         engine.execute("set python_enable_replacements=false").fetchall()
         snapshot = _Snapshot(tables)
         named = _read(engine, query)
-        for name in _chosen(named, tables):
-            schema = tables.open(name)
-            if _folded(name) in named.tables:  # otherwise only its name is used
+        schemas = {name: tables.open(name) for name in _chosen(named, tables)}
+        for name, schema in schemas.items():
+            if folded(name) in named.tables:  # otherwise only its name is used
                 _check_columns(name, schema)
-            source = TableDataset(schema, partial(snapshot.read, name))
+        conditions = conditions_of(named.tree, {folded(n): s for n, s in schemas.items()})
+        for name, schema in schemas.items():
+            where = conditions.get(folded(name))
+            source = TableDataset(schema, partial(snapshot.read, name), where)
             sources.append(source)
             engine.register(name, source)
         engine.execute("set lock_configuration=true").fetchall()
@@ -163,11 +167,13 @@ class _Named:
         tables: names of tables and common table expressions: in lower case -> as first written.
         local: names of common table expressions, in lower case.
         every: the query lists all tables.
+        tree: the query as `json_serialize_sql` gives it.
     """
 
     tables: dict[str, str] = field(default_factory=dict)
     local: set[str] = field(default_factory=set)
     every: bool = False
+    tree: Any = None
 
 
 def _read(engine: Any, query: str) -> _Named:
@@ -185,21 +191,21 @@ def _read(engine: Any, query: str) -> _Named:
         raise InvalidArgument(f"SQL: {text}; correct the query")
     if len(parsed["statements"]) != 1:
         raise InvalidArgument(READS_ONLY)
-    found = _Named()
-    for node in _nodes(parsed):
+    found = _Named(tree=parsed)
+    for node in nodes_of(parsed):
         kind = node.get("type")
         if kind == "BASE_TABLE":
             if node.get("schema_name") or node.get("catalog_name"):
                 raise NotFound(f"no schema {node['schema_name']!r}: tables are named alone")
-            found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+            found.tables.setdefault(folded(node["table_name"]), node["table_name"])
         elif kind == "SHOW_REF":
             if node.get("show_type") == "SHOW_SPECIAL":
                 found.every = True
             elif node.get("table_name"):
-                found.tables.setdefault(_folded(node["table_name"]), node["table_name"])
+                found.tables.setdefault(folded(node["table_name"]), node["table_name"])
         elif kind == "TABLE_FUNCTION":
             _check_function(str(node.get("function", {}).get("function_name", "")))
-        found.local.update(_folded(e["key"]) for e in node.get("cte_map", {}).get("map", []))
+        found.local.update(folded(e["key"]) for e in node.get("cte_map", {}).get("map", []))
     return found
 
 
@@ -211,24 +217,9 @@ def _pivots(engine: Any, query: str) -> bool:
     return len(statements) == 1 and statements[0].type == duckdb.StatementType.MULTI
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-        for value in tree.values():
-            yield from _nodes(value)
-    elif isinstance(tree, list):
-        for value in tree:
-            yield from _nodes(value)
-
-
 def _check_function(name: str) -> None:
     if name not in FUNCTIONS:  # DuckDB's parser has folded it
         raise InvalidArgument(f"the function {name!r} cannot be read from here: {READS_ONLY}")
-
-
-def _folded(name: str) -> str:
-    """Return a name as DuckDB compares it: the letters of ASCII in lower case."""
-    return name.encode().lower().decode()
 
 
 def _chosen(named: _Named, tables: Tables) -> list[str]:
@@ -244,20 +235,20 @@ def _chosen(named: _Named, tables: Tables) -> list[str]:
         return []
     by_folded: dict[str, list[str]] = {}
     for name in tables.names():
-        by_folded.setdefault(_folded(name), []).append(name)
+        by_folded.setdefault(folded(name), []).append(name)
     wanted = list(by_folded) if named.every else list(named.tables)
     chosen = []
-    for folded in wanted:
-        same = by_folded.get(folded, [])
-        if len(same) > 1 and folded not in named.local:
+    for lower in wanted:
+        same = by_folded.get(lower, [])
+        if len(same) > 1 and lower not in named.local:
             raise InvalidArgument(
                 f"{_and(same)} are tables whose names differ in case only, and SQL does not tell them apart; "
                 "rename one: table.alter().rename(new_name).commit(), or read it with table.scan()"
             )
         if len(same) == 1:
             chosen.append(same[0])
-        elif folded not in named.local:
-            written = named.tables[folded]
+        elif lower not in named.local:
+            written = named.tables[lower]
             tables.open(written)  # raises, unless it was made just now
             chosen.append(written)
     return chosen
@@ -266,7 +257,7 @@ def _chosen(named: _Named, tables: Tables) -> list[str]:
 def _check_columns(table: str, schema: Schema) -> None:
     by_folded: dict[str, str] = {}
     for column in schema.columns:
-        other = by_folded.setdefault(_folded(column.name), column.name)
+        other = by_folded.setdefault(folded(column.name), column.name)
         if other != column.name:
             raise InvalidArgument(
                 f"{_and([other, column.name])} are columns of table {table!r} whose names differ in case "

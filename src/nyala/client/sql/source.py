@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from nyala.client.sql.filters import as_predicate, columns_in
-from nyala.common.predicate import Predicate
+from nyala.common.predicate import Predicate, all_of
 from nyala.common.schema import Schema
 
 Fetch = Callable[[tuple[str, ...], Predicate | None], pa.Table]
@@ -26,12 +26,14 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
     Args:
         schema: its columns.
         fetch: reads it.
+        where: true for every row that the query uses; None: any may be used.
     """
 
-    def __init__(self, schema: Schema, fetch: Fetch) -> None:
+    def __init__(self, schema: Schema, fetch: Fetch, where: Predicate | None = None) -> None:
         self._schema = schema
         self._fetch = fetch
-        self._fetched: dict[tuple[tuple[str, ...], str], Future[pa.Table]] = {}
+        self._where = where
+        self._fetched: dict[tuple[tuple[str, ...], bytes], Future[pa.Table]] = {}
         self.failure: BaseException | None = None
 
     @property
@@ -60,14 +62,22 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]
         if filter is not None:
             wanted |= columns_in(filter, every)
         names = tuple(n for n in every if n in wanted) or (every[0],)
-        # A query may scan a table many times: a recursive one once per step.
-        key = (names, "" if where is None else str(filter))
+        # A query may scan a table many times: a recursive one once per step. The text of a filter leaves out
+        # the middle of a long list, so its pickled form is what tells two filters apart.
+        key = (names, b"" if where is None else _bytes_of(filter))
         own: Future[pa.Table] = Future()
         found = self._fetched.setdefault(key, own)
         if found is own:
             try:
-                own.set_result(self._fetch(names, where))
+                both = [part for part in (where, self._where) if part is not None]
+                own.set_result(self._fetch(names, all_of(both) if both else None))
             except BaseException as err:
                 del self._fetched[key]  # the next scan fetches again
                 own.set_exception(err)
         return found.result()
+
+
+def _bytes_of(filter: pc.Expression) -> bytes:
+    """Return the pickled form of a filter, which has all of its values."""
+    _, (pickled,) = filter.__reduce__()
+    return bytes(pickled)

@@ -70,8 +70,8 @@ class Delivery:
                 raise status.from_proto(result.error)
             return result
 
-        async def look_up() -> None:
-            await self._locations.refresh(table)
+        async def look_up(timeout_ms: int) -> None:
+            await self._locations.refresh(table, timeout_ms)
             if not update_location(tablet, table):
                 raise range_dropped(tablet, table)
 

@@ -28,8 +28,8 @@ def in_memory(data: Any) -> bool:
         return True
     if isinstance(data, str | os.PathLike):
         raise InvalidArgument(
-            f"{data!r} is a path, and files are not opened here; pass pyarrow.dataset.dataset(path), which "
-            "is read piece by piece"
+            f"{data!r} is a path or a text, not rows; for a file pass pyarrow.dataset.dataset(path), which "
+            "is read piece by piece; delete_where and update_where take a condition"
         )
     if hasattr(data, "__arrow_c_stream__") or _is_dataset(data):
         return False

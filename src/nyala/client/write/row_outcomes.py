@@ -120,9 +120,10 @@ class Outcomes:
             self._incomplete.append(window)
 
     def error(self, cause: BaseException) -> BaseException:
-        """Return the error when all windows have ended; the cause itself if nothing was written."""
+        """Return the error when all windows have ended; the cause itself if it says all about the rows."""
         done, unknown = self.written, self._rows_in(UNKNOWN)
-        if not done.timestamp and (not len(unknown) or self.requests == 1):
+        of_request = self.requests == 1 and isinstance(cause, NyalaError)  # else it is an interrupt
+        if not done.timestamp and (not len(unknown) or of_request):
             return cause
         sent = [
             w.first + int(np.flatnonzero(w.state)[-1]) + 1

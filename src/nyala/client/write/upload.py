@@ -240,14 +240,16 @@ class Upload:
     async def _launch(self) -> None:
         """Group the rows of the next window and start sending them."""
         call, batch = self._call, self._next()
+        ranges = call.table.ranges_version
         try:
             parts, errors = await self._groups.group(call, batch, self._outcomes.rows)
         except Exception as err:  # any error is raised to the caller
             self._failures.append(err)
             return
-        while self._windows and call.table.ranges_version != self._ranges:
+        same = ranges == call.table.ranges_version == self._ranges
+        while self._windows and not same:
             await self._change.wait()  # rows of one key may move: keep their order
-        self._ranges = call.table.ranges_version
+        self._ranges = ranges  # those of these rows; the table may have newer ones by now
         void = bool(errors) and call.all_or_nothing
         window = self._outcomes.window(batch.num_rows, errors, void=void)
         parts = [] if void else parts

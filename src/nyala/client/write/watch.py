@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nyala.common.casting import Conversion, Requested
+from nyala.common.casting import Conversion, Requested, conversion_of
 from nyala.common.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def split_arguments(how: WriteArguments, label: str) -> "tuple[Conversion, Watch
     watch = Watch(how.get("progress", False), how.get("stop"), label)
     for name in ("progress", "stop"):
         rest.pop(name, None)
-    return Conversion(**rest), watch  # type: ignore[arg-type]
+    return conversion_of(rest), watch
 
 
 class Watch:

@@ -162,9 +162,16 @@ class ValueParser:
         found = self._schema.by_name.get(token.text)
         if found is None:
             quoted = token.kind is TokenKind.QUOTED_NAME
-            hint = "; strings are in single quotes" if quoted else ""
+            if not quoted and self._tokens.accept(TokenKind.SIGN, "("):
+                raise problem(
+                    f"{token.text[:40]}(...) is a function, and there are none here; use ilike to compare "
+                    "in lower case, or client.sql(...), which has functions",
+                    token.at,
+                )
+            text = self._schema.unknown(token.text)
+            hint = "" if "did you mean" in text else "; strings are in single quotes"
             raise NotFound(
-                f"where, at character {token.at}: {self._schema.unknown(token.text)}{hint}",
+                f"where, at character {token.at}: {text}{hint}",
                 {"position": str(token.at)},
             )
         return found

@@ -51,8 +51,12 @@ class ExecutedOperations:
         self.dropped: dict[tuple[bytes, int], TableId] = {}
         self.altered: dict[tuple[bytes, int], TableId] = {}
 
-    def note(self, table: CatalogTable) -> None:
-        """Record the operations in a table's record."""
+    def note(self, table: CatalogTable, before: CatalogTable | None = None) -> None:
+        """Record the operations in a table's record, and forget those that its earlier record had instead."""
+        if before is not None:
+            self.dropped.pop(operation_key(before.record.dropped_by), None)
+            for operation in before.record.altered_by:
+                self.altered.pop(operation_key(operation), None)
         if table.record.created_by.client:
             self.created[operation_key(table.record.created_by)] = table.id
         if table.record.dropped_by.client:
@@ -284,6 +288,7 @@ class Catalog:
 
     def _put_table(self, table: CatalogTable) -> None:
         self._free_name(table.id)
+        before = self._tables.get(table.id)
         self._tables[table.id] = table
         if table.live:
             holder = self._names.get(table.name)
@@ -291,7 +296,7 @@ class Catalog:
             self._names[table.name] = table.id
         _keep(self._altering, table.id, table.state is TableState.ALTERING)
         _keep(self._recallable, table.id, table.recallable)
-        self.executed.note(table)
+        self.executed.note(table, before)
 
 
 def _keep(index: dict[Id, None], key: Id, wanted: bool) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 
 from nyala.common.errors import NyalaError
 from nyala.common.hybrid_time import LOGICAL_BITS
-from nyala.common.options import Options
+from nyala.common.options import MIB, Options
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
@@ -39,6 +39,7 @@ class CatalogMaintenance:
         self._env = env
         self._replica = replica
         self._flush_bytes = options.catalog_flush_bytes
+        self._reserve_bytes = options.wal_reserve_mb * MIB
         self._history = options.catalog_history_max_age_s * 1_000_000 << LOGICAL_BITS
 
     def start(self) -> None:
@@ -75,5 +76,6 @@ class CatalogMaintenance:
             at = horizon if horizon > 0 else None
             if not await self._env.tasks.run(Lane.COMPUTE, tablet.compaction_score, at):
                 return
-            if not await replica.maintain(partial(tablet.prepare_compaction, at)):
+            prepare = partial(tablet.prepare_compaction, at, reserve_bytes=self._reserve_bytes)
+            if not await replica.maintain(prepare):
                 return

@@ -10,6 +10,7 @@ import logging
 from functools import partial
 
 from nyala.common.errors import NyalaError
+from nyala.common.hybrid_time import to_micros
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
@@ -29,9 +30,18 @@ log = logging.getLogger(__name__)
 
 
 def due(
-    catalog: Catalog, servers: TServers, now_us: int, monotonic_us: int, history_s: int
+    catalog: Catalog,
+    servers: TServers,
+    now_us: int,
+    monotonic_us: int,
+    history_s: int,
+    term: int = 0,
+    since_us: int = 0,
 ) -> list[CatalogOperation]:
     """Return the operations that are due.
+
+    Nothing is deleted for its age before a tablet server's clock has shown that time too: the clock of a
+    single master may be wrong.
 
     Args:
         catalog: catalog of the leader.
@@ -39,20 +49,23 @@ def due(
         now_us: microseconds since the epoch.
         monotonic_us: monotonic time of this process.
         history_s: how long a table that names no time keeps its history.
+        term: in which this master leads.
+        since_us: monotonic time at which this master was elected.
     """
     version_of = servers.schema_version
+    passed_us = min(now_us, to_micros(servers.time(now_us)))
     ended = [t for t in catalog.altering() if alter_table.is_finished(catalog, t, version_of)]
     opened = [t for t in catalog.altering() if alter_table.opening(catalog, t, version_of)]
-    expired = [t for t in catalog.recallable() if t.record.purge_after_us <= now_us]
+    expired = [t for t in catalog.recallable() if t.record.purge_after_us <= passed_us]
     return [
         *(alter_table.finish(t, version_of) for t in ended),
         *(alter_table.open_ranges(t, version_of, partial(servers.time, now_us)) for t in opened),
-        *(drop_table.purge(t, now_us) for t in expired),
+        *(drop_table.purge(t, passed_us) for t in expired),
         *(
             dropped_ranges.purge(t)
             for t in catalog.kept()
-            if dropped_ranges.is_expired(catalog, t, now_us, history_s)
-            and not dropped_ranges.is_held(servers, t, monotonic_us)
+            if dropped_ranges.is_expired(catalog, t, passed_us, history_s)
+            and not dropped_ranges.is_held(servers, t, monotonic_us, term, since_us)
         ),
     ]
 
@@ -111,7 +124,14 @@ class BackgroundOperations:
     def _due(self, memory: LeaderMemory, creations: Creations) -> list[CatalogOperation]:
         clock = self._env.clock
         now = clock.wall_us(), clock.monotonic_us()
-        known = due(memory.catalog, self._servers, *now, self._options.history_max_age_s)
+        known = due(
+            memory.catalog,
+            self._servers,
+            *now,
+            self._options.history_max_age_s,
+            memory.term,
+            self._started_us,
+        )
         listed = server_states.due(memory.catalog, self._server_liveness())
         return [*listed, *known, *self._replacements(memory, creations)]
 

@@ -6,7 +6,6 @@ are deleted, and the table's record says from which time on it can be read (`his
 """
 
 from nyala.common.hybrid_time import to_micros
-from nyala.common.ids import ServerUuid
 from nyala.master.catalog.actions import Action, DeleteTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
@@ -15,6 +14,9 @@ from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.table_spec import HISTORY_OPTION
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
+
+OPENING = "BOOTSTRAPPING"
+"""State of a reported replica that has not read its data yet, so its report has no holds."""
 
 
 def is_expired(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: int) -> bool:
@@ -34,16 +36,32 @@ def is_expired(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: 
     return now_us - to_micros(tablet.record.dropped_at) > age_us
 
 
-def is_held(servers: TServers, tablet: CatalogTablet, monotonic_us: int) -> bool:
-    """Return whether a reader holds a time at which a dropped tablet had rows.
+def is_held(
+    servers: TServers, tablet: CatalogTablet, monotonic_us: int, term: int, since_us: int
+) -> bool:
+    """Return whether a reader holds, or may hold, a time at which a dropped tablet had rows.
+
+    A holder that is alive, or may be, and has not reported this replica to this leader may have a hold of it.
 
     Args:
         servers: the tablet servers known to this master.
         tablet: tablet of a dropped range.
         monotonic_us: monotonic time, in microseconds.
+        term: in which this master leads.
+        since_us: monotonic time at which this master was elected.
     """
-    known = (servers.get(ServerUuid(s)) for s in tablet.holders)
-    return any(s is not None and s.held_us.get(tablet.id, 0) > monotonic_us for s in known)
+    silent_are_dead = monotonic_us - since_us >= servers.unresponsive_us
+    for uuid in tablet.holders:
+        server = servers.get(uuid)
+        alive = server is not None and servers.is_alive(server, monotonic_us)
+        if server is None or server.full_in_term != term:
+            if alive or not silent_are_dead:
+                return True
+            continue
+        opening = alive and server.replicas.get(tablet.id) == OPENING
+        if opening or server.held_us.get(tablet.id, 0) > monotonic_us:
+            return True
+    return False
 
 
 def purge(tablet: CatalogTablet) -> CatalogOperation:

@@ -161,8 +161,10 @@ class Dispatcher:
     def _send_more(self, server: ServerUuid) -> None:
         queued = self._queued.get(server, {})
         sending = self._sending.setdefault(server, {})
-        while queued and len(sending) < self._options.orders_per_server:
-            action = next(iter(queued))
+        while len(sending) < self._options.orders_per_server:
+            action = next((a for a in queued if (a.server, a.tablet) not in sending), None)
+            if action is None:
+                break
             del queued[action]
             sending[action.server, action.tablet] = None
             self._spawn(self._send(action), f"order {type(action).__name__} {action.tablet}")

@@ -66,21 +66,31 @@ def _change(tablet: GroupState, servers: TargetServers) -> ConfigChange | None:
     if len(joining) + len(tablet.witnesses) < missing:
         instead = leaving[len(joining)].uuid if len(joining) < len(leaving) else None
         server = servers.replica(instead)
-        return _replaced_in_place(leaving, servers) if server is None else Add(server)
+        demoted = [s for s in tablet.members if not s.voter and s.replace]
+        return _replaced_in_place([*leaving, *demoted], servers) if server is None else Add(server)
     return None
 
 
 def _replaced_in_place(
     leaving: Sequence[ReplicaState], servers: TargetServers
 ) -> ConfigChange | None:
-    """Return the removal of a voter that cannot recover, if only its own server can get the new replica.
+    """Return the removal of a member that cannot recover, if only its own server can get the new replica.
 
     The healthy voters are a majority of all voters (see `next_steps`), and this one is not among them, so
-    the group tolerates as many failures without it as with it. A voter that is to leave its server stays.
+    the group tolerates as many failures without it as with it. A voter that is to leave its server stays; a
+    member whose vote a witness has got does not.
+
+    Args:
+        leaving: voters that have failed, or are to be replaced, and members that gave up their vote.
+        servers: choice of servers.
     """
     for member in leaving:
         unrecoverable = member.health is ReplicaHealth.UNRECOVERABLE
-        if unrecoverable and not member.replace and servers.in_place(member.uuid):
+        if (
+            unrecoverable
+            and not (member.voter and member.replace)
+            and servers.in_place(member.uuid)
+        ):
             return Remove(member.uuid, IN_PLACE, in_place=True)
     return None
 

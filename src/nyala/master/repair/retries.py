@@ -93,6 +93,7 @@ class Retries:
     def _note(
         self, tablet: CatalogTablet, server: ServerUuid, now_us: int, *, copied: bool
     ) -> None:
+        self._forget_old(now_us)
         known = self._failures.get((tablet.id, server))
         if known is not None and known.config == tablet.config_id:
             return  # the same order again
@@ -105,8 +106,12 @@ class Retries:
         self._failures[tablet.id, server] = _Failures(
             tablet.config_id, count + 1, add_us, evict_us, forget_us
         )
-        while (oldest := next(iter(self._failures))) and self._failures[oldest].forget_us <= now_us:
-            del self._failures[oldest]
+
+    def _forget_old(self, now_us: int) -> None:
+        for key in list(self._failures):
+            if self._failures[key].forget_us > now_us:
+                return
+            del self._failures[key]
 
     def _wait(self, doublings: int) -> int:
         return self._wait_us << min(doublings, MAX_DOUBLINGS)

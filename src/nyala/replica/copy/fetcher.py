@@ -92,7 +92,7 @@ class CopyFetcher:
     async def _fetch_with_restarts(self, fetch: Callable[[], Awaitable[CopyOffer]]) -> CopyOffer:
         """Fetch, and start again when the session has expired."""
         for _ in range(RESTARTS):
-            await run_blocking(self._context, Lane.DISK, self._staging.clear)
+            await run_blocking(self._context, Lane.COMPUTE, self._staging.clear)
             if self.logged:
                 await void_log(self._context, self._group)
                 self.logged = False
@@ -174,7 +174,7 @@ class CopyFetcher:
 
     async def _fetch_file(self, session: str, file: CopyFile) -> None:
         """Fetch a file, from the first byte that is not on disk yet; synced on return."""
-        done = await run_blocking(self._context, Lane.DISK, self._staging.start, file)
+        done = await run_blocking(self._context, Lane.COMPUTE, self._staging.start, file)
         work = BackgroundSteps()
         try:
             async with aclosing(self._source.read(session, file.name, done)) as pieces:
@@ -212,7 +212,6 @@ class CopyFetcher:
         if not found:
             return False
         last, stamp = check_entries(found, *self.last_entry(offer))
-        await self._context.clock.advance_past(stamp)
         await work.wait(WRITE)
         self.logged = True
         self._throttle.writers.note_own_round()

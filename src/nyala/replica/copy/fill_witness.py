@@ -10,7 +10,7 @@ import logging
 from contextlib import suppress
 
 from nyala.common.errors import Corrupt, NyalaError, Unavailable
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.membership import Configuration
 from nyala.raft.node import RaftNode
 from nyala.replica import witness
@@ -24,8 +24,8 @@ from nyala.replica.copy.shielded_steps import (
     BackgroundSteps,
     append_to_log,
     run_blocking,
-    shielded,
 )
+from nyala.replica.lifecycle import remove_data
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
@@ -142,9 +142,7 @@ class CopyWitness:
     async def _clear(self) -> None:
         staging = self._context.staging_directory(self._progress.group)
         try:
-            await run_blocking(
-                self._context, Lane.DISK, self._context.env.files.remove_tree, staging
-            )
+            await remove_data(self._context, staging)
         except (NyalaError, OSError) as err:
             log.warning("%s stays until the next start: %s", staging, err)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from nyala.common.errors import NyalaError, Throttled
 from nyala.common.ids import TabletId
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.messages import Entry, HardState
 from nyala.replica.context import ReplicaContext
 from nyala.replica.lifecycle import forget
@@ -61,23 +61,6 @@ class BackgroundSteps:
         for result in results:
             if isinstance(result, OSError):
                 raise result
-
-
-async def shielded(work: Awaitable[T], cancelled: Callable[[], None] = lambda: None) -> T:
-    """Await work to its end even if the caller is cancelled; the cancellation is raised afterwards."""
-    task, stopped = asyncio.ensure_future(work), False
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            stopped = True
-            cancelled()
-        except Exception:  # raised below
-            assert task.done()
-    if stopped:
-        task.cancelled() or task.exception()
-        raise asyncio.CancelledError
-    return task.result()
 
 
 async def run_blocking(

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from nyala.common.errors import NotFound, SessionExpired
 from nyala.common.ids import ServerUuid
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.quota import CopyQuota
-from nyala.replica.copy.shielded_steps import shielded
 from nyala.replica.member.member import ReplicaMember
 from nyala.replica.replica import Replica
 from nyala.replica.state_machine import AnyCheckpoint
@@ -121,7 +120,7 @@ class SourceHolds:
 
     def keep_from(self, session: SourceSession, index: int) -> None:
         """Retain the log from the entry at `index` on, which gives the term that the next entry follows."""
-        session.first = max(session.first, index)
+        session.first = index
         self._update_retention(session.replica)
 
     def _update_retention(self, replica: Replica) -> None:

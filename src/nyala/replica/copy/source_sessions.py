@@ -15,11 +15,10 @@ from nyala.common.errors import (
 )
 from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.env.clock import random_id
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.messages import Entry
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy.protocol import CopyFile, CopyOffer
-from nyala.replica.copy.shielded_steps import shielded
 from nyala.replica.copy.source_authority import possible_loss
 from nyala.replica.copy.source_holds import SourceHolds, SourceSession
 from nyala.replica.copy.throttle import CopyThrottle, WriteActivity

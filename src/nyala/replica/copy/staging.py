@@ -4,7 +4,7 @@
     a tombstone here: the same, but it stays TOMBSTONED until READY: its vote stays on disk throughout
 
 A crash before READY leaves nothing that serves: the next start removes the incomplete copy, and a repeated
-copy starts from the beginning (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging.append`.
+copy starts from the beginning (`lifecycle.open_all`). All calls block: lane DISK, but for `Staging`: COMPUTE.
 """
 
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def mark(context: ReplicaContext, group: TabletId) -> None:
 def install(
     context: ReplicaContext, group: TabletId, hard_state: HardState, config: Configuration
 ) -> None:
-    """Move the staged files to the directory of the replica, which is not READY yet.
+    """Move the staged files to the directory of the replica, which is not READY and has no files yet.
 
     Args:
         context: context of the process.
@@ -115,7 +115,6 @@ def install(
     files.sync_dir(staging)
     context.cmeta.save(group, hard_state, config)
     files.make_dir(parent)
-    files.remove_tree(directory)
     files.sync_dir(
         parent
     )  # otherwise a power failure could restore old files into the new directory

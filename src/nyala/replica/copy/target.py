@@ -5,19 +5,18 @@ A copy that fails before the replica is READY leaves the previous state. On the 
 
 import asyncio
 import logging
-from functools import partial
 
 from nyala.common.errors import Corrupt, NyalaError
 from nyala.common.ids import OpId, TabletId
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.messages import HardState
 from nyala.replica.context import ReplicaContext
 from nyala.replica.copy import staging
 from nyala.replica.copy.fetcher import CopyFetcher
 from nyala.replica.copy.job import CopyJob
 from nyala.replica.copy.protocol import CopyOffer, CopyStage
-from nyala.replica.copy.shielded_steps import append_to_log, run_blocking, shielded, void_log
-from nyala.replica.lifecycle import remove_copy
+from nyala.replica.copy.shielded_steps import append_to_log, run_blocking, void_log
+from nyala.replica.lifecycle import remove_copy, remove_data
 from nyala.replica.member.bootstrap import Opened, assemble
 from nyala.replica.superblock import ReplicaStage, Superblock
 from nyala.replica.tombstone import Tombstone
@@ -84,10 +83,11 @@ class CopyTarget:
         hard_state = initial_hard_state(offer, last, superblock)
         self.fetch.logged = True
         await append_to_log(context, group, [], hard_state)
+        directory = context.machine_directory(group)
+        await remove_data(context, directory)
         await run_blocking(
             self._context, Lane.DISK, staging.install, context, group, hard_state, offer.config
         )
-        directory = context.machine_directory(group)
         machine = await run_blocking(
             self._context, Lane.COMPUTE, self._open_machine, group, directory
         )
@@ -118,11 +118,7 @@ class CopyTarget:
                 await run_blocking(self._context, Lane.DISK, context.superblocks.save, before)
             if self.fetch.logged:
                 await void_log(context, self._group)
-            await run_blocking(
-                self._context,
-                Lane.DISK,
-                partial(remove_copy, context, self._group, mark=marked),
-            )
+            await remove_copy(context, self._group, mark=marked)
         except (NyalaError, OSError) as err:
             log.warning("half a copy of %s stays until the next start: %s", self._group, err)
         if self._tombstone is not None:

@@ -6,7 +6,7 @@ is sent when what it asserts is durable, and may overtake one that still waits. 
 
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,10 @@ from nyala.wal.segment_allocator import FULL
 log = logging.getLogger(__name__)
 
 RETRY_MS = 1000
+MAX_WAITING = 256
+"""Maximum number of messages that wait for the disk, which may be full or hang for days. Older ones count as
+lost in the network: a newer reply acknowledges what they did, and requests are repeated.
+"""
 SAVE_TRIES = 10
 """Number of failures to save metadata, on a disk that is not full, after which the replica fails: the log
 retains everything from the configuration change on until they are saved.
@@ -67,6 +71,7 @@ class RaftDriver:
     def pump(self) -> Ready:
         """Perform the node's next `Ready`; return it for the remaining parts."""
         if self._unwritten is not None and not self._write(self._unwritten):
+            self._wait(self._node.take_messages())
             return NOTHING
         ready = self._node.ready()
         if ready is not NOTHING:
@@ -74,7 +79,7 @@ class RaftDriver:
                 self._write(ready)
             if ready.config is not None:
                 self.config = ready.config
-            self._waiting.extend(ready.send)
+            self._wait(ready.send)
             for request in ready.read:
                 self._spawn(self._catch_up(request), "catch up")
             if ready.config_committed is not None:
@@ -142,6 +147,10 @@ class RaftDriver:
                 await self._context.env.tasks.sleep_ms(RETRY_MS)
 
     # ---- peers -------------------------------------------------------------------------------------
+
+    def _wait(self, messages: Sequence[Outgoing]) -> None:
+        self._waiting.extend(messages)
+        del self._waiting[:-MAX_WAITING]
 
     def _release(self) -> None:
         """Send the messages whose condition is durable; heartbeat replies do not wait for a slow disk."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from nyala.common.errors import Corrupt
 from nyala.common.ids import TabletId
-from nyala.env.tasks import Lane
+from nyala.env.tasks import Lane, shielded
 from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
@@ -105,24 +105,33 @@ class Flusher:
         return await self._run(prepare, self._compactions)
 
     async def _run(self, prepare: Maintenance, cost: "_Cost") -> bool:
-        tasks, clock = self._context.env.tasks, self._context.env.clock
         async with self._lock:
             self._log_bytes_at_start = self._log_bytes
-            if self._closed:
-                return False
-            build = await tasks.run(Lane.APPLY, prepare)
-            if build is None:
-                return False
-            began_us = clock.monotonic_us()
-            try:
-                install = await tasks.run(Lane.COMPUTE, build)
-            except Corrupt as err:  # its files are damaged
-                self._fail(err)
-                raise
+            # A cancelled caller (the target of a copy has ended) must not leave prepared work without
+            # its install: the state machine would refuse all further flushes and compactions.
+            return not self._closed and await shielded(self._work(prepare, cost))
+
+    async def _work(self, prepare: Maintenance, cost: "_Cost") -> bool:
+        tasks, clock = self._context.env.tasks, self._context.env.clock
+        build = await tasks.run(Lane.APPLY, prepare)
+        if build is None:
+            return False
+        began_us = clock.monotonic_us()
+        try:
+            install = await tasks.run(Lane.COMPUTE, build)
+        except Corrupt as err:  # its files are damaged
+            self._fail(err)
+            raise
+        try:
             await tasks.run(Lane.APPLY, install)
-            cost.done += 1
-            cost.us += clock.monotonic_us() - began_us
-            self.count()
+        except OSError:  # nothing changed
+            raise
+        except Exception as bug:  # memory may differ from the files
+            self._fail(bug)
+            raise
+        cost.done += 1
+        cost.us += clock.monotonic_us() - began_us
+        self.count()
         self._context.counters.flushed.inc()
         self._context.schedule(self._group)  # the log may be able to release entries
         return True
@@ -171,15 +180,19 @@ class Flusher:
             self._context.env.tasks.spawn(self._flush(), f"flush {self._group}")
 
     async def _flush(self) -> None:
-        again = False
+        again, pause_ms = False, 0
         try:
-            again = await self.flush() and self._is_due()  # rows were applied meanwhile
-        except OSError as err:  # a full disk may have room later; the log retains unflushed entries
-            doublings = 0 if err.errno in FULL else self._refused - 1
-            pause_ms = min(RETRY_MS << doublings, MAX_RETRY_MS)
-            log.warning("%s was not flushed, trying again in %d ms: %s", self._group, pause_ms, err)
-            await self._context.env.tasks.sleep_ms(pause_ms)
-            again = True
+            try:
+                again = await self.flush() and self._is_due()  # rows were applied meanwhile
+            except OSError as err:  # a full disk may have room later; the log retains all entries
+                doublings = 0 if err.errno in FULL else self._refused - 1
+                pause_ms = min(RETRY_MS << doublings, MAX_RETRY_MS)
+                log.warning(
+                    "%s was not flushed, trying again in %d ms: %s", self._group, pause_ms, err
+                )
+            if pause_ms:  # not while the error keeps what the attempt used
+                await self._context.env.tasks.sleep_ms(pause_ms)
+                again = True
         except Exception as err:  # a bug of the state machine fails this replica, not the server
             self._fail(err)
         finally:
@@ -207,7 +220,7 @@ class Flusher:
         self._context.wal.set_anchor(self._group, first, own, movable=movable)
 
     def release_log(self) -> None:
-        """Release entries that are retained for lagging members: the slowest ones, or all of them.
+        """Let the next `anchor` release entries retained for lagging members: the slowest ones, or all.
 
         A new leader retains entries for members that have not replied to it yet. A witness that will become a
         data replica then receives the data from files of a later flush point.
@@ -217,7 +230,6 @@ class Flusher:
                 "log limit reached: the witness of %s no longer retains its whole log", self._group
             )
             self._too_long = True
-            self.anchor()
             return
         unflushed, before = self._applier.machine.flush_point.op.index + 1, self._released
         self._node.mark_for_copy(unflushed)
@@ -230,7 +242,6 @@ class Flusher:
                 "need a tablet copy",
                 self._group,
             )
-        self.anchor()
 
     def flush_if_pinning(self) -> bool:
         """Flush if that releases the oldest segment, which this group pins; return whether it does."""

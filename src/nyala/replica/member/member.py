@@ -128,6 +128,11 @@ class ReplicaMember:
         self.flusher.anchor()
         return True
 
+    def release_log(self) -> None:
+        """Release entries that are retained for lagging members, once no configuration has to be saved."""
+        self.flusher.release_log()
+        self.anchor()
+
     async def _apply(self) -> None:
         try:
             await self.applier.run()

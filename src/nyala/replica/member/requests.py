@@ -95,22 +95,23 @@ class MemberRequests:
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
         await self.accepting(deadline_us, await self._wait_until_seen(seen, deadline_us))
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
-        joined = self._writes.join(identity, deadline_us)
-        if joined is not None:
-            return _outcome(await joined, identity)
-        self.check_capacity(len(payload), self._writes.inflight_bytes)
-        since = context.clock.peek() if since is None else since
-        ttl_s = context.options.client_result_ttl_s
-        table_kib = context.memory.table_bytes() >> 10
-        wrapped = session_header.wrap(
-            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
-        )
-        op = node.propose(wrapped, self.clock.next_stamp(node.last_stamp))
-        if op is None:
-            raise self.not_leader()
-        done = self._writes.add(op, len(payload), deadline_us, identity)
-        context.schedule(self._group)
-        return _outcome(await done, identity)
+        done = self._writes.join(identity, deadline_us)
+        if done is None:
+            self.check_capacity(len(payload), self._writes.inflight_bytes)
+            since = context.clock.peek() if since is None else since
+            ttl_s = context.options.client_result_ttl_s
+            table_kib = context.memory.table_bytes() >> 10
+            wrapped = session_header.wrap(
+                payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
+            )
+            if (op := node.propose(wrapped, self.clock.next_stamp(node.last_stamp))) is None:
+                raise self.not_leader()
+            done = self._writes.add(op, len(payload), deadline_us, identity)
+            context.schedule(self._group)
+        try:
+            return _outcome(await done, identity)
+        finally:
+            del done  # its error has this frame, and so the payload
 
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int

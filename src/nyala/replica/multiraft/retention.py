@@ -59,7 +59,7 @@ class Retention:
         if replica is None or group in self._releasing:
             return
         if replica.member is not None:
-            replica.member.flusher.release_log()
+            replica.member.release_log()
         else:
             self._releasing[group] = None
             self._context.env.tasks.spawn(

@@ -132,6 +132,11 @@ def del_name(number: int) -> str:
     return f"{number:08d}.del"
 
 
+def names_of(number: int) -> tuple[str, str, str]:
+    """Return all names of files that a number may have."""
+    return index_name(number), data_name(number), del_name(number)
+
+
 class _Stored(msgspec.Struct, frozen=True):
     tablet_id: str
     table_id: str
@@ -246,6 +251,17 @@ def save(files: Files, directory: str, manifest: Manifest) -> None:
         manifest: the tablet's.
     """
     files.write_atomic(f"{directory}/{NAME}", encode(manifest))
+
+
+def is_saved(files: Files, directory: str, manifest: Manifest) -> bool:
+    """Return whether a directory has this manifest, durable or not.
+
+    Args:
+        files: file system.
+        directory: directory of the tablet.
+        manifest: that may have been saved.
+    """
+    return files.read(f"{directory}/{NAME}") == encode(manifest)
 
 
 def check_files(files: Files, directory: str, manifest: Manifest) -> None:

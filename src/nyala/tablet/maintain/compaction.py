@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nyala.storage.disk_space import require_space
 from nyala.tablet.files.diskrowset import DiskRowSet
 from nyala.tablet.files.manifest import Manifest
 from nyala.tablet.maintain import rewrite
@@ -162,6 +163,7 @@ class Compaction:
         chosen: the rowsets to compact.
         horizon: history below it is removed; None: all history is kept.
         number: gives the numbers of new files.
+        reserve_bytes: disk space to leave for the log and flushes.
     """
 
     def __init__(
@@ -172,12 +174,14 @@ class Compaction:
         chosen: Sequence[DiskRowSet],
         horizon: int | None,
         number: Callable[[], int],
+        reserve_bytes: int = 0,
     ) -> None:
         self._place = place
         self._store = store
         self._current = current
         self._inputs = [rewrite.RewriteInput.of(d, current.flush_point.stamp) for d in chosen]
         self._horizon = horizon
+        self._reserve_bytes = reserve_bytes
         self._numbers = (number(), number(), number(), number())
         self._next_file = number()
 
@@ -185,9 +189,10 @@ class Compaction:
         """Write the new rowsets and make them durable. Lane COMPUTE.
 
         Raises:
-            OSError: nothing has changed.
+            OSError: nothing has changed; ENOSPC also before anything is written, if the result may not fit.
         """
         current = self._current
+        self._check_space()
         merged = [i.rowset.entry.number for i in self._inputs if isinstance(i.rowset, DiskRowSet)]
         position = [e.number for e in current.rowsets].index(merged[0])
         left = tuple(e for e in current.rowsets if e.number not in merged)
@@ -203,3 +208,15 @@ class Compaction:
     def install(self, built: rewrite.Built) -> None:
         """Switch to the new files. Lane APPLY."""
         rewrite.switch(self._place, self._store, built)
+
+    def _check_space(self) -> None:
+        """Check that the result fits; a rowset of which nothing is left needs no space."""
+        below = np.uint64(self._horizon or 0)
+        need = 0
+        for rewritten in self._inputs:
+            rowset, (rows, stamps) = rewritten.rowset, rewritten.ended
+            if isinstance(rowset, DiskRowSet):
+                removed = rowset.rows == len(rows) and bool((stamps <= below).all())
+                need += 0 if removed else rowset.file_bytes
+        place = self._place
+        require_space(place.files, place.directory, need, self._reserve_bytes)

@@ -2,9 +2,11 @@
 
 Prepare and install run in lane APPLY, build in lane COMPUTE. Versions that end during a build are carried
 over at its install; one build at a time keeps that simple. A flush that is due during a compaction waits.
+Work that fails removes its files at once: it is tried again, and would fill the disk with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +14,7 @@ from nyala.common.hybrid_time import to_micros
 from nyala.storage.checkpoint import Checkpoint, Holds
 from nyala.storage.flush_point import LogPoint
 from nyala.tablet.files import diskrowset
-from nyala.tablet.files.manifest import Manifest, remove_unreferenced
+from nyala.tablet.files.manifest import Manifest, is_saved, names_of, remove_unreferenced
 from nyala.tablet.maintain import compaction, flush, rewrite
 from nyala.tablet.write.store import Store
 
@@ -125,28 +127,38 @@ class Maintenance:
         """Fix a flush point; None when the files have it already, or a flush or compaction is running."""
         if self._busy or flush_point.op == self.manifest.flush_point.op:
             return None
+        first = self._next_file
         work = flush.Flush(self._place, self._store, self.manifest, flush_point, self._number)
         self._publish()
-        return self._start(work)
+        return self._start(work, range(first, self._next_file))
 
-    def prepare_compaction(self, horizon: int | None, *, force: bool) -> Build | None:
-        """Choose rowsets to compact; None: no benefit, or a flush or compaction is running."""
+    def prepare_compaction(
+        self, horizon: int | None, *, force: bool, reserve_bytes: int
+    ) -> Build | None:
+        """Choose rowsets to compact; None: no benefit, or a flush or compaction is running.
+
+        Args:
+            horizon: history that ended at or below it is removed; None: all is kept.
+            force: compact all of them, if that changes anything.
+            reserve_bytes: disk space to leave free.
+        """
         if self._busy:
             return None
         numbers = compaction.choose(self._rowsets(horizon), force=force)
         chosen = [d for d in self._store.disks if d.entry.number in numbers]
         if not chosen:
             return None
+        first = self._next_file
         work = compaction.Compaction(
-            self._place, self._store, self.manifest, chosen, horizon, self._number
+            self._place, self._store, self.manifest, chosen, horizon, self._number, reserve_bytes
         )
-        return self._start(work)
+        return self._start(work, range(first, self._next_file))
 
     def _rowsets(self, horizon: int | None) -> list[compaction.Rowset]:
         flush_stamp = self.manifest.flush_point.stamp
         return [compaction.Rowset.of(d, horizon, flush_stamp) for d in self._store.disks]
 
-    def _start(self, work: _Work) -> Build:
+    def _start(self, work: _Work, numbers: Iterable[int]) -> Build:
         self._busy = True
         disks = self._store.disks
 
@@ -156,15 +168,23 @@ class Maintenance:
                 built = work.build()
                 diskrowset.check(self._place.files, disks)
                 done = True
+            except Exception:  # raised again
+                self._discard(numbers)
+                raise
             finally:
                 self._busy = done
-            return lambda: self._install(work, built)
+            return lambda: self._install(work, built, numbers)
 
         return build
 
-    def _install(self, work: _Work, built: rewrite.Built) -> None:
+    def _install(self, work: _Work, built: rewrite.Built, numbers: Iterable[int]) -> None:
         try:
             work.install(built)
+        except OSError:  # raised again; a restart may find the new manifest only if it is there now
+            with suppress(OSError):
+                if not is_saved(self._place.files, self._place.directory, built.manifest):
+                    self._discard(numbers)
+            raise
         finally:
             self._busy = False
         self.manifest = built.manifest
@@ -176,6 +196,12 @@ class Maintenance:
         self._publish()
         held = self._holds.names
         remove_unreferenced(self._place.files, self._place.directory, built.manifest, held)
+
+    def _discard(self, numbers: Iterable[int]) -> None:
+        """Remove the files with these numbers, as far as the disk allows: no manifest names them."""
+        for name in (name for number in numbers for name in names_of(number)):
+            with suppress(OSError):  # the next install, or the next start, removes it
+                self._place.files.remove(f"{self._place.directory}/{name}")
 
     def _number(self) -> int:
         self._next_file += 1

@@ -67,10 +67,11 @@ def tail(state: JournalState, request: pb.JournalTailRequest, after: int) -> pb.
         after: the reader has seen everything up to it.
 
     Raises:
-        Unavailable: this replica has not applied the creation of the log.
+        Unavailable: this replica has not applied the creation of the log, or a change that the tail asks for.
         LogGone: the log is not the one that the reader knows.
         InvalidArgument: the tail names nothing.
     """
+    check_least(state, request.least)
     match request.WhichOneof("what"):
         case "log":
             page = tail_of_log(state, request.log, request.created, after)

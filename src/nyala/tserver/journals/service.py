@@ -227,14 +227,14 @@ class JournalService:
 
 def _read(journal: JournalMachine, request: pb.JournalReadRequest) -> pb.JournalReadResponse:
     """Read the state as of now. Lane APPLY."""
-    return answers.read(journal.state, request)
+    return answers.read(journal.readable(), request)
 
 
 def _tail(
     journal: JournalMachine, request: pb.JournalTailRequest, after: int
 ) -> pb.JournalTailResponse:
     """Return the changes as of now. Lane APPLY."""
-    return answers.tail(journal.state, request, after)
+    return answers.tail(journal.readable(), request, after)
 
 
 def _check_client(request: pb.JournalStepRequest | pb.JournalStepsRequest) -> None:

@@ -865,6 +865,7 @@ class JournalTailRequest(_message.Message):
     CREATED_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     tablet_id: _builtins.str
     log: _builtins.str
@@ -873,6 +874,8 @@ class JournalTailRequest(_message.Message):
     """id of the log's creation, if the reader has it; 0: unknown"""
     after: _builtins.int
     wait_ms: _builtins.int
+    least: _builtins.int
+    """as in JournalReadRequest"""
     def __init__(
         self,
         *,
@@ -883,10 +886,11 @@ class JournalTailRequest(_message.Message):
         created: _builtins.int = ...,
         after: _builtins.int = ...,
         wait_ms: _builtins.int = ...,
+        least: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "prefix", b"prefix", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "created", b"created", "log", b"log", "prefix", b"prefix", "request", b"request", "tablet_id", b"tablet_id", "wait_ms", b"wait_ms", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "created", b"created", "least", b"least", "log", b"log", "prefix", b"prefix", "request", b"request", "tablet_id", b"tablet_id", "wait_ms", b"wait_ms", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["log", "prefix"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015

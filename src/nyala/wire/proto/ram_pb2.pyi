@@ -415,7 +415,7 @@ Global___ReplicationGroup: _TypeAlias = ReplicationGroup  # noqa: Y015
 
 @_typing.final
 class EnlistRequest(_message.Message):
-    """---- requests to the coordinator; answered by its leader only"""
+    """---- requests to the coordinator; answered by its leader only, but for CoordinatorStatus"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -523,7 +523,9 @@ class DropTableRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    id: _builtins.int
     @_builtins.property
     def operation(self) -> Global___OperationId: ...
     def __init__(
@@ -531,10 +533,11 @@ class DropTableRequest(_message.Message):
         *,
         name: _builtins.str = ...,
         operation: Global___OperationId | None = ...,
+        id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "name", b"name", "operation", b"operation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -904,6 +907,49 @@ class DumpResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DumpResponse: _TypeAlias = DumpResponse  # noqa: Y015
+
+@_typing.final
+class CoordinatorStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoordinatorStatusRequest: _TypeAlias = CoordinatorStatusRequest  # noqa: Y015
+
+@_typing.final
+class CoordinatorStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENSEMBLE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    SERVES_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
+    ensemble: _builtins.str
+    epoch: _builtins.int
+    serves: _builtins.bool
+    reached: _builtins.int
+    def __init__(
+        self,
+        *,
+        ensemble: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        serves: _builtins.bool = ...,
+        reached: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ensemble", b"ensemble", "epoch", b"epoch", "reached", b"reached", "serves", b"serves"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoordinatorStatusResponse: _TypeAlias = CoordinatorStatusResponse  # noqa: Y015
 
 @_typing.final
 class Fence(_message.Message):

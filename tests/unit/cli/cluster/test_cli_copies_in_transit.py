@@ -40,6 +40,7 @@ async def copy(scenario: Any, leader: Any, new: Any) -> Any:
 def test_copy_whose_transfer_is_cut_resumes_without_repeating_a_byte():
     async def work(scenario):
         new, leader = scenario.empty_servers()[0], await flushed(scenario)
+        old = scenario.holders()[1]
         sessions, asked = leader.server.host.copies.sessions, []
         read = sessions.read
 
@@ -54,7 +55,7 @@ def test_copy_whose_transfer_is_cut_resumes_without_repeating_a_byte():
         assert (made.stage, made.retries) == ("WAITING", 2)
         served = [place for n, place in enumerate(asked, 1) if n not in (2, 4)]
         assert len(set(served)) == len(served) > 2
-        await scenario.do("move", scenario.uuid(scenario.holders()[1]), scenario.uuid(new))
+        await scenario.do("move", scenario.uuid(old), scenario.uuid(new))
         assert scenario.kinds()[new.name] == "voter"
 
     with_scenario(work, workers=1, copy_chunk_bytes=CHUNK_BYTES)
@@ -78,12 +79,13 @@ def test_bytes_changed_in_transit_are_refused_and_next_copy_is_whole(what, monke
 
     async def work(scenario):
         new, leader = scenario.empty_servers()[0], await flushed(scenario)
+        old = scenario.holders()[1]
         err = await refused(copy(scenario, leader, new))
         assert isinstance(err, CopyFailed)
         assert damaged
         assert scenario.state(new) == ""
         assert (await copy(scenario, leader, new)).stage == "WAITING"
-        await scenario.do("move", scenario.uuid(scenario.holders()[1]), scenario.uuid(new))
+        await scenario.do("move", scenario.uuid(old), scenario.uuid(new))
         assert scenario.kinds()[new.name] == "voter"
 
     with_scenario(work, workers=1, copy_chunk_bytes=CHUNK_BYTES)

@@ -14,9 +14,10 @@ from nyala.master.server import Master
 from nyala.operate.master_group import MasterGroup
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.faults.master_changes import change, operator
 from tests.sim.systems.cluster import CLIENT_OPTIONS, OPTIONS
 from tests.unit.cli.support.cli_masters import leading, with_scenario
-from tests.unit.cli.support.member_commands import Killed, die
+from tests.unit.cli.support.member_commands import Calls, Killed, die
 
 
 def of(processes):
@@ -185,6 +186,31 @@ def test_added_master_that_never_starts_blocks_nothing():
     with_scenario(work)
 
 
+def test_command_waits_until_masters_of_a_new_cluster_have_created_it():
+    async def work(scenario):
+        await scenario.until(lambda: scenario.cluster.masters[0].server.cluster_id, "it is created")
+        answers: list[str] = []
+
+        def early(rpc):
+            async def call(address, method, request, *, timeout_ms):
+                answer = await rpc.call(address, method, request, timeout_ms=timeout_ms)
+                if method == methods.MASTER_STATUS:
+                    answers.append(answer.cluster_id)
+                    if len(answers) < 4:  # as before the first leader has created the cluster
+                        answer.cluster_id = ""
+                return answer
+
+            return Calls(call, rpc)
+
+        known = scenario.cluster.masters[0].address
+        group = operator(scenario.cluster, known, wire=early)
+        await change(scenario.cluster, group, "remove", "nowhere:7051")
+        assert len(answers) >= 4
+        assert group.directory.id == answers[0]
+
+    with_scenario(work)
+
+
 def test_invalid_master_is_refused_without_changes():
     async def work(scenario):
         cluster = scenario.cluster
@@ -201,8 +227,17 @@ def test_invalid_master_is_refused_without_changes():
         await other.run(partial(other.server.identity.learn, cluster_id="c" * 32))
         with pytest.raises(Forbidden, match="belongs to cluster"):
             await scenario.do("add", other.address)
-        group, _ = await scenario.do("remove", "nowhere:7051")
-        assert group.done == []
+        for name, error, said in (
+            ("master-0", InvalidArgument, "host:port"),
+            (only.server.identity.uuid[:8], InvalidArgument, "host:port"),
+            (cluster.tservers[0].address, InvalidArgument, "there is a tserver, not a master"),
+            (other.address, Forbidden, "belongs to cluster"),
+        ):
+            with pytest.raises(error, match=said):
+                await scenario.do("remove", name)
+        for gone in ("nowhere:7051", "f" * 32):
+            group, _ = await scenario.do("remove", gone)
+            assert group.done == []
         assert scenario.masters == [only.address]
 
     with_scenario(work)

@@ -197,7 +197,7 @@ def test_witness_restores_majority_long_before_copy_ends():
 
     async def work(scenario):
         new, (leader, other, dead) = scenario.empty_servers()[0], scenario.holders()
-        await scenario.cluster.loop.delay(5_000_000)  # some rows
+        await scenario.cluster.loop.delay(3_000_000)  # some rows
         dead.kill()
         began = scenario.cluster.loop.now_us()
         await scenario.do("add", scenario.uuid(new), MemberKind.WITNESS)

@@ -1,16 +1,23 @@
 """Commands about members that fail, are refused, or run beside the masters' repair."""
 
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, patch
+
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound, TimedOut, Unavailable
+from nyala.env.env import Env
 from nyala.operate.member_rpcs import CopyFailed
-from nyala.operate.member_steps import MemberKind
+from nyala.operate.member_steps import MemberKind, MemberStep
 from nyala.operate.membership import Membership
 from nyala.operate.survivors import ServerEndpoint
 from nyala.operate.unsafe_config import execute, plan
 from nyala.raft.status import Role
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.cli.support.member_commands import with_scenario
 from tests.unit.tserver.support import tablet_group
 from tests.unit.tserver.support.tablet_group import refused
@@ -169,3 +176,31 @@ def test_leader_transfer_command_changes_leader():
         assert scenario.status().role is Role.LEADER
 
     with_scenario(work, workers=1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_command_without_progress_names_the_answer_to_its_present_step_only(again):
+    group = SimpleNamespace(status=None, config=None, leader=None, changing=False, replicas={})
+    refused_ = AsyncMock(side_effect=Unavailable("its disk is full"))
+    copying, waiting = MemberStep("copy the replica", refused_), MemberStep("wait for a leader")
+
+    def decide(_group):
+        return copying if again or refused_.await_count < 3 else waiting
+
+    async def main(loop):
+        unused: Any = None
+        env = Env(SimClock(loop), seeded(1), unused, SimTasks(loop, seeded(1)), unused)
+        core: Any = SimpleNamespace(env=env)
+        directory: Any = object()
+        work = Membership(core, "t", timeout_ms=2_000, directory=directory)
+        view = AsyncMock(return_value=group)
+        with (
+            patch("nyala.operate.membership.view", view),
+            pytest.raises(TimedOut) as raised,
+        ):
+            await work.run_steps(decide)
+        return raised.value.message
+
+    message = run(main)
+    assert ("its disk is full" in message) is again
+    assert ("wait for a leader" in message) is not again

@@ -44,7 +44,9 @@ class Scenario(Group):
 
 def with_scenario(work):
     async def main(loop):
-        await work(Scenario(*await started(SimCluster(loop, 6, tservers=4, options=BY_HAND))))
+        await work(
+            Scenario(*await started(SimCluster(loop, 6, tservers=4, options=BY_HAND, masters=1)))
+        )
 
     run(main, max_time_s=600)
 

@@ -47,6 +47,7 @@ def a_file_less(folder):
 
 
 ROT = {
+    "lost clock": (lambda folder: (folder / "hybrid_clock").unlink(), "hybrid_clock is missing"),
     "clock": (rotten("hybrid_clock"), "does not hold a hybrid clock ceiling"),
     "manifest": (rotten_manifest, f"{GROUP}: "),
     "a file of the tablet": (a_file_less, " names"),

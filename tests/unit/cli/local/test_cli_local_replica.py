@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from nyala.cli.main import app
 from nyala.common.ids import SYS_CATALOG, OpId, ServerUuid, TabletId
 from nyala.datadir.instance import format_instance
+from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.machines import registry
@@ -71,6 +72,7 @@ def stopped(request, tmp_path):
     files, directory = SystemFiles(), str(tmp_path)
     catalog = request.param == "catalog"
     format_instance(files, directory, "master" if catalog else "tserver", U1, replaces=False)
+    write_ceiling(files, f"{directory}/hybrid_clock", 1 << 20)
     group = SYS_CATALOG if catalog else GROUP
     for each in (group, OTHER):
         Superblocks(files, directory).save(Superblock(each, ReplicaStage.READY))

@@ -7,6 +7,7 @@ import pytest
 
 from nyala.common.errors import LogGap
 from nyala.datadir.instance import format_instance
+from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.offline import inspection
@@ -28,6 +29,7 @@ NAMES = [f"{n:010d}.wal" for n in range(1, 5)]
 def folder(tmp_path):
     """The directory of a server that was stopped four times: four segments."""
     format_instance(SystemFiles(), str(tmp_path), "tserver", UUID, replaces=False)
+    write_ceiling(SystemFiles(), f"{tmp_path}/hybrid_clock", 1 << 20)
 
     async def main():
         tasks = LoopTasks()

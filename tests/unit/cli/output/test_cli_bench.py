@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.waiting import within
+
 BENCHMARK = """
 import contextlib, signal, sys, types
 from benchmarks import main
@@ -35,7 +37,7 @@ def test_unknown_benchmark_lists_names_and_runs_nothing(words):
         [sys.executable, "-m", "benchmarks.main", *words],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=within(180),
     )
     assert done.returncode == 2
     names = "write, scan, store, failover, consensus, groups, group_commit, kudu, copy"

@@ -13,11 +13,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from nyala.__main__ import INTERRUPTED
 from nyala.cli.main import app
 from nyala.cli.output import (
     DEFAULT_DIR,
     HINTS,
-    INTERRUPTED,
     READS,
     STAYS,
     Format,
@@ -200,6 +200,11 @@ def nowhere(tmp_path, monkeypatch):
         (["up", "--set", "flush_bytes=lots", "--dir", "/nonexistent/x"], 2, "flush_bytes"),
         (["status", "--dir", "/nonexistent/x"], 5, "no local cluster in /nonexistent/x"),
         (["down", "--dir", "/nonexistent/x"], 5, "no local cluster in /nonexistent/x"),
+        (["ram", "up", "--dir", "/nonexistent/x"], 5, "start one with: nyala up --dir /nonexistent/x"),
+        (["ram", "status", "--dir", "/nonexistent/x"], 5, "nyala ram up --dir /nonexistent/x"),
+        (["ram", "split", "t", "12ab", "--masters", "127.0.0.1:1"], 2, "'12ab' is no hash below 2^64"),
+        (["ram", "split", "t", "0x1ffffffffffffffff", "--masters", "127.0.0.1:1"], 2, "no hash below 2^64"),
+        (["ram", "split", "t", "0xff", "--masters", "127.0.0.1:1"], 3, "127.0.0.1:1"),
         (["master", "run", "--dir", "/nonexistent/x", "--address", "10.0.0.1:1"], 4, "refusing to bind"),
         (["tserver", "run", "--dir", "/nonexistent/x"], 2, "--master-addresses"),
     ],

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from tests.waiting import within
+
 FAILING = """
 import typer
 from nyala.cli import main
@@ -44,7 +46,7 @@ def test_command_without_reader_ends_quietly_with_status_of_sigpipe(code, unbuff
             stdout=write,
             stderr=subprocess.PIPE,
             env=environ,
-            timeout=100,
+            timeout=within(100),
             check=False,
         )
     finally:
@@ -54,6 +56,9 @@ def test_command_without_reader_ends_quietly_with_status_of_sigpipe(code, unbuff
 
 def test_exit_status_stays_when_output_is_read():
     done = subprocess.run(
-        [sys.executable, "-c", FAILING, "check"], capture_output=True, timeout=100, check=False
+        [sys.executable, "-c", FAILING, "check"],
+        capture_output=True,
+        timeout=within(100),
+        check=False,
     )
     assert (done.returncode, done.stderr) == (1, b"")

@@ -6,6 +6,7 @@ import pytest
 
 from nyala.common.ids import CommittedOperation, OpId, ServerUuid, TableId, TabletId
 from nyala.datadir.instance import format_instance
+from nyala.env.clock import write_ceiling
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.journal import steps
@@ -61,6 +62,7 @@ def folder(tmp_path, request):
     """The directory of a stopped server with one replica of three: 30 rows or entries, and its log."""
     files, directory = SystemFiles(), str(tmp_path)
     format_instance(files, directory, "tserver", U1, replaces=False)
+    write_ceiling(files, f"{directory}/hybrid_clock", 1 << 20)
     request.param(f"{directory}/data/{GROUP}")
     ConsensusMetadata(files, directory).save(GROUP, HardState(5, U2), config(U1, U2, U3))
     stage(tmp_path, ReplicaStage.READY)

@@ -154,7 +154,7 @@ def with_scenario(work, workers=0, repair="off", **more):
 
     async def main(loop):
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)
-        cluster = SimCluster(loop, 5, tservers=4, options=options)
+        cluster = SimCluster(loop, 5, tservers=4, options=options, masters=1)
         scenario = Scenario(*await started(cluster))
         if tablet_group.kind == "table":
             await cluster.add_workers(workers)

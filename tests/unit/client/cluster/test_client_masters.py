@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from nyala.client.cluster.first_contact import TRY_MS
 from nyala.client.cluster.known_masters import MasterAddresses
 from nyala.client.cluster.masters import MAX_HOPS, Masters, parse_addresses
-from nyala.client.connection import REACH_MS
+from nyala.client.connection import LEAST_REACH_MS, REACH_MS, reach_ms
+from nyala.client.deadline import SHORT_TRY_MS
 from nyala.common.errors import (
+    NOT_SENT,
     InvalidArgument,
     NotFound,
     NotLeader,
@@ -19,8 +22,11 @@ from nyala.common.errors import (
 )
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
+from nyala.env.monotonic import began_us, command, monotonic_us
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.loop import run, seeded
+from tests.sim.world.tasks import SimClock, SimTasks
 
 A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
@@ -58,12 +64,12 @@ class Script:
         return found
 
 
-def ask(answer, *, given=(A, B, C), timeout_ms=2_000):
+def ask(answer, *, given=(A, B, C), timeout_ms=2_000, how=Masters.call):
     time: Any = Time()
     script: Any = Script(time, answer)
     env = Env(time, random.Random(7), SystemFiles(), time, script)
     masters = Masters(env, given)
-    call = masters.call(methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=timeout_ms)
+    call = how(masters, methods.LIST_TABLES, pb.ListTablesRequest(), timeout_ms=timeout_ms)
     return script, masters, time, asyncio.run(call)
 
 
@@ -129,6 +135,40 @@ def test_unknown_outcome_is_retried_and_refusal_is_not():
         ask(lambda a, n: NotFound("no such table"))
 
 
+@pytest.mark.parametrize("first", [OutcomeUnknown("lost leadership"), Unavailable("reset")])
+def test_refusal_of_a_definition_leaves_unanswered_earlier_try_unknown(first):
+    def answer(address, n):
+        return first if n == 1 else InvalidArgument("too few servers")
+
+    with pytest.raises(OutcomeUnknown, match="too few servers; an earlier try was not answered"):
+        ask(answer, how=Masters.change)
+    with pytest.raises(InvalidArgument):  # a read has no effect
+        ask(answer)
+    with pytest.raises(InvalidArgument):
+        ask(lambda a, n: NotLeader("no", {}) if n == 1 else answer(a, n), how=Masters.change)
+
+
+def test_later_tries_do_not_make_the_outcome_of_an_earlier_one_known():
+    def answer(address, n):
+        tries = [OutcomeUnknown("lost leadership"), Unavailable("no connection", NOT_SENT)]
+        return tries[n - 1] if n <= len(tries) else InvalidArgument("too few servers")
+
+    with pytest.raises(OutcomeUnknown, match="an earlier try was not answered"):
+        ask(answer, how=Masters.change)
+
+
+def test_lookups_after_a_definition_require_a_catalog_that_has_it():
+    request = pb.ListTablesRequest()
+
+    async def define_and_look_up(masters, method, _request, *, timeout_ms):
+        await masters.define(method, pb.CreateTableRequest(), timeout_ms=timeout_ms)
+        return await masters.look_up(method, request, max_age_ms=500, timeout_ms=timeout_ms)
+
+    made = pb.CreateTableResponse(at=77)
+    ask(lambda address, n: made if n == 1 else LISTED, how=define_and_look_up)
+    assert request.staleness.not_before == 77, "a follower's older catalog lacks the table"
+
+
 @pytest.mark.parametrize("text", ["", " , ", "localhost", "host:port", "host:99999", "a:1:2"])
 def test_invalid_addresses_are_refused_with_expected_form(text):
     with pytest.raises(InvalidArgument, match=r"host:|NYALA_MASTERS|ambiguous"):
@@ -155,37 +195,80 @@ def test_configuration_replaces_addresses_unless_a_member_is_unknown():
 
 
 class Silent:
-    """Masters of which only one answers; a call to another one takes all its time."""
+    """Masters of which only one answers; a call to another one takes all its time, or does not end at all."""
 
-    def __init__(self, time: Any, alive: str) -> None:
-        self._time, self._alive = time, alive
+    def __init__(self, tasks: SimTasks, alive: str, *, hangs: bool = False) -> None:
+        self._tasks, self._alive, self._hangs = tasks, alive, hangs
         self.tried: set[str] = set()
 
     async def call(self, address, method, request, *, timeout_ms):
         self.tried.add(address)
         if address == self._alive:
             return pb.MasterStatusResponse(leader_address=address)
-        self._time.now_us += 1000 * timeout_ms
+        await self._tasks.sleep_ms(1e9 if self._hangs else timeout_ms)
         raise TimedOut(f"{address} is silent")
 
 
+def reach(given, alive="", *, hangs=False):
+    """Return the calls, the error, and the milliseconds of `Masters.reach` on virtual time."""
+
+    async def main(loop):
+        tasks, clock = SimTasks(loop, seeded(1)), SimClock(loop)
+        script: Any = Silent(tasks, alive, hangs=hangs)
+        masters = Masters(Env(clock, seeded(7), SystemFiles(), tasks, script), given)
+        began_us = clock.monotonic_us()
+        try:
+            await masters.reach(REACH_MS)
+        except Unavailable as err:
+            return script, err.message, (clock.monotonic_us() - began_us) / 1000
+        return script, "", (clock.monotonic_us() - began_us) / 1000
+
+    return run(main)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
 @pytest.mark.parametrize("count", [1, 3, 12])
-def test_every_silent_address_is_tried_and_named_before_the_deadline(count):
-    time: Any = Time()
+def test_every_silent_address_is_tried_and_named_before_the_deadline(count, hangs):
     given = [f"127.0.0.1:{n + 1}" for n in range(count)]
-    script: Any = Silent(time, "")
-    masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), given)
-    with pytest.raises(Unavailable) as raised:
-        asyncio.run(masters.reach(REACH_MS))
-    assert all(f"{address} is silent" in raised.value.message for address in given)
-    assert time.now_us <= 3_000_000
-    assert REACH_MS <= 3_000
-
-
-def test_silent_addresses_do_not_prevent_use_of_the_one_that_answers():
-    time: Any = Time()
-    given = [f"127.0.0.1:{n + 1}" for n in range(12)]
-    script: Any = Silent(time, given[-1])
-    masters = Masters(Env(time, random.Random(7), SystemFiles(), time, script), given)
-    asyncio.run(masters.reach(REACH_MS))
+    script, message, took_ms = reach(given, hangs=hangs)
+    said = f"no response within {TRY_MS} ms" if hangs else "{} is silent"
     assert script.tried == set(given)
+    assert all(f"{a}: {said.format(a)}" in message for a in given)
+    assert took_ms <= REACH_MS
+
+
+def test_silent_addresses_do_not_delay_use_of_the_one_that_answers():
+    given = [f"127.0.0.1:{n + 1}" for n in range(12)]
+    script, message, took_ms = reach(given, given[-1], hangs=True)
+    assert (script.tried, message, took_ms) == (set(given), "", 0)
+
+
+def test_time_that_a_command_needs_before_it_connects_counts():
+    assert reach_ms(0) == REACH_MS
+    assert reach_ms(500) == REACH_MS - 500
+    assert reach_ms(60_000) == LEAST_REACH_MS
+    before = began_us()
+    with command():
+        began = began_us()
+        while monotonic_us() == began:
+            continue
+        assert began_us() == began >= before
+    assert began_us() > began
+
+
+def test_try_that_the_deadline_cuts_short_keeps_the_reason_of_an_earlier_one():
+    def answer(address, n):
+        return Unavailable("its log is full") if n <= 3 else TimedOut("no response")
+
+    with pytest.raises(TimedOut) as raised:
+        ask(answer, timeout_ms=SHORT_TRY_MS)
+    assert raised.value.message.count("its log is full") == 3
+
+
+def test_last_reason_of_a_master_that_had_time_is_named():
+    def answer(address, n):
+        return Unavailable("its log is full") if n <= 3 else TimedOut("no response")
+
+    with pytest.raises(TimedOut) as raised:
+        ask(answer, timeout_ms=2_000)
+    assert raised.value.message.count("no response") == 3

@@ -256,7 +256,7 @@ async def test_history_is_held_for_slow_follower_and_moves_forward(s):
         assert [(h.name[:7], h.at) for h in status.holds] == [("follow-", first)]
     found = [r["v"] for _ in range(2) for r in (await s.on(feed.next)).to_pylist()]
     assert found == [1, 2, 3, 4], "the history that a compaction would have removed"
-    await s.loop.delay(15 * SECOND)
+    await s.loop.delay(6 * SECOND)
     held = {h.at for status in await s.statuses() for h in status.holds}
     assert len(held) == 1
     assert first < held.pop() <= feed.position
@@ -267,9 +267,9 @@ async def test_history_is_held_for_slow_follower_and_moves_forward(s):
 @scenario
 async def test_follower_that_falls_behind_its_hold_gets_an_error_with_advice(s):
     first = await s.write(1)
-    options = FollowOptions(poll_ms=1_000, hold_ms=30_000)
+    options = FollowOptions(poll_ms=1_000, hold_ms=5_000)
     feed = await begin(s.on, s.core, s.table, since=first, options=options)
-    await s.loop.delay(40 * SECOND)
+    await s.loop.delay(7 * SECOND)
     await s.overwrite()
     await s.settle()
     with pytest.raises(HistoryGone, match=r"copy the table with scan\(at=at\)") as gone:

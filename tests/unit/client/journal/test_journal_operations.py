@@ -118,19 +118,27 @@ async def test_operation_is_two_entries_and_second_invalidates_first(s):
 @scenario
 async def test_follower_knows_latest_id_of_each_table_from_tail(s):
     one = Coordinator(s)
-    for kind, table in (("create", "a"), ("create", "b"), ("split", "a")):
-        await one.do(kind, table)
+    await one.do("create", "a")
     events = s.core.tail(s.core.log(s.journal, LOG))
     held: dict[int, bytes] = {}
-    while set(held.values()) != {b"alive a", b"alive b"} or len(held) != 2:
-        (page,) = await taken(events, 1)
-        for event in page:
-            if isinstance(event, Entry):
-                held[event.id] = event.data
-            elif isinstance(event, Invalidated):
-                for gone in event.ids:
-                    held.pop(gone, None)
+
+    async def follow() -> None:
+        """Read until the latest entry of the coordinator, and what it invalidated, has come."""
+        while not held.keys() >= {ids[-1] for ids in one.ids.values()}:
+            (page,) = await taken(events, 1)
+            for event in page:
+                if isinstance(event, Entry):
+                    held[event.id] = event.data
+                elif isinstance(event, Invalidated):
+                    for gone in event.ids:
+                        held.pop(gone, None)
+
+    await follow()
+    for kind, table in (("create", "b"), ("split", "a")):
+        await one.do(kind, table)
+        await follow()
     await events.aclose()
+    assert len(held) == 2, "one entry of each table"
     assert {data.split()[1].decode(): [at] for at, data in held.items()} == one.ids
     latest = next(at for at, data in held.items() if data == b"alive a")
     await s.append(LOG, b"alive a", latest)

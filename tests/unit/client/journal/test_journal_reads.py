@@ -162,6 +162,19 @@ async def test_reader_of_deleted_log_gets_log_gone_even_if_another_has_its_name(
 
 
 @scenario
+async def test_replica_that_reports_a_deleted_log_is_known_as_leader(s):
+    """Else each tail of the log asks a removed replica first, which still has the log, without end."""
+    await s.append("a", b"1")
+    log = s.core.log(s.journal, "a")
+    await log.last_id()
+    await s.step(pb.JournalChange(delete_log="a"))
+    s.journal.tablet.leader = None
+    with pytest.raises(LogGone):
+        await log.last_id()
+    assert s.journal.tablet.leader == s.servers.leader
+
+
+@scenario
 async def test_error_for_missing_journal_lists_existing_ones(s):
     with pytest.raises(NotFound, match="the journals are: j"):
         await s.core.open("nobody")
@@ -372,3 +385,22 @@ async def test_pages_of_content_have_each_entry_once_in_order(s):
         found = [(c.log.name, e.id) for page in pages for c in page for e in c.entries]
         assert found == expected
         assert {c.log.name for page in pages for c in page} == {f"log-{n}" for n in range(9)}
+
+
+def test_reads_and_steps_find_the_leader_although_two_removed_replicas_name_each_other():
+    @scenario
+    async def work(s: Scenario) -> None:
+        first = await s.append("a", b"1")
+        s.servers.lead(ADDRESSES[2])
+        s.servers.named = {ADDRESSES[0]: ADDRESSES[1], ADDRESSES[1]: None}
+        s.servers.known_leader = ADDRESSES[2]
+        for call in (s.read("a"), s.append("a", b"2")):
+            s.journal.tablet.leader = ADDRESSES[0]
+            s.servers.asked.clear()
+            await call
+            asked = [a for a, _ in s.servers.asked]
+            assert asked[:3] == [ADDRESSES[0], ADDRESSES[1], ADDRESSES[0]]
+            assert asked[3:] == [ADDRESSES[2]], "the name of one that was asked is not followed"
+        assert (await s.read("a"))[0] == (first, b"1")
+
+    work()

@@ -151,6 +151,19 @@ async def test_tail_with_missed_changes_is_rebased(s):
 
 
 @scenario
+async def test_entry_that_is_appended_before_a_rebased_tail_reads_comes_once(s):
+    ids = [await s.append("a", b"%d" % n) for n in range(4)]
+    for member in s.servers.members.values():
+        member.forget()
+    events = tail(s, after=ids[0])
+    assert await anext(events) == Rebased(ids[3])
+    ids += [await s.append("a", b"later"), await s.append("a", b"last")]
+    assert [e.id for e in await taken(events, 6)] == ids
+    ids.append(await s.append("a", b"end"))
+    assert (await anext(events)).id == ids[-1]
+
+
+@scenario
 async def test_tail_from_start_is_not_rebased(s):
     ids = [await s.append("a", b"%d" % n) for n in range(3)]
     for member in s.servers.members.values():
@@ -233,6 +246,7 @@ async def test_watch_yields_key_read_ahead_of_rebase_once(s):
     s.servers.known_leader = ADDRESSES[1]
     (two,) = await s.step(set_key("k", b"2"))
     s.journal.tablet.leader = ADDRESSES[1]  # a follower, which knows the first value only
+    s.journal.seen = 0  # as of another client
     changes = items_of(s.core.watch(s.journal, "k"))
     assert await anext(changes) == Key("k", b"2", two)
     waiting = asyncio.ensure_future(taken(changes, 2))
@@ -536,6 +550,7 @@ def test_reader_that_resumes_often_asks_each_other_replica(leader):
         second = await s.append("a", b"2")
         for _ in range(20):
             s.journal.tablet.leader = ADDRESSES[0]
+            s.journal.seen = 0  # as of another client, which has not seen the second entry
             events = s.core.tail(s.core.log(s.journal, "a"), first)
             try:
                 async with asyncio.timeout(3), aclosing(events):
@@ -563,6 +578,61 @@ async def test_tail_at_removed_replica_finds_the_others(s):
     s.journal.tablet.replicas = (("0", ADDRESSES[0]), ("9", gone))
     s.journal.tablet.leader = ADDRESSES[0]
     async with asyncio.timeout(10):
+        assert (await anext(events)).id == second
+
+
+@scenario
+async def test_tail_finds_the_group_although_two_removed_replicas_name_each_other(s):
+    first = await s.append("a", b"1")
+    s.journal.tablet.leader = ADDRESSES[1]
+    s.servers.tail_answers = [
+        answered(NotLeader("removed", {"address": ADDRESSES[n]})) for n in (2, 1)
+    ]
+    s.servers.asked.clear()
+    assert await anext(tail(s)) == Entry(first, b"1")
+    assert [a for a, _ in s.servers.asked] == [ADDRESSES[1], ADDRESSES[2], ADDRESSES[0]]
+
+
+@scenario
+async def test_log_that_was_seen_to_be_deleted_is_not_shown_by_a_removed_replica(s):
+    """It does not know of the deletion, and its client asks it first."""
+    first = await s.append("a", b"1")
+    s.servers.members[ADDRESSES[0]].frozen = True
+    s.servers.lead(ADDRESSES[1])
+    log = s.core.log(s.journal, "a")
+    events = items_of(s.core.tail(log, 0))
+    assert (await anext(events)).id == first
+    await s.step(delete_log("a"))
+    s.journal.seen = first  # as of another client
+    with pytest.raises(LogGone):
+        await anext(events)
+    s.servers.known_leader = s.journal.tablet.leader = None
+    waiting = asyncio.ensure_future(anext(tail(s)))
+    again = await s.append("a", b"2")
+    assert await waiting == Entry(again, b"2")
+
+
+@scenario
+async def test_tail_begins_at_any_state_if_no_replica_has_what_the_client_has_seen(s):
+    """After a recovery from the loss of a majority the last changes may be lost."""
+    first = await s.append("a", b"1")
+    s.journal.saw(first + 1_000)
+    assert await anext(tail(s)) == Entry(first, b"1")
+
+
+@scenario
+async def test_tail_finds_group_whose_known_replicas_were_all_removed(s):
+    """Each of them still answers that nothing changed."""
+    first = await s.append("a", b"1")
+    s.journal.seen = 0  # as of another client
+    events = tail(s, after=first)
+    removed = ("127.0.0.1:7", "127.0.0.1:8")
+    for address in removed:
+        s.servers.members[address] = Member(1 << 30, frozen=True)
+    second = await s.append("a", b"2")
+    s.journal.tablet.replicas = (("7", removed[0]), ("8", removed[1]))
+    s.journal.tablet.leader = removed[0]
+    async with asyncio.timeout(60):
         assert (await anext(events)).id == second
 
 

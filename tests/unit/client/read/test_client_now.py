@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
-from nyala.client.cluster.tablet_cache import TabletLocation
+from nyala.client.cluster.tablet_cache import TabletCache, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.read.read_spec import ReadSpec
 from nyala.client.read.snapshot_time import Times
+from nyala.client.read.token_reader import Reader
 from nyala.common.errors import Unavailable
 from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import ServerUuid, TabletId
-from nyala.common.partition import TabletPartition
+from nyala.common.partition import PartitionSchema, TabletPartition, partitions
 from nyala.env.clock import SystemClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
-from nyala.wire import methods
+from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.support.client_bulk import SCHEMA, opened
 
 NOW_US = 1_700_000_000_000_000
 SECOND_US = 1_000_000
@@ -34,6 +37,7 @@ class Cluster:
 
     def __init__(self, times, groups=(), dead=()):
         self.times, self.groups, self.dead = times, groups, dead
+        self.clock: Any = SystemClock()
 
     async def call(self, address, method, request, *, timeout_ms):
         if method is methods.LIST_SERVERS:
@@ -59,7 +63,7 @@ class Cluster:
     def run(self, ask):
         async def main():
             rpc: Any = self
-            env = Env(SystemClock(), random.Random(7), SystemFiles(), LoopTasks(1), rpc)
+            env = Env(self.clock, random.Random(7), SystemFiles(), LoopTasks(1), rpc)
             core = ClientCore(env, ["m:1"], ClientOptions(timeout_ms=300))
             try:
                 return await ask(core)
@@ -106,6 +110,7 @@ def test_snapshot_time_requires_a_tablet_server():
         ((5, 5, 0), 5),
         ((0, 0.2, None), 0.2),
         ((0, 9, None), 9),
+        ((0, 5, 0.1), 0.1),  # the third answer decides whose clock is wrong
     ],
 )
 def test_snapshot_time_is_passed_by_majority_of_each_tablet(times, expected):
@@ -137,3 +142,133 @@ def test_time_of_scan_depends_on_voters_only(voters, times, expected):
         return await Times(core.env, core.locations, core.clock).snapshot(table, 300)
 
     assert cluster.run(ask) == expected
+
+
+def test_time_of_scan_is_above_writes_to_range_that_is_learned_meanwhile():
+    def tablet(name: str) -> TabletLocation:
+        return TabletLocation(TabletId(name), TabletPartition(), voters=(name,))
+
+    tablets = [tablet("a")]
+    table: Any = SimpleNamespace(with_rows=lambda: tablets, ranges_version=1)
+
+    class Altered(Cluster):
+        async def call(self, address, method, request, *, timeout_ms):
+            if address == "a":  # another read of this client looks the ranges up
+                table.ranges_version = 2
+                tablets.append(tablet("b"))
+            return await super().call(address, method, request, timeout_ms=timeout_ms)
+
+    async def ask(core):
+        async def keep(_table):
+            return None
+
+        locations: Any = SimpleNamespace(refresh_old=keep)
+        reader = Reader(core.env, core.masters, locations, core.clock)
+        return await reader.time_for(table, ReadSpec(), 300)
+
+    assert Altered({"a": at(0), "b": at(7)}).run(ask) == at(7)
+
+
+class Slow(Cluster):
+    """Masters that need 250 of the 300 ms of a call for each list; notes the time given for each request."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": None, "b": at(0)}, groups=[["b"]])
+        self.given: dict[Any, int] = {}
+        self.later_us, real = 0, SystemClock()
+        self.clock = SimpleNamespace(
+            monotonic_us=lambda: real.monotonic_us() + self.later_us, wall_us=real.wall_us
+        )
+
+    async def call(self, address, method, request, *, timeout_ms):
+        self.given[method] = timeout_ms
+        if method is methods.LIST_SERVERS:
+            self.later_us += 250_000
+        return await super().call(address, method, request, timeout_ms=timeout_ms)
+
+
+def test_all_requests_for_a_time_share_one_deadline():
+    cluster = Slow()
+    assert cluster.now() == at(0)
+    assert cluster.given[methods.LIST_TABLES] <= 50
+    assert cluster.given[methods.TABLET_LOCATIONS] <= 50
+
+
+def test_hold_of_the_present_has_one_deadline(monkeypatch):
+    cluster, given = Slow(), list[int]()
+
+    class Holding:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        async def begin(self, timeout_ms: int) -> None:
+            given.append(timeout_ms)
+
+    class Plan:
+        at = 5
+
+        async def verified(self) -> None:
+            cluster.later_us += 250_000
+
+    monkeypatch.setattr("nyala.client.core.Holding", Holding)
+    monkeypatch.setattr("nyala.client.core.ReadPlan", lambda *_: Plan())
+    table: Any = None
+    cluster.run(lambda core: core.hold(table, None, 1_000))
+    assert given[0] <= 50
+
+
+class Moving(Cluster):
+    """One tablet, whose only replica moves after the table is opened; the clock of the old one is behind."""
+
+    def __init__(self) -> None:
+        super().__init__({"old": at(0), "new": at(0.5)})
+        self.lists, self.master_answers, self.replica = 0, True, "old"
+        self.later_us, real = 0, SystemClock()
+        self.clock = SimpleNamespace(
+            monotonic_us=lambda: real.monotonic_us() + self.later_us, wall_us=real.wall_us
+        )
+
+    async def call(self, address, method, request, *, timeout_ms):
+        if method is not methods.TABLET_LOCATIONS:
+            return await super().call(address, method, request, timeout_ms=timeout_ms)
+        self.lists += 1
+        if not self.master_answers:
+            self.later_us += timeout_ms * 1000
+            raise Unavailable("the master is down")
+        replica = pb.ReplicaLocation(address=self.replica, uuid=self.replica, voter=True)
+        tablet = pb.TabletLocation(id="t", state="RUNNING", replicas=[replica])
+        (partition,) = partitions(SCHEMA, PartitionSchema())
+        tablet.partition.CopyFrom(convert.partition_to_proto(partition))
+        whole = convert.partition_schema_to_proto(PartitionSchema())
+        return pb.TabletLocationsResponse(tablets=[tablet], ttl_ms=60_000, partition=whole)
+
+    def time_after_move(self) -> Any:
+        async def ask(core):
+            table = opened(PartitionSchema())
+            await core.locations.refresh(table)
+            self.replica, self.later_us, self.lists = "new", 60_000_000, 0
+            found = await core.reader.time_for(table, ReadSpec(), 300)
+            assert await core.reader.time_for(table, ReadSpec(), 300) == found
+            return found
+
+        return self.run(ask)
+
+
+def test_snapshot_time_depends_on_the_present_replicas_of_a_table_that_was_opened_long_ago():
+    cluster = Moving()
+    assert cluster.time_after_move() == at(0.5), "a write that the new replica has acknowledged"
+    assert cluster.lists == 1, "locations are looked up once in locations_ttl_ms"
+
+
+def test_old_locations_are_used_while_no_master_answers(monkeypatch):
+    cluster = Moving()
+    original = TabletCache.refresh_old
+
+    async def without_masters(self: TabletCache, table: Any) -> None:
+        cluster.master_answers = False
+        await original(self, table)
+
+    monkeypatch.setattr(TabletCache, "refresh_old", without_masters)
+    assert cluster.time_after_move() == at(0)
+    began = cluster.later_us - 60_000_000
+    assert began <= 2_000_000, "reads do not wait for masters at each time"

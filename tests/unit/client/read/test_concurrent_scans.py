@@ -13,6 +13,7 @@ from nyala.client import connection
 from nyala.client.read.plan import ReadPlan
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
+from nyala.common.alteration import RenameColumn, alter
 from nyala.env.env import system_env
 from nyala.env.loop_thread import LoopThread
 from nyala.wire.proto import nyala_pb2 as pb
@@ -195,3 +196,25 @@ def test_threads_share_one_connection_made_once(monkeypatch):
         found = [threads.submit(connection.shared, "one-cluster:1") for _ in range(2)]
         assert found[0].result(30) is found[1].result(30)
     assert made == ["one-cluster:1"]
+
+
+def test_one_connection_is_shared_whatever_the_order_of_the_masters(monkeypatch):
+    class Connecting:
+        def __init__(self, masters: str, options: Any) -> None:
+            assert masters == "m2:1,m1:1", "the token's first master is asked first"
+
+    monkeypatch.setattr(connection, "Connection", Connecting)
+    assert connection.shared("m2:1,m1:1") is connection.shared("m1:1, m2:1")
+
+
+def test_scan_that_is_run_again_after_a_rename_returns_rows_as_described():
+    table, made = opened(), OneLoop(Core(Reader()), calls=1)
+    client: Any = made
+    scan = Scan(client, table, ReadSpec(ordered=True))
+    try:
+        table.schema = alter(table.schema, [RenameColumn("k", "key")])
+        for rows in (pa.Table.from_batches(scan.to_batches()), scan.to_arrow()):
+            assert rows.schema.names == scan.schema.names == ["k", "v"]
+            assert rows.column("k").to_pylist() == [0, 1]
+    finally:
+        made.close()

@@ -28,7 +28,7 @@ def test_far_times_are_stored_defaulted_and_read_back():
     """`get` was Unavailable until its deadline, and the alteration INTERNAL."""
 
     async def main(loop: SimLoop) -> None:
-        cluster = SimCluster(loop, seed=11)
+        cluster = SimCluster(loop, seed=11, masters=1)
         await cluster.start()
         core = cluster.client(ClientOptions(timeout_ms=30_000))
 

@@ -1,5 +1,7 @@
 """`Table.hold` through real servers in virtual time: held history stays under any leader."""
 
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -7,6 +9,7 @@ import pytest
 
 from nyala.common.errors import HistoryGone, InvalidArgument, Unavailable
 from nyala.common.schema import from_arrow
+from nyala.operate.ksck import check
 from nyala.tserver.history_holds import RENEWAL_GRACE_MS
 from tests.unit.client.support.holds import SECOND, scenario
 from tests.unit.client.support.unconnected import unconnected_table
@@ -50,6 +53,36 @@ async def test_held_history_survives_leader_change_and_is_removed_after_release(
 
 
 @scenario
+async def test_metrics_and_ksck_show_what_is_held(s):
+    def measured(name: str) -> list[float | None]:
+        labels = {"table": s.table.name, "tablet": s.group}
+        registries = [p.server.metrics.registry for p in s.cluster.tservers]
+        return [r.get_sample_value(f"nyala_tablet_{name}", labels) for r in registries]
+
+    assert (await s.on(check, s.core)).holds == []
+    assert measured("hold_count") == measured("held_seconds") == [0, 0, 0]
+    early = await s.write(1)
+    first = await s.on(s.core.hold, s.table, early, 60_000)
+    await s.loop.delay(5 * SECOND)
+    late = await s.write(2)
+    second = await s.on(s.core.hold, s.table, late, 600_000)
+    assert measured("hold_count") == [2, 2, 2]
+    assert all(5 <= (age or 0) < 10 for age in measured("held_seconds"))
+    found = await s.on(check, s.core)
+    assert [h[:3] for h in found.holds] == [
+        (s.table.name, first.name, early),
+        (s.table.name, second.name, late),
+    ]
+    shown = found.as_dict()["holds"]
+    assert 5 <= shown[0]["age_s"] < 10 > 5 > shown[1]["age_s"]
+    assert 50 <= shown[0]["left_s"] <= 60 < 590 <= shown[1]["left_s"] <= 600
+    assert [h["tablets"] for h in shown] == [1, 1]
+    await s.on(first.release)
+    await s.on(second.release)
+    assert (await s.on(check, s.core)).holds == []
+
+
+@scenario
 async def test_hold_is_renewed_at_restarted_server_before_collection(s):
     first = await s.write(1)
     await s.on(s.core.hold, s.table, first, 600_000)
@@ -77,6 +110,20 @@ async def test_hold_expires_after_its_time_to_live(s):
 
 
 @scenario
+async def test_lasting_hold_lasts_as_long_as_its_client_and_its_time_to_live(s):
+    first = await s.write(1)
+    await s.on(partial(s.core.hold, lasting="reader-1"), s.table, first, 12_000)
+    await s.overwrite()
+    await s.loop.delay(60 * SECOND)
+    await s.settle()
+    assert await s.read(first) == [1]
+    assert [[h.name for h in t.holds] for t in await s.statuses()] == [["reader-1"]] * 3
+    await s.on(s.core.close)
+    await s.loop.delay(13 * SECOND)
+    assert [list(t.holds) for t in await s.statuses()] == [[], [], []]
+
+
+@scenario
 async def test_hold_without_majority_is_refused(s):
     first = await s.write(1)
     for process in s.cluster.tservers[:2]:
@@ -84,6 +131,29 @@ async def test_hold_without_majority_is_refused(s):
     with pytest.raises(Unavailable, match="no majority"):
         await s.on(s.core.hold, s.table, first, 60_000)
     await s.loop.delay(70 * SECOND)
+
+
+@scenario
+async def test_interrupted_call_leaves_no_hold(s):
+    first = await s.write(1)
+    for process in s.cluster.tservers[:2]:
+        process.kill()
+
+    async def begin():
+        return s.core.env.tasks.spawn(s.core.hold(s.table, first, 600_000), "hold")
+
+    def held() -> Any:
+        labels = {"table": s.table.name, "tablet": s.group}
+        registry = s.cluster.tservers[2].server.metrics.registry
+        return registry.get_sample_value("nyala_tablet_hold_count", labels)
+
+    task = await s.on(begin)
+    await s.loop.delay(6 * SECOND)
+    assert not task.done()
+    assert held() == 1, "one server has it, and no majority"
+    task.cancel()  # as Ctrl-C does
+    await s.loop.delay(10 * SECOND)
+    assert held() == 0, "nobody has a handle to release it"
 
 
 @scenario

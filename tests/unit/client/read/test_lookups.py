@@ -8,14 +8,24 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from nyala.client.alter import AlterSteps
 from nyala.client.core import ClientOptions
-from nyala.common.errors import InvalidArgument, RangesChanged, Unavailable
+from nyala.client.deadline import Attempts
+from nyala.common.alteration import AddColumn, DropColumn, alter
+from nyala.common.errors import (
+    InvalidArgument,
+    NotFound,
+    RangesChanged,
+    SchemaMismatch,
+    Unavailable,
+)
 from nyala.common.ids import TabletId
 from nyala.common.partition import KeyRange, locate
+from nyala.common.partition_spec import Partition, Range
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
-from tests.sim.systems.cluster import SimCluster
+from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.world.loop import SimLoop, run
 
 SECOND = 1_000_000
@@ -37,7 +47,7 @@ class Scenario:
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
-        self.cluster = SimCluster(loop, seed=11)
+        self.cluster = SimCluster(loop, seed=11, masters=1)
         self.sent: list[reads_pb2.GetRequest] = []
 
     async def start(self) -> "Scenario":
@@ -255,4 +265,54 @@ async def test_lookup_at_dropped_range_says_so_at_once(s):
     unknown.partition = replace(unknown.partition, range=KeyRange(b"x", b"y"))
     keys = pa.record_batch([pa.array([3], pa.int64())], names=["k"])
     with pytest.raises(RangesChanged, match="its range was dropped"):
-        await s.on(s.core.getter.retry_via_scan, s.table, unknown, keys, None, 5_000)
+        await s.on(
+            s.core.getter.retry_via_scan,
+            s.table,
+            unknown,
+            keys,
+            None,
+            Attempts(s.core.env, 5_000),
+            None,
+        )
+
+
+@scenario
+async def test_rows_have_the_columns_that_the_table_had_when_the_lookup_began(s):
+    waiting = asyncio.ensure_future(s.get(3))
+    while not s.sent:
+        await s.loop.delay(1)
+    dropped = alter(s.table.schema, [DropColumn("v")])
+    s.table.schema = alter(dropped, [AddColumn("w", pa.int64())])  # as another thread does
+    assert await waiting == [{"k": 3, "v": 30}], "no value of another column"
+
+
+@scenario
+async def test_lookup_of_a_column_that_was_dropped_meanwhile_is_refused_at_once(s):
+    s.table.schema = alter(s.table.schema, [DropColumn("v")])
+    tablet = s.table.tablets[s.tablet_of(3)]
+    with pytest.raises(NotFound, match="'v'"):
+        s.core.getter.point_read(s.table, tablet, [encoded(3)], ("v",), lambda: None)
+
+
+@scenario
+async def test_lookup_of_a_column_that_another_client_dropped_says_to_open_the_table_again(s):
+    steps = [pb.AlterStep(drop_column="v")]
+    await s.on(s.core.ddl.alter_table, s.table, steps)
+    with pytest.raises(SchemaMismatch, match="open the table again"):
+        await s.get(3)
+    assert await s.get(3, columns=("k",)) == [{"k": 3}]
+
+
+@scenario
+async def test_lookup_finds_row_of_a_range_that_another_client_replaced(s):
+    ranges = Partition(range=Range(["k"], [(0, 10)]))
+    opened = await s.on(s.core.ddl.create_table, "r", SCHEMA, ranges, 3, {})
+    steps = AlterSteps(opened)
+    steps.drop_range(0, 10)
+    steps.add_range(0, 10)
+    altered = await s.on(s.core.ddl.alter_table, opened, steps.steps)
+    s.table = altered
+    await s.write(k3=30)
+    s.table = opened
+    assert opened.tablets[0].id != altered.tablets[0].id
+    assert await s.get(3) == [{"k": 3, "v": 30}], "the dropped tablet does not have it"

@@ -9,7 +9,7 @@ import pytest
 
 from nyala.client.read.plan import ReadPlan
 from nyala.client.read.read_spec import ReadSpec
-from nyala.common.errors import RangesChanged
+from nyala.common.errors import HistoryGone, RangesChanged
 from nyala.env.env import system_env
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.client.support.client_bulk import opened
@@ -88,3 +88,27 @@ def test_snapshot_time_already_used_by_reads_is_kept():
         await plan.collect()
 
     assert times(twice, 1) == [101, 102, 102]
+
+
+def test_error_of_a_time_without_history_is_left_to_the_tablets():
+    class Gone(Servers):
+        tokens: list[pb.ScanToken] = []
+
+        def tokens_at(self, *_: Any) -> list[pb.ScanToken]:
+            return self.tokens
+
+        async def collect_all(self, tokens: list[pb.ScanToken], on_batch: Any) -> Any:
+            return [[] for _ in tokens]
+
+        async def probe(self, table: Any, at: int, timeout_ms: int) -> None:
+            raise HistoryGone("that time lies below the history that is kept")
+
+    async def scenario() -> None:
+        env, servers = system_env(None), Gone(0)  # type: ignore[arg-type]
+        plan = ReadPlan(env, servers, servers, opened(), ReadSpec(at=5), 60_000)  # type: ignore[arg-type]
+        assert await plan.collect() == [], "no range matches: there are no rows at any time"
+        servers.tokens, plan.planned = [pb.ScanToken(at=5)], None
+        assert await plan.verified() == servers.tokens
+        await env.tasks.close()
+
+    asyncio.run(scenario())

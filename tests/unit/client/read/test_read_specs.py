@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.core import ClientCore, ClientOptions
-from nyala.client.read.read_spec import changes_spec, scan_spec
+from nyala.client.read.read_spec import ReadSpec, changes_spec, make_token, scan_spec
+from nyala.common.alteration import RenameColumn, alter
 from nyala.common.errors import Unavailable
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
 from nyala.wire import methods, status
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.unit.client.support.client_bulk import opened
 from tests.unit.client.support.unconnected import unconnected_table
 
 SCHEMA = from_arrow(
@@ -86,3 +88,13 @@ def test_stream_removed_by_grpc_is_a_connection_error():
         grpc.StatusCode.UNKNOWN, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Stream removed"
     )
     assert isinstance(status.from_rpc_error(removed, "h:1", "a.B/C"), Unavailable)
+
+
+@pytest.mark.parametrize("columns", [None, ("v",)])
+def test_described_read_has_the_columns_of_its_description_after_names_are_exchanged(columns):
+    table = opened()
+    spec = ReadSpec(columns=columns, schema=table.schema)
+    before = make_token(table, table.tablets[0], spec, 5)
+    renamed = [RenameColumn("k", "t"), RenameColumn("v", "k"), RenameColumn("t", "v")]
+    table.schema = alter(table.schema, renamed)
+    assert make_token(table, table.tablets[0], spec, 5) == before

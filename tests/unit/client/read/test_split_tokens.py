@@ -25,7 +25,7 @@ class Scenario:
     """A cluster with one table of a few tablets, and one client."""
 
     def __init__(self, loop: SimLoop) -> None:
-        self.cluster = SimCluster(loop, seed=6)
+        self.cluster = SimCluster(loop, seed=6, masters=1)
 
     async def start(self) -> "Scenario":
         await self.cluster.start()

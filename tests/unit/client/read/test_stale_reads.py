@@ -22,7 +22,7 @@ class Scenario:
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
-        self.cluster = SimCluster(loop, seed=5)
+        self.cluster = SimCluster(loop, seed=5, masters=1)
         self.headers: list[pb.ScanHeader] = []
 
     async def start(self) -> "Scenario":
@@ -72,6 +72,7 @@ def scenario(fn):
 
 
 @scenario
+@pytest.mark.row("W8")
 async def test_follower_serves_read_within_staleness_bound_and_reports_age(s):
     await s.write(1)
     await s.loop.delay(500_000)

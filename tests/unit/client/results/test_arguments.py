@@ -10,6 +10,7 @@ import pytest
 from nyala.client.alter import Alter
 from nyala.client.client import Client, connect
 from nyala.client.cluster.tablet_cache import OpenTable
+from nyala.client.core import ClientOptions
 from nyala.client.hold import ttl_ms
 from nyala.client.read.read_spec import names_of, scan_spec
 from nyala.client.scan_token import ScanToken
@@ -19,6 +20,7 @@ from nyala.common.hybrid_time import as_stamp
 from nyala.common.ids import TableId
 from nyala.common.partition import PartitionSchema
 from nyala.common.schema import from_arrow
+from nyala.wire.proto import nyala_pb2 as pb
 
 NO_CONNECTION: Any = None
 WRONG: Any = None
@@ -139,3 +141,14 @@ def test_columns_may_come_from_any_iterable(columns):
 
 def test_time_may_come_from_a_frame():
     assert as_stamp(np.int64(7)) == 7  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_ms", [1500, 1500.0, 1500.7])
+def test_timeout_with_a_fraction_is_sent_as_a_whole_number(monkeypatch, timeout_ms):
+    given: list[ClientOptions] = []
+    monkeypatch.setattr(
+        "nyala.client.client.Connection", lambda masters, options, ahead: given.append(options)
+    )
+    connect("m:1", timeout_ms=timeout_ms)
+    token = pb.ScanToken(timeout_ms=given[0].timeout_ms)  # refuses a float
+    assert token.timeout_ms == 1500

@@ -41,6 +41,8 @@ def tables():
     })  # fmt: skip
 
 
+MIDDLE = ", ".join([*map(str, range(12)), "{}", *map(str, range(30, 40))])
+"""A list whose printed form, as an Arrow expression, leaves out the value in the middle."""
 PUSHED = [
     ("select name from t where k = 3", ["k", "name"], {3}),
     ("select count(*) from t", ["k"], None),
@@ -109,6 +111,8 @@ ANY = [
     "select count(*) from t where real > 0 or real <= 0 or real is null",
     "select k from t where real > 40 order by k",
     "select k from t where not (k > 5 and day is null) order by k",
+    f"select k from t where k in ({MIDDLE.format(20)}) union all "
+    f"select k from t where k in ({MIDDLE.format(21)}) order by k",
     "select x.small from (select distinct small, name from t) x order by all",
     "summarize select k from t",
     "select sum(k) from t where k in (" + ", ".join(map(str, range(40))) + ")",

@@ -3,9 +3,11 @@
 import threading
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from nyala.client.sql.source import TableDataset
+from nyala.common.predicate import evaluate
 from nyala.common.schema import from_arrow
 
 SCHEMA = from_arrow(pa.schema([pa.field("k", pa.int64(), nullable=False)]), ["k"])
@@ -54,3 +56,23 @@ def test_scan_after_a_failed_fetch_fetches_again():
         source.scanner()
     assert isinstance(source.failure, OSError)
     assert source.scanner().to_table() == ROWS
+
+
+def test_long_lists_that_differ_in_the_middle_are_fetched_separately():
+    def among(values: list[int]) -> pc.Expression:
+        """Build the filter that DuckDB makes of `k in (...)`; its text leaves out the middle values."""
+        unknown = pc.scalar(pa.scalar(None, pa.bool_()))
+        return pc.if_else(pc.field("k").is_valid(), pc.field("k").isin(pa.array(values)), unknown)
+
+    def fetch(names, where):
+        fetched.append(names)
+        found = pa.record_batch({"k": pa.array(range(40))}, schema=SCHEMA.arrow)
+        return pa.table(found).filter(evaluate(where, lambda _: found.column("k"), found.num_rows))
+
+    fetched: list[tuple[str, ...]] = []
+    source = TableDataset(SCHEMA, fetch)
+    even, odd = [*range(12), 20, *range(30, 40)], [*range(12), 21, *range(30, 40)]
+    assert str(among(even)) == str(among(odd))
+    for values in (even, odd, even):
+        assert source.scanner(filter=among(values)).to_table().column("k").to_pylist() == values
+    assert len(fetched) == 2, "equal filters share a fetch"

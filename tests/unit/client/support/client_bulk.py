@@ -11,7 +11,7 @@ SCHEMA = from_arrow(pa.schema([("k", pa.int64()), ("v", pa.int64())]), ["k"])
 HASHED = PartitionSchema(hash=(HashLevel(SCHEMA.key_ids, 4, 7),))
 
 
-def opened(cut=HASHED):
+def opened(cut: PartitionSchema = HASHED) -> OpenTable:
     made = OpenTable(TableId("a" * 32), "t", SCHEMA, cut, 3, {})
     made.tablets = [
         TabletLocation(TabletId(f"{n:032x}"), p) for n, p in enumerate(partitions(SCHEMA, cut))

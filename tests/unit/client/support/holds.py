@@ -21,7 +21,7 @@ class Scenario:
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
-        self.cluster = SimCluster(loop, seed=7)
+        self.cluster = SimCluster(loop, seed=7, masters=1)
 
     async def start(self) -> "Scenario":
         await self.cluster.start()

@@ -95,6 +95,7 @@ class JournalServers:
         step_faults: of the next calls of Step and Steps.
         read_faults: of the next calls of Read.
         tail_faults: of the next requests of Tail; each ends the stream.
+        named: address that a member names as the leader in a refusal, if not the real one's; None: no one.
         tail_answers: errors that the next requests of Tail get as their answers.
         streams: streams that were opened.
     """
@@ -105,6 +106,7 @@ class JournalServers:
         self.members = {a: Member(limit_bytes) for a in ADDRESSES}
         self.leader = ADDRESSES[0]
         self.known_leader = ADDRESSES[0]  # by the master
+        self.named: dict[str, str | None] = {}
         self.tablet = TABLET
         self.dropped = False
         self.group: list[steps.Step] = []
@@ -206,7 +208,8 @@ class JournalServers:
 
     def _check_leader(self, address: str) -> None:
         if address != self.leader:
-            raise answered(NotLeader("not the leader", {"address": self.leader}))
+            named = self.named.get(address, self.leader)
+            raise answered(NotLeader("not the leader", {"address": named} if named else {}))
 
     def _step(self, address: str, request: journal_pb2.JournalStepRequest) -> Any:
         (result,), duplicate = self._once(address, request, [request])

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.results import PartlyWritten
+from nyala.client.write import batcher
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.common.errors import RangesChanged, Throttled, Unavailable
 from nyala.common.ids import TabletId
-from nyala.common.partition import KeyRange, PartitionSchema
+from nyala.common.partition import KeyRange, PartitionSchema, locate
 from nyala.env.clock import HybridClock
 from nyala.env.env import system_env
 from nyala.wire.channels import GrpcRpc
@@ -169,3 +170,18 @@ def test_failed_tablet_gets_no_more_batches_and_no_window_starts():
     with pytest.raises(Throttled):
         write(sink, numbered(np.arange(20_000)))
     assert [len(pieces) for pieces in sink.got.values()] == [1, 1, 1, 1]
+
+
+def test_rows_are_grouped_by_one_state_of_the_table(monkeypatch):
+    table = opened()
+    tablets = list(table.tablets)
+
+    def altered(*args):  # another call looks the ranges up while rows are grouped in a lane
+        found = locate(*args)
+        table.tablets = []
+        return found
+
+    monkeypatch.setattr(batcher, "locate", altered)
+    sink = Sink()
+    assert write(sink, numbered(range(40)), table).rows == 40
+    assert set(sink.got) == {t.id for t in tablets}

@@ -18,6 +18,7 @@ from nyala.common.errors import (
     Throttled,
     Unavailable,
 )
+from nyala.common.ids import ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -36,7 +37,7 @@ def deliver(
         clock, rng = SimClock(loop), random.Random(7)
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
         where = table()
-        where.tablets[0].leader = "127.0.0.1:1"
+        where.tablets[0].replicas = ((ServerUuid("1"), "127.0.0.1:1"),)
         delivery = Delivery(
             cast("TabletCache", places or Places()),
             HybridClock(clock),

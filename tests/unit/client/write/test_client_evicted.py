@@ -18,6 +18,7 @@ from nyala.common.errors import (
     SessionExpired,
     Throttled,
 )
+from nyala.common.ids import ServerUuid
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
@@ -67,7 +68,7 @@ def deliver(
             GrpcRpc(),
         )
         where = table()
-        where.tablets[0].leader = "127.0.0.1:1"
+        where.tablets[0].replicas = ((ServerUuid("1"), "127.0.0.1:1"),)
         clock = HybridClock(SimClock(loop))
         clock.merge(seen)
         delivery = Delivery(cast("TabletCache", Places()), clock, cast("PutStreams", streams))

@@ -18,6 +18,8 @@ from nyala.common.errors import (
     TooLarge,
     Unavailable,
 )
+from nyala.common.partition import PartitionSchema
+from tests.unit.client.support.client_bulk import opened
 from tests.unit.client.support.uploads import ROWS, TIMEOUT_MS, Tablets, all_of, scenario, some
 
 
@@ -93,6 +95,20 @@ def test_error_of_interrupted_write_gives_outcome_of_each_row(bad, error):
     assert error.message in str(outcome)
 
 
+def test_rows_of_only_request_are_unknown_after_interrupt():
+    async def work(upload, tablets, loop):
+        await upload.take(some(0, 1))
+        await loop.delay(1_000)
+        assert tablets.taken == [0], "its request is under way"
+        return await upload.interrupt(KeyboardInterrupt())
+
+    error, tablets = scenario(work)
+    tablets.unknown.add(0)
+    assert isinstance(error, PartlyWritten)
+    assert isinstance(error.__cause__, KeyboardInterrupt)
+    check(error, tablets, 1)
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 1_999), st.sets(st.integers(0, 1_999), min_size=1, max_size=5))
 def test_rows_of_voided_requests_are_not_reported_as_written(bad, failing):
@@ -133,6 +149,28 @@ def test_windows_before_and_after_a_change_of_ranges_do_not_overlap(changed):
 
     most, _ = scenario(work, each_ms=50)
     assert (most > 10) != changed
+
+
+def test_rows_grouped_before_a_second_change_of_ranges_do_not_overlap_those_after_it():
+    async def work(upload, tablets, loop):
+        await upload.take(some(0, 10))
+        await loop.delay(1_000)
+        tablets.table.ranges_version += 1
+        await upload.take(
+            some(10, 20)
+        )  # grouped by these ranges, while the window before is in flight
+        await loop.delay(1_000)
+        whole = opened(PartitionSchema())  # rows have other partitions now
+        whole.ranges_version = tablets.table.ranges_version + 1
+        tablets.table.update_ranges(whole)
+        await loop.delay(60_000)  # the second window is in flight
+        await upload.take(some(20, 30))
+        await upload.finish()
+        return tablets.most
+
+    most, tablets = scenario(work, each_ms=50)
+    assert most == 10, "rows of one key may be in two tablets"
+    assert [row // 10 for row in tablets.taken] == [0] * 10 + [1] * 10 + [2] * 10
 
 
 def test_cause_is_raised_alone_when_nothing_took_effect():

@@ -246,15 +246,16 @@ def test_error_of_wrong_piece_in_mid_stream_has_the_rows_written(bad, written):
     assert requests.rows == 20
 
 
-def test_interrupted_write_has_the_rows_written(written):
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_interrupted_write_has_the_rows_written(written, interrupt):
     table, requests = written
 
     def source():
         yield some(0)
         yield some(10)
-        raise KeyboardInterrupt
+        raise interrupt
 
-    with pytest.raises(KeyboardInterrupt) as raised:
+    with pytest.raises(interrupt) as raised:
         table.upsert(source())
     partly = raised.value.__cause__
     assert isinstance(partly, PartlyWritten)
@@ -262,9 +263,9 @@ def test_interrupted_write_has_the_rows_written(written):
     assert partly.next_row == partly.rows + len(partly.unknown) + len(partly.not_written)
 
     def at_once():
-        raise KeyboardInterrupt
+        raise interrupt
         yield
 
-    with pytest.raises(KeyboardInterrupt) as raised:
+    with pytest.raises(interrupt) as raised:
         table.upsert(at_once())
     assert raised.value.__cause__ is None

@@ -55,7 +55,7 @@ def opened(limit: int) -> OpenTable:
 def scenario(fn):
     def test() -> None:
         async def main(loop: SimLoop) -> None:
-            cluster = SimCluster(loop, seed=5, options=SMALL)
+            cluster = SimCluster(loop, seed=5, options=SMALL, masters=1)
             await cluster.start()
             core = cluster.client(ClientOptions(timeout_ms=20_000))
             process = cluster.clients[-1]

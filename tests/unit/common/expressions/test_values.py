@@ -126,6 +126,7 @@ def test_chunked_columns_and_no_rows():
         ("s || 1", 3, "|| joins strings; the literal has type int64"),
         ("n - -", 6, "expected a number after -"),
         ("1 + vaule", 5, "no column 'vaule'"),
+        ("1 + abs(k)", 5, "abs(...) is a function"),
         ("k * k * k * k", 11, "can have 79 digits"),
         ("date '2023-02-29'", 1, "is not a valid date or time"),
         ("timestamp '2024-01-01 00:00:00.0000001'", 1, "more digits than microseconds"),

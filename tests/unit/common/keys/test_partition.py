@@ -60,6 +60,7 @@ def linear_search(ps, row):
     return number
 
 
+@pytest.mark.row("A4")
 @pytest.mark.parametrize("name", SPECS)
 def test_locate_equals_reference_and_server_partitioning(name):
     ps = resolve(SPECS[name], SCHEMA)
@@ -82,6 +83,7 @@ def test_unpartitioned_table_has_one_tablet():
     assert parts.describe(SCHEMA, ps, parts.TabletPartition()) == "everything"
 
 
+@pytest.mark.row("A4")
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize(
     "text",
@@ -127,6 +129,7 @@ def count(name, text):
     return len(parts.prune(SCHEMA, ps, parts.partitions(SCHEMA, ps), parse(text, SCHEMA)))
 
 
+@pytest.mark.row("A4")
 def test_pruning_excludes_tablets_without_matching_rows():
     assert count("hash", "host = 'a'") == 1
     assert count("hash", "host in ('a', 'b', 'c') and host = 'b'") == 1

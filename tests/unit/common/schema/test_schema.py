@@ -77,6 +77,7 @@ FIELDS = [("k", pa.int8()), ("f", pa.float64()), ("v", pa.int8())]
     [
         (FIELDS, [], {}, "needs a primary key"),
         (FIELDS, "k", {}, "a key is a list; pass ['k']"),
+        (FIELDS, [0], {}, "0 is not a column name: names are str; pass '0'"),
         (FIELDS, ["x"], {}, "no column 'x'"),
         (FIELDS, ["k", "k"], {}, "'k' is named twice"),
         ([*FIELDS, FIELDS[0]], ["k"], {}, "'k' is named twice"),

@@ -239,7 +239,8 @@ def test_structure():
         ("m = \ud800", 5, "is not allowed here"),
         ("s = '\ud800'", 5, "lone surrogate"),
         ("m | 3", 3, "is not allowed here"),
-        ("__import__('os')", 1, ""),
+        ("__import__('os')", 1, "__import__(...) is a function, and there are none here"),
+        ("b or lower(s) = 'a'", 6, "lower(...) is a function, and there are none here; use ilike"),
         ("s like '_" + "a" * 1_000 + "'", 8, "at most 1000 characters"),
         ("s like 'a%' escape 'xy'", 20, "one quoted character after escape"),
         ("s like 'a%' escape '%'", 20, "one quoted character after escape"),
@@ -273,6 +274,8 @@ def test_unknown_columns_are_not_found():
         NotFound, match=r"at character 7: no column 'nope'; the columns are: s, n, m"
     ):
         parse("b and nope = 1", SCHEMA)
+    with pytest.raises(NotFound, match=r"no column 'abc'; .*; strings are in single quotes"):
+        parse("s = abc", SCHEMA)
     with pytest.raises(NotFound, match="no column 'M'; did you mean 'm'"):
         parse("M = 1", SCHEMA)
     with pytest.raises(NotFound, match="no column 'dtae'; did you mean 'date'"):

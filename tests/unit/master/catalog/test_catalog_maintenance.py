@@ -1,12 +1,23 @@
 """The size of the masters' catalog depends on its rows, not on the number of reports."""
 
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from nyala.common.ids import SYS_CATALOG
 from nyala.common.options import Options
+from nyala.master.catalog.maintenance import CatalogMaintenance
+from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.sim.world.files import SimDisk
 from tests.unit.master.support.master_cluster import NAMES, with_masters
 from tests.unit.master.support.master_helpers import create_request, report, server_info
+from tests.unit.tablet.support.tablet_support import Driver
 
 TABLETS, TURN = 16, 80
 OPTIONS = Options(wal_segment_mb=1, catalog_flush_bytes=16 << 10, catalog_history_max_age_s=2)
@@ -51,6 +62,40 @@ def sizes(masters):
     """Return versions on disk, bytes on disk, and bytes in memory of each master's catalog."""
     figures = [catalog(masters, name).figures() for name in NAMES]
     return [(f.versions, f.file_bytes, f.memory_bytes) for f in figures]
+
+
+class SystemCatalog:
+    """A replica with a tablet of some rowsets; lanes run inline."""
+
+    def __init__(self, tablet: Tablet) -> None:
+        self.machine = tablet
+        self.tasks = self
+
+    def status(self) -> SimpleNamespace:
+        return SimpleNamespace(applied_stamp=0)
+
+    async def run(self, _lane, work, *args):
+        return work(*args)
+
+    async def maintain(self, prepare) -> bool:
+        prepare()()()
+        return True
+
+
+def test_compaction_of_catalog_leaves_the_reserve_of_the_log_free():
+    disk = SimDisk(random.Random(1))
+    driver = Driver("data/t", files=disk.mount())
+    for k in range(4):
+        driver.write(RowOp.INSERT, [{"k": k}])
+        driver.flush()
+    replica: Any = SystemCatalog(driver.tablet)
+    maintenance = CatalogMaintenance(replica, lambda: replica, Options(wal_reserve_mb=1))
+    disk.faults.capacity_bytes = disk.used_bytes() + (1 << 20)
+    with pytest.raises(OSError, match="leaves 1048576"):
+        asyncio.run(maintenance.run_once(replica))
+    disk.faults.capacity_bytes *= 2
+    asyncio.run(maintenance.run_once(replica))
+    assert len(driver.tablet.store.disks) == 1
 
 
 def test_catalog_rows_keep_one_version_after_thousands_of_reported_leaders():

@@ -172,7 +172,7 @@ def test_tablet_lookups_continue_while_leader_master_is_dead(paused):
             assert (await ddl.open("t")).id == table.id
             answered += 1
             await ddl.core.env.tasks.sleep_ms(20)
-        assert answered > 5, "answered without a leader"
+        assert answered >= 3, "answered without a leader"
         strict = ddl.cluster.client(replace(CLIENT_OPTIONS, lookup_max_age_ms=0))
         if not paused:
             for process in ddl.cluster.masters:

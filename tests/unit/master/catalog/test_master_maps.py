@@ -9,11 +9,11 @@ from nyala.common.ids import TableId, TabletId
 from nyala.master.catalog import queries
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.ddl import drop_table
+from nyala.master.ddl import alter_table, drop_table, recall_table
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.unit.master.support.ddl_operations import loaded, put, rows_of, with_table
+from tests.unit.master.support.ddl_operations import altered, loaded, put, rows_of, with_table
 from tests.unit.master.support.master_cluster import NAMES, others, with_masters
 from tests.unit.master.support.master_helpers import report, server_info
 
@@ -279,3 +279,25 @@ def test_map_pages_are_bounded_and_report_remaining_count():
         assert bare.maps == "", "maps are returned on request only"
 
     with_masters(work)
+
+
+def test_executed_operations_in_memory_are_those_of_the_records():
+    """A leader of many alterations remembers as many operations of a table as its record does."""
+    catalog = with_table()
+    for number in range(1, alter_table.MAX_OPERATIONS + 3):
+        put(catalog, altered(catalog, "t", ("set_owner", f"owner {number}"), sequence=number))
+    known = catalog.executed.listed()
+    assert sorted(n for _, n in known["alter"]) == [*range(3, alter_table.MAX_OPERATIONS + 3)]
+    assert known == loaded(rows_of(catalog)).executed.listed()
+    for number in (1001, 1003):
+        operation = pb.OperationId(client=b"c" * 16, sequence=number)
+        (table,) = catalog.every_table()
+        dropped = pb.DropTableRequest(id=table.id, reserve_seconds=60, operation=operation)
+        put(catalog, drop_table.operation(dropped, 0))
+        operation = pb.OperationId(client=b"c" * 16, sequence=number + 1)
+        recalled = pb.RecallTableRequest(id=table.id, operation=operation)
+        put(catalog, recall_table.operation(recalled))
+    known = catalog.executed.listed()
+    assert [n for _, n in known["drop"]] == [1003]
+    assert known == loaded(rows_of(catalog)).executed.listed()
+    assert drop_table.executed(catalog, pb.OperationId(client=b"c" * 16, sequence=1001))

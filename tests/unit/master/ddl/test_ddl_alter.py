@@ -44,6 +44,7 @@ def test_columns_are_altered_while_client_uses_older_schema():
     with_cluster(work)
 
 
+@pytest.mark.row("A14")
 def test_alteration_of_master_metadata_alters_no_tablet():
     async def work(ddl):
         old = await ddl.create()
@@ -63,7 +64,7 @@ def test_alteration_of_master_metadata_alters_no_tablet():
     with_cluster(work)
 
 
-@pytest.mark.row("S0.76")
+@pytest.mark.row("S0.76", "A14")
 def test_renamed_table_keeps_its_rows_and_frees_its_name():
     async def work(ddl):
         old = await ddl.create()

@@ -178,6 +178,7 @@ USERS: list[tuple[Callable[[], object], str, str]] = [
     (shape([]), "primary key", "none was given"),
     (shape(["k", "k"]), "'k'", "named twice"),
     (shape(["x"]), "'x'", "no column"),
+    (shape([0]), "0 is not a column name", "names are str"),
     (shape(columns=[("k", pa.float64())]), "'k' of type double", "do not identify rows"),
     (shape(defaults={"k": 1}), "key column 'k'", "every row gives its key"),
     (shape(defaults={"v": 1.5}), "default 1.5 of column 'v'", "is not a valid string"),

@@ -1,12 +1,17 @@
 """Data directory of a master: format, lock, refusals."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from nyala.common.errors import BadChecksum, BadVersion, Forbidden, InvalidArgument
+from nyala.common.errors import BadChecksum, BadVersion, Corrupt, Forbidden, InvalidArgument
+from nyala.common.hybrid_time import to_micros
 from nyala.common.ids import ServerUuid
+from nyala.datadir.identity import Identity
 from nyala.datadir.instance import Instance, decode, encode, open_instance, update
+from nyala.env.clock import SystemClock
 from nyala.env.files import SystemFiles
 
 
@@ -92,3 +97,42 @@ def test_instance_file_of_other_type_or_newer_version_is_refused():
         decode(b"", "x/instance")
     with pytest.raises(BadChecksum):
         decode(raw[:-3], "x/instance")
+
+
+@pytest.mark.parametrize("left", ["superblock/a", "wal/0000000001.wal"])
+def test_lost_clock_ceiling_beside_replica_or_log_is_damage(files, tmp_path, left):
+    """Findings C2: a lost file is no new server."""
+
+    def start():
+        files.close()
+        env: Any = SimpleNamespace(files=files, random=random.Random(1), clock=SystemClock())
+        Identity(env, str(tmp_path), "tserver", 10_000).open()
+
+    start()
+    (tmp_path / left).parent.mkdir()
+    (tmp_path / left).write_bytes(b"x")
+    start()
+    (tmp_path / "hybrid_clock").unlink()
+    for _ in range(2):
+        with pytest.raises(Corrupt, match="hybrid_clock is missing"):
+            start()
+    (tmp_path / left).unlink()
+    start()
+    assert (tmp_path / "hybrid_clock").exists()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_server_does_not_start_at_a_time_beyond_last_timestamp(files, tmp_path, before):
+    """A server that started at a right time before continues from it."""
+    machine = SimpleNamespace(wall_us=lambda: 1_800_000_000_000_000, monotonic_us=lambda: 0)
+    env: Any = SimpleNamespace(files=files, random=random.Random(1), clock=machine)
+    if before:
+        Identity(env, str(tmp_path), "tserver", 10_000).open()
+        files.close()
+    machine.wall_us = lambda: 2_500_000_000_000_000
+    identity = Identity(env, str(tmp_path), "tserver", 10_000)
+    if before:
+        assert 0 <= to_micros(identity.open().now()) - 1_800_000_000_000_000 < 60_000_000
+        return
+    with pytest.raises(InvalidArgument, match="in the year 2049, and timestamps end in 2041"):
+        identity.open()

@@ -129,7 +129,7 @@ def test_replica_created_late_takes_schema_from_its_log():
 def test_recallable_table_keeps_replicas_and_others_are_deleted():
     catalog = with_table()
     one, two = ids(catalog)
-    servers = reported_versions(a={one: 0, two: 0})
+    servers = reported_versions(61_000_000, a={one: 0, two: 0})
     put(
         catalog,
         drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
@@ -145,6 +145,8 @@ def test_recallable_table_keeps_replicas_and_others_are_deleted():
         catalog,
         drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 1_000_000),
     )
+    early = reported_versions(60_999_999, a={one: 0, two: 0})
+    assert background.due(catalog, early, 10**12, 0, 86_400) == [], "only this clock shows the time"
     (purge,) = background.due(catalog, servers, 61_000_000, 0, 86_400)
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id)))
     assert not purge.plan(catalog).writes, "the table was recalled before the purge"

@@ -5,7 +5,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import CatalogTablet, TabletState
-from nyala.master.ddl import alter_table, background, dropped_ranges
+from nyala.master.ddl import alter_table, background, dropped_ranges, replace_tablet
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
 from nyala.wire import methods
@@ -71,6 +71,32 @@ def test_tablet_of_added_range_is_created_after_other_tablets_reach_version():
     put(catalog, operation)
     assert not tablet_of(catalog, three).held
     assert opening(catalog, **shown) == [], "the range is opened once"
+
+
+def test_successor_of_an_added_tablet_keeps_the_time_above_which_it_opens():
+    catalog = with_table()
+    one, two = ids(catalog)
+    put(catalog, altered(catalog, "t", ADD))
+    three = ids(catalog)[2]
+    servers, table = reported_versions(a={one: 1, two: 1}), catalog.require("t")
+    put(catalog, alter_table.open_ranges(table, servers.schema_version, lambda: 700))
+    put(catalog, replace_tablet.operation(table.id, [three], plan_inputs(5)))
+    successor = catalog.successor(three)
+    assert successor is not None
+    assert successor.id != three
+    assert (successor.record.added_by, successor.record.floor) == (1, 700)
+
+
+def test_range_that_is_dropped_before_it_was_opened_is_deleted():
+    catalog = with_table()
+    one, two = ids(catalog)
+    put(catalog, altered(catalog, "t", ADD))
+    three = ids(catalog)[2]
+    put(catalog, altered(catalog, "t", ("drop_range", 20, 30), sequence=10))
+    assert tablet_of(catalog, three).state is TabletState.DELETED, "it never had rows"
+    servers = reported_versions(a={one: 2, two: 2})
+    table = catalog.require("t")
+    assert alter_table.is_finished(catalog, table, servers.schema_version), "nothing is awaited"
 
 
 def test_overlapping_range_is_refused_until_dropped_range_has_ended():

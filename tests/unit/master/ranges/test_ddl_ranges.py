@@ -1,11 +1,17 @@
 """Ranges added and dropped in a whole simulated cluster, and tables dropped and recalled."""
 
+import pyarrow as pa
 import pytest
 
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound
-from tests.unit.master.support.ddl_cluster import with_cluster
+from nyala.common.partition_spec import Hash, Partition, Range
+from nyala.common.schema import from_arrow
+from nyala.common.where import parse
+from tests.unit.master.support.ddl_cluster import batch_of, with_cluster
 
 
+@pytest.mark.row("A4")
 def test_ranges_are_added_and_dropped_online_with_active_clients():
     async def work(ddl):
         old = await ddl.create_ranges()
@@ -36,6 +42,45 @@ def test_ranges_are_added_and_dropped_online_with_active_clients():
         again = await ddl.alter(last, ("add_range", 0, 10))
         assert await ddl.put(again, 8) == []
         assert await ddl.keys(again) == [8, 15, 25, 26], "a new range is empty"
+
+    with_cluster(work)
+
+
+@pytest.mark.row("A4")
+def test_range_added_to_table_with_two_hash_levels_has_a_tablet_per_combination():
+    columns = from_arrow(
+        pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())]), ["a", "b", "n"]
+    )
+    spec = Partition(hash=[Hash(["a"], 2), Hash(["b"], 3)], range=Range(["n"], [(0, 10)]))
+
+    def rows(n):
+        pairs = [(a, b) for a in range(8) for b in "uvwxyz"]
+        return batch_of(
+            a=pa.array([a for a, _ in pairs]),
+            b=pa.array([b for _, b in pairs]),
+            n=pa.array([n] * 48),
+        )
+
+    async def work(ddl):
+        old = await ddl.ask(ddl.core.ddl.create_table, "t", columns, spec, 1, {})
+        assert len(old.tablets) == 6
+        assert await ddl.write(old, rows(3)) == []
+        assert {code for _, code, _ in await ddl.write(old, rows(20))} == {"no_partition"}
+        new = await ddl.alter(old, ("add_range", 20, 30))
+        assert len(new.tablets) == 12
+        assert await ddl.write(old, rows(20)) == []
+        found = await ddl.ask(ddl.core.plan(new, ReadSpec()).collect)
+        per_tablet = [sum(batch.num_rows for batch in some) for some in found]
+        assert sum(per_tablet) == 96
+        assert sum(count > 0 for count in per_tablet) == 12, (
+            "each combination has a tablet of its own"
+        )
+        where = parse("a = 1 and b = 'u' and n >= 20", new.schema)
+        one = await ddl.ask(ddl.core.plan(new, ReadSpec(where=where)).make_tokens)
+        assert len(one.tokens) == 1
+        last = await ddl.alter(new, ("drop_range", 0, 10))
+        assert len(last.tablets) == 6
+        assert {row["n"] for row in await ddl.scan(last)} == {20}
 
     with_cluster(work)
 

@@ -191,6 +191,20 @@ def test_repair_steps_from_any_state_with_majority_restore_full_replication(situ
     assert group.look() == [], "no further step in a healthy group"
 
 
+@pytest.mark.parametrize("size", [5, 7])
+@pytest.mark.parametrize("witness_first", [False, True])
+def test_all_failed_members_of_a_group_without_other_servers_are_replaced(size, witness_first):
+    """Also the one whose vote a witness has got in the meantime."""
+    lost = size // 2
+    members = [ReplicaState(f"s{n}") for n in range(size - lost)]
+    members += [ReplicaState(f"s{n}", health=UNRECOVERABLE) for n in range(size - lost, size)]
+    group = Group(GroupState("s0", size, tuple(members), witness_first=witness_first), spare=0)
+    for _ in range(STEPS):
+        group.look()
+    assert group.situation.fully_replicated, group.situation
+    assert {s.uuid for s in group.situation.members} == {s.uuid for s in members}
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from([1, 3, 5, 7]), st.lists(HEALTHS, min_size=6, max_size=6), st.data())
 def test_group_without_other_servers_regains_all_replicas_on_the_same_servers(size, drawn, data):
@@ -427,3 +441,32 @@ def test_voter_is_not_removed_while_the_others_lack_a_majority():
     members = [healthy("a"), healthy("b", replace=True), healthy("c", health=SILENT)]
     assert steps(*members, replicas=1) == []
     assert steps(healthy("a"), members[1], healthy("c"), replicas=1)[0].server == "b"
+
+
+def test_joining_member_without_data_is_the_one_that_is_not_needed():
+    joining = [
+        ReplicaState(n, voter=False, promote=True, holds=held)
+        for n, held in (("d", True), ("e", False))
+    ]
+    found = steps(healthy("a"), healthy("b"), healthy("c"), *joining, replicas=4)
+    assert [(type(s), s.server) for s in found] == [(Remove, "e")]
+
+
+DEMOTED = ReplicaState("c", voter=False, replace=True)
+LOG = ReplicaState("w", electable=False, log_only=True)
+
+
+@pytest.mark.parametrize("may_fill", [False, True])
+def test_witness_gets_the_data_only_if_its_server_may_get_one_more_copy(may_fill):
+    group = tablet(healthy("a"), healthy("b"), replace(DEMOTED, health=FAILED), LOG)
+    servers = TargetServers(lambda _: None, lambda: None, lambda _: may_fill)
+    promoted = [s.server for s in next_steps(group, servers) if isinstance(s, Modify)]
+    assert promoted == ["w"] * may_fill
+
+
+def test_member_that_is_back_gets_its_vote_unless_another_one_is_joining():
+    joining = ReplicaState("d", voter=False, promote=True, holds=False)
+    back = [s.server for s in steps(healthy("a"), healthy("b"), DEMOTED, LOG)]
+    assert back == ["c"]
+    beside = steps(healthy("a"), healthy("b"), DEMOTED, LOG, joining)
+    assert "c" not in [s.server for s in beside]

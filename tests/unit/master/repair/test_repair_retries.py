@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from nyala.common.ids import OpId, ServerUuid
+from nyala.common.ids import OpId, ServerUuid, TabletId
 from nyala.common.options import Options
-from nyala.master.repair.retries import MAX_DOUBLINGS, Retries
+from nyala.master.repair.ordered_copies import OrderedCopies
+from nyala.master.repair.retries import KEPT_WAITS, MAX_DOUBLINGS, Retries
 
 WAIT_US = Options().member_failed_after_ms * 1000
 ROUND_US = 1_000_000
@@ -55,3 +56,24 @@ def test_each_change_of_leader_adds_a_bounded_number_of_copies(count):
         hour = [s for s in begun if start <= s < start + HOUR]
         changed = sum(start <= c < start + HOUR for c in changes)
         assert len(hour) <= (MAX_DOUBLINGS + 1) * (changed + 1) + 1
+
+
+def test_failure_of_long_ago_does_not_count():
+    """A disk that was replaced in the meantime is not the one that failed before."""
+    tablet: Any = SimpleNamespace(id="a" * 32, config_id=OpId(1, 1))
+    retries = Retries(WAIT_US)
+    forgotten_us = KEPT_WAITS * (WAIT_US << MAX_DOUBLINGS)
+    for number, (now_us, may_again) in enumerate(
+        [(0, True), (forgotten_us, True), (2 * forgotten_us - 1, False)]
+    ):
+        tablet.config_id = OpId(1, number + 1)
+        retries.copy_failed(tablet, SERVER, now_us)
+        assert retries.may_add(tablet, SERVER, now_us) is may_again
+
+
+def test_copy_that_is_ordered_again_and_makes_no_progress_is_stuck():
+    copies = OrderedCopies(100)
+    for now_us in (0, 90):
+        copies.ordered(TabletId("a" * 32), SERVER, now_us)
+    assert not copies.stuck(TabletId("a" * 32), SERVER, 100)
+    assert copies.stuck(TabletId("a" * 32), SERVER, 101)

@@ -31,6 +31,7 @@ import pyarrow as pa
 from nyala.common.errors import (
     NyalaError,
 )
+from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import SYS_CATALOG, ServerUuid
 from nyala.env.env import Env
 from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTable, CatalogTablet, parse
@@ -148,6 +149,7 @@ class Scenario(DdlCommands):
         self, server: str, reports: list[pb.TabletReport], *, full: bool, quiet: bool = False
     ) -> None:
         self.sequence += 1
+        self.known[server].hybrid_time = from_micros(self.env.clock.wall_us())
         for master in self.masters.values():
             answer = await master.heartbeats.heartbeat(
                 pb.HeartbeatRequest(

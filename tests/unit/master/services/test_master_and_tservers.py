@@ -2,9 +2,12 @@
 
 import pytest
 
+from nyala.client.journal.core import JournalCore
 from nyala.common.errors import AlreadyPresent, NotFound
+from nyala.machines import registry
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.world.loop import run
+from tests.unit.machines.support.kinds import KINDS
 
 
 def with_cluster(work, seed=11):
@@ -21,6 +24,14 @@ def with_cluster(work, seed=11):
 def states(cluster):
     """States of the replicas on each tablet server."""
     return [sorted(str(r.state) for r in p.server.host.all()) for p in cluster.tservers]
+
+
+async def create(cluster, core, kind):
+    """Create a table or a journal with the name `t`."""
+    if kind is registry.TABLE:
+        await cluster.create_table(core, "t")
+    else:
+        await asked(cluster, JournalCore(core).create, "t", 3, 1 << 30)
 
 
 async def asked(cluster, fn, *args):
@@ -49,12 +60,13 @@ def test_created_and_dropped_table_leaves_servers_registered():
     assert first != second
 
 
-def test_drop_order_reaches_returning_server_under_new_leader():
+@KINDS
+def test_drop_order_reaches_returning_server_under_new_leader(kind):
     async def work(cluster, core):
-        await cluster.create_table(core, "t", tablets=2)
+        await create(cluster, core, kind)
         await cluster.loop.delay(2_000_000)
         cluster.tservers[0].kill()
-        await asked(cluster, core.ddl.drop_table, "t")
+        await asked(cluster, lambda: core.ddl.drop_table("t", kind=kind.number))
         leader = cluster.leader_master()
         assert leader is not None
         leader.kill()
@@ -66,15 +78,18 @@ def test_drop_order_reaches_returning_server_under_new_leader():
     assert with_cluster(work) == [[]] * 3
 
 
-def test_member_absent_at_creation_gets_its_replica_later():
+@KINDS
+def test_member_absent_at_creation_gets_its_replica_later(kind):
     """The server is down but still counts as live; its order is derived again when it is back."""
 
     async def work(cluster, core):
         cluster.tservers[2].kill()
-        await cluster.create_table(core, "t", tablets=2)
-        assert [len(p.server.host.all()) for p in cluster.tservers[:2]] == [2, 2]
+        await create(cluster, core, kind)
+        assert [len(p.server.host.all()) for p in cluster.tservers[:2]] == [1, 1]
         cluster.tservers[2].restart()
         await cluster.loop.delay(4_000_000)
+        (replica,) = cluster.tservers[2].server.host.all()
+        assert registry.kind_of_machine(replica.machine) is kind
         return states(cluster)
 
-    assert with_cluster(work) == [["RUNNING"] * 2] * 3
+    assert with_cluster(work) == [["RUNNING"]] * 3

@@ -1,5 +1,9 @@
 """Heartbeats at masters: liveness everywhere, content at the leader, acknowledged when taken in."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nyala.common.errors import InvalidArgument
@@ -12,6 +16,8 @@ from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.master.scenarios.master_runner import after, play
+from tests.unit.master.support.ddl_levels import ids
+from tests.unit.master.support.ddl_operations import with_table
 from tests.unit.master.support.master_helpers import server_info
 
 READY = ["lead m1", "pass 100", "servers a b c", "pass 1500", "create t", "pass 100"]
@@ -99,6 +105,75 @@ def test_overlapping_or_late_reports_are_processed_once():
     answer, alive = run(main)
     assert (answer.leader, answer.acknowledged_sequence, answer.master_uuid) == (False, 7, "m")
     assert [s.uuid for s in alive] == ["a"]
+
+
+class Leading:
+    """A master that leads in term 1; an operation ends when the gate is opened."""
+
+    def __init__(self) -> None:
+        ignored = SimpleNamespace(reported=lambda *_, **__: None, trigger=lambda: None)
+        memory = SimpleNamespace(term=1, dropped=None)
+        self.catalog = with_table(led=False)
+        self.term = SimpleNamespace(
+            memory=memory, catalog=self.catalog, dispatcher=ignored, background=ignored
+        )
+        self.operations = 0
+        self.gate = asyncio.Event()
+
+    def current(self) -> Any:
+        return self.term
+
+    async def run(self, _wanted: Any, _term: Any) -> None:
+        self.operations += 1
+        await self.gate.wait()
+
+
+def leading_service(loop: Any) -> tuple[Leading, HeartbeatService, TServers]:
+    leading: Any = Leading()
+    env = Env(SimClock(loop), seeded(1), None, SimTasks(loop, seeded(1)), None)  # type: ignore[arg-type]
+    servers = TServers(1000)
+    header = ResponseHeader("m", "", "", 1, ())
+    return (
+        leading,
+        HeartbeatService(env, servers, lambda: leading, lambda: header, Options()),
+        servers,
+    )
+
+
+def full_report(sequence: int, *tablets: str) -> pb.HeartbeatRequest:
+    reports = [pb.TabletReport(tablet_id=t, state="RUNNING") for t in tablets]
+    return pb.HeartbeatRequest(
+        server=server_info("a"), report_sequence=sequence, full=True, tablets=reports
+    )
+
+
+def test_report_that_a_later_one_overtook_is_ignored():
+    async def main(loop):
+        _, service, servers = leading_service(loop)
+        await service.heartbeat(full_report(2, "x"))
+        answer = await service.heartbeat(full_report(1, "y"))
+        return answer, servers.all()[0]
+
+    answer, server = run(main)
+    assert answer.acknowledged_sequence == 2
+    assert list(server.replicas) == ["x"]
+
+
+def test_reports_of_one_server_are_recorded_one_at_a_time():
+    async def main(loop):
+        leading, service, _ = leading_service(loop)
+        tablet = ids(leading.catalog)[0]
+        first = asyncio.ensure_future(service.heartbeat(full_report(1, tablet)))
+        while not leading.operations:
+            await loop.delay(1)
+        second = asyncio.ensure_future(service.heartbeat(full_report(2, tablet)))
+        await loop.delay(1_000)
+        assert leading.operations == 1
+        assert second.done(), "it is not acknowledged, and comes again"
+        leading.gate.set()
+        return (await second).acknowledged_sequence, (await first).acknowledged_sequence
+
+    assert run(main) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -14,25 +14,15 @@ SEEDS = range(24)
 FAULTS = ("lost", "doubled", "late", "crash", "torn", "held", "partition")
 
 
-_seen: Counter[str] = Counter()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_schedules_violate_no_invariant(seed):
-    random_run = RandomRun(seed)
-    random_run.run()
-    random_run.seen["committed"] = len(random_run.cluster.committed)
-    random_run.seen["leaders"] = len(random_run.cluster.leaders)
-    random_run.heal()
-    _seen.update(random_run.seen)
-
-
-def test_every_fault_kind_occurs():
-    if not _seen:
-        for seed in SEEDS:
-            test_random_schedules_violate_no_invariant(seed)
-    for kind in (*FAULTS, "read", "transfer", "change", "copy"):
-        assert _seen[kind] > 0, (kind, _seen)
-    assert _seen["committed"] > 20 * len(SEEDS), _seen
-    assert _seen["leaders"] > 2 * len(SEEDS), _seen
-    print(dict(_seen))
+@pytest.mark.parametrize("first", range(0, len(SEEDS), 8))
+def test_random_schedules_violate_no_invariant(first):
+    seen: Counter[str] = Counter()
+    for seed in SEEDS[first : first + 8]:
+        random_run = RandomRun(seed)
+        random_run.run()
+        seen.update(random_run.seen)
+        seen["committed"] += len(random_run.cluster.committed)
+        seen["leaders"] += len(random_run.cluster.leaders)
+        random_run.heal()
+    for kind in (*FAULTS, "read", "transfer", "change", "copy", "committed", "leaders"):
+        assert seen[kind] > 0, (kind, seen)

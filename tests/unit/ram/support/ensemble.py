@@ -36,9 +36,11 @@ class SimEnsemble:
         coordinators: by name.
         servers: by name.
         cut: names of processes that nobody reaches, and that reach nobody.
+        without_journal: names of processes whose steps do not reach the journal.
         late: requests of these processes reach others so many microseconds later.
         limit: of the parts of wills.
         full_lists: number of times that a server was sent the whole list.
+        most_updates: most changes of the list in one message.
     """
 
     def __init__(self, loop: SimLoop, seed: int = 0, limit: TabletLoad = PART_LIMIT) -> None:
@@ -47,10 +49,11 @@ class SimEnsemble:
         self.coordinators: dict[str, Coordinator] = {}
         self.servers: dict[str, StorageServer] = {}
         self.cut: set[str] = set()
+        self.without_journal: set[str] = set()
         self.late: dict[str, int] = {}
         self.limit = limit
         self.seed = seed
-        self.full_lists = 0
+        self.full_lists = self.most_updates = 0
         self._made = 0
         self._hosts: dict[str, tuple[str, Handlers]] = {}
         self._tasks: dict[str, SimTasks] = {}
@@ -70,12 +73,15 @@ class SimEnsemble:
         return env, AsyncJournal(core, await core.open("j"))
 
     async def coordinator(
-        self, name: str, point: Callable[[str], None] = lambda name: None
+        self,
+        name: str,
+        point: Callable[[str], None] = lambda name: None,
+        on_end: Callable[[NyalaError], object] = lambda error: None,
     ) -> Coordinator:
         """Start a coordinator."""
         env, journal = await self.open(name)
         config = CoordinatorConfig(f"{name}:1", LOG, limit=self.limit)
-        made = self.coordinators[name] = Coordinator(env, config, journal, point)
+        made = self.coordinators[name] = Coordinator(env, config, journal, point, on_end)
         self._hosts[config.address] = (name, made.handlers())
         await made.start()
         return made
@@ -114,6 +120,7 @@ class SimEnsemble:
             raise Unavailable(f"{address} does not serve {method.path}")
         if method is methods.RAM_UPDATE_SERVER_LIST:
             self.full_lists += request.full
+            self.most_updates = max(self.most_updates, len(request.updates))
         raw = method.encode_request(request)
         try:
             answer = await handlers[method](method.decode_request(raw))  # type: ignore[misc, call-arg]
@@ -149,7 +156,7 @@ class SimEnsemble:
         raise AssertionError("it does not hold in time")
 
     def settled(self) -> bool:
-        """Return True if one coordinator leads, and all servers are as its state says."""
+        """Return True if one coordinator leads, the others follow it, and servers are as its state says."""
         leader = self.leader()
         if leader is None:
             return False
@@ -167,6 +174,7 @@ class SimEnsemble:
                 for i in up
             )
             and state.tablets.owners().keys() <= up.keys()
+            and all(c.term.state.dump() == state.dump() for c in self.coordinators.values())
         )
 
     def owners(self, table_id: int, key_hash: int) -> list[ServerId]:
@@ -197,7 +205,7 @@ class _Network:
     async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
         ensemble = self._ensemble
         if address in ensemble.journal.members or address == MASTER:
-            if self._name in ensemble.cut:
+            if self._name in ensemble.cut | ensemble.without_journal:
                 await ensemble.loop.delay(timeout_ms * 1000)
                 raise TimedOut("no answer")
             return await ensemble.journal.call(address, method, request, timeout_ms=timeout_ms)

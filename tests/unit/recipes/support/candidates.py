@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
+from nyala.client.journal.locations import OpenJournal
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.recipes.candidate import LeaderCandidate
@@ -34,12 +35,17 @@ class Candidates:
 
     async def journal(self, name: str = "other") -> AsyncJournal:
         """Open the journal in a client of its own."""
+        return AsyncJournal(*(await self.opened(name))[1:])
+
+    async def opened(self, name: str) -> tuple[ClientCore, JournalCore, OpenJournal]:
+        """Open the journal in a client of its own; return the client, its journals, and the handle."""
         rng = random.Random(f"{name} {self._opened}")
         self._opened += 1
         tasks = self._tasks[name] = SimTasks(self.loop, rng)
         env = Env(SimClock(self.loop), rng, SystemFiles(), tasks, self.servers)  # type: ignore[arg-type]
-        core = JournalCore(ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000)))
-        return AsyncJournal(core, await core.open("j"))
+        client = ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000))
+        core = JournalCore(client)
+        return client, core, await core.open("j")
 
     async def candidate(self, name: str) -> LeaderCandidate:
         """Start a candidate."""

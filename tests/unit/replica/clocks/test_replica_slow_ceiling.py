@@ -1,5 +1,7 @@
 """Servers with slow writes of the clock's ceiling: only requests above the ceiling wait."""
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +52,21 @@ def taken_by(number: int, least: int) -> Iterator[list[PeerBatch]]:
 
     with mock.patch.object(FailureDetector, "receive", note):
         yield taken
+
+
+@contextmanager
+def refused_ceiling(fleet, number: int, refused: bool) -> Iterator[None]:
+    """Let one server's disk refuse the ceiling, and nothing else."""
+    disk = fleet.processes[number].disk
+    before = disk.on_operation
+
+    def refuse(kind: str, path: str) -> None:
+        if refused and "hybrid_clock" in path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        before(kind, path)
+
+    with mock.patch.object(disk, "on_operation", refuse):
+        yield
 
 
 def durable(fleet, number: int) -> int:
@@ -162,6 +179,55 @@ def test_waiting_messages_beyond_limit_are_dropped(monkeypatch):
                 await fleet.pass_ms(2000)
             taken += [b.incarnation for b in batches if b.incarnation < 5000]
         assert taken == [1000, 1001, 2000, 2001]
+
+    go()
+
+
+def test_held_messages_of_stopped_server_leave_room_for_others(monkeypatch):
+    monkeypatch.setattr(held_batches, "MAX_HELD_BYTES", 500)
+
+    @scenario()
+    async def go(fleet):
+        leader = await fleet.leader()
+        follower = (leader + 1) % 3
+        slow_ceiling(fleet, follower, 1.0)
+        far = fleet.processes[follower].server.clock.peek() + from_micros(8 * SECOND_US)
+        third = uuid_of(3 - leader - follower)
+        full = [
+            PeerBatch(uuid_of(leader), uuid_of(follower), far, (), incarnation=n) for n in range(2)
+        ]
+        later = PeerBatch(third, uuid_of(follower), far, ())
+        with taken_by(follower, far) as taken:
+            for batch in full:
+                fleet.deliver(follower, batch)
+            fleet.processes[leader].kill()
+            await fleet.pass_ms(200)  # the follower notices it; the disk needs a second
+            fleet.deliver(follower, later)
+            await fleet.until(lambda: later in taken, "the disk took the ceiling")
+        assert not any(batch in taken for batch in full)
+
+    go()
+
+
+def test_held_messages_that_a_refused_ceiling_drops_leave_room_for_later_ones(monkeypatch):
+    monkeypatch.setattr(held_batches, "MAX_HELD_BYTES", 500)
+
+    @scenario()
+    async def go(fleet):
+        leader = await fleet.leader()
+        follower = (leader + 1) % 3
+        clock = fleet.processes[follower].server.clock
+        for first, refused in ((1000, True), (2000, False)):
+            far = clock.peek() + from_micros(8 * SECOND_US)
+            with taken_by(follower, far) as taken, refused_ceiling(fleet, follower, refused):
+                for number in range(first, first + 2):
+                    batch = PeerBatch(
+                        uuid_of(leader), uuid_of(follower), far, (), incarnation=number
+                    )
+                    fleet.deliver(follower, batch)
+                await fleet.pass_ms(2000)
+            numbers = [b.incarnation for b in taken if b.incarnation < 5000]
+            assert numbers == ([] if refused else [2000, 2001])
 
     go()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -9,17 +10,18 @@ from nyala.common.errors import InvalidArgument, SessionExpired, Unavailable
 from nyala.common.ids import OpId
 from nyala.common.options import Options
 from nyala.copying.remote import RemoteSource
-from nyala.raft.messages import PeerBatch, RequestVote
+from nyala.raft.changes import Change, ChangeKind
+from nyala.raft.messages import PeerBatch, RequestVote, VoteReply
 from nyala.replica import lifecycle
 from nyala.replica.copy import shielded_steps
 from nyala.replica.copy import staging as copy_files
-from nyala.replica.copy.protocol import CopyStage
+from nyala.replica.copy.protocol import CopyOffer, CopyStage
 from nyala.replica.state_machine import AnyCheckpoint
 from nyala.replica.status import State
 from tests.unit.replica.support.copy_steps import add, fill, flush
 from tests.unit.replica.support.copy_support import LIMITED, Checkpoint, PartsMachine, scenario
 from tests.unit.replica.support.replica_copy_refusals import OTHER, nothing_changed
-from tests.unit.replica.support.replica_support import GROUP, uuid_of
+from tests.unit.replica.support.replica_support import GROUP, record_batches, uuid_of
 
 SLOW = Options(
     wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=1200, copy_session_ttl_ms=4000,
@@ -90,6 +92,98 @@ def test_copy_cancelled_twice_restores_the_tombstone(first):
         await fleet.copied(deleted)
 
     steps()
+
+
+@pytest.mark.row("A10")
+@scenario(servers=3, members=3)
+async def test_tombstone_casts_no_vote_that_the_copy_over_it_would_forget(fleet):
+    """The copy's term and vote are decided already; another vote in that term could follow."""
+    await fill(fleet)
+    leader = await flush(fleet)
+    deleted = (leader + 1) % 3
+    await fleet.as_(deleted, fleet.host(deleted).delete_replica(GROUP))
+    sent, asked = list[PeerBatch](), list[int]()
+    record_batches(fleet.processes[deleted], sent)
+    install = copy_files.install
+
+    def ask_for_a_vote(*args):
+        ask = RequestVote(
+            sender=uuid_of(leader), to=uuid_of(deleted), term=99, hlc=1, last=OpId(99, 99)
+        )
+        asked.append(1)
+        fleet.deliver(deleted, PeerBatch(ask.sender, ask.to, 1, ((GROUP, ask),)))
+        install(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy_files, "install", ask_for_a_vote)
+        await fleet.order(deleted, leader)
+        await fleet.copied(deleted)
+    assert asked
+    voted = [m for b in sent for _, m in b.messages if isinstance(m, VoteReply) and m.term == 99]
+    assert not voted, "a vote request is lost during the copy"
+    await fleet.settled()
+
+
+@scenario()
+async def test_copy_that_begins_again_knows_each_configuration_once(fleet):
+    """The source of the second session does not know yet that a configuration in its log is committed."""
+    await fill(fleet)
+    leader = await flush(fleet)
+    sessions = fleet.host(leader).copies.sessions
+    begin, entries = sessions.begin, sessions.entries
+    offered, requests = list[CopyOffer](), list[OpId]()
+
+    async def old_configuration(*args, **more):
+        offered.append(await begin(*args, **more))
+        return replace(offered[-1], config=offered[0].config)
+
+    async def forgetful(session, after):
+        requests.append(after)
+        if len(requests) == 1:
+            member = fleet.replica(leader).status().config.get(uuid_of((leader + 1) % 3))
+            change = Change(ChangeKind.MODIFY, replace(member, address="elsewhere:7"))
+            await fleet.replica(leader).change_config([change], None, 10_000)
+        if len(requests) == 2:
+            await sessions.hold(session, end=True)
+        return await entries(session, after)
+
+    sessions.begin, sessions.entries = old_configuration, forgetful
+    await fleet.order(3, leader)
+    assert (await fleet.copied(3)).retries == 1
+    config = fleet.replica(leader).status().committed_config
+    assert config.id.index > offered[0].config.id.index
+    assert fleet.replica(3).status().config == config
+
+
+@pytest.mark.row("S1.7")
+@scenario()
+async def test_copy_has_no_entry_that_was_not_committed(fleet):
+    """The target counts what it gets as committed; its group may replace such an entry by another one."""
+    await fill(fleet)
+    leader = await flush(fleet)
+    await fill(fleet)
+    others = [f"s{n}" for n in range(3) if n != leader]
+    sessions, replica = fleet.host(leader).copies.sessions, fleet.replica(leader)
+    entries, requests = sessions.entries, list[OpId]()
+
+    async def after_an_uncommitted_one(session, after):
+        requests.append(after)
+        if len(requests) == 1:
+            fleet.network.partition([f"s{leader}"], others)
+            fleet.spawn(leader, fleet.call(leader, b"k 1000", timeout_ms=1000))
+            written = replica.node.last.index + 1
+            await fleet.until(lambda: replica.node.view.durable_index >= written, "durable")
+        return await entries(session, after)
+
+    sessions.entries = after_an_uncommitted_one
+    await fleet.order(3, leader)
+    await fleet.copied(3)
+    assert len(requests) > 1
+    assert replica.node.last.index > replica.node.commit_index
+    copied = fleet.replica(3)
+    assert copied.status().last.index == replica.node.commit_index
+    await fleet.until(lambda: copied.status().applied == copied.status().last, "it is applied")
+    assert fleet.machine(3).sums == {"k": 40}
 
 
 @scenario()

@@ -1,13 +1,19 @@
 """Rate of copies: unlimited without writers, limited beside writers."""
 
+from unittest import mock
+
 import pytest
 
+from nyala.common.options import Options
 from nyala.replica.copy.throttle import (
     BUSY_CHUNK_BYTES,
     MIN_CHUNK_BYTES,
     CopyThrottle,
     WriteActivity,
 )
+from tests.unit.replica.support.copy_steps import fill, flush
+from tests.unit.replica.support.copy_support import scenario
+from tests.unit.replica.support.replica_support import GROUP, uuid_of
 
 
 class Clock:
@@ -120,3 +126,28 @@ def test_ten_copies_wait_less_than_their_calls_time_out(clock, log, writers, rat
     size = pace.chunk_bytes(4 << 20)
     assert size <= BUSY_CHUNK_BYTES
     assert max(pace.spend(size) for _ in range(10)) < 5000
+
+
+@pytest.mark.parametrize("request_of", ["file", "entries"])
+def test_session_stays_valid_after_an_answer_that_took_longer_than_its_lifetime(request_of):
+    """The rate limit may delay a piece for long; its target sends nothing meanwhile."""
+
+    @scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_session_ttl_ms=4000))
+    async def steps(fleet):
+        await fill(fleet)
+        leader = await flush(fleet)
+        await fill(fleet)
+        sessions = fleet.host(leader).copies.sessions
+        offer = await fleet.as_(leader, sessions.begin(GROUP, uuid_of(3)))
+        with mock.patch.object(CopyThrottle, "spend", return_value=6000):
+            if request_of == "file":
+                work = sessions.read(offer.session, offer.files[0].name, 0)
+            else:
+                work = sessions.entries(offer.session, offer.flush_op)
+            assert await fleet.as_(leader, work)
+        await fleet.pass_ms(2000)
+        assert len(sessions) == 1
+        await fleet.pass_ms(4000)
+        assert len(sessions) == 0
+
+    steps()

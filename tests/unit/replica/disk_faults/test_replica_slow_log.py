@@ -5,8 +5,9 @@ import pytest
 from nyala.common.errors import NyalaError
 from nyala.common.options import Options
 from nyala.env.tasks import Lane
+from nyala.raft.messages import PeerBatch
 from nyala.wal.latency import SLOT_US, Latency
-from tests.unit.replica.support.replica_support import scenario
+from tests.unit.replica.support.replica_support import scenario, uuid_of
 
 MS = 1000
 QUICK = Options(wal_segment_mb=1, slow_log_after_ms=5000, slow_log_backoff_ms=60_000)
@@ -133,6 +134,17 @@ async def test_blocked_event_loop_is_counted(fleet):
     assert metric(fleet, 0, "loop_stalls_count_total") == 1
     assert 700 <= metric(fleet, 0, "loop_stalled_ms_total") <= 900
     assert metric(fleet, 1, "loop_stalls_count_total") == 0
+
+
+@scenario(servers=1, options=QUICK)
+async def test_latencies_of_servers_that_have_gone_are_not_kept(fleet):
+    monitor = fleet.replica(0).context.log_disk
+    for number in range(100):
+        monitor.note(PeerBatch(uuid_of(number + 7), uuid_of(0), 1, (), log_ms=5))
+    assert len(monitor) == 100
+    await fleet.pass_ms(2 * QUICK.slow_log_after_ms + 200)
+    assert monitor.mean_ms() == 0
+    assert len(monitor) == 0
 
 
 @scenario(servers=2, options=QUICK)

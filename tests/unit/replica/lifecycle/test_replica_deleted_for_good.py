@@ -1,12 +1,16 @@
 """Deletion for good: nothing of a replica stays, wherever it crashes, and nothing creates it again."""
 
+import asyncio
+
 import pytest
 
 from nyala.common.errors import NotFound, NyalaError
+from nyala.common.options import Options
 from nyala.raft.messages import PeerBatch, RequestVote
 from nyala.replica import registry
 from nyala.replica.copy.protocol import CopyStage
 from nyala.replica.status import State
+from nyala.wal.segment import SegmentWriter
 from tests.unit.replica.support.copy_support import scenario as copy_scenario
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
 
@@ -94,6 +98,25 @@ def _dies(step, *, tombstone, power_cut):
     steps()
 
 
+@pytest.mark.parametrize("folder", ["cmeta", "superblock"])
+def test_file_that_a_crash_left_unfinished_goes_at_the_next_start(folder):
+    """One of a replica that is gone before its file is written again would stay for ever."""
+
+    @scenario()
+    async def steps(fleet):
+        await filled(fleet, tombstone=True)
+        files = fleet.processes[0].env.files
+        files.write_new(f"/data/{folder}/{GROUP}.tmp", [b"half of a"])
+        files.sync_dir(f"/data/{folder}")
+        fleet.processes[0].kill(power_cut=False)
+        await fleet.restart(0)
+        assert fleet.host(0).find(GROUP).state is State.TOMBSTONED
+        await fleet.as_(0, fleet.host(0).delete_for_good(GROUP))
+        assert traces(fleet) == []
+
+    steps()
+
+
 @scenario()
 async def test_delayed_creation_is_refused_after_deletion_for_good(fleet):
     await filled(fleet)
@@ -150,3 +173,60 @@ async def test_vote_in_flight_does_not_bring_tombstone_back(fleet):
     fleet.deliver(0, PeerBatch(uuid_of(1), uuid_of(0), 0, ((GROUP, ask),)))
     await fleet.pass_ms(1000)
     assert traces(fleet) == []
+
+
+def hold_log(fleet):
+    """Let all writes of server 0's log wait; return their gate. Its other files are as fast as ever."""
+    tasks, gate = fleet.processes[0].tasks, asyncio.Event()
+    in_lane = tasks.run
+
+    async def run_unless_held(lane, work, *args, **more):
+        if getattr(work, "__func__", None) is SegmentWriter.write:
+            await gate.wait()
+        return await in_lane(lane, work, *args, **more)
+
+    tasks.run = run_unless_held
+    return gate
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_superblock_is_kept_until_slow_log_has_voided_entries(tombstone, power_cut):
+    """Entries without a superblock look like those of a lost replica, which nothing deletes."""
+
+    @scenario()
+    async def steps(fleet):
+        await filled(fleet, tombstone=tombstone)
+        gate = hold_log(fleet)
+        done = fleet.spawn(0, fleet.host(0).delete_for_good(GROUP))
+        await fleet.pass_ms(5000)
+        assert not done
+        assert "superblock" in traces(fleet)
+        assert fleet.host(0).find(GROUP).state is State.TOMBSTONED
+        if power_cut:
+            fleet.processes[0].kill(power_cut=True)
+            await fleet.restart(0)
+            assert fleet.host(0).find(GROUP).state is State.TOMBSTONED
+            await fleet.as_(0, fleet.host(0).delete_for_good(GROUP))
+        else:
+            gate.set()
+            await fleet.until(lambda: done, "the deletion ends")
+            fleet.processes[0].kill(power_cut=True)
+            await fleet.restart(0)
+        assert (fleet.host(0).find(GROUP), traces(fleet)) == (None, [])
+
+    steps()
+
+
+@pytest.mark.parametrize("policy", ["interval", "never"])
+def test_deletion_for_good_is_durable_under_every_sync_policy(policy):
+    @scenario(options=Options(wal_segment_mb=1, wal_sync=policy, wal_sync_interval_ms=5000))
+    async def steps(fleet):
+        await filled(fleet)
+        await fleet.pass_ms(10_000)
+        await fleet.as_(0, fleet.host(0).delete_for_good(GROUP))
+        fleet.processes[0].kill(power_cut=True)
+        await fleet.restart(0)
+        assert (fleet.host(0).find(GROUP), traces(fleet)) == (None, [])
+
+    steps()

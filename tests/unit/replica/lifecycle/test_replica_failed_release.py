@@ -53,6 +53,7 @@ async def test_replica_failing_during_flush_is_closed_after_flush(fleet):
     assert not machine.closed
     await fleet.until(lambda: replica.state is State.TOMBSTONED, "the replica is deleted")
     assert machine.closed
+    await fleet.until(lambda: deleted, "its data are removed")
     assert deleted == [None]
     assert machine.flush_point.op.index > 0
 

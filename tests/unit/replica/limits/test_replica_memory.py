@@ -194,6 +194,22 @@ async def test_leader_over_budget_refuses_writes_until_below_it(fleet):
     assert outcome.result == b"%d" % (done + 1)
 
 
+@scenario(options=OPTIONS)
+async def test_leader_at_the_budget_answers_the_writes_that_it_has_taken(fleet):
+    """A follower stops applying at the budget; clients wait for a leader, which has a quarter more."""
+    leader = await fleet.leader()
+    await fleet.settled()
+    fleet.processes[leader].delays.compute_us = STALLED_US
+    fleet.machine(leader).growth = 5
+    answers = [
+        fleet.spawn(leader, fleet.call(leader, PADDED, sequence=n, timeout_ms=20_000))
+        for n in range(1, 17)
+    ]
+    await fleet.until(lambda: all(answers), "all are answered while no flush ends", 10_000)
+    assert [a[0].result for a in answers] == [b"%d" % n for n in range(1, 17)]
+    assert BUDGET < memory_of(fleet, leader).of(MemoryPart.ROWS) <= BUDGET * 1.5
+
+
 GROUPS = [TabletId(c * 32) for c in "abcdef01"]
 
 

@@ -3,10 +3,12 @@
 import asyncio
 import errno
 import itertools
+from functools import partial
 
 import pytest
 
 from nyala.common.options import Options
+from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import scenario
 
 
@@ -56,3 +58,52 @@ async def test_log_bytes_are_counted_once_by_flushes_that_wait_for_each_other(fl
 
     assert await fleet.as_(leader, thrice()) == [True, False, False]
     assert replica.maintenance_stats().log_bytes == 0
+
+
+@scenario(options=Options(wal_segment_mb=1))
+async def test_flush_whose_caller_is_cancelled_is_completed(fleet):
+    """The target of a copy may end while its source flushes for it; the machine refuses a second flush."""
+    leader = await fleet.leader()
+    await fleet.write(b"k 1")
+    replica, machine, done = fleet.replica(leader), fleet.machine(leader), []
+    whole = machine.prepare_flush
+
+    def prepare_flush(flush_point):
+        build = whole(flush_point)
+
+        def install(built):
+            built()
+            done.append(flush_point.op)
+
+        return build and (lambda: partial(install, build()))
+
+    machine.prepare_flush = prepare_flush
+
+    async def flush_and_cancel(wait_ms):
+        task = asyncio.ensure_future(replica.flush())
+        await replica.context.env.tasks.sleep_ms(wait_ms)
+        task.cancel()
+        await asyncio.wait([task])
+
+    fleet.processes[leader].delays.compute_us = 1_000_000.0
+    await fleet.as_(leader, flush_and_cancel(100))
+    assert done == [machine.flush_point.op]
+    await fleet.write(b"k 1")
+    await fleet.as_(leader, flush_and_cancel(0.001))  # while the flush is prepared
+    assert len(done) == 2
+    assert machine.unflushed_bytes() == 0
+
+
+@scenario(options=Options(wal_segment_mb=1))
+async def test_replica_whose_compaction_ends_in_a_bug_while_it_is_installed_fails(fleet):
+    """Its memory may differ from its files; the scheduler of compactions only logs the error."""
+    leader = await fleet.leader()
+
+    def install():
+        raise ValueError("planted")
+
+    with pytest.raises(ValueError, match="planted"):
+        await fleet.as_(leader, fleet.replica(leader).maintain(lambda: lambda: install))
+    fleet.forgive(ValueError)
+    assert fleet.replica(leader).state is State.FAILED
+    await fleet.write(b"k 1")

@@ -1,5 +1,6 @@
 """Time at which entries are applied: by a leader at once, by its followers a moment later and together."""
 
+from nyala.replica.member import applier
 from nyala.replica.member.applier import DELAY_ENTRIES, DELAY_MS
 from tests.unit.replica.support.replica_support import scenario
 
@@ -30,3 +31,23 @@ async def test_single_entry_is_applied_everywhere_after_delay(fleet):
     await fleet.write(b"k 5")
     await fleet.pass_ms(HEARTBEATS_MS + DELAY_MS)
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 5}] * 3
+
+
+def test_ticks_do_not_end_the_delay_of_followers(monkeypatch):
+    """Each tick continues what waited for memory, and nothing else."""
+    monkeypatch.setattr(applier, "DELAY_MS", 1000)
+
+    @scenario()
+    async def go(fleet):
+        leader = await fleet.leader()
+        await fleet.settled()
+        for n in range(3):
+            fleet.machine(n).groups.clear()
+        for _ in range(DELAY_ENTRIES // 2):
+            await fleet.write(b"k 1")
+            await fleet.pass_ms(50)
+        await fleet.settled()
+        for n in ((leader + 1) % 3, (leader + 2) % 3):
+            assert fleet.machine(n).groups == [DELAY_ENTRIES // 2]
+
+    go()

@@ -1,6 +1,8 @@
 """Writes through real cores, logs and state machines: acknowledged once, by a majority, across failovers."""
 
 import asyncio
+import gc
+import sys
 
 import pytest
 
@@ -209,6 +211,27 @@ async def test_lost_leadership_gives_unknown_outcome_and_retry_resolves_it(fleet
     fleet.network.heal()
     await fleet.settled()
     assert [fleet.machine(n).sums for n in range(3)] == [{"k": 1}] * 3
+
+
+@scenario()
+async def test_payload_of_failed_write_is_freed_with_its_error(fleet):
+    leader = await fleet.leader()
+    fleet.network.cut([f"s{n}" for n in range(3) if n != leader], [f"s{leader}"])
+    payload = bytes(bytearray(b"k 1"))
+    gc.collect()
+    gc.disable()
+    try:
+        before = sys.getrefcount(payload)
+        answers = [
+            fleet.spawn(leader, fleet.call(leader, payload, sequence=1, timeout_ms=100))
+            for _ in range(2)  # the second one joins the first
+        ]
+        await fleet.pass_ms(200)
+        assert all(isinstance(a.pop(), OutcomeUnknown) for a in answers)
+        await fleet.pass_ms(100)
+        assert sys.getrefcount(payload) == before
+    finally:
+        gc.enable()
 
 
 @scenario()

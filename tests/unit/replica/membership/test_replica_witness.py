@@ -89,7 +89,7 @@ async def test_fault_tolerance_before_and_during_witness_join(fleet):
     assert (await fleet.write(b"k 0")).result in (b"2", b"3")
 
 
-@pytest.mark.row("S1.49", "S1.52")
+@pytest.mark.row("S1.49", "S1.52", "W5")
 @three()
 async def test_witness_restores_fault_tolerance_and_committed_entries(fleet):
     await fleet.write(b"k 1")
@@ -110,6 +110,31 @@ async def test_witness_restores_fault_tolerance_and_committed_entries(fleet):
     assert status.last == committed, "the witness's log has all committed entries"
     await fleet.restart(leader)
     assert (await fleet.write(b"k 1")).result == b"3"
+
+
+@pytest.mark.row("S1.49", "W5")
+@three()
+async def test_witness_restores_fault_tolerance_within_few_round_trips_whatever_the_data(fleet):
+    blob = b"k" * 60_000 + b" 1"
+    for _ in range(40):
+        await fleet.write(blob)
+    leader = await fleet.leader()
+    down = (leader + 1) % 3
+    fleet.processes[down].kill()
+    await fleet.write(b"k 1")
+    sent: list[int] = []
+    fleet.network.faults.delay_us = 10_000
+    fleet.network.on_send = lambda _, batch: sent.append(len(msgspec.msgpack.encode(batch)))
+    began = fleet.loop.time()
+    config = await add_witness(fleet, 3)
+    await change(fleet, modify(down, voter=False, electable=False), expected=config.id)
+    round_trips = (fleet.loop.time() - began) / 0.020
+    fleet.network.on_send = None
+    other = next(n for n in range(3) if n not in (down, leader))
+    fleet.processes[other].kill()
+    assert (await fleet.write(b"k 1")).result == b"2"
+    assert round_trips < 3
+    assert sum(sent) < 60_000, "the witness got data first"
 
 
 async def two_and_a_witness(fleet, **more):

@@ -10,6 +10,7 @@ from nyala.replica.copy.protocol import CopyStage
 from tests.unit.replica.support import copy_support
 from tests.unit.replica.support.copy_steps import fill, flush
 from tests.unit.replica.support.replica_support import GROUP, scenario, uuid_of
+from tests.unit.replica.support.retention_support import STRICT
 
 SMALL = Options(wal_segment_mb=1, wal_retain_mb=0)
 BIG = b"k" * 200_000 + b" 1"
@@ -39,6 +40,37 @@ async def test_configuration_stays_in_log_until_metadata_are_saved(fleet):
     await fleet.boot(leader)
     config = fleet.replica(leader).status().config
     assert config.get(uuid_of(removed)) is None, "the removal was collected before it was saved"
+
+
+@scenario(options=STRICT)
+async def test_log_over_its_limit_keeps_configuration_until_metadata_are_saved(fleet):
+    """The log is released for a member that is away; a configuration among its entries is nowhere else."""
+    leader = await fleet.leader()
+    dead, other = (leader + 1) % 3, (leader + 2) % 3
+    fleet.processes[dead].kill()
+    for _ in range(2):
+        await fleet.write(BIG)
+    await fleet.as_(leader, fleet.replica(leader).flush())
+    await fleet.pass_ms(2000)
+    cmeta, wal = fleet.replica(leader).context.cmeta, fleet.host(leader).wal
+    assert wal.held_bytes()[GROUP] > 0
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cmeta.save = full
+    member = fleet.replica(leader).status().config.get(uuid_of(other))
+    change = Change(ChangeKind.MODIFY, replace(member, address="s9:77"))
+    await fleet.as_(leader, fleet.replica(leader).change_config([change], None, 10_000))
+    for _ in range(20):
+        await fleet.write(BIG)
+    await fleet.as_(leader, fleet.replica(leader).flush())
+    await fleet.pass_ms(5000)
+    for number in (leader, other):
+        fleet.processes[number].kill()
+    await fleet.boot(leader)
+    config = fleet.replica(leader).status().config
+    assert config.get(uuid_of(other)).address == "s9:77", "it was collected before it was saved"
 
 
 @copy_support.scenario(options=Options(wal_segment_mb=1, wal_retain_mb=0, copy_chunk_bytes=700))

@@ -35,8 +35,7 @@ def let_go_of(held: dict[TabletId, int], limit_mb: int) -> list[TabletId]:
     released: list[TabletId] = []
 
     def replica(group: TabletId) -> Any:
-        flusher = SimpleNamespace(release_log=lambda: released.append(group))
-        return SimpleNamespace(member=SimpleNamespace(flusher=flusher))
+        return SimpleNamespace(member=SimpleNamespace(release_log=lambda: released.append(group)))
 
     log = FakeLog(held)
     options = Options(wal_retain_for_peers_mb=limit_mb, wal_retain_mb=64, wal_segment_mb=64)
@@ -63,7 +62,7 @@ class FailedReplica:
 
     @property
     def member(self) -> Any:
-        return None if self.error else SimpleNamespace(flusher=None)
+        return None if self.error else SimpleNamespace(release_log=None)
 
     def fail(self, error: Exception) -> None:
         self.error = error
@@ -141,7 +140,9 @@ def test_leader_keeps_entries_for_less_lagging_members_and_predecessor():
     flusher = Flusher(context, A, node, applier, lambda err: None)
     flusher.anchor()
     flusher.release_log()
+    flusher.anchor()
     node.is_leader = False
     flusher.release_log()
+    flusher.anchor()
     assert node.left == [101, 101]
     assert anchors == [(9, 101), (39, 101), (101, 101)]

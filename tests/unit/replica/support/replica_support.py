@@ -7,6 +7,7 @@ from nyala.common.errors import Corrupt, InvalidArgument, NyalaError
 from nyala.common.ids import CommittedOperation, OpId, ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.common.options import Options
+from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.env import Env
 from nyala.env.files import Files
 from nyala.env.server_clock import ServerClock
@@ -120,9 +121,8 @@ class HostProgram:
     async def start(self) -> None:
         uuid, options = self._arguments
         self.env.files.make_dir("/data")
-        self.clock = ServerClock(
-            self.env.clock, self.env.files, "/data/hybrid_clock", options.clock_max_ahead_ms
-        )
+        physical = DisciplinedClock(self.env.clock, options.clock_max_ahead_ms)
+        self.clock = ServerClock(physical, self.env.files, "/data/hybrid_clock")
         self.host = await ReplicaHost.open(
             self.env,
             options,

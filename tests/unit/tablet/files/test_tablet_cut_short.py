@@ -12,6 +12,7 @@ import pytest
 from nyala.common.errors import Corrupt
 from nyala.tablet.files.replicated_ops import RowOp
 from tests.unit.tablet.support.tablet_support import Driver, numbered, payload
+from tests.waiting import within
 
 ROOT = Path(__file__).parent.parent.parent.parent.parent
 ROWS = 20_000
@@ -92,7 +93,7 @@ def python(*words):
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
     command = [sys.executable, *words]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, env=environ
+        command, capture_output=True, text=True, timeout=within(100), check=False, env=environ
     )
 
 

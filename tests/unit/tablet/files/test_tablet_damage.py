@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from nyala.common.errors import BadChecksum, BadVersion, Corrupt
 from nyala.common.ids import ColumnId, CommittedOperation
 from nyala.storage.sections import Sections, pack
-from nyala.tablet.files import replicated_ops
+from nyala.tablet.files import end_stamps, replicated_ops
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.replicated_ops import RowError, RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
@@ -148,6 +149,25 @@ def test_missing_file_is_detected_and_nothing_is_removed(flushed, tmp_path):
         path.write_bytes(whole)
     read_all(flushed)
     assert not (tmp_path / "t" / "stray").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "after_flush", "complains"),
+    [(20, 0, "names rows"), (3, 1, "of 0 or above"), (3, None, "of 0 or above"), (3, 0, "")],
+)
+def test_end_that_no_flush_writes_is_refused(flushed, row, after_flush, complains):
+    """A row that is absent, a time above the flush point, or 0, which is the mark of a live row."""
+    tablet = Tablet.open(flushed.files, flushed.directory)
+    stamp = 0 if after_flush is None else tablet.flush_point.stamp + after_flush
+    [name] = [n for n in flushed.files.list(flushed.directory) if n.endswith(".del")]
+    path = f"{flushed.directory}/{name}"
+    flushed.files.remove(path)
+    end_stamps.write(flushed.files, path, np.array([row], np.int64), np.array([stamp], np.uint64))
+    if not complains:
+        assert len(read_all(flushed)[0]) == 19
+        return
+    with pytest.raises(Corrupt, match=complains):
+        Tablet.open(flushed.files, flushed.directory)
 
 
 def test_file_of_newer_version_or_other_kind_is_refused():

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from nyala.env.files import UNFINISHED
 from nyala.tablet.files import manifest
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
@@ -76,6 +77,58 @@ def after_a_crash(
     names = driver.files.list("data/t")
     assert names == sorted(manifest.load(driver.files, "data/t").file_names())
     expected[:] = again
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_work_that_a_full_disk_fails_leaves_no_files(work):
+    """It is tried again each second: files left behind would take all space that is freed meanwhile."""
+    failures, full = 0, True
+    while full:
+        driver = prepared(disk := SimDisk(random.Random(failures)))
+        before = driver.files.list("data/t")
+        disk.faults.capacity_bytes = disk.used_bytes() + 170 * failures
+        try:
+            full = not WORKS[work](driver)
+        except OSError:
+            failures += 1
+            left = [n for n in driver.files.list("data/t") if not n.endswith(UNFINISHED)]
+            assert left == before
+    assert failures > 4
+
+
+def test_compaction_that_may_not_fit_on_the_disk_writes_nothing():
+    """The log and flushes need the space that it would take at each attempt."""
+    driver = prepared(disk := SimDisk(random.Random(1)))
+    size = sum(d.file_bytes for d in driver.tablet.store.disks)
+    disk.faults.capacity_bytes = disk.used_bytes() + size + 9_999
+    build = driver.tablet.prepare_compaction(force=True, reserve_bytes=10_000)
+    assert build is not None
+    failing = Failing(driver.files, 1, errno.EIO, late=False)  # the first change of any file
+    with pytest.raises(OSError, match="a compaction in data/t writes up to") as refused:
+        build()
+    failing.end()
+    assert refused.value.errno == errno.ENOSPC
+    disk.faults.capacity_bytes += 1
+    build = driver.tablet.prepare_compaction(force=True, reserve_bytes=10_000)
+    assert build is not None
+    build()()
+
+
+def test_history_that_fills_the_disk_is_removed_from_it():
+    """A rowset of which nothing is left needs no space, not even above the log's reserve."""
+    disk = SimDisk(random.Random(1))
+    driver = Driver("data/t", files=disk.mount())
+    driver.write(RowOp.UPSERT, [{"k": k, "a": k, "s": 100 * "x"} for k in range(100)])
+    driver.flush()
+    driver.write(RowOp.DELETE, [{"k": k} for k in range(100)])
+    driver.flush()
+    size = sum(d.file_bytes for d in driver.tablet.store.disks)
+    disk.faults.capacity_bytes = disk.used_bytes() + 10_000
+    assert size > 2000
+    build = driver.tablet.prepare_compaction(driver.log[-1].stamp, reserve_bytes=1 << 30)
+    assert build is not None
+    build()()
+    assert sum(d.file_bytes for d in driver.tablet.store.disks) == 0
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=["full", "io_error"])

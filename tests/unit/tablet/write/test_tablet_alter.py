@@ -1,5 +1,6 @@
 """Tables altered with data: old rows, old files and old operations are read by column id."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from tests.unit.tablet.support.tablet_support import (
 )
 
 
+@pytest.mark.row("A14")
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
 def test_older_rows_have_default_given_when_column_was_added(driver, before, after):
@@ -46,6 +48,7 @@ def test_older_rows_have_default_given_when_column_was_added(driver, before, aft
     }
 
 
+@pytest.mark.row("A14")
 @pytest.mark.parametrize("after", STAGES)
 @pytest.mark.parametrize("before", STAGES)
 def test_dropped_column_is_invisible_and_its_name_reusable(driver, before, after):
@@ -238,3 +241,31 @@ def test_rows_without_added_column_are_pruned_by_its_default(driver, monkeypatch
     assert found("n", None, None) == (0, 0)
     assert found("f", Sign.GE, 0.0) == (1, 2), "NaN is not used for pruning"
     assert found("b", Sign.EQ, True)[0] == 9
+
+
+@pytest.mark.row("A14")
+def test_altered_compression_applies_to_new_files_and_old_ones_stay_readable(driver):
+    def compress(chosen: str) -> None:
+        driver.schema = replace(driver.schema, version=driver.schema.version + 1)
+        assert driver.apply_schema(driver.schema, compression=chosen) == (1, [])
+
+    def bytes_of_new_file(start: int) -> int:
+        assert driver.write(RowOp.INSERT, texts(start, start + 1000)) == []
+        assert driver.flush()
+        return int(driver.disk_rowsets()[-1].file_bytes)
+
+    def texts(start: int, stop: int) -> list[dict[str, Any]]:
+        return [{**row, "a": 7} for row in numbered(start, stop, s="x" * 40)]
+
+    plain = bytes_of_new_file(0)
+    compress("zstd")
+    assert bytes_of_new_file(1000) < plain / 2
+    compress("none")
+    assert bytes_of_new_file(2000) > plain / 2
+    compress("lz4")
+    assert bytes_of_new_file(3000) < plain / 2
+    driver.reopen()
+    assert driver.rows(ordered=True) == texts(0, 4000)
+    assert driver.compact()
+    assert sum(r.file_bytes for r in driver.disk_rowsets()) < 2 * plain, "a merge compresses all"
+    assert driver.rows(ordered=True) == texts(0, 4000)

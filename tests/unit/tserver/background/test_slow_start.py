@@ -1,9 +1,13 @@
 """A server that opens its replicas slowly keeps them while it makes progress; a hanging one does not."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 
+from nyala.client.journal.core import JournalCore
 from nyala.common.ids import SYS_CATALOG, OpId, TabletId
+from nyala.machines import registry
 from nyala.master.catalog.group_state import ReplicaHealth
 from nyala.master.catalog.records import CatalogTablet
 from nyala.master.repair.observe import RepairView, group_state
@@ -28,10 +32,16 @@ def test_slowly_starting_server_is_not_replaced():
     async def main(loop):
         cluster = SimCluster(loop, 3, tservers=4, options=QUICK)
         core = await cluster.start()
-        await cluster.create_table(core, "t", tablets=TABLETS)
+        await cluster.create_table(core, "t", tablets=TABLETS // 2)
+        for number in range(TABLETS // 2):
+            await cluster.run(
+                cluster.clients[-1], JournalCore(core).create, f"j{number}", 3, 1 << 30
+            )
         groups = sorted({g for _, g, _ in cluster.replicas() if g != SYS_CATALOG})
         victim = cluster.tservers[0]
         held = [g for p, g, _ in cluster.replicas() if p is victim]
+        kinds = Counter(registry.kind_of_machine(victim.server.host.find(g).machine) for g in held)
+        assert all(kinds[kind] > 5 for kind in registry.KINDS)
         assert len(held) > 15
         victim.kill()
         victim.delays.compute_us = 0.6e6  # a mean: one alone stays below FAILED_MS

@@ -35,6 +35,7 @@ class Tablet:
         self.state, self.machine, self.tablet, self.replica = State.RUNNING, self, self, self
         self.info = SimpleNamespace(options={})
         self.busy, self.broken = False, False
+        self.reserves: list[int] = []
 
     @property
     def memory(self):
@@ -53,7 +54,11 @@ class Tablet:
     def compaction_score(self, _horizon):
         return float(self.merges[0]) if self.merges else 0.0
 
-    async def maintain(self, _prepare):
+    def prepare_compaction(self, _horizon, *, force, reserve_bytes):
+        self.reserves.append(reserve_bytes)
+
+    async def maintain(self, prepare):
+        prepare()
         self.host.events.append(f"merge {self.group}")
         if self.broken:
             raise OSError("no space left")
@@ -126,6 +131,12 @@ def test_best_compaction_of_all_tablets_is_chosen_first():
     server = Server(a={"merges": [1]}, b={"merges": [5, 0.5]}, c={"merges": [3]}, d={})
     assert server.merge(1) == ["b", "c", "a", "b"]
     assert server.merge(3) == ["-", "-"]
+
+
+def test_compactions_leave_the_reserve_of_the_log_free():
+    server = Server(a={"merges": [1, 1]})
+    server.merge(1)
+    assert server.tablets["a"].reserves == [OPTIONS.wal_reserve_mb * MIB] * 2
 
 
 def test_expensive_compaction_is_not_starved():

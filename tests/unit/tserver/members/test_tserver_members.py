@@ -27,7 +27,9 @@ BY_HAND = msgspec.structs.replace(OPTIONS, repair="off")
 
 def with_group(work, tservers=4):
     async def main(loop):
-        group = Group(*await started(SimCluster(loop, 5, tservers=tservers, options=BY_HAND)))
+        group = Group(
+            *await started(SimCluster(loop, 5, tservers=tservers, options=BY_HAND, masters=1))
+        )
         await work(group)
         group.cluster.look()
 

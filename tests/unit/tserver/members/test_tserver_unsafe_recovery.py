@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("both_kinds")
 
 def with_group(work, tservers=3):
     async def main(loop):
-        await work(Group(*await started(SimCluster(loop, 7, tservers=tservers))))
+        await work(Group(*await started(SimCluster(loop, 7, tservers=tservers, masters=1))))
 
     run(main, max_time_s=600)
 

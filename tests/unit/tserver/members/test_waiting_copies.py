@@ -22,7 +22,7 @@ MASTER, OPERATOR = "master", "operator"
 
 def with_group(work: Any, options: Any) -> None:
     async def main(loop: Any) -> None:
-        group = Group(*await started(SimCluster(loop, 5, tservers=4, options=options)))
+        group = Group(*await started(SimCluster(loop, 5, tservers=4, options=options, masters=1)))
         await work(group)
         group.cluster.look()
 

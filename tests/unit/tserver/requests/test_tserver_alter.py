@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from nyala.client.read.read_spec import ReadSpec
+from nyala.client.write.put_streams import PutStreams
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
-from nyala.wire import convert
+from nyala.wire import convert, flight
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.systems.table_client import rows_of
@@ -82,7 +83,7 @@ class Altered:
 
 def with_table(work, seed=5):
     async def main(loop):
-        cluster = SimCluster(loop, seed)
+        cluster = SimCluster(loop, seed, masters=1)
         core = await cluster.start()
         await work(Altered(cluster, core, await cluster.create_table(core)))
         cluster.look()
@@ -214,5 +215,48 @@ def test_requests_of_newer_schema_wait_until_tablet_has_it():
         assert not await writing
         assert await scanning in ([], [{"k": 1, "n": 2}])
         assert await t.scan(t.reopened()) == [{"k": 1, "n": 2}]
+
+    with_table(work)
+
+
+def test_retry_of_write_that_was_applied_before_its_range_was_dropped_returns_its_result():
+    async def work(t):
+        batch = flight.batch_parts(rows_of([1], [10]))
+
+        async def put(sequence):
+            """Send the same rows under a sequence number, as a retry sends them."""
+
+            async def send():
+                streams = PutStreams(t.core.env)
+                address = t.cluster.leader_of(t.tablet_id).address
+                header = pb.WriteHeader(
+                    tablet_id=t.tablet_id, op=pb.UPSERT, column_ids=[0, 1],
+                    client_id=b"c" * 16, sequence=sequence, first_outstanding=1,
+                )  # fmt: skip
+                try:
+                    return await streams.get(address, t.schema.arrow).put(header, batch, TIMEOUT_MS)
+                finally:
+                    streams.close()
+
+            return await t.ask(send)
+
+        first = await put(1)
+        assert (first.rows, first.duplicate, first.error.code) == (1, False, "")
+        retired = replace(t.schema, version=t.schema.version + 1)
+        order = pb.AlterTabletRequest(
+            tablet_id=t.tablet_id, table_name="t", schema=convert.schema_to_proto(retired),
+            ranges_version=retired.version, retire=True,
+        )  # fmt: skip
+        leader = t.cluster.leader_of(t.tablet_id)
+        assert await leader.run(leader.server.tablets.alter, order, TIMEOUT_MS) == retired.version
+        for _ in range(2):
+            again = await put(1)
+            assert (again.timestamp, again.rows, again.duplicate) == (first.timestamp, 1, True)
+            fresh = await put(2)
+            assert (fresh.rows, fresh.error.code) == (0, "RANGES_CHANGED")
+        t.cluster.leader_of(t.tablet_id).kill()
+        await t.cluster.until(lambda: t.cluster.leader_of(t.tablet_id), "another leader")
+        again = await put(1)
+        assert (again.timestamp, again.rows, again.duplicate) == (first.timestamp, 1, True)
 
     with_table(work)

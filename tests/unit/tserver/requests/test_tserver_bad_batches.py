@@ -133,7 +133,7 @@ def test_no_rows_and_no_columns():
 @pytest.mark.row("A2")
 def test_oversized_keys_and_cells_are_row_errors():
     async def main(loop):
-        cluster = SimCluster(loop, 3)
+        cluster = SimCluster(loop, 3, masters=1)
         core = await cluster.start()
         client = cluster.clients[-1]
         schema = from_arrow(pa.schema([("k", pa.string()), ("v", pa.binary())]), ["k"])

@@ -23,7 +23,7 @@ from nyala.replica.memory import MemoryTracker
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from nyala.tserver.scan_memory import ScanMemory
-from nyala.tserver.scanners import Scanners
+from nyala.tserver.scanners import Scanners, bounds_of
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.unit.tablet.support.tablet_support import INT_KEY, Driver, info, numbered
@@ -203,6 +203,21 @@ async def test_ordered_scan_resumes_after_last_delivered_key_at_same_snapshot(se
 
 
 @on_a_loop
+async def test_deadline_of_a_scan_counts_from_its_last_progress(servers):
+    now = [0]
+    servers.env.clock = SimpleNamespace(monotonic_us=lambda: now[0])
+    stream = servers.stream
+
+    def slow(*request: Any) -> Any:
+        now[0] += 25_000_000  # of 60 s
+        return stream(*request)
+
+    servers.stream = slow
+    servers.cuts = {"a": [2, 2], "b": [2], "c": [2]}
+    assert await servers.read(servers.token(ordered=True)) == list(range(ROWS))
+
+
+@on_a_loop
 async def test_latest_read_resumes_at_its_original_time(servers):
     servers.cuts = {"a": [3]}
     later = servers.replicas["b"].driver
@@ -280,3 +295,9 @@ async def test_invalid_split_bounds_are_refused(servers):
     for token, why in ((backwards, "not above it"), (feed, "scans and"), (look_up, "scans and")):
         with pytest.raises(InvalidArgument, match=why):
             [d async for d in servers.scanners["a"].run(token)]
+
+
+@pytest.mark.parametrize(("after", "lower"), [(b"a", b"m"), (b"n", b"n\0")])
+def test_rest_of_a_piece_begins_within_it(after, lower):
+    token = pb.ScanToken(key_lower=b"m", key_upper=b"z", resume_after=after)
+    assert bounds_of(token).lower == lower

@@ -85,6 +85,17 @@ def test_restarted_server_delays_collection_for_forgotten_holds(clock):
     assert horizon_of(holds) == 700
 
 
+def test_restarted_server_reports_retired_tablets_as_held_until_holds_are_renewed(clock):
+    holds = HistoryHolds(clock)
+    assert holds.left_ms(T, below=1000) == room.RENEWAL_GRACE_MS
+    clock.now_us = room.RENEWAL_GRACE_MS * 1000 - 1
+    assert holds.left_ms(T, below=1000) == 1
+    holds.hold(T, "one", 700, 20, horizon=0)
+    assert holds.left_ms(T, below=1000) == 20
+    clock.now_us += 1
+    assert holds.left_ms(T, below=700) == 0
+
+
 def test_invalid_hold_names_lifetimes_and_counts_are_refused(holds, monkeypatch):
     for name, ttl in (("", 1), ("x" * 65, 1), ("one", 0), ("one", room.MAX_TTL_MS + 1)):
         with pytest.raises(InvalidArgument, match="time to live"):
@@ -95,3 +106,18 @@ def test_invalid_hold_names_lifetimes_and_counts_are_refused(holds, monkeypatch)
     holds.hold(T, "two", 800, 20, horizon=0)
     with pytest.raises(Throttled, match="2 holds"):
         holds.hold(T, "three", 700, 20, horizon=0)
+
+
+@pytest.mark.parametrize("swept", [False, True])
+def test_times_below_a_compaction_stay_refused_when_the_last_hold_ends(holds, clock, swept):
+    """The compaction is still under way: a hold that it does not know could not be kept."""
+    with holds.collecting(T, 1000):
+        holds.hold(T, "one", 1000, 20, horizon=0)
+        if swept:
+            clock.now_us += room.SWEEP_MS * 1000
+            holds.hold(TabletId("cd" * 16), "other", 1, 20, horizon=0)
+        else:
+            holds.release(T, "one")
+        with pytest.raises(HistoryGone):
+            holds.hold(T, "two", 999, 20, horizon=0)
+    holds.hold(T, "two", 999, 20, horizon=0)

@@ -136,11 +136,24 @@ class JournalGroup(Scenario):
             NyalaError: the answer is an error.
         """
 
+        answer = await self.answer(to, methods.JOURNAL_TAIL, request)
+        if answer.HasField("error"):
+            raise status.from_proto(answer.error)
+        assert isinstance(answer, jb.JournalTailResponse)
+        return answer
+
+    async def answer(self, to: SimProcess, method: Any, request: Any) -> Any:
+        """Send one request on a new stream of requests; return its answer.
+
+        Raises:
+            NyalaError: the stream ended.
+        """
+
         async def call() -> Any:
             response = asyncio.get_running_loop().create_future()
             stream = self.core.env.rpc.request_stream(
                 to.address,
-                methods.JOURNAL_TAIL,
+                method,
                 lambda found: None if response.done() else response.set_result(found),
             )
             stream.send(request)
@@ -152,9 +165,6 @@ class JournalGroup(Scenario):
         answer = await self.on(call)
         if isinstance(answer, NyalaError):
             raise answer
-        if answer.HasField("error"):
-            raise status.from_proto(answer.error)
-        assert isinstance(answer, jb.JournalTailResponse)
         return answer
 
     # ---- tools -----------------------------------------------------------------------------------
@@ -240,7 +250,7 @@ def with_journal(work: Any, *, repair: str = "off", loses: bool = False, **more:
 
     async def main(loop: Any) -> None:
         options = msgspec.structs.replace(OPTIONS, repair=repair, **more)
-        group = await started(SimCluster(loop, 5, tservers=4, options=options))
+        group = await started(SimCluster(loop, 5, tservers=4, options=options, masters=1))
         if loses:
             loop.after_step = lambda: None  # its checkers require all committed entries
         await work(group)

@@ -3,11 +3,13 @@
 import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from nyala.client.core import ClientCore
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.locations import OpenJournal
+from nyala.client.read.read_spec import ReadSpec
 from nyala.common.errors import NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.wire import methods
@@ -108,6 +110,45 @@ class Group:
             successor=successor,
         )
         return str((await self.ask(to, methods.LEADER_STEP_DOWN, request)).leader)
+
+    # ---- content --------------------------------------------------------------------------------
+
+    async def add(self, number: int) -> None:
+        """Write a row, or append an entry, to `t`."""
+
+        async def write() -> None:
+            if kind == "journal":
+                await append(self.core, await JournalCore(self.core).open("t"), b"%d" % number)
+                return
+            table, numbers = await self.core.open_table("t"), pa.array([number])
+            rows = pa.record_batch([numbers, numbers], names=["k", "v"])
+            await self.core.session.write(
+                table, pb.UPSERT, rows, all_or_nothing=False, timeout_ms=20_000
+            )
+
+        await self.on(write)
+
+    async def added(self, max_age_ms: int = 0) -> list[int]:
+        """Return the numbers that were added to `t`, in their order.
+
+        Args:
+            max_age_ms: of a read that any replica may serve; 0: the leader serves it.
+        """
+
+        async def read() -> list[int]:
+            if kind == "journal":
+                journals = JournalCore(self.core)
+                wanted = jb.JournalReadRequest(log=jb.ReadLog(log="log", limit=1000))
+                answer = await journals.reads.read(
+                    await journals.open("t"), wanted, max_age_ms=max_age_ms
+                )
+                return [int(e.data) for e in answer.log.entries if e.data.isdigit()]
+            spec = ReadSpec(latest=True, max_age_ms=max_age_ms)
+            tokens = await self.core.reader.tokens(await self.core.open_table("t"), spec, 20_000)
+            parts = await self.core.reader.collect_all(tokens, lambda _header: None)
+            return sorted(k for part in parts for b in part for k in b.column("k").to_pylist())
+
+        return list(await self.on(read))
 
 
 kind = "table"

@@ -44,6 +44,7 @@ class FailingFiles(SpyFiles):
         self.fail = self.due
         self.at, self.code, self.always = at, code, always
         self.hit = None
+        self.opened = []
 
     def due(self, call, path):
         count = len(self.calls)
@@ -53,10 +54,21 @@ class FailingFiles(SpyFiles):
         return None
 
     def open_append(self, path, offset=0, *, direct=False):
-        return FailingAppendFile(self, path, self._files.open_append(path, offset))
+        self.opened.append(FailingAppendFile(self, path, self._files.open_append(path, offset)))
+        return self.opened[-1]
+
+    def left_open(self):
+        """Return the paths of the files that were opened and not closed."""
+        return [file._path for file in self.opened if not file.closed]
 
 
 class FailingAppendFile(SpyAppendFile):
+    closed = False
+
+    def close(self):
+        self.closed = True
+        super().close()
+
     def append(self, buffers):
         data = b"".join(bytes(b) for b in buffers)
         try:
@@ -152,6 +164,34 @@ def test_each_failing_file_operation_loses_nothing_acknowledged(code, always):
     assert seen == {
         "append", "preallocate", "remove", "rename", "sync", "sync_dir", "truncate", "write_atomic"
     }  # fmt: skip
+
+
+def test_log_that_failed_in_any_file_operation_leaves_no_file_open_when_closed():
+    """A server continues without its log, so a file that stays open stays so for long."""
+
+    async def main(loop):
+        at, failed = 0, set()
+        while True:
+            at += 1
+            machine = Machine(loop, at)
+            files = FailingFiles(machine.files(), 0, errno.EIO, always=False)
+            wal, _ = await open_wal(files, machine.tasks(), segment_bytes=900)
+            files.at = len(files.calls) + at
+            with contextlib.suppress(
+                Throttled
+            ):  # the next segment was not made, and is tried again
+                for i in range(1, 9):
+                    if await append(wal, A, [entry(i, bytes(90))]) is not None:
+                        failed.add(files.hit)
+                        break
+                    await loop.delay(20_000)
+            if files.hit is None:  # the rest are those of an orderly end
+                await wal.close()
+                return failed
+            await wal.close()
+            assert not files.left_open(), (at, files.hit)
+
+    assert run(main) >= {"append", "sync", "truncate", "rename", "sync_dir"}
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])

@@ -106,6 +106,22 @@ def test_failed_background_sync_fails_the_log():
     run(main)
 
 
+def test_log_that_failed_gets_no_marker():
+    """Nothing would write it: it would count as waiting to be written for ever."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(**INTERVAL)
+        await durable(wal, A, [entry(1)])
+        machine.disk.faults.sync_eio_rate = 1.0
+        assert await append(wal, A, [entry(2)], vote(1)) is wal.failed is not None
+        await loop.delay(1_000_000)
+        stats = wal.stats()
+        assert (stats.markers, stats.pending_bytes) == (0, 0)
+
+    run(main)
+
+
 def test_proven_durable_index_is_never_beyond_last_sync():
     """Otherwise the tail lost in a power failure would look like damage."""
 

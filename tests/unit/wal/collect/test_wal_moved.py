@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from nyala.common.errors import LogGap
 from nyala.common.ids import OpId
 from nyala.env.tasks import Lane
+from nyala.raft.messages import EntryKind
 from nyala.wal import collect
 from nyala.wal.format import BEGINS, TAIL, LogPosition, Record, RecordKind, group_bytes
 from nyala.wal.index import EntryLocation, LogIndex
@@ -37,10 +39,12 @@ class Log:
         self.recovery = Recovery()
         self.offset = 0
 
-    def put(self, kind, index, term=1, *, segment=1, rest=0, flags=0):
+    def put(
+        self, kind, index, term=1, *, segment=1, rest=0, flags=0, entry_kind=EntryKind.OPERATION
+    ):
         self.offset += 100
         record = Record(
-            kind, group_bytes(A), term, index, 1000 * term + index, 2, self.offset, 100,
+            kind, group_bytes(A), term, index, 1000 * term + index, entry_kind, self.offset, 100,
             LogPosition(0, 0), b"", rest, flags,
         )  # fmt: skip
         self.recovery.replay(Segment(segment, f"{segment}.wal"), record)
@@ -74,6 +78,15 @@ def test_moved_run_with_existing_originals_only_adds_location():
     log.entries(3, 5)
     log.moved(3, 5)
     assert log.held() == [(1, 3, 9), (1, 4, 9), (1, 5, 9)]
+
+
+def test_configurations_are_in_the_order_of_the_log_after_a_move_that_a_crash_interrupted():
+    log = Log()
+    for index in (3, 4):
+        log.put(RecordKind.ENTRY, index, entry_kind=EntryKind.CONFIG)
+    log.put(RecordKind.MOVED, 3, rest=1, flags=BEGINS | TAIL, entry_kind=EntryKind.CONFIG)
+    log.recovery.finish()
+    assert [config.id.index for config in log.recovery.groups[A].configs] == [3, 4]
 
 
 def test_moved_run_is_start_of_group_after_originals_are_collected():
@@ -351,3 +364,22 @@ def test_locations_of_moved_entries_are_exact():
     index.drop_segment(A, 2, 5)
     assert index.bounds(A) == (6, 7)
     assert index.size_bytes(A, 0, 100) == 50
+
+
+def test_entries_that_were_not_moved_are_gone_with_their_segment():
+    """A member that needs them needs a copy; the rest of the group is readable."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        wal, _ = await machine.open(segment_bytes=2000)
+        await durable(wal, A, entries(1, 3))
+        await fill(wal, B, 1, 100)
+        wal.set_anchor(A, 2, 4, movable=True)
+        wal.set_anchor(B, 1000)
+        assert await collected(wal) > 0
+        assert [e.id.index for e in await wal.read(A, 2, 1 << 20)] == [2, 3]
+        with pytest.raises(LogGap):
+            await wal.read(A, 1, 1 << 20)
+        await wal.close()
+
+    run(main)

@@ -47,6 +47,21 @@ def test_save_load_delete_and_list():
     run(main)
 
 
+def test_deleted_file_stays_deleted_across_power_failures():
+    """Else the next start would find metadata of a replica whose superblock is removed."""
+
+    async def main(loop):
+        for seed in range(20):
+            machine = Machine(loop, seed)
+            cmeta = ConsensusMetadata(machine.files(), "/d")
+            cmeta.save(A, vote(1), CONFIG)
+            cmeta.delete(A)
+            machine.disk.crash()
+            assert ConsensusMetadata(machine.files(), "/d").groups() == []
+
+    run(main)
+
+
 def test_crash_during_save_leaves_old_or_new_vote():
     seen = set()
 

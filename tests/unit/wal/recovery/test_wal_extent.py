@@ -221,6 +221,25 @@ def test_extent_record_is_updated_on_full_disk_so_that_segments_are_removed():
     run(main)
 
 
+def test_numbers_of_removed_segments_are_not_used_again():
+    """The record's end was not brought up to date, by an error of the disk, before they were removed."""
+
+    async def main(loop):
+        machine = Machine(loop)
+        files = machine.files()
+        files.make_dir("/d")
+        note = ExtentFile(files, "/d")
+        note.save(Extent(1, LogPosition(2, 48)))
+        note.advance_first(5)
+        assert extent(machine) == Extent(5, LogPosition(5, 0))
+        wal, _ = await machine.open()
+        assert not wal.damage
+        await wal.close()
+        assert names(machine) == ["0000000006.wal"]
+
+    run(main)
+
+
 def test_extent_record_with_any_flipped_bit_is_ignored():
     raw = encode(Extent(3, LogPosition(7, 1234)))
     assert decode(raw) == Extent(3, LogPosition(7, 1234))

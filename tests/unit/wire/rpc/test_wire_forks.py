@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.waiting import within
+
 SCRIPT = """
 import asyncio, subprocess, sys, threading
 from nyala.wire.channels import GrpcRpc
@@ -32,6 +34,6 @@ sys.exit(any(ends))
 
 def test_fork_during_calls_leaves_child_process_unaffected():
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=180
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=within(180)
     )
     assert run.returncode == 0, run.stderr[-1000:]

@@ -1,14 +1,22 @@
 """Received bytes that no call has consumed: each end of a stream has a limit, which may change."""
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import Any
 
+import numpy as np
+
+from nyala.wire import methods, stream_client
 from nyala.wire.framing import Slabs
+from nyala.wire.proto import flight_pb2
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import StreamFrameKind, frame_head
+from tests.unit.wire.support.wire_helpers import BatchStore, served
+from tests.waiting import eventually
 
 BODY = b"x" * 100_000
 
@@ -31,6 +39,33 @@ class Transport:
 
     def resume_reading(self) -> None:
         self.reads = True
+
+
+class Recorded(Slabs):
+    """Slabs that show which memory is in use."""
+
+    taken: "list[weakref.ref[np.ndarray[Any, Any]]]"
+
+    def __init__(self, slab_bytes: int = 0) -> None:
+        super().__init__()
+        self.taken = []
+
+    def take(self, size: int) -> memoryview:
+        memory = np.empty(size, np.uint8)
+        self.taken.append(weakref.ref(memory))
+        return memory.data
+
+    def used(self) -> int:
+        return sum(one() is not None for one in self.taken)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @contextmanager
@@ -74,5 +109,48 @@ def test_end_reads_while_its_share_has_room():
             assert transport.reads, "one frame always has room"
             receive(end)
             assert not transport.reads
+
+    asyncio.run(main())
+
+
+def test_finished_end_drops_what_no_call_has_consumed():
+    async def main() -> None:
+        slabs = Recorded()
+        end = StreamEnd(1 << 20, slabs)
+        with no_garbage_collection(), connected(end):
+            for _ in range(3):
+                receive(end)
+            frame = await end.receive()
+            assert slabs.used() == 3
+            end.discard()
+            assert (slabs.used(), len(frame.body or b"")) == (1, len(BODY))
+            receive(end)
+            assert slabs.used() <= 2, "what comes later is dropped too"
+
+    asyncio.run(main())
+
+
+def test_client_that_ends_a_stream_early_drops_what_it_received(monkeypatch):
+    """A follower ends many streams early, each with megabytes that were received."""
+    made: list[Recorded] = []
+
+    def recorded(slab_bytes: int) -> Recorded:
+        made.append(Recorded(slab_bytes))
+        return made[-1]
+
+    monkeypatch.setattr(stream_client, "Slabs", recorded)
+
+    async def main() -> None:
+        async with served(BatchStore()) as (rpc, address):
+            ticket = flight_pb2.Ticket(ticket=b"500")
+            with no_garbage_collection():
+                stream: Any = rpc.stream(address, methods.DO_GET, ticket)
+                async with aclosing(stream):
+                    await anext(stream)
+                    await eventually(
+                        lambda: len(made[0].taken) >= 20, "twenty batches were received"
+                    )
+                    assert made[0].used() >= 19
+                assert made[0].used() == 0
 
     asyncio.run(main())

@@ -1,0 +1,34 @@
+"""Errors that end a stream, with what to do next."""
+
+from nyala.common.errors import HistoryGone, NyalaError, SchemaMismatch
+
+
+def history_gone(table: str, hold_s: int, err: NyalaError) -> HistoryGone:
+    """Return the error of a stream whose next changes cannot be read any more.
+
+    Args:
+        table: name of the table.
+        hold_s: seconds for which the stream holds history after it has ended.
+        err: of the server.
+    """
+    return HistoryGone(
+        f"the next changes of table {table!r} cannot be read any more: {err.message}. The query was stopped "
+        f"for longer than its hold_s ({hold_s}) and the table's history_max_age_s, or began before them. "
+        "Begin anew: another checkpointLocation, and starting=snapshot into an emptied sink. A larger "
+        "hold_s lets a query be stopped for longer",
+        dict(err.details),
+    )
+
+
+def altered(table: str, what: str) -> SchemaMismatch:
+    """Return the error of a stream whose table has other columns than the stream.
+
+    Args:
+        table: name of the table.
+        what: the difference.
+    """
+    return SchemaMismatch(
+        f"table {table!r} was altered: {what}. A query keeps the columns that load() gave it, so it ends "
+        "here. Start it again, load() included, with the same checkpointLocation: it continues after its "
+        'last batch, with the new columns; option "columns" names those that it needs'
+    )
