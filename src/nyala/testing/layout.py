@@ -6,9 +6,10 @@ base port shifts all of them. Test clusters use free ports instead.
 
 import socket
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
 
 import msgspec
 
@@ -17,6 +18,8 @@ from nyala.common.errors import InvalidArgument, NotFound
 HOST = "127.0.0.1"
 DEFAULT_BASE = 7050
 STATE_FILE = "cluster.json"
+BELOW_EPHEMERAL = range(12_000, 32_000)
+"""Ports for `free_ports`: outgoing connections take theirs above these on Linux, macOS and Windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +153,20 @@ def plan(
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind((HOST, 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Return distinct ports that were free a moment ago; no outgoing connection takes one of them."""
+    with ExitStack() as bound:
+        found: list[int] = []
+        for port in SystemRandom().sample(BELOW_EPHEMERAL, len(BELOW_EPHEMERAL)):
+            sock = bound.enter_context(socket.socket())
+            with suppress(OSError):  # in use
+                sock.bind((HOST, port))
+                found.append(port)
+            if len(found) == count:
+                return found
+    raise InvalidArgument(
+        f"{count} free ports are needed and {len(found)} of {HOST} are free between "
+        f"{BELOW_EPHEMERAL[0]} and {BELOW_EPHEMERAL[-1]}; stop other servers or pass a base port"
+    )
 
 
 def reserve(addresses: Iterable[str]) -> ExitStack:

@@ -85,9 +85,9 @@ def test_waiting_caller_gets_error_when_client_closes():
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    begun.wait(10)
+    begun.wait(60)
     thread.close()
-    waiting.join(10)
+    waiting.join(60)
     assert raised
 
 
@@ -102,7 +102,7 @@ def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
             await asyncio.Event().wait()
         finally:
             ending.set()
-            await asyncio.get_running_loop().run_in_executor(None, asked.wait, 10)
+            await asyncio.get_running_loop().run_in_executor(None, asked.wait, 60)
 
     async def late() -> None:
         asked.set()
@@ -118,14 +118,14 @@ def test_call_that_begins_while_client_closes_gets_error(monkeypatch):
 
     first = threading.Thread(target=call, args=(slow_to_end,), daemon=True)
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     closing = threading.Thread(target=thread.close, daemon=True)
     closing.start()
-    assert ending.wait(10)
+    assert ending.wait(60)
     second = threading.Thread(target=call, args=(late,), daemon=True)
     second.start()
     for each in (closing, first, second):
-        each.join(10)
+        each.join(60)
     assert errors[0] is InvalidArgument, "the late call was accepted and never ends"
     assert len(errors) == 2
 
@@ -136,7 +136,7 @@ def test_thread_that_closes_second_waits_for_first():
     for closer in closers:
         closer.start()
     for closer in closers:
-        closer.join(10)
+        closer.join(60)
     assert not any(closer.is_alive() for closer in closers)
 
 

@@ -132,7 +132,7 @@ def test_silent_or_stalled_connection_is_closed(why, chunks):
         assert port.refused(why) == 1
         assert port.got == []
 
-    at_a_port(scenario, PeerLimits(hello_ms=50))
+    at_a_port(scenario, PeerLimits(hello_ms=500))
 
 
 def test_idle_peer_connection_is_kept():
@@ -147,7 +147,7 @@ def test_idle_peer_connection_is_kept():
         writer.close()
         del reader
 
-    at_a_port(scenario, PeerLimits(hello_ms=50))
+    at_a_port(scenario, PeerLimits(hello_ms=500))
 
 
 ENTRY = Entry(OpId(1, 1), 5, EntryKind.OPERATION, b"x")

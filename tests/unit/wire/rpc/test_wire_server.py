@@ -221,7 +221,7 @@ def test_unresponsive_server_times_out():
         server = GrpcServer({methods.DESCRIBE_TABLE: stuck}, "127.0.0.1:0")
         address, rpc = await server.start(), GrpcRpc()
         with pytest.raises(TimedOut, match=address):
-            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=30)
+            await rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=500)
         waiting = asyncio.ensure_future(
             rpc.call(address, methods.DESCRIBE_TABLE, OK, timeout_ms=60_000)
         )

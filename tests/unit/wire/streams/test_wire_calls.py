@@ -129,7 +129,7 @@ def test_late_call_times_out_and_its_answer_is_dropped():
         async with served(reads) as address, connected() as rpc:
             assert await read(rpc, address, "1") == 1
             with pytest.raises(TimedOut) as late:
-                await read(rpc, address, "wait", timeout_ms=10)
+                await read(rpc, address, "wait", timeout_ms=500)
             assert may_have_arrived(late.value)
             abandoned = asyncio.ensure_future(read(rpc, address, "wait"))
             await eventually(lambda: reads.waiting == 2, "both are being executed")
