@@ -8,6 +8,8 @@ from nyala.testing import MiniCluster
 from tests.docs.pages import FOLDER, run_page
 from tests.docs.support.recovery_pages import some_table
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "masters.md"
 
 

@@ -9,6 +9,8 @@ from nyala.testing import MiniCluster
 from tests.docs.pages import FOLDER, run_page
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "membership.md"
 LATER = ("tserver-3", "tserver-4", "tserver-5")
 ROWS = 300

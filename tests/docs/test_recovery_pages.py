@@ -16,6 +16,8 @@ from tests.docs.pages import FOLDER, Step, run_page
 from tests.docs.support.recovery_pages import ROWS, SCHEMA, fill, some_table
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 OPERATE = Path(__file__).parents[2] / "docs" / "operate"
 
 

@@ -5,6 +5,8 @@ import pytest
 from tests.faults.support import sandbox
 from tests.waiting import within
 
+pytestmark = pytest.mark.full
+
 
 def inject(kind: str, seed: int, count: int = 5) -> None:
     arguments = (kind, "--count", count, "--seed", seed)

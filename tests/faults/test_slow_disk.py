@@ -18,6 +18,8 @@ from tests.cluster.support.leading import leader
 from tests.faults.support.syscalls import SYNCS, injected
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 SCHEMA = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
 SLOW = "the log's disk is slow"
 

@@ -5,6 +5,8 @@ import pytest
 from tests.faults.support import sandbox
 from tests.waiting import within
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.row("S4.2", "S4.14")
 @pytest.mark.timeout(310)

@@ -11,6 +11,8 @@ import pytest
 from nyala.spark.flights.dataset import DIMENSIONS, SHIPPED
 from tests.waiting import within
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parent.parent.parent
 FLIGHTS = 1500
 

@@ -130,6 +130,7 @@ def test_invalid_peer_messages_change_nothing_and_are_counted(bad_peers, number)
     assert table.get({"k": number}) == {"k": number, "v": number}
 
 
+@pytest.mark.full
 def test_silent_peer_connection_is_closed(bad_peers):
     target, _ = bad_peers
     counted = target.counted("silent")

@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import nyala
 from nyala.__main__ import INTERRUPTED
@@ -52,6 +53,7 @@ def write(table: nyala.Table, value: int) -> int:
     return table.delete_ignore([{"k": (value * 3) % KEYS}]).timestamp
 
 
+@pytest.mark.full
 def test_copy_of_killed_follower_is_continued_while_leaders_are_killed(cluster: MiniCluster):
     with cluster.connect() as client:
         parts = nyala.Partition(hash=[nyala.Hash(["k"], 3)])
@@ -110,6 +112,7 @@ def test_feed_is_closed_by_another_thread_and_shows_columns(cluster: MiniCluster
         client.drop_table("closed_feed")
 
 
+@pytest.mark.full
 def test_command_prints_changes_as_lines_and_says_where_to_continue(cluster: MiniCluster):
     with cluster.connect() as client:
         table = client.create_table("printed", SCHEMA, ["k"])

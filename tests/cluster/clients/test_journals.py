@@ -189,6 +189,7 @@ def nyala_run(cluster: MiniCluster, *words: str) -> tuple[str, str]:
     return out, err
 
 
+@pytest.mark.full
 def test_command_line_of_journals(cluster):
     nyala_cli(cluster, "create", "cli")
     first = nyala_cli(cluster, "append", "cli", "a", "one").strip()

@@ -1,9 +1,12 @@
 """Stale reads on real processes: followers serve them, also while their leader is stopped."""
 
 import pyarrow as pa
+import pytest
 
 from tests.cluster.support import leading
 from tests.waiting import wait_until
+
+pytestmark = pytest.mark.full
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 

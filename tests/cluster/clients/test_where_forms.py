@@ -141,6 +141,7 @@ def random_table(client):
     client.drop_table("random_forms")
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**40))
 def test_random_condition_selects_through_every_way_what_duckdb_selects(random_table, seed):

@@ -14,6 +14,8 @@ from tests.cluster.support.damage import ROWS, SCHEMA, fetch, figures
 from tests.cluster.support.direct import Direct
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[MiniCluster]:

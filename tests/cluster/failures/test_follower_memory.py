@@ -16,6 +16,8 @@ from tests.cluster.support.leading import leader
 from tests.cluster.support.small_disk import small_disk
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 MIB = 1 << 20
 BUDGET = 64 * MIB
 OPTIONS = {

@@ -9,6 +9,8 @@ import nyala
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 JOURNAL = "appended"
 LEADERS = 4
 """Leaders that are killed or stopped, in turn."""

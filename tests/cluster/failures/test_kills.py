@@ -4,6 +4,8 @@ import pytest
 
 from tests.cluster.kill_cycles import run
 
+pytestmark = pytest.mark.full
+
 CYCLES = 14
 """About 20 kills: some cycles kill a master and a tablet server, and three follow the last one."""
 

@@ -35,6 +35,7 @@ def who_reads(cluster: MiniCluster, direct: Direct, request: pb.ScanToken, rows:
     return name if refusal(direct.read, cluster.address(name), request) == str(rows) else ""
 
 
+@pytest.mark.full
 def test_resumed_leader_never_omits_writes_acknowledged_elsewhere(cluster):
     with cluster.connect() as client, Direct() as direct:
         table = client.create_table("p", SCHEMA, ["k"])

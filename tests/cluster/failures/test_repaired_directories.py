@@ -18,6 +18,8 @@ from tests.cluster.support.ksck import ksck, wait_equal, wait_ksck
 from tests.docs.quick import Quick
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 SERVERS = [f"tserver-{n}" for n in range(3)]
 YEAR_US = 365 * 86_400 * 1_000_000
 

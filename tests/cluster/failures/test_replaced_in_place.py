@@ -16,6 +16,8 @@ from tests.cluster.support.direct import Direct
 from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 OPTIONS = {
     "member_failed_after_ms": "2000",
     "repair_interval_ms": "200",

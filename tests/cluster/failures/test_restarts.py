@@ -39,6 +39,7 @@ def last_segment(cluster: MiniCluster, name: str) -> tuple[Path, int]:
     return path, scan(path.read_bytes(), str(path), int(path.stem)).end
 
 
+@pytest.mark.full
 def test_kill_of_all_servers_under_load_keeps_acknowledged_writes(cluster):
     """Three rounds with continuous flushes (64 KiB) and the bytes of a torn write after each log."""
     with cluster.connect() as client:

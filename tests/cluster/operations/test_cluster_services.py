@@ -66,6 +66,7 @@ def test_one_master_address_is_enough_through_failover(cluster):
                 assert fresh.tables() == client.tables()
 
 
+@pytest.mark.full
 @pytest.mark.row("S0.29")
 def test_call_times_out_with_clear_error_when_all_masters_are_down(cluster):
     with cluster.connect() as with_long_timeout, cluster.connect(2_000) as client:

@@ -35,6 +35,8 @@ from tests.cluster.support.small_disk import small_disk
 from tests.cluster.support.workload import create, rows
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 ROWS = 100_000
 """Rows of the single tablet that is copied; the copy takes about six seconds."""
 CHAIN_ROWS = 200_000

@@ -144,12 +144,14 @@ def test_master_memory_maps_are_inspectable(cluster):
         client.drop_table("looked_at")
 
 
+@pytest.mark.full
 @pytest.mark.row("S0.30")
 def test_leader_kills_during_definitions_lose_and_duplicate_none(cluster):
     """Ten of them; a hundred: ./run soak masters."""
     assert ddl_kills.run(cluster, 10, 77, prefix="kills") == 10
 
 
+@pytest.mark.full
 @pytest.mark.row("S0.18", "S0.86")
 def test_resumed_leader_master_serves_no_outdated_catalog(cluster):
     """The paused leader gets requests while others lead, define tables and answer look-ups, and resumes."""

@@ -11,6 +11,8 @@ from tests.cluster import ensemble_kills
 from tests.cluster.support.ensemble import RealEnsemble, real_ensemble
 from tests.unit.cli.support.verbs import nyala
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def ensemble(cluster: MiniCluster) -> Iterator[RealEnsemble]:

@@ -17,6 +17,8 @@ from tests.cluster.support.layouts import layout_of
 from tests.cluster.support.workload import Inserts, Worker, create
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 SCHEMA = pa.schema([("k", pa.int64())])
 
 

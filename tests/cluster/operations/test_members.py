@@ -20,6 +20,8 @@ from tests.cluster.support.ksck import wait_equal, wait_ksck
 from tests.cluster.support.linked_list import LinkedList
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.full
+
 MOVES = 20
 FILLED = 60_000
 RATE_BYTES = 500_000

@@ -15,6 +15,8 @@ import pytest
 from nyala.testing import layout, processes
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 BIG = 120
 
 

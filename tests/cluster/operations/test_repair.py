@@ -16,6 +16,8 @@ from tests.cluster.support.ksck import ksck, wait_equal
 from tests.cluster.support.workload import Workload, create, rows
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 OPTIONS = {
     "member_failed_after_ms": "1500",
     "repair_interval_ms": "100",

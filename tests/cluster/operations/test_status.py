@@ -14,6 +14,8 @@ from tests.cluster.support import leading
 from tests.cluster.support.direct import Direct
 from tests.waiting import wait_until, within
 
+pytestmark = pytest.mark.full
+
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
 

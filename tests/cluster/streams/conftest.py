@@ -16,7 +16,7 @@ FAULTS = {
 }
 
 
-@pytest.fixture(params=list(FAULTS))
+@pytest.fixture(params=["kill", pytest.param("pause", marks=pytest.mark.full)])
 def fault(request, cluster: MiniCluster) -> Iterator[Callable[[int], None]]:
     """A function of the number of a batch, which fails a leader of `TABLE` and starts it again."""
     fail, restore = FAULTS[request.param]

@@ -11,6 +11,8 @@ import nyala
 from nyala.client.modify import modification
 from tests.cluster.streams.conftest import TABLE
 
+pytestmark = pytest.mark.full
+
 ROWS, CHUNK = 16_000, 250
 """Number of rows, of which the predicate selects the even ones, and of rows of a chunk."""
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("n", pa.int64())])

@@ -5,6 +5,8 @@ import pytest
 from nyala.testing import MiniCluster
 from tests.cluster.stream_memory import run
 
+pytestmark = pytest.mark.full
+
 LIMIT_MB = 300
 
 

@@ -38,6 +38,7 @@ def test_work_is_linear_in_the_text(name):
     assert work(2_000) <= 2.3 * work(1_000)
 
 
+@pytest.mark.full
 def test_a_mebibyte_of_literals_is_read():
     text = f"k in ({', '.join(map(str, range(100_000)))})"
     tree = parse(text, SCHEMA)

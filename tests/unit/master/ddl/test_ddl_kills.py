@@ -80,6 +80,7 @@ async def killed_in_between(masters, definer, rng):
     return under_way
 
 
+@pytest.mark.full
 @pytest.mark.row("S0.30")
 def test_definitions_survive_a_hundred_leader_crashes():
     async def work(masters):

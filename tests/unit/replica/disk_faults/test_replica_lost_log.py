@@ -126,6 +126,7 @@ async def test_crash_before_all_replicas_are_marked_finds_same_loss_again(fleet)
     assert fleet.replica(0).state is State.FAILED
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keep_last", [0, 1])
 def test_crash_during_loss_detection_leaves_no_replica_running(keep_last):
     def dies_after(step):

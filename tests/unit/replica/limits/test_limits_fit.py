@@ -106,6 +106,7 @@ def test_write_at_each_size_is_replicated_or_refused_unchanged(
         written_or_refused(chosen, sizes)
 
 
+@pytest.mark.full
 def test_largest_write_of_any_options_is_replicated():
     chosen = options(write_max_bytes=ENTRY_MAX_BYTES)
     assert chosen is not None

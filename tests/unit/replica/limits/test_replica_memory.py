@@ -229,6 +229,7 @@ async def test_cached_entries_are_bounded_over_groups_and_idle_groups_evicted_fi
         assert kept[GROUPS[-1]] < kept[GROUPS[0]] // 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 def test_random_load_stays_within_budget_and_all_entries_are_applied(seed):
     rng = random.Random(seed)

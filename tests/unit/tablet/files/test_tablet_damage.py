@@ -90,6 +90,7 @@ def complaint(driver: Driver, expected: Sequence[object], first: int = 0) -> Cor
     return None
 
 
+@pytest.mark.full
 def test_every_flipped_byte_is_detected_and_no_read_is_wrong():
     disk, driver = small()
     expected = [read() for read in reads(driver, driver.tablet)]

@@ -37,7 +37,7 @@ def test_plain_flight_client_that_stops_reading_holds_no_scan():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("stops", [pytest.param(True, marks=pytest.mark.full), False])
 def test_client_that_stops_reading_holds_no_scan_and_slow_reader_continues(stops):
     async def main():
         store = BatchStore()
