@@ -1,13 +1,14 @@
 """Runs the tiers of `./run test` one after the other, prints the time of each, and fails if any failed.
 
-A tier's budget is printed beside its time: a tier over its budget is reported and does not fail, since
-machines differ. The kernels of a new clone are compiled once, beside the first tier, and not by each worker.
+`./run test` is the gate: the tests without the mark `full`. `./run test --full` runs all tests, of all
+tiers or of those that are named. A tier's budget is printed beside its time: a tier over its budget is
+reported and does not fail, since machines differ. The kernels of a new clone are compiled once, beside the
+first tier.
 
-A machine on which Python is `SLOW` times slower than on the reference machine, or more, gets `LIMIT_S` for
-all tiers: each tier but the first starts no test after its part of that time. The table has the number of
-tests that were not run, property tests try fewer examples, and each commit begins at another file. On any
-other machine all tests run, however long they take. `--all` runs them all on a slow machine too, and
-`--minutes` sets the limit on any machine.
+Deadlines of tests are multiplied by how many times slower than the reference machine this one computes or
+syncs its disk, at most ten (TESTS_SLOWER, tests/waiting.py). A failed test of real processes is run once
+more, alone, at the end of its tier: if it passes then, the run says FLAKY and goes on. Processes that tests
+leave are killed, and the tier has failed. The last lines name the failed tests.
 """
 
 import argparse
@@ -17,21 +18,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-PY = sys.executable
+from scripts.testrun import busy, leftovers, results
+from scripts.testrun.results import Seen
+from scripts.testrun.speed import slowness
 
+PY = sys.executable
 SLOW = 3.0
-"""Times slower than the reference machine."""
-LIMIT_S = 75 * 60
-"""Time of all tiers on a slow machine, with that of `./run` before them; CI ends a run after 90 minutes."""
-LOOP = compile("x = 0\nfor i in range(1_000_000): x += i", "loop", "exec")
-REFERENCE_S = 0.07
-"""CPU time of `LOOP` on the reference machine (2.6 GHz)."""
+"""Times slower than the reference machine, from which on tests with servers run one at a time."""
 COMPILE = (PY, "-c", "import nyala.tserver.server")
 """A process that ends when all kernels are in the cache."""
+PER_TEST_S = 600
+"""Time-out of a test without one of its own, on the reference machine."""
+TIER_LIMIT_S = 1500
+"""Time after which a tier of the gate is ended, on the reference machine; of `--full`, four times as much."""
+MOST_AGAIN = 8
+"""Failed tests of a tier that are run once more; if more fail, it is not by chance."""
+LAST_LINES = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +45,19 @@ class Tier:
     """One stage; all its commands run, in order, even if one fails.
 
     Attributes:
-        budget_s: time that it may take.
-        usual_s: time that it took on the reference machine (181e66a), for its part of a limit.
-        whole: all of it runs on a slow machine too.
-        servers: its tests start real servers, which take most of a slow machine when they are idle; only one
-            test runs at a time there.
+        budget_s: time that the gate's part may take on the reference machine.
+        servers: its tests start real servers, which take most of a slow machine when they are idle: one test
+            at a time runs there. A failed one is run once more.
         together: its commands use one core each, and run at the same time.
+        only_full: it has no test in the gate.
     """
 
     name: str
     budget_s: int
-    usual_s: int
     commands: tuple[tuple[str, ...], ...]
-    whole: bool = False
     servers: bool = False
     together: bool = False
+    only_full: bool = False
 
     def commands_on(self, slower: float) -> tuple[tuple[str, ...], ...]:
         """Return the commands for a machine that is so many times slower than the reference machine."""
@@ -67,9 +71,10 @@ def _one_worker(command: tuple[str, ...]) -> tuple[str, ...]:
     return (*command[:at], "1", *command[at + 1 :])
 
 
-def pytest(*args: str, limit_s: int) -> tuple[str, ...]:
+def pytest(*args: str) -> tuple[str, ...]:
     """Return a pytest command with a time-out per test."""
-    return (PY, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={limit_s}", *args)
+    plugins = ("-p", "no:cacheprovider", "-p", "tests.reporting")
+    return (PY, "-m", "pytest", "-q", *plugins, f"--timeout={PER_TEST_S}", *args)
 
 
 BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -77,159 +82,224 @@ BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 ONE_BY_ONE = ("-n", "2", "--maxschedchunk", "1")
 """For few long tests with nothing in common: a worker receives a test when it begins its last one."""
 BY_TEST = ("-n", "2", "--dist", "worksteal")
-"""For tests of which some take a minute: an idle worker takes tests that another one has not started."""
+"""For tests of which some take long: an idle worker takes tests that another one has not started."""
+CORE = ("tests/unit", "tests/scenarios", "tests/model", "tests/properties")
 
 TIERS = (
     Tier(
         "static",
         60,
-        45,
         (
             ("ruff", "format", "--check", "--quiet", "."),
             ("ruff", "check", "--quiet", "."),
             (PY, "-m", "mypy"),
             ("lint-imports", "--no-cache"),
-            pytest("tests/tidy", limit_s=300),
+            pytest("tests/tidy"),
         ),
-        whole=True,
         together=True,
     ),
-    Tier(
-        "core",
-        180,
-        253,
-        (
-            pytest(
-                "-n",
-                "2",
-                "tests/unit",
-                "tests/scenarios",
-                "tests/model",
-                "tests/properties",
-                limit_s=600,
-            ),
-        ),
-    ),
-    Tier("sim", 180, 191, (pytest(*BY_TEST, "tests/sim", "tests/judge", limit_s=600),)),
-    Tier("cluster", 210, 420, (pytest(*BY_FILE, "tests/cluster", limit_s=600),), servers=True),
-    Tier("faults", 90, 122, (pytest(*ONE_BY_ONE, "tests/faults", limit_s=600),), servers=True),
-    Tier("spark", 240, 174, (pytest(*BY_FILE, "tests/spark", limit_s=600),), servers=True),
-    Tier("docs", 90, 69, (pytest("-n", "2", "tests/docs", limit_s=600),), servers=True),
+    Tier("core", 230, (pytest(*BY_TEST, *CORE),)),
+    Tier("sim", 86, (pytest(*BY_TEST, "tests/sim", "tests/judge"),)),
+    Tier("cluster", 80, (pytest(*BY_FILE, "tests/cluster"),), servers=True),
+    Tier("faults", 0, (pytest(*ONE_BY_ONE, "tests/faults"),), servers=True, only_full=True),
+    Tier("spark", 90, (pytest(*BY_FILE, "tests/spark"),), servers=True),
+    Tier("docs", 20, (pytest("-n", "2", "tests/docs"),), servers=True),
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
-    """How a tier ended; `left` is the number of its tests that were not run."""
+    """How a tier ended.
 
-    good: bool
-    seconds: float
-    left: int
+    Attributes:
+        good: nothing failed, or only what passed when it was run once more.
+        seen: what its tests came to.
+        flaky: tests that failed and then passed, with the first line of the error.
+        other: commands without tests that failed, processes that were left, time that was over.
+    """
+
+    good: bool = True
+    seconds: float = 0.0
+    seen: Seen = field(default_factory=Seen)
+    flaky: dict[str, str] = field(default_factory=dict)
+    other: list[str] = field(default_factory=list)
 
 
-def slowness() -> float:
-    """Return how many times slower Python is here than on the reference machine: the best of five."""
-    times = []
-    for _ in range(5):
-        started = time.process_time()
-        exec(LOOP, {})
-        times.append(time.process_time() - started)
-    return min(times) / REFERENCE_S
+def run(tier: Tier, slower: float, *, full: bool) -> Result:
+    """Run one tier.
 
-
-def run(tier: Tier, slower: float, end: float | None) -> Result:
-    """Run one tier; start no test after `end`, a Unix time."""
-    started = time.monotonic()
-    good = True
+    Args:
+        tier: what to run.
+        slower: factor of the deadlines of its tests.
+        full: all its tests, not only those of the gate.
+    """
+    started, result = time.monotonic(), Result()
+    limit_s = TIER_LIMIT_S * slower * (4 if full else 1)
+    commands = [_selected(command, full) for command in tier.commands_on(slower)]
     with tempfile.TemporaryDirectory() as folder:
-        left = Path(folder, "left")
-        environ = {"HYPOTHESIS_PROFILE": "ci", **os.environ, "TESTS_SLOWER": f"{slower:.1f}"}
-        if end is not None:
-            environ |= {"TESTS_END": f"{end:.0f}", "TESTS_LEFT": str(left)}
-            environ["TESTS_FIRST"] = commit()
-        commands = tier.commands_on(slower)
-        titles = [" ".join("python" if c == PY else c for c in command) for command in commands]
+        report = Path(folder, "report")
+        environ = environment(slower, full, report)
         if tier.together:
-            good = run_together(tier.name, titles, commands, environ)
+            _run_together(tier.name, commands, environ, limit_s, result)
         else:
-            for title, command in zip(titles, commands, strict=True):
-                print(f"\n--- {tier.name}: {title}", flush=True)
-                good = subprocess.run(command, check=False, env=environ).returncode == 0 and good
-        count = sum(map(int, left.read_text().split())) if left.exists() else 0
-    return Result(good, time.monotonic() - started, count)
+            statuses = []
+            for command in commands:
+                print(f"\n--- {tier.name}: {title(command)}", flush=True)
+                statuses.append(_run_one(command, environ, limit_s, result))
+            if TESTS_FAILED in statuses and not results.read(report).failed:
+                result.other.append(
+                    f"pytest failed without a failed test: see the end of {tier.name}"
+                )
+        result.seen = results.read(report)
+        result.good = not (result.other or result.seen.failed)
+        failed = list(result.seen.failed)
+        if tier.servers and failed and not result.other and len(failed) <= MOST_AGAIN:
+            _run_again(tier, result, environ, limit_s, Path(folder, "again"))
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def run_together(
-    name: str, titles: Sequence[str], commands: Sequence[Sequence[str]], environ: Mapping[str, str]
-) -> bool:
-    """Run commands at the same time; print their outputs in their order; return True if all succeed."""
-    good = True
+def _selected(command: tuple[str, ...], full: bool) -> tuple[str, ...]:
+    return command if full or "pytest" not in command else (*command, "-m", "not full")
+
+
+def title(command: Sequence[str]) -> str:
+    """Return a command as text."""
+    return " ".join("python" if word == PY else word for word in command)
+
+
+def environment(slower: float, full: bool, report: Path) -> dict[str, str]:
+    """Return the variables of a tier's processes: those of this one, without what would change the tests."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
+    ours = {"TESTS_SLOWER": f"{slower:.1f}", "TESTS_REPORT": str(report)}
+    return {"HYPOTHESIS_PROFILE": "ci", **kept, **ours, **({"TESTS_FULL": "1"} if full else {})}
+
+
+def _run_one(
+    command: Sequence[str], environ: Mapping[str, str], limit_s: float, result: Result
+) -> int:
+    """Run a command; add what went wrong, other than its tests, to `result`; return its exit status."""
+    with subprocess.Popen(command, env=environ, start_new_session=True) as process:
+        return _ended(command, process, limit_s, result)
+
+
+NO_TESTS, TESTS_FAILED = 5, 1
+"""Exit statuses of pytest that say nothing beyond its report: none was selected; some failed."""
+
+
+def _ended(
+    command: Sequence[str], process: subprocess.Popen[str] | subprocess.Popen[bytes],
+    limit_s: float, result: Result,
+) -> int:  # fmt: skip
+    status: int | None = None
+    try:
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        result.other.append(f"ended after its limit of {limit_s:.0f} s: {title(command)}")
+    finally:
+        if status is None:
+            leftovers.kill_tree(process.pid)
+    result.other += leftovers.end_orphans(keep=process.pid)
+    if status not in (None, 0, NO_TESTS, TESTS_FAILED if "pytest" in command else 0):
+        result.other.append(f"exit status {status}: {title(command)}")
+    return process.wait() if status is None else status
+
+
+def _run_together(
+    name: str, commands: Sequence[Sequence[str]], environ: Mapping[str, str], limit_s: float, result: Result
+) -> None:  # fmt: skip
+    """Run commands at the same time; print their outputs in their order."""
     with contextlib.ExitStack() as stack:
         started = []
         for command in commands:
             output = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
-            started.append((stack.enter_context(process), output))
-        for title, (process, output) in zip(titles, started, strict=True):
-            good = process.wait() == 0 and good
+            started.append((command, stack.enter_context(process), output))
+        for command, process, output in started:
+            try:
+                status: int | None = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                leftovers.kill_tree(process.pid)
+                status = None
             output.seek(0)
-            print(f"\n--- {name}: {title}\n{output.read()}", end="", flush=True)
-    return good
+            print(f"\n--- {name}: {title(command)}\n{output.read()}", end="", flush=True)
+            if status not in (0, TESTS_FAILED if "pytest" in command else 0):
+                ended = "its limit" if status is None else f"exit status {status}"
+                result.other.append(f"{ended}: {title(command)}")
 
 
-def commit() -> str:
-    """Return the commit's name, or "0" outside a repository."""
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "0"
+def _run_again(
+    tier: Tier, result: Result, environ: Mapping[str, str], limit_s: float, report: Path
+) -> None:
+    """Run the failed tests of a tier once more, alone; those that pass now are flaky."""
+    failed = dict(result.seen.failed)
+    command = _selected(pytest(*failed), full=True)
+    print(f"\n--- {tier.name}, once more: {title(command)}", flush=True)
+    _run_one(command, {**environ, "TESTS_REPORT": str(report)}, limit_s, result)
+    seen = results.read(report)
+    passed = [name for name in failed if name in seen.passed and name not in seen.failed]
+    for name in passed:
+        result.flaky[name] = (result.seen.failed.pop(name) or ["no error was recorded"])[0]
+        result.seen.passed.add(name)
+    result.good = not (result.other or result.seen.failed)
 
 
-def run_all(tiers: list[Tier], slower: float, end: float | None) -> list[tuple[Tier, Result]]:
-    """Run the tiers; each gets its usual part of the remaining time."""
-    rows = []
-    for number, tier in enumerate(tiers):
-        part = tier.usual_s / sum(t.usual_s for t in tiers[number:])
-        now = time.time()
-        own_end = None if end is None or tier.whole else now + max(0.0, end - now) * part
-        rows.append((tier, run(tier, slower, own_end)))
-    return rows
+def run_all(tiers: Sequence[Tier], slower: float, *, full: bool) -> Iterator[tuple[Tier, Result]]:
+    """Run the tiers; yield the result of each."""
+    for tier in tiers:
+        yield tier, run(tier, slower, full=full)
+
+
+def tell(rows: Sequence[tuple[Tier, Result]]) -> list[str]:
+    """Return the last lines of a run: the tiers, its slowest tests, flaky ones, and why it failed."""
+    lines = ["", "tier      result   seconds   budget   tests"]
+    for tier, result in rows:
+        word = "passed" if result.good else "FAILED"
+        tests = len(result.seen.passed) + len(result.seen.failed)
+        lines.append(
+            f"{tier.name:<9} {word:<8} {result.seconds:>7.0f} {tier.budget_s:>8} {tests:>7}"
+        )
+    slow = sorted(((s, t) for _, r in rows for t, s in r.seen.seconds.items()), reverse=True)[:10]
+    lines += ["", "slowest tests", *(f"{seconds:>7.1f} s  {test}" for seconds, test in slow), ""]
+    lines += [f"FLAKY {name}: {error}" for _, r in rows for name, error in r.flaky.items()]
+    failed = [f"FAILED {text}" for _, r in rows for text in r.other]
+    broken = [(name, error) for _, r in rows for name, error in r.seen.failed.items()]
+    room = max(0, (LAST_LINES - len(failed) - len(broken)) // max(1, len(broken)))
+    for name, error in broken[: LAST_LINES - 4]:
+        failed += [f"FAILED {name}", *(f"    {line}" for line in error[:room])]
+    if len(broken) > LAST_LINES - 4:
+        failed.append(f"and {len(broken) - LAST_LINES + 4} further failed tests")
+    passed = sum(len(r.seen.passed) for _, r in rows)
+    return [*lines, *failed, f"{passed} passed, {len(broken)} failed"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named tiers, or all; print a table; return the exit status."""
+    """Run the gate, or the named tiers, or all; print a table; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    limits = parser.add_mutually_exclusive_group()
-    limits.add_argument("--all", action="store_true", help="run all tests, however long they take")
-    limits.add_argument("--minutes", type=float, help="start no test after so many minutes")
+    parser.add_argument("--full", action="store_true", help="all tests, not only those of the gate")
+    parser.add_argument(
+        "--under-load", action="store_true", help="beside four busy processes and one that syncs"
+    )
     names = [t.name for t in TIERS]
     parser.add_argument("tier", nargs="*", help=f"{', '.join(names)}; default: all")
     options = parser.parse_args(arguments)
-    chosen = options.tier or names
-    if unknown := set(chosen) - set(names):
+    if unknown := set(options.tier) - set(names):
         parser.error(f"no tier {sorted(unknown)}; tiers: {names}")
-    slower, limit_s = max(1.0, slowness()), None
-    if options.minutes is not None:
-        limit_s = options.minutes * 60
-    elif slower >= SLOW and not options.all:
-        limit_s = LIMIT_S - float(os.environ.get("RUN_SECONDS", "0"))
-    if limit_s is not None:
-        print(
-            f"Python is {slower:.1f} times slower here than on the reference machine. Tests that do not "
-            f"start within {limit_s / 60:.0f} minutes are not run, and are counted below; --all runs them"
-        )
-    end = None if limit_s is None else time.time() + limit_s
-    with subprocess.Popen(COMPILE):
-        first = run_all([t for t in TIERS if t.name in chosen and t.whole], slower, end)
-    rows = first + run_all([t for t in TIERS if t.name in chosen and not t.whole], slower, end)
-    print("\ntier      result   seconds   budget   tests not run")
-    for tier, result in rows:
-        word = "passed" if result.good else "FAILED"
-        print(
-            f"{tier.name:<9} {word:<8} {result.seconds:>7.0f} {tier.budget_s:>8} {result.left:>15}"
-        )
+    chosen = [
+        t for t in TIERS
+        if (t.name in options.tier if options.tier else options.full or not t.only_full)
+    ]  # fmt: skip
+    leftovers.adopt_orphans()
+    load = busy.load() if options.under_load else contextlib.nullcontext()
+    with load:
+        slower = slowness()
+        print(f"deadlines are those of the reference machine times {slower:.1f}", flush=True)
+        with subprocess.Popen(COMPILE):
+            rows = list(run_all(chosen[:1], slower, full=options.full))
+        rows += run_all(chosen[1:], slower, full=options.full)
+    print("\n".join(tell(rows)), flush=True)
     return 0 if all(result.good for _, result in rows) else 1
 
 

@@ -1,6 +1,7 @@
 """Waiting for a condition with a deadline, the only waits of tests in real time.
 
 On a machine that is so many times slower than the reference machine (scripts/test.py) deadlines are later.
+A test that waits for processes waits at least two minutes before it fails.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ T = TypeVar("T")
 
 _POLL_S = 0.005
 _SLOWER = float(os.environ.get("TESTS_SLOWER", "1"))
-LONGEST_S = 1_200
-"""Seconds that a limit may be on a slow machine, where all tests have little more than an hour."""
+SHORTEST_S, LONGEST_S = 120, 1_200
+"""Seconds that a wait for processes lasts at least before it fails, and at most on a slow machine."""
 
 
 def within(seconds: float) -> float:
@@ -41,9 +42,10 @@ def wait_until(
 
     The counterpart of `eventually` for tests that run no loop: they wait for processes.
     """
-    end, pause = time.monotonic() + within(timeout_s), threading.Event()
+    limit_s = within(max(timeout_s, SHORTEST_S))
+    end, pause = time.monotonic() + limit_s, threading.Event()
     while not (found := condition()):
         if time.monotonic() > end:
-            raise AssertionError(f"not within {within(timeout_s):.0f} s: {what}")
+            raise AssertionError(f"not within {limit_s:.0f} s: {what}")
         pause.wait(poll_s)
     return found

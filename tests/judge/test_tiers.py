@@ -1,51 +1,161 @@
-"""Tiers of `./run test` on a slow machine: tests that do not start in time are counted and not run."""
+"""scripts/test.py with planted failures: each is red, ends in time and is named in the last lines."""
 
+import os
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from scripts import test as tiers
+from scripts.testrun import results, speed
 
 ROOT = Path(__file__).parents[2]
-TESTS = """
-import pytest
+RUN = """
+import sys
+from scripts import test as tiers
+from scripts.testrun import leftovers
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster():
-    open("{started}", "a").write("once ")
+kind, limit_s, *words = sys.argv[1:]
+leftovers.GRACE_S, tiers.TIER_LIMIT_S = 0.5, float(limit_s)
+leftovers.adopt_orphans()
+planted = tiers.Tier("planted", 1, (tiers.pytest(*words),), servers=kind == "servers")
+rows = list(tiers.run_all([planted], 1.0, full=False))
+print("LAST", *tiers.tell(rows), sep="\\n")
+sys.exit(not rows[0][1].good)
+"""
+LIMIT_S = 120
 
-def test_first(): pass
-def test_second(): pass
+
+def run(
+    folder: Path, text: str, kind: str = "core", limit_s: float = LIMIT_S, words: tuple[str, ...] = ()
+) -> tuple[int, list[str]]:  # fmt: skip
+    """Run a tier of one file; return the exit status and the last lines."""
+    (folder / "test_planted.py").write_text("import os, subprocess, sys\nimport pytest\n" + text)
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = full\n")
+    command = [sys.executable, "-c", RUN, kind, str(limit_s), *words, "test_planted.py"]
+    paths = f"{ROOT}:{ROOT / 'src'}"
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True, text=True, check=False, timeout=5 * LIMIT_S,
+    )  # fmt: skip
+    assert "LAST\n" in done.stdout, done.stdout + done.stderr
+    return done.returncode, done.stdout.partition("LAST\n")[2].splitlines()
+
+
+def failed(lines: list[str]) -> list[str]:
+    """Return what the last forty lines call failed, without the folder."""
+    return [line.removeprefix("FAILED ") for line in lines[-40:] if line.startswith("FAILED ")]
+
+
+FLAKY = """
+def test_second_time():
+    before = os.path.exists("{mark}")
+    open("{mark}", "w").close()
+    assert before, "the first time"
 """
 
 
-def tier(folder: Path, text: str, *args: str) -> tiers.Tier:
-    """Return a tier of one file, which uses the setup of all tests."""
-    (folder / "test_one.py").write_text(text.format(started=folder / "started"))
-    setup = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.conftest import *"
-    (folder / "conftest.py").write_text(setup)
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args, str(folder))
-    return tiers.Tier("one", 1, 1, (command,))
+def test_flaky_test_of_servers_is_named_and_run_once_more(tmp_path):
+    text = FLAKY.format(mark=tmp_path / "mark")
+    status, lines = run(tmp_path, text, "servers")
+    assert (status, failed(lines), lines[-1]) == (0, [], "1 passed, 0 failed")
+    (flaky,) = (line for line in lines if line.startswith("FLAKY "))
+    assert "test_planted.py::test_second_time: AssertionError: the first time" in flaky
 
 
+def test_failed_test_without_servers_is_not_run_again(tmp_path):
+    text = FLAKY.format(mark=tmp_path / "mark") + "def test_good(): pass\n"
+    status, lines = run(tmp_path, text)
+    assert (status, lines[-1]) == (1, "1 passed, 1 failed")
+    assert [name.endswith("::test_second_time") for name in failed(lines)] == [True]
+    assert "    AssertionError: the first time" in lines
+
+
+@pytest.mark.full
+def test_failing_test_of_servers_fails_twice(tmp_path):
+    status, lines = run(tmp_path, "def test_wrong(): assert 1 == 2", "servers")
+    assert (status, len(failed(lines))) == (1, 1)
+
+
+@pytest.mark.full
+def test_tier_without_selected_tests_is_good(tmp_path):
+    status, lines = run(tmp_path, "@pytest.mark.full\ndef test_long(): assert False")
+    assert (status, lines[-1]) == (0, "0 passed, 0 failed")
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_tests_after_the_end_of_the_tier_are_counted(tmp_path, workers):
-    late = tiers.run(tier(tmp_path, TESTS, *workers), 9.0, time.time() - 1)
-    assert (late.good, late.left) == (True, 2)
-    assert not (tmp_path / "started").exists(), "no fixture of a test that is not run"
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import nothing_of_this_name\ndef test_one(): pass", "test_planted.py"),
+        ("def test_ends(): os._exit(9)", "test_planted.py::test_ends"),
+        (
+            "@pytest.mark.timeout(1)\ndef test_hangs():\n    while True: pass",
+            "test_planted.py::test_hangs",
+        ),
+    ],
+)
+def test_planted_failure_is_red_and_named(tmp_path, text, name, workers):
+    status, lines = run(tmp_path, text + "\ndef test_good(): pass", words=workers)
+    assert status == 1
+    assert any(found.endswith(name) for found in failed(lines)), lines
 
 
-def test_all_tests_run_without_an_end(tmp_path):
-    on_time = tiers.run(tier(tmp_path, TESTS), 9.0, None)
-    assert (on_time.good, on_time.left) == (True, 0)
-    assert (tmp_path / "started").read_text() == "once "
+@pytest.mark.full
+def test_test_that_no_signal_ends_is_ended_with_its_tier(tmp_path):
+    text = """
+import signal
+def test_deaf():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    while True: pass
+"""
+    status, lines = run(tmp_path, text, limit_s=15)
+    assert status == 1
+    assert any(name.endswith("test_planted.py::test_deaf") for name in failed(lines))
+    assert any("ended after its limit of 15 s" in name for name in failed(lines))
 
 
-def test_failure_before_the_end_fails_the_tier(tmp_path):
-    failing = tier(tmp_path, TESTS + "def test_third(): assert False")
-    assert not tiers.run(failing, 9.0, time.time() + 600).good
+@pytest.mark.full
+def test_process_that_a_test_leaves_is_ended_and_names_the_test(tmp_path):
+    pid = tmp_path / "pid"
+    text = f"""
+def test_leaves():
+    left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    os.set_inheritable(left.stdin.fileno(), True)
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+    left.kill()
+    left.wait()
+    open({str(pid)!r}, "w").write("x")
+"""
+    status, lines = run(tmp_path, text)
+    (told,) = failed(lines)
+    assert status == 1
+    assert "a process was left by" in told
+    assert told.endswith("test_planted.py::test_leaves: sleep 600 ")
+
+
+@pytest.mark.full
+def test_stacks_of_the_processes_of_a_hung_test_are_shown(tmp_path):
+    text = """
+@pytest.mark.timeout(10)
+def test_waits_for_a_child():
+    code = "def waits_for_ever():\\n    input()\\nprint('begun', flush=True)\\nwaits_for_ever()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        child.stdout.readline()
+        child.wait()
+    finally:
+        child.kill()
+        child.wait()
+"""
+    (tmp_path / "test_planted.py").write_text("import subprocess, sys\nimport pytest\n" + text)
+    done = subprocess.run(
+        [*tiers.pytest(str(tmp_path))], cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )  # fmt: skip
+    assert "stacks of the processes of a late test" in done.stdout
+    assert "waits_for_ever" in done.stdout.partition("stacks of the processes")[2]
 
 
 MEET = """
@@ -62,26 +172,13 @@ print("met", mine.name) if other.exists() else sys.exit(1)
 def test_commands_that_run_together_print_in_order_and_fail_the_tier_if_one_fails(tmp_path, capfd):
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     both = tuple((sys.executable, "-c", MEET, *paths) for paths in ((a, b), (b, a)))
-    assert tiers.run(tiers.Tier("one", 1, 1, both, together=True), 1.0, None).good
+    assert tiers.run(tiers.Tier("one", 1, both, together=True), 1.0, full=False).good
     printed = capfd.readouterr().out
     assert printed.index("met a") < printed.index("met b")
     broken = ((sys.executable, "-c", "raise SystemExit(3)"), *both)
-    assert not tiers.run(tiers.Tier("one", 1, 1, broken, together=True), 1.0, None).good
-
-
-def test_each_tier_gets_its_part_of_the_remaining_time(monkeypatch):
-    ends = []
-
-    def run(_tier: tiers.Tier, _slower: float, end: float | None) -> tiers.Result:
-        ends.append(None if end is None else round(end - time.time()))
-        return tiers.Result(True, 1.0, 0)
-
-    monkeypatch.setattr(tiers, "run", run)
-    one, two = tiers.Tier("one", 1, 100, ()), tiers.Tier("two", 1, 300, ())
-    tiers.run_all([one, two], 9.0, time.time() + 1000)
-    tiers.run_all([tiers.Tier("all", 1, 100, (), whole=True), one], 9.0, time.time() + 1000)
-    tiers.run_all([one], 1.0, None)
-    assert ends == [250, 1000, None, 1000, None]
+    result = tiers.run(tiers.Tier("one", 1, broken, together=True), 1.0, full=False)
+    assert not result.good
+    assert result.other[0].startswith("exit status 3: ")
 
 
 def test_servers_of_one_test_at_a_time_run_on_a_slow_machine():
@@ -90,3 +187,19 @@ def test_servers_of_one_test_at_a_time_run_on_a_slow_machine():
         assert ("-n 1" in slow) == one.servers, one.name
         assert slow.replace("-n 1", "-n 2") == usual
     assert {t.name for t in tiers.TIERS if t.servers} == {"cluster", "faults", "spark", "docs"}
+
+
+def test_last_lines_name_every_failed_test_that_fits():
+    error = [f"line {n}" for n in range(6)]
+    for count in (1, 5, 30, 200):
+        seen = results.Seen(failed={f"test_{n}": error for n in range(count)})
+        lines = tiers.tell([(tiers.TIERS[0], tiers.Result(good=False, seen=seen))])[-40:]
+        assert len(failed(lines)) == min(count, tiers.LAST_LINES - 4)
+        assert ("and 168 further failed tests" in lines) == (count == 200)
+        assert lines[-1] == f"0 passed, {count} failed"
+
+
+def test_factor_of_deadlines_is_bounded(monkeypatch):
+    assert 1.0 <= speed.slowness() <= speed.MOST
+    monkeypatch.setattr(speed, "REFERENCE_LOOP_S", 1e-9)
+    assert speed.slowness() == speed.MOST
