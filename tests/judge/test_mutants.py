@@ -26,10 +26,12 @@ def test_every_mutant_applies():
             assert text.count(one) == 1, f"{mutant['why']}: {one!r} in {mutant['file']}"
 
 
+@pytest.mark.full
 def test_unchanged_tree_passes():
     assert directed.main(sorted(SAMPLE.values())) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mistake", SAMPLE)
 def test_mutant_is_killed(mistake: str, tmp_path: Path):
     command = [sys.executable, "scripts/mutants.py", "judge", "--only", mistake]

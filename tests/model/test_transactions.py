@@ -66,9 +66,12 @@ def fresh() -> int:
     return int(found[:8], 16) if found else 0
 
 
-def test_random_worlds_equal_serial_executions_by_commit_time():
+@pytest.mark.parametrize("first", [0, pytest.param(None, marks=pytest.mark.full)])
+def test_random_worlds_equal_serial_executions_by_commit_time(first: int | None):
+    """The worlds are the model's alone: those from 0 on are the same after any change of the product."""
     tally: Counter[str] = Counter()
-    for seed in range(fresh(), fresh() + WORLDS):
+    first = fresh() if first is None else first
+    for seed in range(first, first + WORLDS):
         tally += run(seed)
     print(text(tally))
     assert tally["commits"] > 4 * WORLDS

@@ -9,7 +9,8 @@ import asyncio
 import functools
 import types
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import pairwise
 from typing import Any
 
 WALKED = ("nyala", "prometheus_client", "asyncio")
@@ -111,19 +112,16 @@ def _attributes(one: object) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def growing(
-    first: Mapping[str, int], middle: Mapping[str, int], last: Mapping[str, int], least: int
-) -> dict[str, tuple[int, int, int]]:
-    """Return the containers that grew by `least` in both intervals, with their three sizes.
+def growing(samples: Sequence[Mapping[str, int]], least: int) -> dict[str, list[int]]:
+    """Return the containers that grew by `least` in each interval, with all their sizes.
 
     Args:
-        first: sizes at the first time.
-        middle: sizes after as many rounds again.
-        last: sizes after as many rounds once more.
+        samples: sizes at several times, each after the same work.
         least: smallest growth in an interval.
     """
+    found = {name: [s.get(name, 0) for s in samples] for name in sorted(samples[-1])}
     return {
-        name: (first.get(name, 0), middle.get(name, 0), size)
-        for name, size in sorted(last.items())
-        if size - middle.get(name, 0) >= least and middle.get(name, 0) - first.get(name, 0) >= least
+        name: held
+        for name, held in found.items()
+        if all(after - before >= least for before, after in pairwise(held))
     }

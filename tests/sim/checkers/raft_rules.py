@@ -218,7 +218,7 @@ class GroupWatch:
         kept, log = self._disk(core.uuid), core.log
         before = self._terms.get(name, 0)
         assert core.term >= before, f"{self._name}: {name} was in term {before}, now in {core.term}"
-        if kept is not None and log.stable > log.base.index and kept.last:
+        if kept is not None and log.stable > log.base.index:
             op = log.op_id(log.stable)
             assert kept.holds(op), (
                 f"{self._name}: {name} counts {op} as durable; its disk holds "

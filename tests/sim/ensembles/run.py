@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tests.salt import REPEAT
 from tests.sim.checkers.transcript import Recorder
 from tests.sim.ensembles.plan import draw_faults
 from tests.sim.ensembles.scenario import EnsembleOutcome, run_ensemble
@@ -77,7 +78,7 @@ def judge(job: Job) -> Found:
             where = "".join(traceback.format_exception(err, limit=-4))
             events = _transcript(job, str(err)) if lines else ""
             found.report = (
-                f"{events}{where}\nFAILED ensembles seed {seed}\nrepeat it with: python -m "
+                f"{events}{where}\nFAILED ensembles seed {seed}\nrepeat it with: {REPEAT}python -m "
                 f"tests.sim.ensembles.run --seed {seed} --seconds {seconds:g} --lines 200"
             )
     found.spent_s = time.process_time() - began

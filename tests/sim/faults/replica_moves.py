@@ -33,6 +33,8 @@ NEAR = 300
 """Number of entries that a caught-up member may lack."""
 ORDER_MS = 1500
 SETTLE_S = 90
+HELD, HELD_S = "sessions of copies are held for ever", 15
+"""Failure when a source keeps what copies need after their end, and the time in which it must release it."""
 Work = Callable[[], Awaitable[None]]
 
 
@@ -204,17 +206,22 @@ class Mover:
                 await self._env.rpc.call(
                     target.address, methods.CANCEL_COPY, request, timeout_ms=ORDER_MS
                 )
-                return
-            order = pb.StartCopyRequest(
-                destination_uuid=members[target.name].uuid,
-                cluster_id="sim",
-                tablet_id=GROUP,
-                source_uuid=members[source.name].uuid,
-                source_address=source.address,
-            )
-            await self._env.rpc.call(target.address, methods.START_COPY, order, timeout_ms=ORDER_MS)
+            else:
+                await self.copy(source, target)
         except NyalaError as err:
             self._refused(err)
+
+    async def copy(self, source: SimProcess, target: SimProcess) -> None:
+        """Order a copy, which begins after this call."""
+        members = self._cluster.members
+        order = pb.StartCopyRequest(
+            destination_uuid=members[target.name].uuid,
+            cluster_id="sim",
+            tablet_id=GROUP,
+            source_uuid=members[source.name].uuid,
+            source_address=source.address,
+        )
+        await self._env.rpc.call(target.address, methods.START_COPY, order, timeout_ms=ORDER_MS)
 
     def _change(self, leader: SimProcess, kind: ChangeKind, member: Member, rank: int) -> Step:
         name = self._cluster.by_uuid(member.uuid).name
@@ -302,7 +309,7 @@ class Mover:
         await self._settle(goal)
         await self._cluster.until(
             lambda: not any(len(s.server.host.copies.sessions) for s in self._cluster.servers),
-            "sessions of copies are held for ever", 15,
+            HELD, HELD_S,
         )  # fmt: skip
 
     async def _settle(self, wanted: ServerUuid | None = None) -> None:

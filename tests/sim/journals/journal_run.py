@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tests.salt import REPEAT
 from tests.sim.checkers.transcript import Recorder
 from tests.sim.journals.cluster_run import run_journal_cluster
 from tests.sim.journals.host_run import run_host
@@ -94,7 +95,7 @@ def judge(job: Job) -> Found:
     except Exception as err:  # any error is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = (
-            f"python -m tests.sim.journals.journal_run --level {level} --seed {seed} "
+            f"{REPEAT}python -m tests.sim.journals.journal_run --level {level} --seed {seed} "
             f"--seconds {seconds:g} --lines 200"
         )
         events = _transcript(job, str(err)) if lines else ""

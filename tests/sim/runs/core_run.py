@@ -5,6 +5,7 @@ import functools
 from dataclasses import replace
 
 from nyala.common.ids import ServerUuid
+from tests.enough import enough
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.faults.membership_changes import Members
 from tests.sim.faults.nemesis import Nemesis
@@ -180,7 +181,7 @@ async def _outvoted(loop: SimLoop, seed: int, make: Make) -> None:
         old.delays.apply_us = apply_us
         cluster.network.heal()
         await loop.delay(500_000)
-    assert asked >= OUTVOTED // 2, f"only {asked} led at the same time as another server"
+    enough(asked >= OUTVOTED // 2, f"{asked} led at the same time as another server")
     await cluster.progress()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tests.salt import REPEAT
 from tests.sim.checkers.ddl_model import Model
 from tests.sim.checkers.ddl_rules import CatalogWatch, orphan_lives, plant_orphan
 from tests.sim.checkers.transcript import Recorder
@@ -179,7 +180,7 @@ def judge(job: tuple[int, float, int]) -> Found:
             f"python -m tests.sim.runs.ddl_run --seed {seed} --seconds {seconds:g} --lines 200"
         )
         events = _transcript(seed, seconds, lines, str(err)) if lines else ""
-        found.report = f"{events}{where}\nFAILED ddl seed {seed}\nrepeat it with: {command}"
+        found.report = f"{events}{where}\nFAILED ddl seed {seed}\nrepeat it with: {REPEAT}{command}"
     found.trace = None  # the report is long
     return found
 

@@ -8,6 +8,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.salt import REPEAT
 from tests.sim.checkers.outcome import Outcome
 from tests.sim.checkers.transcript import Recorder
 from tests.sim.faults.plan import MIXTURES, Swarm, count, draw, further, loaded
@@ -133,6 +134,6 @@ def _report(verdict: Verdict, swarm: Swarm, err: Exception, lines: int) -> str:
         f"FAILED {verdict.level} seed {verdict.seed}: {type(err).__name__}: {err}",
         f"mixture: {swarm.text()}",
         again,
-        f"repeat it with: {verdict.command}",
+        f"repeat it with: {REPEAT}{verdict.command}",
     ]
     return "\n".join(part for part in parts if part)

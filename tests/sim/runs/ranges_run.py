@@ -18,6 +18,7 @@ import msgspec
 from nyala.client.read.read_spec import ReadSpec
 from nyala.common.partition_spec import Partition, Range
 from nyala.env.clock import CEILING_STEP_US
+from tests.salt import REPEAT
 from tests.sim.faults.nemesis import Nemesis
 from tests.sim.faults.plan import Swarm
 from tests.sim.runs.pool import judged
@@ -147,7 +148,7 @@ def judge(job: tuple[int, float]) -> Found:
     except Exception as err:  # any error is reported with the command that repeats it
         where = "".join(traceback.format_exception(err, limit=-4))
         command = f"python -m tests.sim.runs.ranges_run --seed {seed} --seconds {seconds:g}"
-        return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {command}")
+        return Found(seed, f"{where}\nFAILED ranges seed {seed}\nrepeat it with: {REPEAT}{command}")
     found.trace = None  # the report is long
     return found
 

@@ -20,8 +20,21 @@ from nyala.common.errors import (
     has_no_effect,
 )
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.enough import enough
 from tests.sim.faults.call_faults import KINDS, PHASES, CallFault, Steps
-from tests.sim.runs.error_calls import CALLS, CUT, READ_ROWS, TABLE, Call
+from tests.sim.runs.error_calls import (
+    CALLS,
+    CUT,
+    READ_ROWS,
+    TABLE,
+    Call,
+    Create,
+    Feed,
+    Get,
+    Scan,
+    Write,
+    WriteMany,
+)
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.systems.table_client import rows_of
 from tests.sim.world.loop import run
@@ -33,6 +46,8 @@ PER_STEP = 2
 """Kinds of faults at each step, in turn; more where a call has few steps."""
 AT_LEAST = 18
 MOST_STEPS = 12
+IN_GATE = (Create, Write, WriteMany, Get, Scan, Feed)
+"""Calls that are tried in the gate, the others in the full run."""
 
 
 class Bench:
@@ -134,7 +149,11 @@ def bench(work: Any, seed: int) -> Bench:
     return made[0]
 
 
-@pytest.mark.parametrize("kind", CALLS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=() if k in IN_GATE else pytest.mark.full) for k in CALLS],
+    ids=lambda k: k.__name__,
+)
 def test_error_at_each_step_states_correct_outcome_of_call(kind):
     async def work(at: Bench) -> None:
         steps = await at.once(kind, None)
@@ -144,4 +163,4 @@ def test_error_at_each_step_states_correct_outcome_of_call(kind):
 
     found = bench(work, seed=CALLS.index(kind))
     print(kind.__name__, found.outcomes)
-    assert set(found.outcomes) - {"done"}, "no fault had an effect"
+    enough(set(found.outcomes) - {"done"}, "a fault had an effect")

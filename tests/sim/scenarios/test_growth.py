@@ -20,6 +20,7 @@ from nyala.replica import registry
 from nyala.tserver import compaction_scheduler, history_holds, reports
 from nyala.wal import latency
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.enough import enough
 from tests.sim.checkers.containers import growing, sizes
 from tests.sim.systems.cluster import SCHEMA, SimCluster
 from tests.sim.world.loop import SimLoop, run
@@ -27,6 +28,10 @@ from tests.unit.tserver.support.tablet_group import append
 
 ROUNDS = 6
 """Number of rounds between two measurements; each has two clients."""
+LEAST, MOST = 3, 8
+"""Number of measurements: more than three are made while a container seems to grow, since its size at a
+certain moment is chance, and only one that grows without end does so in each interval.
+"""
 OPTIONS = Options(
     wal_segment_mb=1, wal_retain_mb=1, raft_cache_bytes=4096, catalog_flush_bytes=1024
 )
@@ -64,14 +69,21 @@ async def create_and_drop(core: ClientCore, name: str) -> None:
     await journals.drop(f"{name}-journal")
 
 
+def leaks(samples: list[Counter[str]]) -> dict[str, list[int]]:
+    """Return the containers that grow."""
+    return growing(samples, least=ROUNDS // 2)
+
+
 async def measure(loop: SimLoop) -> list[Counter[str]]:
-    """Return the sizes of all containers at three times, with the same work before each."""
+    """Return the sizes of all containers at several times, with the same work before each."""
     cluster = SimCluster(loop, seed=5, options=OPTIONS)
     long_lived = await cluster.start()
     first = cluster.clients[-1]
     loop.after_step = lambda: None  # the invariants of each step are checked by other tests
-    found = []
-    for part in range(3):
+    found: list[Counter[str]] = []
+    for part in range(MOST):
+        if len(found) >= LEAST and leaks(found).keys() <= RECORDS:
+            break
         for number in range(ROUNDS):
             await cluster.run(first, create_and_drop, long_lived, f"long-{part}-{number}")
             core = cluster.client()
@@ -94,7 +106,6 @@ def test_containers_do_not_grow_with_tables_journals_and_clients(monkeypatch: py
     monkeypatch.setattr(latency, "KEPT_US", 1_000_000)
     monkeypatch.setattr(history_holds, "SWEEP_MS", 1000)
     monkeypatch.setattr(compaction_scheduler, "FULL_CHECK_EVERY", 1)
-    first, middle, last = run(measure)
-    found = growing(first, middle, last, least=ROUNDS // 2)
+    found = leaks(run(measure))
     assert {name: size for name, size in found.items() if name not in RECORDS} == {}
-    assert set(found) == RECORDS, "a record that does not grow any more is no exception"
+    enough(set(found) == RECORDS, "a record that does not grow any more is no exception")

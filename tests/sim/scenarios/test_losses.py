@@ -21,6 +21,7 @@ def test_server_with_lost_data_recovers_or_is_failed(seed):
     assert found(seed).kinds
 
 
+@pytest.mark.full
 def test_every_kind_of_loss_occurs_with_both_outcomes():
     kinds = Counter(kind for seed in SEEDS for kind in found(seed).kinds)
     assert set(kinds) == {IMAGE, *KINDS}

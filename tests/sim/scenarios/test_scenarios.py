@@ -10,6 +10,7 @@ import pytest
 from nyala.client.core import ClientOptions
 from nyala.common.errors import NyalaError
 from nyala.wire.proto import nyala_pb2 as pb
+from tests.enough import enough
 from tests.sim.runs.scenario import ScenarioCluster, dies_in, play, reads_from_paused_leaders
 from tests.sim.runs.workload import Failed, Unknown
 from tests.sim.systems.table_client import TableClient, rows_of
@@ -89,7 +90,8 @@ def test_torn_log_tail_of_follower():
             await running.seconds(2)
 
     counts = play(scenario).loop.trace.counts
-    assert counts["crash_keeps_prefix"] + counts["crash_keeps_sectors"] > 0
+    torn = counts["crash_keeps_prefix"] + counts["crash_keeps_sectors"]
+    enough(torn > 0, "a torn tail")
 
 
 def test_crash_during_flush():

@@ -14,6 +14,7 @@ from nyala.replica.member.pending_reads import PendingReads
 from nyala.wal import format as wal_format
 from tests.sim.checkers.linearizability import Kind, Op
 from tests.sim.checkers.outcome import Outcome
+from tests.sim.faults.plan import Swarm
 from tests.sim.runs import core_run
 from tests.sim.runs.core_run import ask_outvoted_leaders, run_core
 from tests.sim.runs.judge import SECONDS, judge, swarm_of
@@ -125,6 +126,14 @@ def hunt(make: Make, seeds: Sequence[int]) -> str:
 
 
 @pytest.mark.parametrize("what", PLANTED)
+def test_planted_bug_is_detected_without_faults(what: str):
+    mistakes, _ = PLANTED[what]
+    with pytest.raises(AssertionError, match=r"acknowledges up to|durable on|sends its vote"):
+        run_core(1, Swarm(), seconds=5, make=core(mistakes))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("what", PLANTED)
 def test_planted_bug_is_detected_by_random_runs(what: str):
     mistakes, seeds = PLANTED[what]
     assert hunt(core(mistakes), seeds)
@@ -146,6 +155,14 @@ def test_stale_reads_of_deposed_leader_are_detected(monkeypatch: pytest.MonkeyPa
         ask_outvoted_leaders(seed, host)
 
 
+@pytest.mark.parametrize("make", [core(), host], ids=["core", "host"])
+def test_too_small_majority_is_detected_without_faults(make: Make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)
+    with pytest.raises(AssertionError, match="which is durable on"):
+        run_core(1, Swarm(), seconds=5, make=make)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("make", [core(), host], ids=["core", "host"])
 def test_too_small_majority_is_detected_by_random_runs(make: Make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quorum, "majority", lambda voters: voters // 2)

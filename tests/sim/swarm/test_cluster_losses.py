@@ -7,6 +7,7 @@ import pytest
 
 from nyala.common.hybrid_time import from_micros
 from nyala.replica.host import ReplicaHost
+from tests.enough import enough
 from tests.sim.checkers.soundness import sound
 from tests.sim.faults.far_clocks import BOUND_US, FarClocks
 from tests.sim.faults.plan import Swarm, count
@@ -29,25 +30,30 @@ WANTED = (
 )  # fmt: skip
 
 
-def test_servers_with_lost_data_recover_and_others_continue():
+@pytest.mark.parametrize("seed", [200, 201])
+def test_servers_with_lost_data_recover_and_others_continue(seed: int):
+    run_cluster(seed, LOSING, seconds=8)
+
+
+@pytest.mark.full
+def test_every_kind_of_loss_occurs_while_others_continue():
     faults: Counter[str] = Counter()
-    for seed in range(200, 208):
+    for seed in range(200, 216):
         faults += count(run_cluster(seed, LOSING, seconds=8).trace)
-        if all(faults[kind] for kind in WANTED):
-            return
-    raise AssertionError(f"not all faults occurred: {faults}")
+    assert [kind for kind in WANTED if not faults[kind]] == []
 
 
 @pytest.mark.parametrize("seed", [207, 243])
 def test_lost_data_are_replaced_in_place_on_three_servers(seed: int):
     """These seeds have no fourth tablet server; in 243 a second loss followed an unfinished replacement."""
-    assert count(run_cluster(seed, LOSING, seconds=8).trace)["disk that loses something"]
+    faults = count(run_cluster(seed, LOSING, seconds=8).trace)
+    enough(faults["disk that loses something"], "a disk loses something")
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_intermittently_full_disks_fail_no_replica(seed: int):
     outcome = run_core(seed, CRAMPED, seconds=10, make=host)
-    assert count(outcome.trace)["write without room"] >= 10
+    enough(count(outcome.trace)["write without room"] >= 10, "writes without room")
 
 
 def test_hybrid_clock_far_ahead_and_absent_server_are_detected():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.enough import enough
 from tests.sim.faults.plan import Swarm, count, draw
 from tests.sim.runs.core_run import ask_paused_leaders, run_core
 from tests.sim.systems.core_cluster import Make, core, host
@@ -33,7 +34,7 @@ def test_histories_are_linearizable_and_invariants_hold_under_drawn_mixtures_of_
         faults += count(outcome.trace)
         acknowledged += outcome.history.acknowledged
     print(dict(faults), "acknowledged", acknowledged)
-    assert acknowledged > 100 * len(SEEDS)
+    enough(acknowledged > 100 * len(SEEDS), f"{acknowledged} operations")
 
 
 def test_log_recovers_acknowledged_records_from_every_crash():
@@ -43,7 +44,7 @@ def test_log_recovers_acknowledged_records_from_every_crash():
         faults += count(run_core(seed, swarm, seconds=10, make=core(store=WalLog)).trace)
     print(dict(faults))
     torn = ("unsynced bytes torn", "unsynced bytes reordered", "unsynced names undone")
-    assert all(faults[kind] for kind in torn)
+    enough(all(faults[kind] for kind in torn), f"crashes that tear: {faults}")
 
 
 def test_same_seed_gives_the_same_core_trace():
@@ -82,12 +83,19 @@ def test_paused_leader_answers_no_stale_read(make: Make):
     ask_paused_leaders(1, make)
 
 
-def test_planted_acknowledgement_before_sync_is_detected():
+def test_planted_acknowledgement_before_slow_sync_is_detected():
+    slow = Swarm(slow_rate=1, slow_ms=100)
+    with pytest.raises(AssertionError, match=r"acknowledges up to|durable on"):
+        run_core(1, slow, seconds=5, make=core(Mistakes(early_acks=True)))
+
+
+@pytest.mark.full
+def test_planted_acknowledgement_before_sync_is_detected_under_crashes():
     swarm = Swarm(crash_s=1.5, down_s=0.2, everyone_rate=0.7, slow_rate=0.5, slow_ms=100)
     for seed in range(30):
         try:
             run_core(seed, swarm, seconds=10, make=core(Mistakes(early_acks=True)))
         except AssertionError as err:
-            assert re.search("durable on", str(err))  # noqa: PT017
+            assert re.search("durable on|acknowledges up to", str(err))  # noqa: PT017
             return
     raise AssertionError("acknowledgements before the sync were not detected in 30 seeds")

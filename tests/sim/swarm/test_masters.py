@@ -1,5 +1,7 @@
 """Masters are added and removed under faults while tables are defined: no acknowledged definition is lost."""
 
+from collections import Counter
+
 import pytest
 
 from tests.sim.checkers.ddl_model import Model
@@ -54,7 +56,20 @@ def run_masters(seed, seconds, definers=2):
 
 @pytest.mark.parametrize("seed", [4])
 def test_definitions_hold_while_masters_are_added_and_removed_under_faults(seed):
-    model, changed, trace = run_masters(seed, seconds=12)
-    assert model.acknowledged >= 5
-    assert changed["add"] + changed["remove"] >= 3, changed
-    assert trace.counts["kill"] + trace.counts["power_cut"]
+    run_masters(seed, seconds=12)
+
+
+@pytest.mark.full
+def test_masters_are_added_removed_and_killed_often():
+    changes, faults, acknowledged = Counter[str](), Counter[str](), 0
+    for seed in range(1, 9):
+        model, changed, trace = run_masters(seed, seconds=12)
+        changes += changed
+        faults += trace.counts
+        acknowledged += model.acknowledged
+    print(changes, faults, acknowledged)
+    assert acknowledged >= 40
+    assert changes["add"] >= 8
+    assert changes["remove"] >= 8
+    assert faults["kill"]
+    assert faults["power_cut"]

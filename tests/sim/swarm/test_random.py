@@ -12,6 +12,7 @@ import pytest
 
 from nyala.common.errors import NotLeader
 from nyala.replica.replica import Replica
+from tests.enough import enough
 from tests.sim.faults.plan import DAMAGE, WHOLE, Swarm, count, draw, missing
 from tests.sim.runs.cluster_run import run_cluster
 from tests.sim.runs.levels import NOT_AT
@@ -20,7 +21,6 @@ from tests.sim.systems.cluster import OPTIONS
 from tests.sim.world.loop import seeded
 
 ROOT = Path(__file__).parents[3]
-SEEDS = (1, 2, 3, 5)
 NOT_HERE = (*NOT_AT["cluster"], *DAMAGE, *WHOLE, "unsynced names undone")
 EVERYTHING = Swarm(
     loss_rate=0.01,
@@ -42,13 +42,18 @@ EVERYTHING = Swarm(
 )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(s, marks=pytest.mark.full) for s in (3, 5))])
 def test_random_faults_violate_no_guarantee(seed: int):
     outcome = run_cluster(seed, draw(seeded(seed, "swarm")), seconds=8)
     print(dict(count(outcome.trace)), "acknowledged", outcome.history.acknowledged)
-    assert outcome.history.acknowledged > 10 * 8
+    enough(outcome.history.acknowledged > 10 * 8, f"{outcome.history.acknowledged} operations")
 
 
+def test_many_kinds_of_fault_together_violate_no_guarantee():
+    run_cluster(100, EVERYTHING, seconds=8)
+
+
+@pytest.mark.full
 def test_every_kind_of_fault_together_violates_no_guarantee():
     faults: Counter[str] = Counter()
     acknowledged = 0
@@ -109,7 +114,5 @@ def test_acknowledgement_before_sync_is_detected():
             await running.leader()
 
     never = msgspec.structs.replace(OPTIONS, wal_sync="never")
-    with pytest.raises(
-        AssertionError, match=r"not linearizable|its disk holds|durable on its disk"
-    ):
+    with pytest.raises(AssertionError, match=r"not linearizable|its disk holds|durable on"):
         play(scenario, options=never)

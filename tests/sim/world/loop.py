@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
+from tests.salt import generator
 from tests.sim.world.swallowed import swallowed
 from tests.sim.world.trace import Recorder, Trace
 
@@ -410,4 +411,4 @@ def _finish_tasks(loop: SimLoop) -> None:
 
 def seeded(seed: int, *names: object) -> random.Random:
     """A generator of its own for one purpose, so that one part's draws do not shift another's."""
-    return random.Random(f"{seed}/" + "/".join(map(str, names)))
+    return generator(f"{seed}/" + "/".join(map(str, names)))

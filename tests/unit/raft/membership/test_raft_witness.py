@@ -1,7 +1,5 @@
 """Witnesses: suffixes that they send, checks of these, and the loss of any one of three members."""
 
-import random
-
 import pytest
 
 from nyala.common.errors import Corrupt
@@ -22,6 +20,7 @@ from nyala.raft.messages import (
 from nyala.raft.node import RaftNode
 from nyala.raft.options import RaftOptions
 from nyala.raft.status import Role
+from tests.salt import generator
 from tests.unit.raft.support.raft_harness import Cluster, log_of
 
 A, B, W = (ServerUuid(u) for u in "123")
@@ -221,7 +220,7 @@ def test_permanent_witness_discards_only_entries_that_all_members_have():
 @pytest.mark.parametrize("seed", range(40))
 def test_group_of_three_survives_failure_of_any_member_at_any_time(seed):
     """Loss, delay and a few writes; then one member is lost, and the other two must elect and commit."""
-    rng = random.Random(seed)
+    rng = generator(seed)
     cluster = Cluster("123", witnesses="3", random=lambda _: rng.randrange)
     held = None
     for _ in range(rng.randrange(40, 400)):

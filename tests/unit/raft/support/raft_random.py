@@ -1,6 +1,5 @@
 """Random runs of a group of cores."""
 
-import random
 from collections import Counter
 
 from nyala.common.errors import NyalaError
@@ -8,6 +7,7 @@ from nyala.common.ids import ServerUuid
 from nyala.raft.changes import Change, ChangeKind
 from nyala.raft.membership import Configuration, Member
 from nyala.raft.options import RaftOptions
+from tests.salt import generator
 from tests.unit.raft.support.raft_harness import Cluster
 
 STEPS = 2200
@@ -20,9 +20,9 @@ class RandomRun:
     """One run."""
 
     def __init__(self, seed: int) -> None:
-        self.rng = random.Random(seed)
+        self.rng = generator(seed)
         voters, nonvoters, witnesses = SHAPES[seed % len(SHAPES)]
-        draw = random.Random(seed + 1)
+        draw = generator(seed + 1)
         self.cluster = Cluster(
             voters, nonvoters=nonvoters, witnesses=witnesses, spares="89",
             options=RaftOptions(max_append_bytes=200, inflight_bytes=500, cache_bytes=300),

@@ -1,6 +1,5 @@
 """Quiescence under faults of every kind: no acknowledged write is lost, no group stays quiescent forever."""
 
-import random
 from collections import Counter
 
 import pytest
@@ -8,6 +7,8 @@ import pytest
 from nyala.common.ids import TabletId
 from nyala.raft import invariants
 from nyala.replica.status import WriteOutcome
+from tests.enough import enough
+from tests.salt import generator
 from tests.sim.world.network import NetFaults
 from tests.unit.replica.support.replica_support import scenario
 
@@ -22,7 +23,7 @@ class RandomRun:
 
     def __init__(self, fleet, seed):
         self.fleet = fleet
-        self.rng = random.Random(seed)
+        self.rng = generator(seed)
         self.asked: Counter[TabletId] = Counter()
         self.acknowledged: Counter[TabletId] = Counter()
         self.answers: list[tuple[TabletId, list[object]]] = []
@@ -151,7 +152,7 @@ def test_no_group_stays_quiesced_forever_and_no_acknowledged_write_is_lost(seed)
         random_run = RandomRun(fleet, seed)
         await random_run.run()
         await random_run.heal()
-        assert random_run.acknowledged.total() > 10
-        assert random_run.slept > 1000
+        enough(random_run.acknowledged.total() > 10, "writes")
+        enough(random_run.slept > 1000, "quiescent members")
 
     steps()
