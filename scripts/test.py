@@ -7,7 +7,7 @@ first tier.
 
 Deadlines of tests are multiplied by how many times slower than the reference machine this one computes or
 syncs its disk, at most ten (TESTS_SLOWER, tests/waiting.py). A failed test of real processes is run once
-more, alone, at the end of its tier: if it passes then, the run says FLAKY and goes on. Processes that tests
+more, alone, at the end of its tier: if it passes then, the run prints FLAKY and continues. Processes that tests
 leave are killed, and the tier has failed. The last lines name the failed tests.
 """
 

@@ -37,11 +37,11 @@ class Report:
         self._out = path.open("a", buffering=1)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Tell that a test begins."""
+        """Write that a test begins."""
         self._write({"test": nodeid})
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell how a phase of a test ended."""
+        """Write how a phase of a test ended."""
         line: dict[str, Any] = {
             "test": report.nodeid, "outcome": report.outcome,
             "phase": report.when, "seconds": round(report.duration, 3),
@@ -51,7 +51,7 @@ class Report:
         self._write(line)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Tell of a file that cannot be imported."""
+        """Write which file cannot be imported."""
         if report.failed:
             name = report.nodeid or "collection"
             self._write({"test": name, "outcome": "failed", "phase": "collect", "seconds": 0.0,
@@ -114,7 +114,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
 
 
 def stacks(pid: int) -> str:
-    """Return the stacks of all descendants of a process, as far as py-spy can tell them."""
+    """Return the stacks of all descendants of a process, as far as py-spy shows them."""
     tool, parts = shutil.which("py-spy") or str(Path(sys.executable).with_name("py-spy")), []
     for child in descendants(pid):
         try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
@@ -34,6 +35,8 @@ from nyala.common.predicate import evaluate
 from nyala.common.schema import from_arrow
 from nyala.common.where import parse
 from nyala.spark.filters import as_where
+
+pytestmark = pytest.mark.full
 
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "k": (pa.int64(), [0, 1, -1, 2**62, -(2**63)]),

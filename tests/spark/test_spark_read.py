@@ -101,6 +101,7 @@ def test_one_partition_per_tablet_with_stored_types_and_requested_columns(load, 
     ]
 
 
+@pytest.mark.full
 def test_tablet_is_split_into_partitions_by_bytes(load):
     frame = load(split_bytes="60", columns="k, i32", where="k < 60")
     assert frame.rdd.getNumPartitions() > 2 * TABLETS
@@ -112,6 +113,7 @@ def test_tablet_is_split_into_partitions_by_bytes(load):
             load(split_bytes=wrong).count()
 
 
+@pytest.mark.full
 def test_filters_are_equivalent_with_and_without_pushdown(spark, load):
     texts = [*PUSHED, *KEPT]
     own = spark.createDataFrame(pa.Table.from_pylist(ROWS, SCHEMA))
@@ -154,6 +156,7 @@ def test_filter_is_pushed_exactly_or_returned_to_spark():
     )
 
 
+@pytest.mark.full
 def test_without_pushdown_one_frame_serves_any_number_of_queries(load):
     frame = load()
     assert keys(frame.where("d > 3")) == keys(load(pushdown="true").where("d > 3"))
@@ -182,6 +185,7 @@ def test_snapshot_time_is_fixed_when_frame_is_loaded(spark, cluster, client):
     assert spark.read.format("nyala").options(**options, at=str(before)).load().count() == 400
 
 
+@pytest.mark.full
 def test_all_queries_over_a_frame_read_at_the_time_of_its_load(spark, cluster, client):
     """With filters, which Spark plans again, and without, in one query and in several."""
     table = client.create_table("grows", pa.schema([("k", pa.int64())]), ["k"], replicas=1)

@@ -76,6 +76,7 @@ def test_op_for_all_rows_or_per_row(spark, table, save):
     assert texts == expected
 
 
+@pytest.mark.full
 def test_op_kind_accepts_only_its_options_and_columns(spark, table, save):
     kinds = {"kind.Born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
     stream = [
@@ -156,6 +157,7 @@ def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
 
 
+@pytest.mark.full
 def test_invalid_write_fails_job_with_reason(spark, table, save):
     table.insert([{"k": 1, "text": "there"}]).raise_for_errors()
     one = spark.createDataFrame([(1, "x")], "k long, text string")

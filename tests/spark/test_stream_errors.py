@@ -165,6 +165,7 @@ def test_alteration_between_load_and_start_is_refused(cluster, table):
         reader.initialOffset()
 
 
+@pytest.mark.full
 def test_history_is_held_at_the_committed_offset_and_after_the_end(start, table, held):
     checkpoint = Checkpoint()
     with start(checkpoint, hold_s="700") as run:

@@ -10,6 +10,8 @@ import pytest
 import nyala
 from tests.spark.stream_runs import apply
 
+pytestmark = pytest.mark.full
+
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "spark.md"
 SLOW_WORKER = "worker failed to connect back"
 """Spark gives the Python process of a stream 10 s to start, whatever the machine."""
