@@ -1,12 +1,11 @@
 """`nyala cluster ksck`: check the health of all servers and replicas."""
 
-import json
 from dataclasses import astuple
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, print_json, show, verb
 
 app = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
@@ -44,7 +43,7 @@ def ksck(
         connection.close()
     if format is Format.JSON:
         shown = health.as_dict() | ({"checksums": as_dicts(sums)} if checksum else {})
-        print(json.dumps(shown, indent=2))
+        print_json(shown)
     else:
         show(("uuid", "address", "state"), health.masters, format, "Master Summary")
         show(

@@ -1,12 +1,11 @@
 """`nyala fs format | dump uuid | check | lower_clock`: the data directory of a stopped server."""
 
-import json
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import FILES, Format, FormatOption, fail, say, show, stays, verb
+from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Data directories of stopped servers.")
 dump = typer.Typer(no_args_is_help=True, help="Identity of a data directory's server.")
@@ -49,7 +48,7 @@ def format_directory(
         f"{dir} {'is now' if new else 'was already'} the data directory of the {made.role} {made.uuid}"
     )
     if format is Format.JSON:
-        print(json.dumps({"dir": dir, "role": made.role, "uuid": made.uuid, "changed": new}))
+        print_json({"dir": dir, "role": made.role, "uuid": made.uuid, "changed": new}, line=True)
     else:
         print(made.uuid)
 
@@ -88,7 +87,7 @@ def check(dir: ServerDir, format: FormatOption = Format.TABLE) -> None:
     problems = inspection.problems(files, dir, read)
     if format is Format.JSON:
         facts = {"uuid": owner.uuid, "role": owner.role, "cluster_id": owner.cluster_id}
-        print(json.dumps({**facts, "replicas": len(replicas), "problems": problems}, indent=2))
+        print_json({**facts, "replicas": len(replicas), "problems": problems})
     else:
         rows = [(owner.uuid, owner.role, owner.cluster_id, len(replicas))]
         show(("uuid", "role", "cluster", "replicas"), rows, format)
@@ -129,7 +128,7 @@ def lower_clock(
         lambda _, path: registry.kind_of_directory(files, path).flush_point(files, path).stamp,
     )  # fmt: skip
     if format is Format.JSON:
-        print(json.dumps({"dir": dir, "before": done.before, "after": done.after}))
+        print_json({"dir": dir, "before": done.before, "after": done.after}, line=True)
     elif done.before == done.after:
         print(f"nothing to do: it is not {duration(limit_ms * 1000)} ahead of the wall clock")
     else:

@@ -1,12 +1,11 @@
 """`nyala local_replica ...`: replicas in the data directory of a stopped server."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
 from nyala.cli.fs import ServerDir, ServerRole
-from nyala.cli.output import FILES, Format, FormatOption, fail, say, show, stays, verb
+from nyala.cli.output import FILES, Format, FormatOption, fail, print_json, say, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a stopped server.")
 cmeta = typer.Typer(no_args_is_help=True, help="A replica's consensus metadata.")
@@ -102,7 +101,7 @@ def copy_from_remote(
         "last": str(done.last), "may_lose": done.may_lose,
     }  # fmt: skip
     if format is Format.JSON:
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         print(f"copied {done.bytes_done + done.log_bytes:,} bytes, entries up to {done.last}")
 
@@ -131,7 +130,7 @@ def delete(
         lambda env: delete_in_directory(StoppedServer(env, options, dir, owner.role), group)
     )
     if format is Format.JSON:
-        print(json.dumps({"tablet": group, "deleted": deleted}))
+        print_json({"tablet": group, "deleted": deleted}, line=True)
     else:
         print("deleted" if deleted else "nothing to do: it was deleted before")
 
@@ -185,7 +184,7 @@ def unsafe_recover(
     )
     (left,) = seen
     if format is Format.JSON:
-        print(json.dumps(facts(left, backup), indent=2))
+        print_json(facts(left, backup))
     elif backup:
         print(
             f"{group} continues from entry {left.last} with {left.rows:,} rows in its files, on "
@@ -275,7 +274,7 @@ def set_term(
 
 def _print_backup(backup: str, format: Format) -> None:
     if format is Format.JSON:
-        print(json.dumps({"changed": bool(backup), "backup": backup}))
+        print_json({"changed": bool(backup), "backup": backup}, line=True)
     elif backup:
         print(f"rewritten; the previous file is kept as {backup}")
     else:

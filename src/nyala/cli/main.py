@@ -27,7 +27,7 @@ from nyala.cli import (
     wal,
 )
 from nyala.cli.journal import dump, journals, logs
-from nyala.cli.output import PipeOutput
+from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
 from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
@@ -90,10 +90,7 @@ def options(
 
 def main() -> None:
     """Run the command line."""
-    out = sys.stdout
-    sys.stdout = PipeOutput(
-        out.buffer, out.encoding, out.errors, line_buffering=bool(out.line_buffering)
-    )  # fmt: skip
+    take_streams()
     try:
         app(prog_name="nyala")
     finally:

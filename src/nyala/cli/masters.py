@@ -1,12 +1,21 @@
 """`nyala master add`, `migrate`, `remove`, `list`, `status`: online changes of the set of masters."""
 
-import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.output import (
+    STEPS,
+    Format,
+    FormatOption,
+    MastersOption,
+    print_json,
+    say,
+    show,
+    stays,
+    verb,
+)
 from nyala.cli.tablet import COLUMNS, Timeout, rows_of
 from nyala.operate.run import connected
 
@@ -52,7 +61,7 @@ def _change(
     rows = [row for row in rows_of(group) if row[3]]
     if format is Format.JSON:
         shown = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-        print(json.dumps({"steps": made.done, "masters": shown}, indent=2))
+        print_json({"steps": made.done, "masters": shown})
     else:
         show(COLUMNS, rows, format, "masters")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, MastersOption, show, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, print_json, show, verb
 
 TIMEOUT_MS = 15_000
 MOST = (1 << 32) - 1
@@ -44,7 +44,7 @@ def ops(
     finally:
         connection.close()
     if maps:
-        print(json.dumps(json.loads(answer.maps), indent=2))
+        print_json(json.loads(answer.maps))
         return
     rows: list[tuple[object, ...]] = [
         (o.number, o.what, o.subject, o.step, o.committed, " ".join(o.locks), o.age_ms, "the batch")

@@ -1,14 +1,16 @@
 """Output of the command line: tables, JSON, CSV; errors and exit statuses."""
 
+import base64
 import errno
 import functools
 import io
 import json
+import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -58,7 +60,8 @@ FormatOption = Annotated[
     Format,
     typer.Option(
         "--format",
-        help="Output format; in CSV null is an empty field, and an empty text is quoted.",
+        help="Output format; in CSV null is an empty field, and an empty text is quoted. JSON and CSV have "
+        "binary values in base64, and NaN, Infinity and -Infinity as texts.",
     ),
 ]
 MastersOption = Annotated[
@@ -105,11 +108,8 @@ def show(
         data: the values are those of a user's table, whose numbers are printed unformatted.
     """
     if how is Format.JSON:
-        print(
-            json.dumps(
-                [dict(zip(columns, row, strict=True)) for row in rows], indent=2, default=str
-            )
-        )
+        names = _unique(columns)
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
         return
     if how is Format.CSV:
         for row in (columns, *rows):
@@ -126,10 +126,53 @@ def show(
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
+def print_json(value: Any, *, line: bool = False) -> None:
+    """Print a value as JSON that strict parsers read.
+
+    Args:
+        value: as `as_json` takes it.
+        line: as one line, flushed.
+    """
+    print(json.dumps(as_json(value), indent=None if line else 2, allow_nan=False), flush=line)
+
+
+def as_json(value: Any) -> Any:
+    """Return a value of which JSON keeps everything.
+
+    NaN and infinities are the texts "NaN", "Infinity" and "-Infinity", binary values are base64, decimals,
+    dates and times are their texts. Integers are numbers with all their digits.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    return str(value)
+
+
+def _unique(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns; a repeated one gets a number, since an object has each name once."""
+    found: list[str] = []
+    for column in columns:
+        name, number = column, 2
+        while name in found:
+            name, number = f"{column}_{number}", number + 1
+        found.append(name)
+    return found
+
+
 def _csv_field(value: Any) -> str:
     """Return a field as PostgreSQL and DuckDB write it: null is empty, an empty text is quoted."""
-    text = "" if value is None else str(value)
-    if value is None or (text and not any(c in text for c in ',"\r\n')):
+    if value is None:
+        return ""
+    plain = as_json(value)
+    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    if text and not any(c in text for c in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'
 
@@ -143,6 +186,8 @@ def _cell(value: Any, plain: bool) -> str:
 
     if isinstance(value, int) and not plain:
         return f"{value:,}"
+    if isinstance(value, bytes):
+        return escape(repr(value)[2:-1])
     return escape(_CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", str(value)))
 
 
@@ -186,6 +231,35 @@ class PipeOutput(io.TextIOWrapper):
         os.dup2(discard, self.fileno())
         os.close(discard)
         return SystemExit(CLOSED_PIPE)
+
+
+ESCAPED = "backslashreplace"
+"""What is done with characters that the encoding of a stream lacks."""
+
+
+def take_streams() -> None:
+    """Make the standard streams such that no output ends a command with an error of Python.
+
+    A stream that the user has closed is discarded. Standard output to a file or pipe is UTF-8 on each host,
+    unless PYTHONIOENCODING is set; a terminal has its own encoding. What an encoding lacks is escaped.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest free number
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), "utf-8", ESCAPED)
+    if sys.stdout is None:
+        sys.stdout = PipeOutput(
+            io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8", ESCAPED
+        )
+        return
+    out = sys.stdout
+    own = out.isatty() or "PYTHONIOENCODING" in os.environ
+    sys.stdout = PipeOutput(
+        out.buffer, out.encoding if own else "utf-8", ESCAPED, line_buffering=bool(out.line_buffering)
+    )  # fmt: skip
 
 
 def fail(message: str, status: int = 1) -> typer.Exit:

@@ -1,11 +1,20 @@
 """`nyala remote_replica list|check|copy|delete`: the replicas of a running server."""
 
-import json
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.output import (
+    STEPS,
+    Format,
+    FormatOption,
+    MastersOption,
+    print_json,
+    say,
+    show,
+    stays,
+    verb,
+)
 from nyala.operate.run import connected
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of a running tablet server.")
@@ -35,11 +44,7 @@ def check(server: Server, masters: MastersOption = "", format: FormatOption = Fo
     found, rows = connected(masters, lambda core: replicas_of_server(core, server))
     problems = [r.problem for r in rows if r.problem]
     if format is Format.JSON:
-        print(
-            json.dumps(
-                {"server": found.uuid, "replicas": len(rows), "problems": problems}, indent=2
-            )
-        )
+        print_json({"server": found.uuid, "replicas": len(rows), "problems": problems})
     else:
         for problem in problems:
             print(f"Error: {problem}")

@@ -16,6 +16,7 @@ from nyala.cli.output import (
     FormatOption,
     MastersOption,
     fail,
+    print_json,
     say,
     show,
     stays,
@@ -85,12 +86,12 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
     column_names = ("column", "type", "key", "nullable", "default", "immutable")
     place_names = ("tablet", "partition", "leader", "replicas")
     if format is Format.JSON:
-        print(json.dumps({
+        print_json({
             "name": name, "id": described.id, "state": described.state, "replicas": described.replicas,
             "options": described.options, "comment": described.comment,
             "columns": [dict(zip(column_names, c, strict=True)) for c in columns],
             "tablets": [dict(zip(place_names, p, strict=True)) for p in places],
-        }, indent=2, default=str))  # fmt: skip
+        })  # fmt: skip
         return
     if format is Format.TABLE:
         print(f"table {name}, {described.state}, {described.replicas} replicas, id {described.id}")
@@ -166,7 +167,7 @@ def follow(
             for batch in feed:
                 fields = batch.schema.names
                 for row in zip(*map(list_of, batch.rows.columns), strict=True):
-                    print(json.dumps(dict(zip(fields, row, strict=True)), default=str), flush=True)
+                    print_json(dict(zip(fields, row, strict=True)), line=True)
                     printed += 1
                     if printed == limit:
                         return
@@ -237,7 +238,7 @@ def statistics(
     if format is Format.JSON:
         tablets = [dict(zip(SIZES, astuple(s), strict=True)) for s in sizes]
         sums = {"rows": rows, "bytes": size, "replica_bytes": every, "silent": silent}
-        print(json.dumps({"table": name, **sums, "tablets": tablets}, indent=2))
+        print_json({"table": name, **sums, "tablets": tablets})
     else:
         show(SIZES, [astuple(s) for s in sizes], format)
     if format is Format.TABLE:

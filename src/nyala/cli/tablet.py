@@ -4,13 +4,22 @@ A command prints each step before it starts. A command that was interrupted can 
 from the group's current state.
 """
 
-import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nyala.cli.output import STEPS, Format, FormatOption, MastersOption, say, show, stays, verb
+from nyala.cli.output import (
+    STEPS,
+    Format,
+    FormatOption,
+    MastersOption,
+    print_json,
+    say,
+    show,
+    stays,
+    verb,
+)
 from nyala.operate.run import connected
 
 if TYPE_CHECKING:
@@ -51,9 +60,7 @@ def _run(
     rows = [row for row in rows_of(group) if row[2] != NONE or row[3]]
     if format is Format.JSON:
         replicas = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
-        print(
-            json.dumps({"tablet": tablet, "steps": membership.done, "replicas": replicas}, indent=2)
-        )
+        print_json({"tablet": tablet, "steps": membership.done, "replicas": replicas})
     else:
         show(COLUMNS, rows, format, f"tablet {tablet}")
 

@@ -1,6 +1,5 @@
 """`nyala tablet survivors`, `unsafe_change_config`, `unsafe_replace_tablet`: a permanent majority loss."""
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from nyala.cli.output import (
     FormatOption,
     MastersOption,
     fail,
+    print_json,
     say,
     show,
     stays,
@@ -168,7 +168,7 @@ def _print_outcome(todo: "UnsafeConfigPlan", outcome: "Outcome | None", format: 
             "changed": outcome is not None and outcome.changed,
             "config": outcome and str(outcome.config), "risks": list(todo.risks),
         }  # fmt: skip
-        print(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     if outcome is None:
         print("nothing was changed: --dry-run")
@@ -213,7 +213,7 @@ def unsafe_replace_tablet(
             raise fail("nothing was changed", 1)
         seen, changed = replace(masters, tablet, force=force), True
     if format is Format.JSON:
-        print(json.dumps(seen.facts(changed), indent=2))
+        print_json(seen.facts(changed))
     elif changed:
         print(f"tablet {seen.successor} has the key range of {tablet}, and no rows yet")
     elif seen.done:

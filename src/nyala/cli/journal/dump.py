@@ -1,14 +1,12 @@
 """`nyala journal dump|verify`."""
 
-import base64
-import json
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from nyala.cli.journal.journals import MaxAge, Name
-from nyala.cli.output import Format, FormatOption, MastersOption, fail, show, verb
+from nyala.cli.output import Format, FormatOption, MastersOption, fail, print_json, show, verb
 
 app = typer.Typer()
 
@@ -32,18 +30,14 @@ def dump(name: Name, masters: MastersOption = "", max_age_ms: MaxAge = 0) -> Non
             log = found.log
             if log.created != created:
                 created = log.created
-                print(json.dumps({"log": log.name, "created": created, "last": log.last}))
+                print_json({"log": log.name, "created": created, "last": log.last}, line=True)
             for entry in found.entries:
-                print(json.dumps({"log": log.name, "id": entry.id, "data": _base64(entry.data)}))
+                print_json({"log": log.name, "id": entry.id, "data": entry.data}, line=True)
         for key in connection.iterate_pages(key_pages(core.reads, journal, "", max_age_ms)):
-            line = {"key": key.name, "version": key.version, "value": _base64(key.value or b"")}
-            print(json.dumps(line))
+            line = {"key": key.name, "version": key.version, "value": key.value or b""}
+            print_json(line, line=True)
     finally:
         connection.close()
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
 
 
 @app.command("verify")

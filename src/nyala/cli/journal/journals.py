@@ -1,12 +1,21 @@
 """`nyala journal create|list|describe|drop|recall|get|set|delete|keys`; logs are in `logs.py`."""
 
-import json
 import sys
 from typing import Annotated
 
 import typer
 
-from nyala.cli.output import JOURNALS, Format, FormatOption, MastersOption, fail, show, stays, verb
+from nyala.cli.output import (
+    JOURNALS,
+    Format,
+    FormatOption,
+    MastersOption,
+    fail,
+    print_json,
+    show,
+    stays,
+    verb,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Journals: replicated logs, and keys with versions.")
 Name = Annotated[str, typer.Argument(help="Name of the journal.")]
@@ -106,7 +115,7 @@ def describe(name: Name, masters: MastersOption = "", format: FormatOption = For
     }  # fmt: skip
     if format is Format.JSON:
         places = [dict(zip(replica_names, r, strict=True)) for r in replicas]
-        print(json.dumps({**facts, "members": places}, indent=2))
+        print_json({**facts, "members": places})
         return
     show(tuple(facts), [tuple(facts.values())], format)
     show(replica_names, replicas, format)

@@ -1,6 +1,5 @@
 """`nyala journal logs|append|invalidate|delete-log|read|tail`."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +11,7 @@ from nyala.cli.output import (
     FormatOption,
     MastersOption,
     fail,
+    print_json,
     say,
     show,
     stays,
@@ -159,7 +159,7 @@ def tail(
 
     with connect(masters) as client:
         for number, event in enumerate(client.journal(name).log(log).tail(after), 1):
-            print(json.dumps(_line(event)), flush=True)
+            print_json(_line(event), line=True)
             if number == count:
                 break
 

@@ -1,6 +1,7 @@
 """SQL by DuckDB over tables of a cluster, all read at one snapshot.
 
 Each table that a query names is registered with all its columns, so that queries have DuckDB's own meaning.
+The session's time zone is UTC: no answer depends on the zone of the client's machine.
 Rows are fetched when a scan begins (`source.py`): the columns that it reads, and the rows that pass its
 filter (`filters.py`) and the conditions of the query (`conditions.py`) as far as servers can evaluate them.
 duckdb is loaded on first use: importing nyala stays light.
@@ -8,7 +9,7 @@ duckdb is loaded on first use: importing nyala stays light.
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -131,21 +132,22 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
     engine = duckdb.connect(":memory:", config={"enable_external_access": "false"})
     sources: list[TableDataset] = []
     try:
-        engine.execute("set python_enable_replacements=false").fetchall()
+        engine.execute("set python_enable_replacements=false; set TimeZone='UTC'").fetchall()
         snapshot = _Snapshot(tables)
         named = _read(engine, query)
         schemas = {name: tables.open(name) for name in _chosen(named, tables)}
         for name, schema in schemas.items():
             if folded(name) in named.tables:  # otherwise only its name is used
                 _check_columns(name, schema)
+        aliases = _aliases(engine, named, schemas)
         conditions = conditions_of(named.tree, {folded(n): s for n, s in schemas.items()})
         for name, schema in schemas.items():
             where = conditions.get(folded(name))
             source = TableDataset(schema, partial(snapshot.read, name), where)
             sources.append(source)
-            engine.register(name, source)
+            engine.register(aliases.get(name, name), source)
         engine.execute("set lock_configuration=true").fetchall()
-        return engine.sql(query).to_arrow_table()
+        return _renamed(engine.sql(query).to_arrow_table(), aliases)
     except duckdb.PermissionException as err:
         raise InvalidArgument(f"SQL: {err}; {READS_ONLY}") from err
     except Exception as err:  # of a read: DuckDB passes its text on, in one of several errors
@@ -252,6 +254,26 @@ def _chosen(named: _Named, tables: Tables) -> list[str]:
             tables.open(written)  # raises, unless it was made just now
             chosen.append(written)
     return chosen
+
+
+def _aliases(engine: Any, named: _Named, names: Iterable[str]) -> dict[str, str]:
+    """Return other names for tables that a listing would read instead of DuckDB's own views."""
+    if not named.every:
+        return {}
+    own = "select view_name from duckdb_views() where internal and schema_name = 'main'"
+    views = {folded(view) for (view,) in engine.execute(own).fetchall()} - named.tables.keys()
+    return {name: f"{name} " for name in names if folded(name) in views}
+
+
+def _renamed(listing: pa.Table, aliases: dict[str, str]) -> pa.Table:
+    """Return the result of a query with the names of tables in place of other names for them."""
+    if not aliases or "name" not in listing.schema.names:
+        return listing
+    names = {alias: name for name, alias in aliases.items()}
+    shown = [names.get(name, name) for name in listing.column("name").to_pylist()]
+    place = listing.schema.get_field_index("name")
+    field = listing.schema.field(place)
+    return listing.set_column(place, field, pa.array(shown, field.type))
 
 
 def _check_columns(table: str, schema: Schema) -> None:

@@ -123,7 +123,7 @@ def test_uuids_are_printed_with_addresses_also_beside_a_running_server(stopped, 
     held.add(f"{stopped.folder}/lock")
     status, stdout, _ = stopped.cmeta("print_replica_uuids", "--format", "csv")
     assert (status, stdout.splitlines()[1]) == (
-        0, f"{U1},127.0.0.1:7051,127.0.0.1:9051,True,True,True",
+        0, f"{U1},127.0.0.1:7051,127.0.0.1:9051,true,true,true",
     )  # fmt: skip
     done = CliRunner().invoke(
         app, ["local_replica", "list", "--dir", str(stopped.folder), "--format", "json"]

@@ -51,7 +51,7 @@ def test_json_and_csv_keep_values_unchanged(capsys):
     ]
     lines = list(csv.reader(io.StringIO(printed(capsys, Format.CSV))))
     assert lines[0] == list(COLUMNS)
-    assert lines[1] == ["f" * 32, "a, b", "1234567", "True"]
+    assert lines[1] == ["f" * 32, "a, b", "1234567", "true"]
 
 
 def test_csv_output_tells_null_from_empty_text(capsys):

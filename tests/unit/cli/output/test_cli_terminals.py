@@ -1,0 +1,70 @@
+"""Commands on terminals of any encoding and width, and with closed streams: no error of Python."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests.waiting import within
+
+LISTS = """
+import typer
+from nyala.cli import main
+from nyala.cli.output import Format, show, verb
+
+@main.app.command("check")
+@verb
+def check(format: Format = Format.TABLE):
+    show(("name", "n"), [("\\u0141\\xf3d\\u017a \\u20ac", 1), ("\\ud800", 2)], format, "St\\xe4dte")
+
+main.main()
+"""
+NAME = "Łódź €"
+
+
+def run(*words: str, closed: str = "", **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a command by a shell that closes streams."""
+    command = shlex.join([sys.executable, "-c", LISTS, *words])
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "PYTHON"))}
+    paths = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    return subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], capture_output=True, check=False,
+        env={**kept, **paths, **environ}, timeout=within(100),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("how", ["table", "csv", "json"])
+def test_text_outside_the_encoding_is_escaped(encoding, how):
+    done = run("check", "--format", how, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if how == "json":
+        assert json.loads(done.stdout)[0]["name"] == NAME
+    else:
+        assert NAME.encode(encoding, "backslashreplace") in done.stdout
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "en_US.ISO-8859-1"])
+def test_pipes_are_utf_8_in_every_locale(locale):
+    done = run("check", "--format", "csv", LC_ALL=locale, PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(f"name,n\n{NAME},1\n".encode())
+
+
+@pytest.mark.parametrize("words", [("check",), ("nothing",), ("check", "--format", "json")])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_discarded(closed, words):
+    done = run(*words, closed=closed)
+    assert done.returncode == (2 if "nothing" in words else 0)
+    assert b"Traceback" not in done.stderr + done.stdout
+    assert not (done.stdout and ">&-" in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize("columns", ["1", "5", "20"])
+def test_narrow_terminal_shows_every_cell(columns):
+    done = run("check", COLUMNS=columns, LINES="1", PYTHONIOENCODING="utf-8")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert NAME.encode() in done.stdout
