@@ -234,7 +234,7 @@ class PipeOutput(io.TextIOWrapper):
 
 
 ESCAPED = "backslashreplace"
-"""What is done with characters that the encoding of a stream lacks."""
+"""Characters that the encoding of a stream lacks are written as escapes."""
 
 
 def take_streams() -> None:
