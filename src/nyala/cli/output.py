@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -16,7 +15,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
-from nyala.__main__ import INTERRUPTED, UNTIL_COMMAND
+from nyala.__main__ import INTERRUPTED, raise_between_imports
 from nyala.common.errors import NyalaError
 from nyala.env.monotonic import command as beginning
 
@@ -320,8 +319,7 @@ def verb(command: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            if hasattr(signal.getsignal(signal.SIGINT), UNTIL_COMMAND):
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise_between_imports()
             with beginning():
                 return command(*args, **kwargs)
         except NyalaError as err:

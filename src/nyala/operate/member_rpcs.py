@@ -3,6 +3,7 @@
 from typing import Any
 
 from nyala.common.errors import NyalaError
+from nyala.common.ids import OpId
 from nyala.operate.group_view import ClusterServer, GroupView, ServerDirectory, ask
 from nyala.raft.membership import Member
 from nyala.wire import convert, methods, status
@@ -102,18 +103,16 @@ class MemberRpcs:
         await self._order(server, methods.CANCEL_COPY, request)
 
     async def delete(self, server: ClusterServer, group: GroupView) -> None:
-        """Delete a replica, unless its configuration has changed meanwhile."""
-        seen = group.of(server).status
-        assert seen is not None, f"{server} has no replica of {self._tablet}"
-        at = seen.report.consensus
+        """Delete a replica, unless it has a configuration that the decision did not know."""
+        expected = _known_config(group, server)
         request = pb.DeleteTabletRequest(
             destination_uuid=server.uuid,
             cluster_id=self._directory.id,
             tablet_id=self._tablet,
             reason="a person's command",
             compare_config=True,
-            config_term=at.config_term,
-            config_index=at.config_index,
+            config_term=expected.term,
+            config_index=expected.index,
         )
         await self._order(server, methods.DELETE_TABLET, request)
 
@@ -134,6 +133,20 @@ class MemberRpcs:
 
     async def _order(self, server: ClusterServer, method: Any, request: Any) -> Any:
         return await ask(self._directory.core, server, method, request, ORDER_MS)
+
+
+def _known_config(group: GroupView, server: ClusterServer) -> OpId:
+    """Return the op id of the newest configuration that a deletion of a replica has taken into account.
+
+    The group's, if it does not name the server: older ones in the replica's log, committed or not, are
+    superseded. That of the replica itself, if it is a member that is deleted nevertheless.
+    """
+    if group.config is not None and group.member(server) is None:
+        return group.config.id
+    seen = group.of(server).status
+    assert seen is not None, f"{server} has no replica of {group.tablet}"
+    known = (seen.report.consensus, seen.active)
+    return max(convert.configuration_from_proto(c).id for c in known)
 
 
 def failure(copy: pb.CopyProgress) -> CopyFailed:

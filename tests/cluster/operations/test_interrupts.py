@@ -53,15 +53,8 @@ def interrupted(folder: Path, *words: str, after: str = "") -> str:
     try:
         ready = (lambda: after in errors.read_text()) if after else (lambda: sockets(process.pid))
         wait_until(ready, f"the start of {words}")
-        for _ in range(
-            40
-        ):  # Python ignores an interrupt that arrives in some callbacks of an import
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(3)
-            if process.poll() is not None or SENTENCE in errors.read_text():
-                break
-        status = process.wait(within(30))  # a further interrupt would end it without its status
+        process.send_signal(signal.SIGINT)
+        status = process.wait(within(120))
     finally:
         process.kill()
         process.wait()

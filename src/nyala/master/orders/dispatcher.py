@@ -25,6 +25,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.ddl.creation_timeouts import Creations
 from nyala.master.orders import reconcile
 from nyala.master.orders.messenger import Messenger
+from nyala.master.orders.repeats import Repeats
 from nyala.master.repair.repairer import Repairer
 from nyala.master.repair.round_robin import ReplicaRoundRobin
 from nyala.master.tservers import TServer, TServers
@@ -73,6 +74,7 @@ class Dispatcher:
         self._messenger = Messenger(env, catalog, servers, term, options.order_timeout_ms)
         self._turns = ReplicaRoundRobin(MAX_REPLICAS_CHECKED)
         self._tombstones = ReplicaRoundRobin(MAX_REPLICAS_CHECKED, lambda s: s.tombstones)
+        self._repeats = Repeats(options.order_interval_ms * 1000)
         self.repairs = Repairer(catalog, servers, term, options, now_us)
         self.creations = Creations(options.tablet_creation_timeout_ms * 1000)
         self._queued: dict[ServerUuid, dict[Action, None]] = {}
@@ -93,10 +95,16 @@ class Dispatcher:
             task.cancel()
 
     def enqueue(self, actions: Sequence[Action]) -> None:
-        """Send actions in the background; one that is queued or under way is not sent twice."""
+        """Send actions in the background; one that is queued or under way is not sent twice.
+
+        A deletion that repeats waits (`repeats.py`): it is dropped here, and derived again later.
+        """
         if self._stopped:
             return
+        now_us = self._env.clock.monotonic_us()
         for action in actions:
+            if not self._repeats.may_send(action, now_us):
+                continue
             if (action.server, action.tablet) not in self._sending.get(action.server, {}):
                 self._queued.setdefault(action.server, {})[action] = None
         for server in dict.fromkeys(a.server for a in actions):
@@ -123,6 +131,7 @@ class Dispatcher:
         """
         self.repairs.reported(tablets)
         if full:
+            self._repeats.restarted(server.uuid)
             self.reconcile([server])
         elif server.full_in_term == self._term:
             self.enqueue(reconcile.after_report(self._catalog, server, tablets))
@@ -185,6 +194,7 @@ class Dispatcher:
             if len(self._last_errors) > MAX_LAST_ERRORS:
                 del self._last_errors[next(iter(self._last_errors))]
         finally:
+            self._repeats.ended(action, self._env.clock.monotonic_us())
             # Absent if another order to this server for this tablet was the last one and ended before.
             self._sending.get(action.server, {}).pop((action.server, action.tablet), None)
         self._send_more(action.server)

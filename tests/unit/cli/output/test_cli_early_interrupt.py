@@ -48,3 +48,44 @@ def test_interrupt_during_an_import_ends_with_one_sentence(module, sentence):
 
 def test_ignored_interrupts_stay_ignored():
     assert interrupted("typer", "SIG_IGN") == (0, "")
+
+
+NATIVE = """
+import os, signal, sys, types
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+
+class Native(Loader):
+    def exec_module(self, module):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):
+                pass
+        except BaseException as err:
+            raise ImportError("the initialisation failed") from err
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, Native()) if name == "native" else None
+
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from nyala.cli.output import verb
+
+@verb
+def command():
+    import native
+    print("the command continues")
+
+command()
+"""
+"""A command that is interrupted while it imports a module that takes no exceptions."""
+
+
+def test_interrupt_during_the_import_of_a_native_module_is_raised_as_the_import_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", NATIVE], capture_output=True, text=True, timeout=within(100), check=False
+    )  # fmt: skip
+    assert "ImportError" not in done.stderr
+    assert f"nyala: interrupted; {READS}" in done.stderr.splitlines()
+    assert done.stdout == ""

@@ -1,6 +1,7 @@
 """Orders that fail: each error is logged once, a bounded number is kept, and no order stops others."""
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ from nyala.master.orders.dispatcher import Dispatcher
 SERVER = ServerUuid("f" * 32)
 FIRST, SECOND, THIRD = (DeleteTabletAction(SERVER, TabletId(c * 32)) for c in "abc")
 
+MINUTE_US = 60_000_000
+
 
 class Refusing:
     """A dispatcher of which every order fails."""
@@ -23,7 +26,9 @@ class Refusing:
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []
         tasks = SimpleNamespace(spawn=self._spawn)
-        env: Any = SimpleNamespace(tasks=tasks, clock=SimpleNamespace(monotonic_us=lambda: 0))
+        times = itertools.count(0, MINUTE_US)  # no order waits for its next turn
+        clock = SimpleNamespace(monotonic_us=lambda: next(times))
+        env: Any = SimpleNamespace(tasks=tasks, clock=clock)
         servers: Any = SimpleNamespace(get=self._get)
         self.dispatcher = Dispatcher(env, SimpleNamespace(), servers, 1, Options())  # type: ignore[arg-type]
 
