@@ -3,9 +3,9 @@
 import os
 import random
 
-SALT = os.environ.get("NYALA_SIM_SALT", "")
+SALT = os.environ.get("TESTS_SALT", "")
 """Added to the name of each generator; empty: each recorded seed has its recorded schedule."""
-REPEAT = f"NYALA_SIM_SALT={SALT} " if SALT else ""
+REPEAT = f"TESTS_SALT={SALT} " if SALT else ""
 """The first words of a command that repeats a run."""
 
 

@@ -23,6 +23,7 @@ def broken(match: str, bounds: Bounds | None = None, system: type[Leaders] = Lea
         explore(bounds or Bounds(), 400_000, system)
 
 
+@pytest.mark.full
 def test_two_terms_and_requests_of_both_are_reached():
     assert explore(Bounds(ids=4), 60_000).goals >= TERMS
 
@@ -49,6 +50,7 @@ def test_candidate_that_does_not_wait_is_detected(monkeypatch: pytest.MonkeyPatc
     broken("two leaders act")
 
 
+@pytest.mark.full
 def test_candidate_that_does_not_compare_is_detected(monkeypatch: pytest.MonkeyPatch):
     looked = Election.looked
 
@@ -76,6 +78,7 @@ def test_steps_on_the_condition_of_the_holder_name_are_detected():
     broken("a step of an older term took effect", Bounds(ids=5, processes=1), ByName)
 
 
+@pytest.mark.full
 def test_guard_that_accepts_any_epoch_is_detected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Guard, "check", lambda self, epoch: None)
     broken("a request of a replaced leader was accepted", Bounds(ids=4, requests=2))
@@ -86,6 +89,7 @@ def test_leader_that_acts_after_it_resigned_is_detected(monkeypatch: pytest.Monk
     broken("two leaders act", Bounds(ids=6, resigns=1))
 
 
+@pytest.mark.full
 def test_establishment_that_is_settled_by_its_last_try_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ):

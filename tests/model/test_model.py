@@ -24,6 +24,7 @@ def test_two_members_and_two_terms_are_explored_completely():
     assert report.complete
 
 
+@pytest.mark.full
 def test_model_detects_commit_of_earlier_term_entry_by_counting(monkeypatch: pytest.MonkeyPatch):
     def by_counting(core: RaftCore, leadership: Leadership) -> None:
         held = [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.enough import enough
 from tests.model.search import Broken
 from tests.model.transactions.explore import FULL, explore
 from tests.model.transactions.run import run, text
@@ -66,18 +67,18 @@ def fresh() -> int:
     return int(found[:8], 16) if found else 0
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(None, marks=pytest.mark.full)])
-def test_random_worlds_equal_serial_executions_by_commit_time(first: int | None):
-    """The worlds are the model's alone: those from 0 on are the same after any change of the product."""
+@pytest.mark.parametrize(
+    ("first", "worlds"), [(0, 40), pytest.param(None, WORLDS, marks=pytest.mark.full)]
+)
+def test_random_worlds_equal_serial_executions_by_commit_time(first: int | None, worlds: int):
     tally: Counter[str] = Counter()
     first = fresh() if first is None else first
-    for seed in range(first, first + WORLDS):
+    for seed in range(first, first + worlds):
         tally += run(seed)
     print(text(tally))
-    assert tally["commits"] > 4 * WORLDS
-    assert tally["denied"] > WORLDS
-    assert tally["unknown"]
-    assert tally["dropped"]
+    enough(tally["commits"] > 4 * worlds, "commits")
+    enough(tally["denied"] > worlds, "denied transactions")
+    enough(tally["unknown"] and tally["dropped"], "unknown outcomes, and dropped tablets")
 
 
 def test_recorded_worlds_break_no_rule_when_none_is_left_out():

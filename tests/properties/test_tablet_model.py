@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from nyala.common.schema import Schema
+from tests.enough import FULL
 from tests.properties.support import tablet_steps as steps
 from tests.properties.support.tablet_rows import weak_hash
 from tests.properties.support.tablet_world import HashKeys, World, sizes
@@ -66,8 +67,10 @@ class WeakHashMachine(TabletMachine):
     hash_keys: ClassVar[list[HashKeys]] = [weak_hash]
 
 
+SEQUENCES = 75 if FULL else 15
+"""Number of sequences for each machine; 10,000 in the soak."""
 QUICK = settings(
-    max_examples=int(os.environ.get("STORE_SEQUENCES", "75")),  # 300 in all; 10,000 in the soak
+    max_examples=int(os.environ.get("STORE_SEQUENCES", SEQUENCES)),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

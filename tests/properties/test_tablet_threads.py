@@ -15,6 +15,7 @@ import pytest
 from nyala.env.tasks import Lane, LoopTasks
 from nyala.tablet.files.replicated_ops import RowOp, decode_result
 from nyala.tablet.read.view import View
+from tests.enough import enough
 from tests.properties.support.predicate_reference import evaluate_reference
 from tests.properties.support.tablet_model import Model, exact
 from tests.properties.support.tablet_rows import random_predicate, weak_hash
@@ -130,7 +131,7 @@ def threads_take_turns_often() -> Iterator[None]:
 def test_concurrent_readers_equal_model_at_their_time(tmp_path, weak):
     scene = Scene(str(tmp_path / "t"), 7, **({"hash_keys": weak_hash} if weak else {}))
     asyncio.run(scene.run())
-    assert scene.works > 3
-    assert scene.reads > 10
+    enough(scene.works > 3, f"{scene.works} flushes and compactions")
+    enough(scene.reads > 10, f"{scene.reads} reads")
     scene.driver.reopen()
     assert scene.driver.tablet.rows == len(scene.model.rows)

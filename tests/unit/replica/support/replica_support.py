@@ -1,5 +1,6 @@
 """Replica hosts on virtual time: a few simulated servers, many groups, a machine that counts executions."""
 
+import inspect
 import json
 from collections.abc import Callable, Sequence
 
@@ -159,6 +160,7 @@ class Fleet:
             )
         self.config = self.configuration(range(servers))
         self.sequence = 0
+        self.spawned: list[object] = []
 
     def configuration(self, numbers: Sequence[int]) -> Configuration:
         return initial(Member(uuid_of(n), f"s{n}:9", f"s{n}:7") for n in numbers)
@@ -208,8 +210,18 @@ class Fleet:
             except NyalaError as err:
                 found.append(err)
 
+        self.spawned.append(work)
         self.processes[number].run(inner)
         return found
+
+    def end(self) -> None:
+        """Close the coroutines of processes that ended before they began."""
+        for work in self.spawned:
+            if (
+                inspect.iscoroutine(work)
+                and inspect.getcoroutinestate(work) == inspect.CORO_CREATED
+            ):
+                work.close()
 
     def host(self, number: int) -> ReplicaHost:
         host = self.processes[number].server.host
@@ -330,6 +342,7 @@ def scenario(servers=3, groups=(GROUP,), options=None, start=True, max_time_s=60
                 if start:
                     await fleet.start(groups)
                 await fn(fleet)
+                fleet.end()
                 for process in fleet.processes:
                     assert not process.failures, process.failures
 

@@ -15,6 +15,7 @@ from nyala.common.ids import TabletId
 from nyala.env.files import SystemFiles
 from nyala.env.tasks import LoopTasks
 from nyala.raft.messages import Entry, HardState
+from tests.enough import enough
 from tests.sim.world.loop import run
 from tests.unit.wal.support.wal_harness import (
     A,
@@ -120,12 +121,14 @@ def restarts(seed, *, cut, sync=True):
 
 @pytest.mark.row("S4.2")
 def test_power_failure_loses_nothing_acknowledged():
-    assert sum(restarts(seed, cut=True) for seed in range(12)) > 500
+    acknowledged = sum(restarts(seed, cut=True) for seed in range(12))
+    enough(acknowledged > 500, f"{acknowledged} acknowledged entries")
 
 
 @pytest.mark.row("S4.3")
 def test_without_sync_process_kill_loses_nothing():
-    assert sum(restarts(seed, cut=False, sync=False) for seed in range(10)) > 200
+    acknowledged = sum(restarts(seed, cut=False, sync=False) for seed in range(10))
+    enough(acknowledged > 200, f"{acknowledged} acknowledged entries")
 
 
 @pytest.mark.row("S4.3")
@@ -148,7 +151,7 @@ def test_without_sync_power_failure_loses_a_tail_without_hole():
             lost += 30 - len(found)
 
     run(main)
-    assert lost > 0
+    enough(lost > 0, "entries lost without sync")
 
 
 def steps_of(work, prepare=None):
