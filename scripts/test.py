@@ -3,17 +3,18 @@
 `./run test` is the gate: the tests without the mark `full`. `./run test --full` runs all tests, of all
 tiers or of those that are named. A tier's budget is printed beside its time: a tier over its budget is
 reported and does not fail, since machines differ. The kernels of a new clone are compiled once, beside the
-first tier.
+first tier. A command in which no test begins or ends for `SILENT_S` is ended: it hangs outside of its tests.
 
 Deadlines of tests are multiplied by how many times slower than the reference machine this one computes or
 syncs its disk, at most ten (TESTS_SLOWER, tests/waiting.py). A failed test of real processes is run once
-more, alone, at the end of its tier: if it passes then, the run prints FLAKY and continues. Processes that tests
-leave are killed, and the tier has failed. The last lines name the failed tests.
+more, alone, at the end of its tier: if it passes then, the run prints FLAKY and continues. Processes that
+tests leave are killed, and the tier has failed. The last lines name the failed tests.
 """
 
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from scripts.testrun import busy, leftovers, results
 from scripts.testrun.results import Seen
 from scripts.testrun.speed import slowness
+from tests.reporting import stacks
 
 PY = sys.executable
 SLOW = 3.0
@@ -33,8 +36,10 @@ COMPILE = (PY, "-c", "import nyala.tserver.server")
 """A process that ends when all kernels are in the cache."""
 PER_TEST_S = 600
 """Time-out of a test without one of its own, on the reference machine."""
-TIER_LIMIT_S = 1500
-"""Time after which a tier of the gate is ended, on the reference machine; of `--full`, four times as much."""
+SILENT_S = 1500.0
+"""Time without a test that begins or ends after which a command is ended; the limit of a test is shorter."""
+POLL_S = 0.2
+"""Time between two looks at a command."""
 MOST_AGAIN = 8
 """Failed tests of a tier that are run once more; if more fail, it is not by chance."""
 LAST_LINES = 36
@@ -134,18 +139,17 @@ def run(tier: Tier, slower: float, *, full: bool) -> Result:
         full: all its tests, not only those of the gate.
     """
     started, result = time.monotonic(), Result()
-    limit_s = TIER_LIMIT_S * slower * (4 if full else 1)
     commands = [_selected(command, full) for command in tier.commands_on(slower)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         environ = environment(slower, full, report)
         if tier.together:
-            _run_together(tier.name, commands, environ, limit_s, result)
+            _run_together(tier.name, commands, environ, result)
         else:
             statuses = []
             for command in commands:
                 print(f"\n--- {tier.name}: {title(command)}", flush=True)
-                statuses.append(_run_one(command, environ, limit_s, result))
+                statuses.append(_run_one(command, environ, result))
             if TESTS_FAILED in statuses and not results.read(report).failed:
                 result.other.append(
                     f"pytest failed without a failed test: see the end of {tier.name}"
@@ -154,7 +158,7 @@ def run(tier: Tier, slower: float, *, full: bool) -> Result:
         result.good = not (result.other or result.seen.failed)
         failed = list(result.seen.failed)
         if tier.servers and failed and not result.other and len(failed) <= MOST_AGAIN:
-            _run_again(tier, result, environ, limit_s, Path(folder, "again"))
+            _run_again(tier, result, environ, Path(folder, "again"))
     result.seconds = time.monotonic() - started
     return result
 
@@ -168,19 +172,29 @@ def title(command: Sequence[str]) -> str:
     return " ".join("python" if word == PY else word for word in command)
 
 
+CHANGING = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONWARNINGS", "LANGUAGE")
+"""Variables that would change what the tests do."""
+
+
 def environment(slower: float, full: bool, report: Path) -> dict[str, str]:
-    """Return the variables of a tier's processes: those of this one, without what would change the tests."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")}
+    """Return the variables of a tier's processes: those of this one, without what would change the tests.
+
+    An unusable `HOME` becomes a folder beside the report.
+    """
+    kept = {k: v for k, v in os.environ.items() if k not in CHANGING}
     ours = {"TESTS_SLOWER": f"{slower:.1f}", "TESTS_REPORT": str(report)}
+    ours |= {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    home = Path(kept.get("HOME", ""))
+    if not (home.is_absolute() and home.is_dir() and os.access(home, os.W_OK)):
+        ours["HOME"] = str(report.with_name("home"))
+        Path(ours["HOME"]).mkdir(exist_ok=True)
     return {"HYPOTHESIS_PROFILE": "ci", **kept, **ours, **({"TESTS_FULL": "1"} if full else {})}
 
 
-def _run_one(
-    command: Sequence[str], environ: Mapping[str, str], limit_s: float, result: Result
-) -> int:
+def _run_one(command: Sequence[str], environ: Mapping[str, str], result: Result) -> int:
     """Run a command; add what went wrong, other than its tests, to `result`; return its exit status."""
     with subprocess.Popen(command, env=environ, start_new_session=True) as process:
-        return _ended(command, process, limit_s, result)
+        return _ended(command, process, Path(environ["TESTS_REPORT"]), result)
 
 
 NO_TESTS, TESTS_FAILED = 5, 1
@@ -189,13 +203,13 @@ NO_TESTS, TESTS_FAILED = 5, 1
 
 def _ended(
     command: Sequence[str], process: subprocess.Popen[str] | subprocess.Popen[bytes],
-    limit_s: float, result: Result,
+    report: Path, result: Result,
 ) -> int:  # fmt: skip
     status: int | None = None
     try:
-        status = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        result.other.append(f"ended after its limit of {limit_s:.0f} s: {title(command)}")
+        status = _wait(process, report)
+        if status is None:
+            result.other.append(f"ended, since it was {SILENT}: {title(command)}")
     finally:
         if status is None:
             leftovers.kill_tree(process.pid)
@@ -205,9 +219,28 @@ def _ended(
     return process.wait() if status is None else status
 
 
+SILENT = "silent for too long"
+
+
+def _wait(process: "subprocess.Popen[Any]", report: Path) -> int | None:
+    """Return the exit status of a command; None if its report did not grow for `SILENT_S`.
+
+    The stacks of its processes are printed then.
+    """
+    size, since = -1, time.monotonic()
+    while time.monotonic() - since < SILENT_S:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL_S)
+        now = report.stat().st_size if report.exists() else 0
+        if now != size:
+            size, since = now, time.monotonic()
+    print(f"\nstacks of processes that are {SILENT}\n{stacks(os.getpid())}", flush=True)
+    return None
+
+
 def _run_together(
-    name: str, commands: Sequence[Sequence[str]], environ: Mapping[str, str], limit_s: float, result: Result
-) -> None:  # fmt: skip
+    name: str, commands: Sequence[Sequence[str]], environ: Mapping[str, str], result: Result
+) -> None:
     """Run commands at the same time; print their outputs in their order."""
     with contextlib.ExitStack() as stack:
         started = []
@@ -216,26 +249,22 @@ def _run_together(
             process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
             started.append((command, stack.enter_context(process), output))
         for command, process, output in started:
-            try:
-                status: int | None = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
+            status = _wait(process, Path(environ["TESTS_REPORT"]))
+            if status is None:
                 leftovers.kill_tree(process.pid)
-                status = None
             output.seek(0)
             print(f"\n--- {name}: {title(command)}\n{output.read()}", end="", flush=True)
             if status not in (0, TESTS_FAILED if "pytest" in command else 0):
-                ended = "its limit" if status is None else f"exit status {status}"
+                ended = SILENT if status is None else f"exit status {status}"
                 result.other.append(f"{ended}: {title(command)}")
 
 
-def _run_again(
-    tier: Tier, result: Result, environ: Mapping[str, str], limit_s: float, report: Path
-) -> None:
+def _run_again(tier: Tier, result: Result, environ: Mapping[str, str], report: Path) -> None:
     """Run the failed tests of a tier once more, alone; those that pass now are flaky."""
     failed = dict(result.seen.failed)
     command = _selected(pytest(*failed), full=True)
     print(f"\n--- {tier.name}, once more: {title(command)}", flush=True)
-    _run_one(command, {**environ, "TESTS_REPORT": str(report)}, limit_s, result)
+    _run_one(command, {**environ, "TESTS_REPORT": str(report)}, result)
     seen = results.read(report)
     passed = [name for name in failed if name in seen.passed and name not in seen.failed]
     for name in passed:
@@ -254,8 +283,8 @@ def tell(rows: Sequence[tuple[Tier, Result]]) -> list[str]:
     """Return the last lines of a run: the tiers, its slowest tests, flaky ones, and why it failed."""
     lines = ["", "tier      result   seconds   budget   tests"]
     for tier, result in rows:
-        word = "passed" if result.good else "FAILED"
         tests = len(result.seen.passed) + len(result.seen.failed)
+        word = ("passed" if tests else "no tests") if result.good else "FAILED"
         lines.append(
             f"{tier.name:<9} {word:<8} {result.seconds:>7.0f} {tier.budget_s:>8} {tests:>7}"
         )
@@ -271,6 +300,12 @@ def tell(rows: Sequence[tuple[Tier, Result]]) -> list[str]:
         failed.append(f"and {len(broken) - LAST_LINES + 4} further failed tests")
     passed = sum(len(r.seen.passed) for _, r in rows)
     return [*lines, *failed, f"{passed} passed, {len(broken)} failed"]
+
+
+def _end(number: int, frame: object) -> None:
+    """End the run as an interrupt does, so that all that it started ends too."""
+    del frame
+    raise SystemExit(128 + number)
 
 
 def main(arguments: list[str]) -> int:
@@ -291,12 +326,14 @@ def main(arguments: list[str]) -> int:
         t for t in TIERS
         if (t.name in options.tier if options.tier else options.full or not t.only_full)
     ]  # fmt: skip
+    signal.signal(signal.SIGTERM, _end)
     leftovers.adopt_orphans()
     load = busy.load() if options.under_load else contextlib.nullcontext()
     with load:
         slower = slowness()
         print(f"deadlines are those of the reference machine times {slower:.1f}", flush=True)
-        with subprocess.Popen(COMPILE):
+        with subprocess.Popen(COMPILE) as compiling:
+            leftovers.OWN.add(compiling.pid)
             rows = list(run_all(chosen[:1], slower, full=options.full))
         rows += run_all(chosen[1:], slower, full=options.full)
     print("\n".join(tell(rows)), flush=True)

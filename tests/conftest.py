@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.waiting import within
+from tests.waiting import later
 
 # A shell starts background jobs with SIGINT ignored; the tests, and the processes that they start, need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid} names {len(rows)} rows; a test holds at most 3")
         own = item.get_closest_marker("timeout")
         if limit := float(own.args[0]) if own else limit_of_all(item.config):
-            item.add_marker(pytest.mark.timeout(within(limit)), append=False)
+            item.add_marker(pytest.mark.timeout(later(limit)), append=False)
 
 
 def limit_of_all(config: pytest.Config) -> float:

@@ -2,18 +2,21 @@
 
 The file is named by TESTS_REPORT. Only the process that the user started writes, also if workers run the
 tests. A line is {"test": id} when a test begins, and {"test": id, "outcome": ..., "seconds": ..., "error":
-[...]} for each phase of it. A test that its time limit ends also shows the stacks of the processes that it
-started.
+[...]} for each phase of it; a failed one has the last warnings of its servers too. A test that its time
+limit ends also shows the stacks of the processes that it started. If that does not end it, for instance in a
+call that does not return to Python, its process shows its own stacks and exits `GRACE_S` later.
 """
 
+import faulthandler
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -21,8 +24,13 @@ ERROR_LINES = 6
 """Lines of an error that are kept."""
 SERVER_LINES = 5
 """Lines with warnings and errors of servers that are kept."""
-SERVERS = "servers of the cluster"
-"""Title of a section with the ends of servers' logs (tests/cluster/conftest.py)."""
+SERVERS = "last warnings of the servers"
+WARNS = re.compile(r"^\S+ \S+ [WEC] |Traceback|Error\b")
+"""Lines of a server's log with warnings and errors."""
+LOG_TAIL = 2_000
+GRACE_S = 60.0
+STDERR = pytest.StashKey[TextIO]()
+"""Standard error of the process, also while that of a test is captured."""
 STACKS = pytest.StashKey[str]()
 STACKS_LIMIT_S = 60
 LATE = 0.8
@@ -65,14 +73,23 @@ def first_lines(report: pytest.TestReport) -> list[str]:
     """Return the first lines of an error, and those of servers' logs that warn."""
     crash = getattr(report.longrepr, "reprcrash", None)
     error = crash.message.splitlines()[:ERROR_LINES] if crash else last_lines(str(report.longrepr))
-    logs = [text for title, text in report.sections if title == SERVERS]
     warned = [
-        line.strip()
-        for text in logs
-        for line in text.splitlines()
-        if any(word in line for word in ("ERROR", "WARNING", "DOES NOT RUN"))
+        line for title, text in report.sections if title == SERVERS for line in text.splitlines()
     ]
-    return [line[:LONGEST_LINE] for line in (*error, *warned[-SERVER_LINES:])]
+    return [line[:LONGEST_LINE] for line in (*error, *warned)]
+
+
+def warnings(item: pytest.Item) -> list[str]:
+    """Return the last lines with warnings in the logs below the folders of a test and of its clusters."""
+    values = list(getattr(item, "funcargs", {}).values())
+    folders = {value for value in values if isinstance(value, Path)}
+    folders |= {Path(v.dir) for v in values if isinstance(getattr(v, "dir", None), str)}
+    found = []
+    for log in sorted(path for folder in folders for path in folder.rglob("*.log")):
+        if log.is_file():
+            lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
+            found += [f"{log.name}: {line}" for line in lines if WARNS.search(line)]
+    return sorted(found, key=lambda line: line.partition(": ")[2])[-SERVER_LINES:]
 
 
 def last_lines(text: str) -> list[str]:
@@ -82,6 +99,7 @@ def last_lines(text: str) -> list[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to report, in the process that the user started."""
+    config.stash[STDERR] = os.fdopen(os.dup(sys.stderr.fileno()), "w")
     path = os.environ.get("TESTS_REPORT")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Report(Path(path)))
@@ -89,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Any:
-    """Take the stacks of a test's processes when little of its time is left."""
+    """Take the stacks of a test's processes when little of its time is left; bound the time after it."""
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0]) if marker and marker.args else 0.0
     timer = threading.Timer(
@@ -98,16 +116,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
     timer.daemon = True
     if seconds:
         timer.start()
+        faulthandler.dump_traceback_later(
+            seconds + GRACE_S, exit=True, file=item.config.stash[STDERR]
+        )
     try:
         return (yield)
     finally:
         timer.cancel()
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Any:
-    """Add the stacks to the report of a test that failed late."""
+    """Add the warnings of its servers to the report of a failed test, and the stacks if it was late."""
     report = yield
+    if report.failed and (lines := warnings(item)):
+        report.sections.append((SERVERS, "\n".join(lines)))
     if report.failed and STACKS in item.stash:
         report.sections.append(("stacks of the processes of a late test", item.stash[STACKS]))
     return report

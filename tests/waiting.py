@@ -19,17 +19,22 @@ SHORTEST_S, LONGEST_S = 120, 1_200
 """Seconds that a wait for processes lasts at least before it fails, and at most on a slow machine."""
 
 
-def within(seconds: float) -> float:
-    """Return the limit of a wait that takes far less than `seconds` on the reference machine."""
+def later(seconds: float) -> float:
+    """Return the limit of what takes far less than `seconds` on the reference machine."""
     return max(seconds, min(seconds * _SLOWER, LONGEST_S))
+
+
+def within(seconds: float) -> float:
+    """Return the limit of a wait for another process: `later`, and two minutes at least."""
+    return later(max(seconds, SHORTEST_S))
 
 
 async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 30) -> None:
     """Return once `condition()` is true; fail with `what` if it is not in time."""
-    end = time.monotonic() + within(timeout_s)
+    end = time.monotonic() + later(timeout_s)
     while not condition():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {within(timeout_s):.0f} s: {what}")
+            raise AssertionError(f"not within {later(timeout_s):.0f} s: {what}")
         tick = asyncio.Event()
         asyncio.get_running_loop().call_later(_POLL_S, tick.set)
         await tick.wait()
@@ -42,7 +47,7 @@ def wait_until(
 
     The counterpart of `eventually` for tests that run no loop: they wait for processes.
     """
-    limit_s = within(max(timeout_s, SHORTEST_S))
+    limit_s = within(timeout_s)
     end, pause = time.monotonic() + limit_s, threading.Event()
     while not (found := condition()):
         if time.monotonic() > end:

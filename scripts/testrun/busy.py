@@ -1,4 +1,7 @@
-"""Load beside the tests: four processes that compute, and one that writes and syncs all the time."""
+"""Load beside the tests: four processes that compute, and one that writes and syncs all the time.
+
+They end with this process, however it ends.
+"""
 
 import contextlib
 import subprocess
@@ -7,11 +10,17 @@ from collections.abc import Iterator
 
 from scripts.testrun import leftovers
 
-COMPUTE = "while True: pass"
+COMPUTE = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(1_000_000): pass
+"""
 SYNC = """
 import os, tempfile
+parent = os.getppid()
 with tempfile.TemporaryFile() as file:
-    while True:
+    while os.getppid() == parent:
         file.seek(0)
         file.write(os.urandom(1 << 20))
         file.flush()

@@ -1,6 +1,8 @@
 """scripts/test.py with planted failures: each is red, ends in time and is named in the last lines."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts import test as tiers
-from scripts.testrun import results, speed
+from scripts.testrun import busy, leftovers, results, speed
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -16,8 +18,8 @@ import sys
 from scripts import test as tiers
 from scripts.testrun import leftovers
 
-kind, limit_s, *words = sys.argv[1:]
-leftovers.GRACE_S, tiers.TIER_LIMIT_S = 0.5, float(limit_s)
+kind, silent_s, *words = sys.argv[1:]
+leftovers.GRACE_S, tiers.SILENT_S = 0.5, float(silent_s)
 leftovers.adopt_orphans()
 planted = tiers.Tier("planted", 1, (tiers.pytest(*words),), servers=kind == "servers")
 rows = list(tiers.run_all([planted], 1.0, full=False))
@@ -28,17 +30,18 @@ LIMIT_S = 120
 
 
 def run(
-    folder: Path, text: str, kind: str = "core", limit_s: float = LIMIT_S, words: tuple[str, ...] = ()
+    folder: Path, text: str, kind: str = "core", silent_s: float = LIMIT_S, words: tuple[str, ...] = ()
 ) -> tuple[int, list[str]]:  # fmt: skip
     """Run a tier of one file; return the exit status and the last lines."""
     (folder / "test_planted.py").write_text("import os, subprocess, sys\nimport pytest\n" + text)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = full\n")
-    command = [sys.executable, "-c", RUN, kind, str(limit_s), *words, "test_planted.py"]
+    command = [sys.executable, "-c", RUN, kind, str(silent_s), *words, "test_planted.py"]
     paths = f"{ROOT}:{ROOT / 'src'}"
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": paths},
         capture_output=True, text=True, check=False, timeout=5 * LIMIT_S,
     )  # fmt: skip
+    print(done.stdout)
     assert "LAST\n" in done.stdout, done.stdout + done.stderr
     return done.returncode, done.stdout.partition("LAST\n")[2].splitlines()
 
@@ -104,17 +107,76 @@ def test_planted_failure_is_red_and_named(tmp_path, text, name, workers):
 
 
 @pytest.mark.full
-def test_test_that_no_signal_ends_is_ended_with_its_tier(tmp_path):
+def test_command_that_hangs_outside_of_limits_is_ended(tmp_path, capsys):
     text = """
 import signal
 def test_deaf():
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     while True: pass
 """
-    status, lines = run(tmp_path, text, limit_s=15)
+    status, lines = run(tmp_path, text, silent_s=15)
+    assert "test_deaf (test_planted.py" in capsys.readouterr().out.partition("stacks of proc")[2]
     assert status == 1
     assert any(name.endswith("test_planted.py::test_deaf") for name in failed(lines))
-    assert any("ended after its limit of 15 s" in name for name in failed(lines))
+    assert any(tiers.SILENT in name for name in failed(lines))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("words", [(), ("-n", "1")])
+def test_test_that_no_signal_ends_is_ended_after_its_limit(tmp_path, words):
+    (tmp_path / "conftest.py").write_text("from tests import reporting\nreporting.GRACE_S = 1.0")
+    text = """
+import signal
+@pytest.mark.timeout(1)
+def test_deaf():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    while True: pass
+"""
+    status, lines = run(tmp_path, text, words=words)
+    assert status == 1
+    assert any(name.endswith("test_planted.py::test_deaf") for name in failed(lines)), lines
+
+
+@pytest.mark.full
+def test_failed_test_has_the_last_warnings_of_its_servers(tmp_path):
+    log = [
+        f"2026-01-01 10:00:0{n},000 {level} nyala.a: line {n}" for n, level in enumerate("IWEIWWWW")
+    ]
+    text = f"""
+def test_wrong(tmp_path):
+    (tmp_path / "nyala-data").mkdir()
+    (tmp_path / "nyala-data" / "tserver-0.log").write_text({chr(10).join(log)!r})
+    assert 1 == 2
+"""
+    _, lines = run(tmp_path, text)
+    assert [n for n in range(8) if f"    tserver-0.log: {log[n]}" in lines] == [2, 4, 5, 6, 7]
+
+
+def test_tests_do_not_depend_on_the_variables_of_the_caller(tmp_path, monkeypatch):
+    odd = {
+        "PYTEST_ADDOPTS": "--no-such",
+        "HOME": "/no/such",
+        "TZ": "Asia/Tokyo",
+        "LC_ALL": "no_SUCH",
+    }
+    for name, value in odd.items():
+        monkeypatch.setenv(name, value)
+    first = tiers.environment(1.0, False, tmp_path / "report")
+    assert ("PYTEST_ADDOPTS" in first, first["TZ"], first["LC_ALL"]) == (False, "UTC", "C.UTF-8")
+    assert Path(first["HOME"]).is_dir()
+    monkeypatch.delenv("HOME")
+    assert Path(tiers.environment(1.0, False, tmp_path / "report")["HOME"]).is_dir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert tiers.environment(1.0, False, tmp_path / "report")["HOME"] == str(tmp_path)
+
+
+def test_load_ends_with_its_block_also_by_an_interrupt():
+    with contextlib.suppress(KeyboardInterrupt), busy.load():
+        before = set(leftovers.OWN)
+        assert all(Path(f"/proc/{pid}").exists() for pid in before)
+        signal.raise_signal(signal.SIGINT)
+    assert len(before) == 5
+    assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
 
 
 @pytest.mark.full

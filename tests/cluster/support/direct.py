@@ -17,7 +17,7 @@ from nyala.wire.flight import FlightData
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto import flight_pb2
 from nyala.wire.proto import nyala_pb2 as pb
-from tests.waiting import within
+from tests.waiting import later, within
 
 T = TypeVar("T")
 ANSWER_MS = round(within(20) * 1_000)
@@ -107,10 +107,10 @@ def raw_call(address: str, path: str, requests: list[bytes], *, streams: bool) -
     with grpc.insecure_channel(address) as channel:
         try:
             if streams:
-                for _ in channel.stream_stream(path)(iter(requests), timeout=within(30)):
+                for _ in channel.stream_stream(path)(iter(requests), timeout=later(30)):
                     pass
             else:
-                channel.unary_unary(path)(requests[0], timeout=within(30))
+                channel.unary_unary(path)(requests[0], timeout=later(30))
         except grpc.RpcError as err:
             return str(err.code().name)
     return "OK"
