@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The clock: on Linux one that also advances while the machine is suspended, so that leases end meanwhile."""
 _began_us: ContextVar[int | None] = ContextVar("began_us", default=None)
 
 
 def monotonic_us() -> int:
     """Return the microseconds from an arbitrary start; never decreases."""
-    return time.monotonic_ns() // 1000
+    return time.clock_gettime_ns(_CLOCK) // 1000
 
 
 @contextmanager

@@ -7,6 +7,7 @@ a sync of the log). The simulator's `Tasks` runs lanes inline at virtual times.
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -53,6 +54,13 @@ class Tasks(Protocol):
 
         It may run on the loop's own thread if the lane is idle and recent calls were short: that saves two
         thread switches.
+        """
+        ...
+
+    async def run_apart(self, fn: Callable[..., object], *args: object) -> BaseException | None:
+        """Run a call of a user in a thread of its own; return what it raised.
+
+        It may take any time, exit, and close this object, which does not wait for it.
         """
         ...
 
@@ -175,6 +183,27 @@ class LoopTasks:
     ) -> T:
         """Run a short blocking call in the lane, or on the loop's thread."""
         return await self._thread(lane).run_brief(fn, args, kwargs)
+
+    async def run_apart(self, fn: Callable[..., object], *args: object) -> BaseException | None:
+        """Run a call of a user in a thread of its own; return what it raised."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[BaseException | None] = loop.create_future()
+
+        def settle(error: BaseException | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        def work() -> None:
+            error: BaseException | None = None
+            try:
+                fn(*args)
+            except BaseException as err:
+                error = err
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
+                loop.call_soon_threadsafe(settle, error)
+
+        threading.Thread(target=work, name="apart", daemon=True).start()
+        return await done
 
     def _thread(self, lane: Lane) -> _Thread:
         found = self._lanes.get(lane)

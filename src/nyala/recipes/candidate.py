@@ -21,7 +21,7 @@ from nyala.common.errors import (
 from nyala.env.clock import random_id
 from nyala.recipes.changes import ElectionChanges
 from nyala.recipes.election import Election, Establish, Look, Lose, Phase, Renew, Standing, Wait
-from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
+from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
 from nyala.recipes.records import ALIVE, ElectionSettings, standing_of
 
 OnLost = Callable[[str], Awaitable[None]]
@@ -34,19 +34,25 @@ class LeaderCandidate:
     Args:
         journal: journal of the log.
         settings: of this candidate.
-        on_lost: see `OnLost`; the process is a candidate again when it returns.
+        on_lost: see `OnLost`; the process is a candidate again when it returns. An error that it raises ends
+            the candidate.
+        once: the candidate ends with its first leadership.
 
     Attributes:
         steps: steps of this process as the leader.
         failure: error that ended it, for instance since the journal was dropped.
     """
 
-    def __init__(self, journal: AsyncJournal, settings: ElectionSettings, on_lost: OnLost) -> None:
+    def __init__(
+        self, journal: AsyncJournal, settings: ElectionSettings, on_lost: OnLost, *, once: bool = False
+    ) -> None:  # fmt: skip
         self._journal = journal
         self._env = journal.env
         self._settings = settings
         self._log = settings.log
         self._on_lost = on_lost
+        self._once = once
+        self._closing = self._losing = False
         self._nonce = random_id(self._env.random)
         self._election = Election(
             self._nonce.encode(), settings.timeout_ms * 1000, settings.back_off_ms * 1000,
@@ -104,19 +110,22 @@ class LeaderCandidate:
         except TimeoutError:
             return 0
 
-    def check(self) -> int:
+    def check(self, epoch: int | None = None) -> int:
         """Return the epoch of the leadership of this process; see `OwnSteps.check`."""
-        return self.steps.check()
+        return self.steps.check(epoch)
 
-    async def confirm(self) -> int:
+    async def confirm(self, epoch: int | None = None) -> int:
         """Have the journal confirm that this process leads; return the epoch.
+
+        Args:
+            epoch: as for `OwnSteps.check`.
 
         Raises:
             NotLeading: it does not lead.
         """
-        leadership = self._election.leadership
-        await self.steps.step((), ())
-        return leadership.epoch if leadership is not None else self.check()
+        term = TermSteps(self.steps, self.check(epoch))
+        await term.step((), ())
+        return term.epoch
 
     async def resign(self) -> None:
         """End the leadership of this process, if it leads; another candidate is established at once."""
@@ -135,7 +144,14 @@ class LeaderCandidate:
                 await self._journal.step(*step.parts, self._settings.timeout_ms)
 
     async def close(self) -> None:
-        """Resign, and take part in the election no more."""
+        """Resign, and take part in the election no more.
+
+        An establishing step that is under way is awaited, since it would make a closed process the leader.
+        """
+        self._closing = True
+        self._changed.set()
+        if self._tasks and not self._losing:
+            await asyncio.wait(self._tasks[:1], timeout=self._settings.timeout_ms / 500)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -151,13 +167,30 @@ class LeaderCandidate:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while self.failure is None and not self._is_closed:
                 await self._act()
         except NyalaError as err:  # the journal was dropped, or takes no such log
             self._end(err)
             if self._election.leadership is not None:
-                await self._on_lost(err.message)
+                await self._lose(err.message)
             self._election.dropped(self._now_us())
+
+    @property
+    def _is_closed(self) -> bool:
+        """True if it is being closed, and no establishing step of it is under way."""
+        return self._closing and self._election.phase is not Phase.SETTLING
+
+    async def _lose(self, reason: str) -> None:
+        """Report the end of the leadership."""
+        self._losing = True
+        try:
+            await self._on_lost(reason)
+        except NyalaError as err:
+            self._end(err)
+        finally:
+            self._losing = False
+        if self._once:
+            self._end(NotLeading(f"this candidate for log {self._log!r} has led: {reason}"))
 
     async def _act(self) -> None:
         """Carry out the next action of the election."""
@@ -173,12 +206,14 @@ class LeaderCandidate:
             case Renew():
                 await self._renew()
             case Lose(reason):
-                await self._on_lost(reason)
+                await self._lose(reason)
                 self._election.dropped(self._now_us())
 
     async def _wait(self, until_us: int) -> None:
         """Wait until a time, or until something has changed."""
         self._changed.clear()
+        if self._is_closed:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0, until_us - self._now_us()) / 1_000_000):
                 await self._changed.wait()

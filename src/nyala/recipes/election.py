@@ -119,6 +119,7 @@ class Election:
     tried_us: int | None = None
     leadership: HeldLeadership | None = None
     lost: str = ""
+    freed: bool = False
 
     @property
     def window_us(self) -> int:
@@ -138,11 +139,13 @@ class Election:
         if self.phase is Phase.LEADING:
             return self._next_of_leader(now_us)
         if self.phase is Phase.ESTABLISHING:
+            self.freed = False
             return Establish(self.seen)
         if self.phase in (Phase.WATCHING, Phase.BACK_OFF, Phase.YIELDING):
             if now_us < self.until_us:
                 return Wait(self.until_us)
             self.phase = Phase.CHECKING if self.phase is Phase.WATCHING else Phase.LOOKING
+        self.freed = False
         return Look()
 
     def _next_of_leader(self, now_us: int) -> Action:
@@ -205,7 +208,8 @@ class Election:
             self._back_off(now_us)
 
     def key_deleted(self) -> None:
-        """Continue after the leader has resigned."""
+        """Continue after the leader has resigned: also if a read or a step of this process is under way."""
+        self.freed = True
         if self.phase in (Phase.WATCHING, Phase.BACK_OFF):
             self.phase = Phase.LOOKING
 
@@ -219,6 +223,8 @@ class Election:
     def _back_off(self, now_us: int) -> None:
         self.phase, self.tried_us, self.leadership = Phase.BACK_OFF, None, None
         self.until_us = now_us + self.draw(self.timeout_us + 1, self.back_off_us)
+        if self.freed:  # since that read or step began
+            self.phase = Phase.LOOKING
 
     # ---- leaders -----------------------------------------------------------------------------------
 

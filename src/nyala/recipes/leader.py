@@ -1,7 +1,6 @@
 """Leader: at most one process at a time that writes a log and acts for it. Methods block."""
 
 import logging
-import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -9,14 +8,11 @@ from typing import Any, Self
 from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
-from nyala.common.errors import InvalidArgument
-from nyala.env.tasks import Lane
+from nyala.common.errors import InvalidArgument, NotLeading, NyalaError
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import KEYS, ElectionSettings, LeaderInfo, leader_info
 
-LOST_STATUS = 70
-"""Exit status of a process whose leadership is lost, if it has no `on_lost`."""
 MIN_TIMEOUT_MS = 100
 MAX_TIMEOUT_MS = 600_000
 
@@ -28,7 +24,9 @@ class Leader:
 
     Of all candidates of a log at most one acts at any time. It is replaced when the log has not changed for
     `timeout_ms`; it renews its leadership after a third of that without steps of its own, and it acts only
-    within 3/4 of it after its last successful step was sent. Its steps take effect only while it leads.
+    within 3/4 of it after its last successful step was sent. Its steps take effect only while it leads, and
+    only in the term in which they began: what began in an earlier one raises NotLeading, also if the same
+    process leads again.
 
     Args:
         journal: the journal.
@@ -38,9 +36,10 @@ class Leader:
         timeout_ms: see above.
         back_off_ms: longest pause of a candidate that found an active leader, above `timeout_ms`; None:
             3/2 of it.
-        on_lost: called in a thread with the reason when this process has lost its leadership; it is a
-            candidate again when the call returns. None: the process exits at once with status 70, so that
-            nothing that it still does is done by a leader that was replaced.
+        on_lost: called in a thread of its own with the reason when this process has lost its leadership; it
+            is a candidate again when the call returns. The call may close the leader or the client, end the
+            process, and raise: then the candidate ends, and `wait` raises the same. None: nothing is called.
+        once: the candidate ends with its first leadership.
 
     Raises:
         InvalidArgument: an argument is out of range.
@@ -56,18 +55,9 @@ class Leader:
         timeout_ms: int = 5_000,
         back_off_ms: int | None = None,
         on_lost: Callable[[str], object] | None = None,
+        once: bool = False,
     ) -> None:
-        if not isinstance(journal, Journal):
-            raise InvalidArgument(
-                f"journal is a {type(journal).__name__}; give one of client.journal(name)"
-            )
-        if on_lost is not None and not callable(on_lost):
-            raise InvalidArgument(
-                "on_lost cannot be called; give a function of one argument, or None"
-            )
-        if text_of("name", name) == "" or text_of("holder", holder) == "":
-            raise InvalidArgument("name and holder must have a character each")
-        _check_ms("timeout_ms", timeout_ms, MIN_TIMEOUT_MS)
+        check_settings(journal, name, holder, timeout_ms, on_lost)
         back_off_ms = timeout_ms * 3 // 2 if back_off_ms is None else back_off_ms
         _check_ms("back_off_ms", back_off_ms, timeout_ms + 1)
         self._journal = journal
@@ -76,7 +66,8 @@ class Leader:
         settings = ElectionSettings(
             name, holder, text_of("locator", locator), timeout_ms, back_off_ms
         )
-        self._candidate = LeaderCandidate(journal.coroutines(), settings, self._lost)
+        self._raised: BaseException | None = None
+        self._candidate = LeaderCandidate(journal.coroutines(), settings, self._lost, once=once)
         journal.connection.run(self._start())
 
     async def _start(self) -> None:
@@ -85,9 +76,16 @@ class Leader:
     async def _lost(self, reason: str) -> None:
         log.error("the leadership of log %s is lost: %s", self._name, reason)
         if self._on_lost is None:
-            os._exit(LOST_STATUS)
-        env = self._journal.connection.core.env
-        await env.tasks.run(Lane.COMPUTE, self._on_lost, reason)
+            return
+        self._raised = await self._journal.connection.core.env.tasks.run_apart(
+            self._on_lost, reason
+        )
+        if self._raised is not None:
+            log.error("on_lost of log %s raised %r", self._name, self._raised)
+            raise NotLeading(
+                f"on_lost of log {self._name!r} raised {self._raised!r}: this process takes part in its "
+                "election no more; make another Leader"
+            )
 
     @staticmethod
     def current(journal: Journal, name: str) -> LeaderInfo | None:
@@ -131,51 +129,72 @@ class Leader:
 
         Returns:
             0: not within the time.
-        """
-        if timeout_s is not None and not 0 <= timeout_s < 1 << 31:
-            raise InvalidArgument(f"timeout_s={timeout_s!r}: give seconds from 0 on, or None")
-        return self._journal.connection.run(self._candidate.elected_within(timeout_s))
 
-    def check(self) -> int:
+        Raises:
+            NyalaError: this process takes part in the election no more.
+            BaseException: what `on_lost` raised.
+        """
+        check_seconds("timeout_s", timeout_s)
+        try:
+            return self._journal.connection.run(self._candidate.elected_within(timeout_s))
+        except NyalaError:
+            if self._raised is not None:
+                raise self._raised from None
+            raise
+
+    def check(self, epoch: int | None = None) -> int:
         """Return the epoch. Call it before each action and each answer to a client.
 
-        Raises:
-            NotLeading: this process does not lead, or may have been replaced.
-        """
-        return self._candidate.check()
+        Args:
+            epoch: that in which the caller's work began, as `wait` returned it; None: any.
 
-    def confirm(self) -> int:
+        Raises:
+            NotLeading: this process does not lead, may have been replaced, or leads in a later epoch.
+        """
+        return self._candidate.check(epoch)
+
+    def confirm(self, epoch: int | None = None) -> int:
         """Have the journal confirm that this process leads; return the epoch.
 
-        Raises:
-            NotLeading: it does not lead.
-        """
-        return self._journal.connection.change(self._candidate.confirm())
+        Args:
+            epoch: as for `check`.
 
-    def atomically(self) -> StepBuilder:
+        Raises:
+            NotLeading: it does not lead, or leads in a later epoch.
+        """
+        return self._journal.connection.change(self._candidate.confirm(epoch))
+
+    def atomically(self, epoch: int | None = None) -> StepBuilder:
         """Return a step, as `Journal.atomically`, that takes effect only while this process leads.
 
         It may have two conditions and one change less. Besides the errors of `Journal.atomically` it raises
         NotLeading, in which case nothing took effect.
+
+        Args:
+            epoch: that in which the caller's work began, as `wait` returned it; None: that of this call. The
+                step has no effect in another one.
         """
+        began = self.epoch if epoch is None else epoch
 
         def send(conditions: Any, changes: Any) -> Any:
-            return self._journal.connection.change(self._candidate.steps.step(conditions, changes))
+            step = self._candidate.steps.step(conditions, changes, began)
+            return self._journal.connection.change(step)
 
         return StepBuilder(send, self._journal.id)
 
-    def append(self, data: Any, invalidates: Any = ()) -> int:
+    def append(self, data: Any, invalidates: Any = (), epoch: int | None = None) -> int:
         """Append an entry to the log while this process leads; return its id.
 
         Args:
             data: bytes, at most 1 MiB.
             invalidates: ids of entries that become invalid in the same step.
+            epoch: as for `atomically`.
 
         Raises:
             NotLeading, JournalFull: nothing took effect.
             OutcomeUnknown: it may have been appended, and this process does not lead any more.
         """
-        step = self.atomically()
+        step = self.atomically(epoch)
         step.append(self._name, data, invalidates)
         return step.send().ids[0]
 
@@ -201,6 +220,35 @@ class Leader:
 
     def __repr__(self) -> str:
         return f"<nyala.recipes.Leader {self._name!r}, epoch {self.epoch}>"
+
+
+def check_settings(
+    journal: Any, name: Any, holder: Any, timeout_ms: Any, on_lost: Any
+) -> None:  # fmt: skip
+    """Raise InvalidArgument for a wrong argument of `Leader`.
+
+    Args:
+        journal: see `Leader`.
+        name: see `Leader`.
+        holder: see `Leader`.
+        timeout_ms: see `Leader`.
+        on_lost: see `Leader`.
+    """
+    if not isinstance(journal, Journal):
+        raise InvalidArgument(
+            f"journal is a {type(journal).__name__}; give one of client.journal(name)"
+        )
+    if on_lost is not None and not callable(on_lost):
+        raise InvalidArgument("on_lost cannot be called; give a function of one argument, or None")
+    if text_of("name", name) == "" or text_of("holder", holder) == "":
+        raise InvalidArgument("name and holder must have a character each")
+    _check_ms("timeout_ms", timeout_ms, MIN_TIMEOUT_MS)
+
+
+def check_seconds(what: str, value: Any) -> None:
+    """Raise InvalidArgument unless a value is a number of seconds, or None."""
+    if value is not None and not (isinstance(value, int | float) and 0 <= value < 1 << 31):
+        raise InvalidArgument(f"{what}={value!r}: give a number of seconds from 0 on, or None")
 
 
 def _check_ms(what: str, value: Any, least: int) -> None:

@@ -1,92 +1,39 @@
 """Lease and Lock: one holder at a time, who keeps it by renewals and whose crash frees it."""
 
+import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
-from nyala.client.journal.builder import text_of
+from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
-from nyala.common.errors import InvalidArgument, TimedOut
-from nyala.recipes.leader import Leader
+from nyala.common.errors import InvalidArgument, NotLeading, TimedOut
+from nyala.env.monotonic import monotonic_us
+from nyala.recipes.leader import Leader, check_seconds, check_settings
 from nyala.recipes.records import LeaderInfo
-
-LEASES, LOCKS = "lease/", "lock/"
-"""Beginnings of the names of their logs."""
 
 
 class Lease:
     """A right that one process has at a time: that of the leader of the log `lease/<name>`.
+
+    It is held from `acquire`, or the beginning of a `with` block, until `release`, or its end. A lease that
+    was lost meanwhile stays lost: `check` and steps raise NotLeading, and so does `release`, until it is
+    acquired again. Threads of a process take turns.
 
     Args:
         journal: the journal.
         name: name of the lease.
         holder: name of this process.
         ttl_ms: time without renewals after which another process gets it.
-        on_lost: as for `Leader`, but None: `check` raises.
+        timeout_s: longest wait of `acquire`; None: no limit.
+        on_lost: called in a thread of its own with the reason when the lease was lost; None: `check` raises.
+
+    Raises:
+        InvalidArgument: an argument is out of range.
     """
 
-    def __init__(
-        self,
-        journal: Journal,
-        name: str,
-        *,
-        holder: str,
-        ttl_ms: int = 10_000,
-        on_lost: Callable[[str], object] | None = None,
-    ) -> None:
-        self._leader = Leader(
-            journal, LEASES + _name(name), holder=holder, timeout_ms=ttl_ms,
-            on_lost=_nothing if on_lost is None else on_lost,
-        )  # fmt: skip
-
-    @staticmethod
-    def current(journal: Journal, name: str) -> LeaderInfo | None:
-        """Return the holder, as a hint; None: there is none."""
-        return Leader.current(journal, LEASES + _name(name))
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Wait until this process holds the lease; return the epoch, or 0 if it does not within the time."""
-        return self._leader.wait(timeout_s)
-
-    @property
-    def held(self) -> bool:
-        """True if this process holds the lease, and no other one can have got it yet."""
-        return self._leader.leads
-
-    def check(self) -> int:
-        """Return the epoch, for `Guard`.
-
-        Raises:
-            NotLeading: this process does not hold the lease.
-        """
-        return self._leader.check()
-
-    def close(self) -> None:
-        """Release the lease; another process gets it at once."""
-        self._leader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Lock:
-    """Mutual exclusion of processes by name, for `with`; a crashed holder's lock is free after `ttl_ms`.
-
-    Args:
-        journal: the journal.
-        name: name of the lock.
-        holder: name of this process.
-        ttl_ms: see above.
-        timeout_s: longest wait; None: no limit.
-    """
+    PREFIX: ClassVar[str] = "lease/"
+    """Beginning of the names of the logs."""
 
     def __init__(
         self,
@@ -96,43 +43,136 @@ class Lock:
         holder: str,
         ttl_ms: int = 10_000,
         timeout_s: float | None = None,
+        on_lost: Callable[[str], object] | None = None,
     ) -> None:
+        log = self._log_of(name)
+        check_settings(journal, log, holder, ttl_ms, on_lost)
+        check_seconds("timeout_s", timeout_s)
         self._journal = journal
-        self._name = LOCKS + _name(name)
+        self._log = log
         self._holder = holder
         self._ttl_ms = ttl_ms
         self._timeout_s = timeout_s
+        self._on_lost = on_lost
+        self._turn = threading.Lock()
+        self._thread: int | None = None
         self._leader: Leader | None = None
+        self._epoch = 0
 
-    def __enter__(self) -> Leader:
-        """Acquire the lock; return its `Leader`, whose `check` raises if the lock was lost.
+    @classmethod
+    def _log_of(cls, name: str) -> str:
+        if not text_of("name", name):
+            raise InvalidArgument("the name is empty; give it at least one character")
+        return cls.PREFIX + name
+
+    @classmethod
+    def current(cls, journal: Journal, name: str) -> LeaderInfo | None:
+        """Return the holder, as a hint; None: there is none."""
+        return Leader.current(journal, cls._log_of(name))
+
+    def acquire(self, timeout_s: float | None = None) -> int:
+        """Wait until this process holds it; return the epoch, for `Guard`.
+
+        Args:
+            timeout_s: longest wait; None: that of the constructor.
 
         Raises:
-            TimedOut: another process holds it.
-            InvalidArgument: it is held by this object.
+            TimedOut: another process, or thread, holds it.
+            InvalidArgument: this thread holds it.
         """
-        if self._leader is not None:
-            raise InvalidArgument("this lock is held already; make another Lock for another thread")
-        leader = Leader(
-            self._journal,
-            self._name,
-            holder=self._holder,
-            timeout_ms=self._ttl_ms,
-            on_lost=_nothing,
-        )
+        check_seconds("timeout_s", timeout_s)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if self._thread == threading.get_ident():
+            raise InvalidArgument(f"{self._log!r} is held by this thread already; release it first")
+        began_us = monotonic_us()
+        if not self._turn.acquire(timeout=-1 if limit_s is None else limit_s):
+            raise self._held_by("another thread of this process", limit_s)
+        leader: Leader | None = None
         try:
-            held = leader.wait(self._timeout_s)
-            if not held:
-                found = Leader.current(self._journal, self._name)
-                by = "another process" if found is None else repr(found.holder)
-                raise TimedOut(
-                    f"lock {self._name!r} was held by {by} for {self._timeout_s} s; try again"
+            leader = Leader(
+                self._journal, self._log, holder=self._holder, timeout_ms=self._ttl_ms,
+                on_lost=self._on_lost, once=True,
+            )  # fmt: skip
+            waited_s = (monotonic_us() - began_us) / 1_000_000
+            self._epoch = leader.wait(None if limit_s is None else max(0.0, limit_s - waited_s))
+            if not self._epoch:
+                found = Leader.current(self._journal, self._log)
+                raise self._held_by(
+                    "another process" if found is None else repr(found.holder), limit_s
                 )
         except BaseException:  # also when interrupted
-            leader.close()
+            try:
+                if leader is not None:
+                    leader.close()
+            finally:
+                self._turn.release()
             raise
-        self._leader = leader
-        return leader
+        self._leader, self._thread = leader, threading.get_ident()
+        return self._epoch
+
+    def _held_by(self, whom: str, limit_s: float | None) -> TimedOut:
+        return TimedOut(f"{self._log!r} was held by {whom} for {limit_s} s; try again")
+
+    def release(self) -> None:
+        """Release it; another process gets it at once. Without effect if it is not held.
+
+        Raises:
+            NotLeading: it was lost since it was acquired: another process may have held it meanwhile.
+        """
+        leader = self._leader
+        if leader is None:
+            return
+        lost: NotLeading | None = None
+        try:
+            leader.check(self._epoch)
+        except NotLeading as err:
+            lost = err
+        self._leader, self._thread = None, None
+        try:
+            leader.close()
+        finally:
+            self._turn.release()
+        if lost is not None:
+            raise NotLeading(
+                f"{self._log!r} was lost before it was released: another process may have held it meanwhile, "
+                "and what was done without check() or a step may have been done beside it"
+            )
+
+    @property
+    def held(self) -> bool:
+        """True if this process holds it since it was acquired, and no other one can have got it yet."""
+        leader = self._leader
+        return leader is not None and leader.epoch == self._epoch
+
+    @property
+    def epoch(self) -> int:
+        """Epoch since it was acquired; 0: it is not held."""
+        return self._epoch if self.held else 0
+
+    def check(self) -> int:
+        """Return the epoch, for `Guard`. Call it before each action.
+
+        Raises:
+            NotLeading: it is not held, or was lost since it was acquired.
+        """
+        return self._acquired().check(self._epoch)
+
+    def confirm(self) -> int:
+        """Have the journal confirm that this process holds it; return the epoch; raises as `check`."""
+        return self._acquired().confirm(self._epoch)
+
+    def atomically(self) -> StepBuilder:
+        """Return a step that takes effect only while it is held since it was acquired; see `Leader`."""
+        return self._acquired().atomically(self._epoch)
+
+    def _acquired(self) -> Leader:
+        if self._leader is None:
+            raise NotLeading(f"{self._holder!r} does not hold {self._log!r}; acquire it first")
+        return self._leader
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
 
     def __exit__(
         self,
@@ -140,16 +180,21 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        leader, self._leader = self._leader, None
-        if leader is not None:
-            leader.close()
+        try:
+            self.release()
+        except NotLeading as lost:
+            if error is None:
+                raise
+            error.add_note(lost.message)
+
+    def __repr__(self) -> str:
+        return f"<nyala.recipes.{type(self).__name__} {self._log!r}, epoch {self.epoch}>"
 
 
-def _name(name: str) -> str:
-    if not text_of("name", name):
-        raise InvalidArgument("the name is empty; give it at least one character")
-    return name
+class Lock(Lease):
+    """Mutual exclusion of processes, and of their threads, by name; see `Lease`.
 
+    The lock of a crashed holder is free after `ttl_ms` and a pause.
+    """
 
-def _nothing(_: str) -> None:
-    """Leave it to `check`."""
+    PREFIX: ClassVar[str] = "lock/"

@@ -16,7 +16,7 @@ from typing import Any
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.items import Entry, Event, Invalidated, Rebased
 from nyala.common.errors import InvalidArgument, LogGone, OutcomeUnknown, Retryable
-from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
+from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
 
 INTENT, DONE = b"intent", b"done"
 """First words of the entries; the name of the kind and the payload follow. Others are ignored."""
@@ -136,13 +136,13 @@ class OperationLog:
             NotLeading: nothing took effect, or the next leader completes the operation.
             InvalidArgument: there is no such kind.
         """
-        operation = self._kinds.get(kind)
+        term, operation = steps.term(), self._kinds.get(kind)
         if operation is None:
             names = ", ".join(sorted(self._kinds))
             raise InvalidArgument(f"no operation {kind!r}; the kinds are: {names}")
         async with self._lock:
-            await self._complete(steps)  # those whose actions have failed
-            return await self._do(steps, operation, request=request)
+            await self._complete(term)  # those whose actions have failed
+            return await self._do(term, operation, request=request)
 
     async def take_over(self, steps: OwnSteps) -> None:
         """Replay what was not replayed, and complete the operations that were not, in their order.
@@ -150,23 +150,24 @@ class OperationLog:
         Raises:
             NotLeading: this process does not lead any more.
         """
+        term = steps.term()
         async with self._lock:
             await self.catch_up()
-            await self._complete(steps)
+            await self._complete(term)
 
-    async def _complete(self, steps: OwnSteps) -> None:
+    async def _complete(self, steps: TermSteps) -> None:
         """Complete the operations whose intents are valid, in their order."""
         for intent in sorted(self._intents):
             record = self._intents[intent]
             await self._do(steps, self._kinds[record.kind], intent=intent)
 
     async def _do(
-        self, steps: OwnSteps, operation: Operation, *, request: Any = None, intent: int = 0
+        self, steps: TermSteps, operation: Operation, *, request: Any = None, intent: int = 0
     ) -> bytes:
         """Execute an operation from its request, or complete it from its intent.
 
         Args:
-            steps: of the leader.
+            steps: of the term.
             operation: its kind.
             request: for a new one.
             intent: id of the intent that was found; 0: a new one.
@@ -189,12 +190,12 @@ class OperationLog:
         return payload
 
     async def _finish(
-        self, steps: OwnSteps, operation: Operation, payload: bytes, intent: int
+        self, steps: TermSteps, operation: Operation, payload: bytes, intent: int
     ) -> None:
         """Append the results, in one step that invalidates what they make obsolete.
 
         Args:
-            steps: of the leader.
+            steps: of the term.
             operation: its kind.
             payload: that `compute` returned.
             intent: id of the intent; 0: it has none, and the results are not applied yet.
@@ -213,12 +214,12 @@ class OperationLog:
         await self._forget(stale)
 
     async def _append(
-        self, steps: OwnSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
+        self, steps: TermSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
     ) -> Sequence[int]:
         """Append entries, or invalidate alone, in one step; return the ids.
 
         Args:
-            steps: of the leader.
+            steps: of the term.
             name: of the crash points.
             entries: data of the entries.
             stale: ids that become invalid in the same step.

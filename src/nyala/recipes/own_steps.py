@@ -54,11 +54,22 @@ class OwnSteps:
     def _now_us(self) -> int:
         return self._env.clock.monotonic_us()
 
-    def check(self) -> int:
-        """Return the epoch of the leadership.
+    def term(self) -> "TermSteps":
+        """Return the steps of the present term.
 
         Raises:
             NotLeading: the process does not lead.
+        """
+        return TermSteps(self, self.check())
+
+    def check(self, epoch: int | None = None) -> int:
+        """Return the epoch of the leadership.
+
+        Args:
+            epoch: that of the term in which the caller's work began; None: any.
+
+        Raises:
+            NotLeading: the process does not lead, or leads in a later term.
         """
         leadership = self._election.leadership
         if leadership is None or not self._election.acts(self._now_us()):
@@ -66,10 +77,19 @@ class OwnSteps:
                 f"{self._settings.holder!r} does not lead log {self._log!r}, or cannot be sure of it; send "
                 "the request to its leader (Leader.current), or wait until this process is elected"
             )
+        if epoch not in (None, leadership.epoch):
+            raise NotLeading(
+                f"what began in epoch {epoch} of log {self._log!r} has no effect in epoch "
+                f"{leadership.epoch}: another process may have led between them; begin it again, from what "
+                "the log has now"
+            )
         return leadership.epoch
 
     async def step(
-        self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
+        self,
+        conditions: Sequence[pb.JournalCondition],
+        changes: Sequence[pb.JournalChange],
+        epoch: int | None = None,
     ) -> StepOutcome:
         """Execute a step that takes effect only while this process leads; it renews the leadership.
 
@@ -80,21 +100,25 @@ class OwnSteps:
         Args:
             conditions: further ones, on the state before the step.
             changes: of any logs and keys.
+            epoch: that of the term in which the caller's work began; None: the present one. It has no effect
+                in another one.
 
         Returns:
             The ids of the changes. If the outcome was unknown at first, those before a deletion are 0.
 
         Raises:
-            NotLeading: this process does not lead; nothing took effect.
+            NotLeading: this process does not lead, or leads in a later term; nothing took effect.
             ConditionFailed, JournalFull, TooLarge, InvalidArgument, TimedOut: nothing took effect.
             OutcomeUnknown: it may take effect, and this process does not lead any more.
         """
         unknown: NyalaError | None = None
+        epoch = self.check(epoch)
         async with self.sending:
             try:
                 while True:
-                    self.check()
-                    took_effect = await self._settle(matters=unknown is not None)
+                    self.check(epoch)
+                    took_effect = await self._settle(epoch, matters=unknown is not None)
+                    self.check(epoch)
                     if took_effect and unknown is not None:
                         assert self._election.leadership is not None
                         return StepOutcome(
@@ -114,14 +138,15 @@ class OwnSteps:
             finally:
                 self._changed()
 
-    async def _settle(self, *, matters: bool) -> bool:
+    async def _settle(self, epoch: int, *, matters: bool) -> bool:
         """Have the outcome of the step before decided; return whether it was unknown, and took effect.
 
         Args:
+            epoch: that of the caller's term.
             matters: the caller has to know it; else only the last id of the log.
 
         Raises:
-            NotLeading: this process does not lead any more.
+            NotLeading: this process does not lead any more, or in a later term.
         """
         leadership = self._election.leadership
         if leadership is None or leadership.unsettled_us is None:
@@ -133,12 +158,12 @@ class OwnSteps:
             except _TookEffect:
                 if again and matters:
                     self._election.in_doubt()
-                    self.check()
+                    self.check(epoch)
                 return True
             except (Retryable, OutcomeUnknown, SessionExpired) as err:
                 again = again or not isinstance(err, Retryable)
                 await self._env.tasks.sleep_ms(PAUSE_MS)
-                self.check()
+                self.check(epoch)
             else:
                 return False
 
@@ -202,6 +227,28 @@ class OwnSteps:
                 return
             except (Retryable, OutcomeUnknown, SessionExpired):
                 await self._env.tasks.sleep_ms(PAUSE_MS)
+
+
+class TermSteps:
+    """Steps of one term: none takes effect in another one, even if the same process leads again.
+
+    Attributes:
+        epoch: that of the term.
+    """
+
+    def __init__(self, steps: OwnSteps, epoch: int) -> None:
+        self._steps = steps
+        self.epoch = epoch
+
+    def check(self) -> int:
+        """Return the epoch; raises NotLeading if the term has ended."""
+        return self._steps.check(self.epoch)
+
+    async def step(
+        self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
+    ) -> StepOutcome:
+        """Execute a step in this term; see `OwnSteps.step`."""
+        return await self._steps.step(conditions, changes, self.epoch)
 
 
 class _TookEffect(Exception):

@@ -140,6 +140,17 @@ class SimTasks:
                 self._start(lane, job)
         return await future
 
+    async def run_apart(self, fn: Callable[..., object], *args: object) -> BaseException | None:
+        """Run a call inline after a delay; return what it raised."""
+        await self._loop.delay(self._draw_us(Lane.COMPUTE))
+        try:
+            fn(*args)
+        except ProcessDied:
+            raise
+        except BaseException as err:
+            return err
+        return None
+
     def _queue(self, lane: Lane) -> deque[Callable[[], None]] | None:
         """Return the jobs of a lane that keeps their order; None: COMPUTE does not."""
         if lane is _DISK:

@@ -2,21 +2,54 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.locations import OpenJournal
+from nyala.common.errors import NOT_SENT, Unavailable
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import ElectionSettings
+from nyala.wire import methods
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.tasks import SimClock, SimTasks
 from tests.unit.client.support.journal_servers import MASTER, JournalServers
 
 LOG = "service"
 TIMEOUT_MS, BACK_OFF_MS = 3_000, 4_000
+
+
+class Link:
+    """The journal's RPC interface of one process.
+
+    Attributes:
+        cut: no call arrives.
+        answer_ms: time that the answer to a call of a step takes.
+    """
+
+    def __init__(self, servers: JournalServers, loop: SimLoop) -> None:
+        self._servers = servers
+        self._loop = loop
+        self.cut = False
+        self.answer_ms = 0
+
+    async def call(self, address: str, method: Any, request: Any, *, timeout_ms: int) -> Any:
+        """See `Rpc.call`."""
+        if self.cut:
+            await self._loop.delay(1_000)
+            raise Unavailable("cut off", NOT_SENT)
+        try:
+            return await self._servers.call(address, method, request, timeout_ms=timeout_ms)
+        finally:
+            if method in (methods.JOURNAL_STEP, methods.JOURNAL_STEPS):
+                await self._loop.delay(self.answer_ms * 1_000)
+
+    def request_stream(self, *words: Any, **named: Any) -> Any:
+        """See `Rpc.request_stream`."""
+        return self._servers.request_stream(*words, **named)
 
 
 class Candidates:
@@ -32,6 +65,7 @@ class Candidates:
         self.lost: list[tuple[str, str]] = []
         self._opened = 0
         self._tasks: dict[str, SimTasks] = {}
+        self.links: dict[str, Link] = {}
 
     async def journal(self, name: str = "other") -> AsyncJournal:
         """Open the journal in a client of its own."""
@@ -42,7 +76,8 @@ class Candidates:
         rng = random.Random(f"{name} {self._opened}")
         self._opened += 1
         tasks = self._tasks[name] = SimTasks(self.loop, rng)
-        env = Env(SimClock(self.loop), rng, SystemFiles(), tasks, self.servers)  # type: ignore[arg-type]
+        link = self.links.setdefault(name, Link(self.servers, self.loop))
+        env = Env(SimClock(self.loop), rng, SystemFiles(), tasks, link)  # type: ignore[arg-type]
         client = ClientCore(env, [MASTER], ClientOptions(timeout_ms=10_000))
         core = JournalCore(client)
         return client, core, await core.open("j")
