@@ -248,6 +248,7 @@ def _run_together(
             output = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
             started.append((command, stack.enter_context(process), output))
+            stack.callback(process.kill)  # of an interrupted run
         for command, process, output in started:
             status = _wait(process, Path(environ["TESTS_REPORT"]))
             if status is None:
