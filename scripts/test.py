@@ -43,6 +43,8 @@ POLL_S = 0.2
 MOST_AGAIN = 8
 """Failed tests of a tier that are run once more; if more fail, it is not by chance."""
 LAST_LINES = 36
+LINES, WIDTH = 5, 220
+"""Lines of a failed command without a report of tests, and their length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +250,18 @@ def _run_together(
             output = stack.enter_context(tempfile.TemporaryFile("w+"))
             process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
             started.append((command, stack.enter_context(process), output))
+            stack.callback(process.kill)  # of an interrupted run
         for command, process, output in started:
             status = _wait(process, Path(environ["TESTS_REPORT"]))
             if status is None:
                 leftovers.kill_tree(process.pid)
             output.seek(0)
-            print(f"\n--- {name}: {title(command)}\n{output.read()}", end="", flush=True)
+            printed = output.read()
+            print(f"\n--- {name}: {title(command)}\n{printed}", end="", flush=True)
             if status not in (0, TESTS_FAILED if "pytest" in command else 0):
                 ended = SILENT if status is None else f"exit status {status}"
-                result.other.append(f"{ended}: {title(command)}")
+                last = [line[:WIDTH] for line in printed.splitlines() if line.strip()][-LINES:]
+                result.other.append("\n    ".join([f"{ended}: {title(command)}", *last]))
 
 
 def _run_again(tier: Tier, result: Result, environ: Mapping[str, str], report: Path) -> None:
@@ -291,7 +296,7 @@ def tell(rows: Sequence[tuple[Tier, Result]]) -> list[str]:
     slow = sorted(((s, t) for _, r in rows for t, s in r.seen.seconds.items()), reverse=True)[:10]
     lines += ["", "slowest tests", *(f"{seconds:>7.1f} s  {test}" for seconds, test in slow), ""]
     lines += [f"FLAKY {name}: {error}" for _, r in rows for name, error in r.flaky.items()]
-    failed = [f"FAILED {text}" for _, r in rows for text in r.other]
+    failed = [line for _, r in rows for text in r.other for line in f"FAILED {text}".splitlines()]
     broken = [(name, error) for _, r in rows for name, error in r.seen.failed.items()]
     room = max(0, (LAST_LINES - len(failed) - len(broken)) // max(1, len(broken)))
     for name, error in broken[: LAST_LINES - 4]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 """Number of the prctl that makes orphaned descendants children of this process."""
-GRACE_S = 20.0
+GRACE_S = 120.0
 """Time that orphans have to end by themselves: a virtual machine of Java, a pool of workers."""
 TEST = b"PYTEST_CURRENT_TEST="
 

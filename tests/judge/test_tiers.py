@@ -237,10 +237,12 @@ def test_commands_that_run_together_print_in_order_and_fail_the_tier_if_one_fail
     assert tiers.run(tiers.Tier("one", 1, both, together=True), 1.0, full=False).good
     printed = capfd.readouterr().out
     assert printed.index("met a") < printed.index("met b")
-    broken = ((sys.executable, "-c", "raise SystemExit(3)"), *both)
+    broken = ((sys.executable, "-c", "print('a.py:7: wrong'); raise SystemExit(3)"), *both)
     result = tiers.run(tiers.Tier("one", 1, broken, together=True), 1.0, full=False)
     assert not result.good
     assert result.other[0].startswith("exit status 3: ")
+    lines = tiers.tell([(tiers.TIERS[0], result)])
+    assert lines[-2:] == ["    a.py:7: wrong", "0 passed, 0 failed"]
 
 
 def test_servers_of_one_test_at_a_time_run_on_a_slow_machine():

@@ -70,7 +70,7 @@ def delete(server: Server, group: GroupView) -> None:
 
 
 def group_of(leader: ReplicaView, removed: ReplicaView) -> GroupView:
-    servers = {s.uuid: s for s in (LEADER, REMOVED)}
+    servers: dict[str, ClusterServer] = {s.uuid: s for s in (LEADER, REMOVED)}
     return GroupView(TABLET, servers, {LEADER.uuid: leader, REMOVED.uuid: removed})
 
 
