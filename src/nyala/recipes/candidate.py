@@ -129,19 +129,7 @@ class LeaderCandidate:
 
     async def resign(self) -> None:
         """End the leadership of this process, if it leads; another candidate is established at once."""
-        async with self.steps.sending:
-            leadership = self._election.leadership
-            if leadership is None:
-                return
-            self._election.dropped(self._now_us())  # it acts no more, whatever the outcome
-            self._changed.set()
-            step = self._journal.builder()
-            step.require(key=self._settings.key, version=leadership.version)
-            step.delete(self._settings.key)
-            step.invalidate(self._log, [leadership.epoch])
-            # otherwise others are established after the timeout
-            with contextlib.suppress(ConditionFailed, Retryable, OutcomeUnknown, SessionExpired):
-                await self._journal.step(*step.parts, self._settings.timeout_ms)
+        await self.steps.resign()
 
     async def close(self) -> None:
         """Resign, and take part in the election no more.
@@ -151,7 +139,9 @@ class LeaderCandidate:
         self._closing = True
         self._changed.set()
         if self._tasks and not self._losing:
-            await asyncio.wait(self._tasks[:1], timeout=self._settings.timeout_ms / 500)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.timeout_ms / 500):
+                    await asyncio.gather(asyncio.shield(self._tasks[0]), return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

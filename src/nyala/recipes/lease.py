@@ -13,8 +13,8 @@ from nyala.recipes.leader import Leader, check_seconds, check_settings
 from nyala.recipes.records import LeaderInfo
 
 
-class Lease:
-    """A right that one process has at a time: that of the leader of the log `lease/<name>`.
+class _Exclusive:
+    """A right that one process has at a time: that of the leader of a log, `PREFIX` and a name.
 
     It is held from `acquire`, or the beginning of a `with` block, until `release`, or its end. A lease that
     was lost meanwhile stays lost: `check` and steps raise NotLeading, and so does `release`, until it is
@@ -22,7 +22,7 @@ class Lease:
 
     Args:
         journal: the journal.
-        name: name of the lease.
+        name: name of the lease or lock.
         holder: name of this process.
         ttl_ms: time without renewals after which another process gets it.
         timeout_s: longest wait of `acquire`; None: no limit.
@@ -32,8 +32,7 @@ class Lease:
         InvalidArgument: an argument is out of range.
     """
 
-    PREFIX: ClassVar[str] = "lease/"
-    """Beginning of the names of the logs."""
+    PREFIX: ClassVar[str]
 
     def __init__(
         self,
@@ -191,10 +190,13 @@ class Lease:
         return f"<nyala.recipes.{type(self).__name__} {self._log!r}, epoch {self.epoch}>"
 
 
-class Lock(Lease):
-    """Mutual exclusion of processes, and of their threads, by name; see `Lease`.
+class Lease(_Exclusive):
+    """A right that one process has at a time, for instance to run a job."""
 
-    The lock of a crashed holder is free after `ttl_ms` and a pause.
-    """
+    PREFIX: ClassVar[str] = "lease/"
+
+
+class Lock(_Exclusive):
+    """Mutual exclusion of processes, and of their threads, by name."""
 
     PREFIX: ClassVar[str] = "lock/"

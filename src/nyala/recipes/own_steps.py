@@ -1,6 +1,7 @@
 """OwnSteps: steps that take effect only while their sender leads. Each of them renews the leadership."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from nyala.client.journal.coroutines import AsyncJournal
@@ -217,6 +218,22 @@ class OwnSteps:
         if self._election.leadership is leadership:
             election.taken(sent_us, outcome.ids[-1])
         return StepOutcome(outcome.ids[: len(changes)], outcome.timestamp)
+
+    async def resign(self) -> None:
+        """End the leadership, if there is one; another candidate is established at once."""
+        async with self.sending:
+            leadership = self._election.leadership
+            if leadership is None:
+                return
+            self._election.dropped(self._now_us())  # it acts no more, whatever the outcome
+            self._changed()
+            step = self._journal.builder()
+            step.require(key=self._settings.key, version=leadership.version)
+            step.delete(self._settings.key)
+            step.invalidate(self._log, [leadership.epoch])
+            # otherwise others are established after the timeout
+            with contextlib.suppress(ConditionFailed, Retryable, OutcomeUnknown, SessionExpired):
+                await self._journal.step(*step.parts, self._settings.timeout_ms)
 
     async def renew(self) -> None:
         """Advance the last id of the log; a failure is decided by the next action of the election."""
