@@ -111,7 +111,8 @@ class EnsembleHistory:
             f"{call.request} was answered with {answer!r}: it fits no state from commit {call.called} "
             f"({_names(model.seen[call.called])}) to {call.returned} ({_names(model.seen[call.returned])})"
         )
-        self.shown = max(self.shown, fits)
+        if not isinstance(call.request, pb.HintCrashedRequest):  # its answer contains no table
+            self.shown = max(self.shown, fits)
 
     def _positions(self, call: Call) -> Iterator[int]:
         reads = isinstance(call.request, pb.TabletMapRequest)

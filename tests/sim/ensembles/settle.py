@@ -28,6 +28,9 @@ async def settle(ensemble: SimulatedEnsemble) -> None:
     before = {a: a.answered for a in ensemble.actors}
 
     def answered() -> bool:
+        for work in ensemble.working:
+            if work.done():
+                work.result()  # raises what a client has found wrong
         return all(a.answered > n for a, n in before.items())
 
     await cluster.until(answered, "every client is answered after healing", ANSWER_S)

@@ -125,12 +125,16 @@ class Scene:
 
     def request(self) -> asyncio.Task[Any]:
         """Have a client create a table."""
-        process = self.ensemble.cluster.new_process()
-        actor = self.ensemble.actor(process)
-        request = pb.CreateTableRequest(
-            name="late", server_span=1, operation=pb.OperationId(client="c")
-        )
-        return process.run(actor.ask, methods.RAM_CREATE_TABLE, request)
+        return create(self.ensemble, "late", 1)
+
+
+def create(ensemble: SimulatedEnsemble, name: str, span: int) -> asyncio.Task[Any]:
+    """Have a client create a table."""
+    process = ensemble.cluster.new_process()
+    request = pb.CreateTableRequest(
+        name=name, server_span=span, operation=pb.OperationId(client=f"creator of {name}")
+    )
+    return process.run(ensemble.actor(process).ask, methods.RAM_CREATE_TABLE, request)
 
 
 def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
@@ -138,13 +142,11 @@ def scene(act: Callable[[Scene], Awaitable[None]]) -> None:
 
     async def scenario(loop: SimLoop) -> None:
         with started(loop, 1, 3) as (ensemble, _):
-            await ensemble.cluster.until(
-                lambda: sum(bool(m.owned) for m in ensemble.members().values()) > 1,
-                "tablets at two",
-            )
+            await ensemble.cluster.until(lambda: len(ensemble.members()) > 1, "two servers")
             for actor in ensemble.actors:
                 actor.stopped = True
             await asyncio.gather(*ensemble.working)
+            await create(ensemble, "at two servers", 2)
             await ensemble.cluster.until(lambda: not settle.differs(ensemble), "it is settled")
             with pytest.MonkeyPatch.context() as patch:
                 await act(Scene(ensemble, patch))

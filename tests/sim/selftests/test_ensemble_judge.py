@@ -256,6 +256,18 @@ def test_answer_that_calls_a_living_server_crashed_is_reported(log: Log):
         log.history.answered(call, pb.HintCrashedResponse(crashed=True), log.model)
 
 
+def test_hint_that_is_answered_requires_nothing_of_later_reads(log: Log):
+    """Seed 5: a leader answers it from its memory, which lacks the step that has just taken effect."""
+    tables = pb.TabletMapResponse(tables=[table()])
+    before = len(log.model.seen) - 1
+    log.commit(dropped(1, "a", 3))
+    hint = log.history.asked(pb.HintCrashedRequest(id=ServerId(9, 9).message()), before + 1)
+    log.history.answered(hint, NotFound("no such server"), log.model)
+    assert log.history.shown <= before
+    read = log.history.asked(pb.TabletMapRequest(), before + 1)
+    log.history.answered(read, tables, log.model)
+
+
 # ---- servers -------------------------------------------------------------------------------------------
 
 

@@ -259,6 +259,7 @@ class SimCluster:
             self._next_whole = self.loop.time() + 1.0
             together: dict[TabletId, list[tuple[str, RaftNode]]] = {}
             for process, group, node in self.replicas():
+                self._uuids[node.core.uuid] = process  # a replacement has sent nothing yet
                 together.setdefault(group, []).append((process.name, node))
             for group in list(self._watches):
                 self._watches[group].whole(together.get(group, ()))
