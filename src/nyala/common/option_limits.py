@@ -213,7 +213,9 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     ),
     "catalog_timeout_ms": _number(10, 3_600_000, "Deadline of one replication of catalog rows."),
     "catalog_batch_bytes": _number(
-        KIB, ENTRY_MAX_BYTES, "Largest batch of catalog rows of one operation."
+        KIB,
+        ENTRY_MAX_BYTES,
+        "Largest batch of catalog rows of one operation; a definition has at most half.",
     ),
     "replicas": _number(1, 7, "Replicas of each tablet of a table that sets none; odd."),
     "tablets_per_table_max": _number(1, 1_000_000, "Maximum tablets of a new table."),

@@ -114,7 +114,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     orders_per_server: int = 8
     tablet_creation_timeout_ms: int = 30_000
     catalog_timeout_ms: int = 10_000
-    catalog_batch_bytes: int = 8 * MIB
+    catalog_batch_bytes: int = 16 * MIB
     replicas: int = 3
     tablets_per_table_max: int = 1000
     locations_ttl_ms: int = 60_000

@@ -16,6 +16,7 @@ from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
+from nyala.master.catalog import parts
 from nyala.master.catalog.records import CatalogRow
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
@@ -91,6 +92,7 @@ class CatalogReplica(Protocol):
 
 def encode(rows: Sequence[CatalogRow]) -> bytes:
     """Return the payload that writes rows, all or none."""
+    rows = parts.split(rows)
     batch = pa.record_batch(
         [
             pa.array([r.kind for r in rows], pa.string()),
@@ -139,7 +141,7 @@ def _rows(batches: Iterable[pa.RecordBatch]) -> list[CatalogRow]:
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("kind", "id", "body"))
         rows += [CatalogRow(*values) for values in zip(*columns, strict=True)]
-    return rows
+    return parts.join(rows)
 
 
 @contextmanager

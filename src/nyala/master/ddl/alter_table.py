@@ -82,6 +82,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, inputs: PlanInputs) ->
         NotFound: no such table, column or range.
         AlreadyPresent: another table has the new name, or a column.
         InvalidArgument: an invalid step, or it is of another kind.
+        TooLarge: the definition would grow beyond the limit.
     """
     if request.operation.client:
         done = catalog.altered_by(operation_key(request.operation))
@@ -92,6 +93,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, inputs: PlanInputs) ->
     rules = Rules(inputs.max_tablets, len(inputs.live), inputs.opening)
     altered = take(table.spec, request.steps, rules)
     check_free(catalog, table, altered.spec.name)
+    table_spec.check_size(altered.spec, inputs.max_definition_bytes, table.spec.ByteSize())
     if altered.spec == table.spec and not altered.added and not altered.dropped:
         return CatalogPlan(answer=table.id)
     record = changed(catalog, table, altered.spec, request.operation)
@@ -153,7 +155,7 @@ def changed(
     if spec.schema.version == table.version:
         return record
     if table.state is TableState.RUNNING:
-        record.fully_applied_schema.CopyFrom(table.spec.schema)
+        record.fully_applied_schema.CopyFrom(pb.Schema(version=table.version))
     record.state = TableState.ALTERING.value
     made_later = (t for t in catalog.tablets_of(table.id) if t.awaited or t.held)
     used_versions = {t.record.first_schema_version for t in made_later}

@@ -14,7 +14,7 @@ from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import TableState, TabletState, operation_key
-from nyala.master.ddl import kinds
+from nyala.master.ddl import kinds, table_spec
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.ddl.placement import Candidate, place
 from nyala.master.tservers import TServers
@@ -35,6 +35,7 @@ class PlanInputs:
         max_tablets: maximum number of tablets of a new table.
         default_replicas: number of replicas if the request gives none.
         opening: number of further live servers that are still opening their replicas.
+        max_definition_bytes: maximum size of a definition; 0: any.
     """
 
     live: Sequence[pb.ServerInfoResponse]
@@ -43,6 +44,7 @@ class PlanInputs:
     max_tablets: int = 0
     default_replicas: int = 0
     opening: int = 0
+    max_definition_bytes: int = 0
 
 
 def plan_inputs(env: Env, catalog: Catalog, servers: TServers) -> PlanInputs:
@@ -85,6 +87,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, inputs: PlanInputs) -
     Raises:
         AlreadyPresent: a table or journal has this name.
         InvalidArgument: the definition is invalid, or too few servers are live.
+        TooLarge: the definition is over the limit, so that it could not be altered.
         Unavailable: too few of the live servers have opened their replicas.
     """
     done = executed(catalog, request.operation)
@@ -92,6 +95,7 @@ def plan(catalog: Catalog, request: pb.CreateTableRequest, inputs: PlanInputs) -
         return CatalogPlan(answer=done)
     rules = kinds.rules_of(request.table.kind)
     spec, parts = rules.checked(request.table, inputs.default_replicas, inputs.max_tablets)
+    table_spec.check_size(spec, inputs.max_definition_bytes)
     existing = catalog.named(spec.name)
     if existing is not None:
         raise AlreadyPresent(

@@ -6,7 +6,7 @@ A definition that passes can be opened and partitioned by every server without f
 from collections.abc import Collection, Mapping, Sequence
 
 from nyala.common.alteration import NOT_OURS
-from nyala.common.errors import Corrupt, InvalidArgument
+from nyala.common.errors import Corrupt, InvalidArgument, TooLarge
 from nyala.common.ids import ColumnId
 from nyala.common.keys import decode_keys, from_bytes
 from nyala.common.partition import (
@@ -141,6 +141,27 @@ def check_texts(asked: pb.TableSpec, options: Collection[str], what: str) -> Non
                 f"the {text_of} is over {MAX_TEXT_BYTES} bytes, and every master keeps it in memory; write a "
                 "shorter one"
             )
+
+
+def check_size(spec: pb.TableSpec, limit: int, before: int = 0) -> None:
+    """Check that the catalog can hold a definition, beside an earlier one, in one batch.
+
+    Args:
+        spec: the definition.
+        limit: maximum bytes; 0: any.
+        before: bytes of the definition that it replaces; one that does not grow passes.
+
+    Raises:
+        TooLarge: names the size and the limit.
+    """
+    size = spec.ByteSize()
+    if limit and size > max(limit, before):
+        raise TooLarge(
+            f"the definition of {spec.name!r} would have {size} bytes, and the masters keep at most {limit} "
+            "(half of catalog_batch_bytes, or of write_max_bytes if that is smaller); use fewer ranges or "
+            "columns, or shorter texts",
+            {"limit": str(limit), "size": str(size)},
+        )
 
 
 def check_options(options: Mapping[str, str]) -> None:

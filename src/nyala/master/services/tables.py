@@ -258,10 +258,12 @@ async def _wait_for_servers(
 
 def _plan_inputs(context: MasterContext) -> PlanInputs:
     catalog = context.require_leading().require().catalog
+    options = context.options
     return replace(
         create_table.plan_inputs(context.env, catalog, context.servers),
-        max_tablets=context.options.tablets_per_table_max,
-        default_replicas=context.options.replicas,
+        max_tablets=options.tablets_per_table_max,
+        default_replicas=options.replicas,
+        max_definition_bytes=min(options.catalog_batch_bytes, options.write_max_bytes) // 2,
     )
 
 

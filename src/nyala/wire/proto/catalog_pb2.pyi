@@ -33,6 +33,8 @@ class _TableStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TableState
     TABLE_RUNNING: _TableState.ValueType  # 2
     TABLE_ALTERING: _TableState.ValueType  # 3
     TABLE_REMOVED: _TableState.ValueType  # 4
+    TABLE_IN_PARTS: _TableState.ValueType  # 5
+    """on disk only: the record is in `parts` rows of kind "table_part" """
 
 class TableState(_TableState, metaclass=_TableStateEnumTypeWrapper): ...
 
@@ -41,6 +43,8 @@ TABLE_PREPARING: TableState.ValueType  # 1
 TABLE_RUNNING: TableState.ValueType  # 2
 TABLE_ALTERING: TableState.ValueType  # 3
 TABLE_REMOVED: TableState.ValueType  # 4
+TABLE_IN_PARTS: TableState.ValueType  # 5
+"""on disk only: the record is in `parts` rows of kind "table_part" """
 Global___TableState: _TypeAlias = TableState  # noqa: Y015
 
 class _TabletState:
@@ -88,6 +92,7 @@ class TableRecord(_message.Message):
     EARLIER_FIELD_NUMBER: _builtins.int
     PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
     HISTORY_FROM_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: Global___TableState.ValueType
     created_us: _builtins.int
@@ -97,6 +102,8 @@ class TableRecord(_message.Message):
     """dropped: end of the time in which it can be recalled; 0: not recallable"""
     history_from: _builtins.int
     """hybrid time below which rows of dropped ranges cannot be read"""
+    parts: _builtins.int
+    """IN_PARTS: number of rows that hold the record"""
     @_builtins.property
     def spec(self) -> _nyala_pb2.TableSpec: ...
     @_builtins.property
@@ -109,7 +116,7 @@ class TableRecord(_message.Message):
 
     @_builtins.property
     def fully_applied_schema(self) -> _nyala_pb2.Schema:
-        """ALTERING: the last schema that every tablet has applied"""
+        """ALTERING: the last schema that every tablet has applied; its version only"""
 
     @_builtins.property
     def earlier(self) -> _containers.RepeatedCompositeFieldContainer[_nyala_pb2.TableSpec]:
@@ -130,10 +137,11 @@ class TableRecord(_message.Message):
         earlier: _abc.Iterable[_nyala_pb2.TableSpec] | None = ...,
         purge_after_us: _builtins.int = ...,
         history_from: _builtins.int = ...,
+        parts: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "dropped_by", b"dropped_by", "fully_applied_schema", b"fully_applied_schema", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "history_from", b"history_from", "id", b"id", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "history_from", b"history_from", "id", b"id", "parts", b"parts", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -141,7 +149,9 @@ Global___TableRecord: _TypeAlias = TableRecord  # noqa: Y015
 
 @_typing.final
 class TabletRecord(_message.Message):
-    """kind "tablet", id = tablet id"""
+    """kind "table_part", id = "<table id>/<number from 0>": bytes of a TableRecord that is too large for one row
+    kind "tablet", id = tablet id
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
