@@ -15,8 +15,11 @@ MAX_SEED = _WORD = (1 << 64) - 1
 
 @cache
 def kernels() -> ModuleType:
-    """Return the module `common/kernels`; the first call loads numba and compiles, or reads its cache."""
-    from nyala.common import kernels as loaded
+    """Return the module of kernels; the first call loads numba and compiles, or reads its cache."""
+    from nyala.common.kernels import cache as kernel_cache
+
+    with kernel_cache.used():
+        from nyala.common.kernels import key_bytes as loaded
 
     return loaded
 

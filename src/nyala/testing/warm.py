@@ -1,7 +1,6 @@
 """Compiles the numba kernels once, so that processes started together do not all compile them."""
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import nyala
+from nyala.common.kernels import cache
 
 STAMP = ".kernels-warm"
 
@@ -25,7 +25,7 @@ def warm_kernels(notify: Callable[[str], None] = lambda text: None) -> bool:
     stamp = _stamp()
     if stamp.exists():
         return False
-    notify("compiling the numba kernels, once per machine (about 20 s)")
+    notify("compiling the numba kernels, once per user and release (about 20 s)")
     subprocess.run(
         [sys.executable, "-c", "from nyala.tablet.kernels import key_index; key_index.warm()"],
         check=True,
@@ -43,6 +43,4 @@ def _stamp() -> Path:
         text = path.read_bytes()
         if b"njit" in text:
             digest.update(text)
-    cache = os.environ.get("NUMBA_CACHE_DIR")
-    place = Path(cache) if cache else source / "tablet" / "__pycache__"
-    return place / f"{STAMP}-{digest.hexdigest()[:16]}"
+    return cache.folder() / f"{STAMP}-{digest.hexdigest()[:16]}"

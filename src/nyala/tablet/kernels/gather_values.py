@@ -1,6 +1,6 @@
 """Numba kernels that gather values of one column from many arrays by address, in one call.
 
-Rules as in common/kernels.py: explicit signatures, compiled or cached at import, without the GIL.
+Rules as in common/kernels: explicit signatures, compiled or cached at import, without the GIL.
 Callers keep the arrays alive, and guarantee rows within them and offsets within their data.
 """
 

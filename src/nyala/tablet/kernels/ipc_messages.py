@@ -2,7 +2,7 @@
 
 Arrow's own reader takes ten microseconds per message; these kernels a few hundred for a group of a hundred.
 Other messages (compressed, of another version, with a wrong null count, out of bounds) are left to Arrow's
-reader, which reports errors. Rules as in common/kernels.py. The bytes are sent by clients: every access is
+reader, which reports errors. Rules as in common/kernels. The bytes are sent by clients: every access is
 within bounds that were checked before.
 """
 

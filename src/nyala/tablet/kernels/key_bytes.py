@@ -1,7 +1,7 @@
 """Building blocks of kernels: memory by address, comparison of encoded keys, search in a key index.
 
 Addresses, not arrays: a function with arrays as arguments, inlined into a loop, counts their references in
-each round, which takes 60 ns. Callers keep the arrays alive. Rules as in common/kernels.py.
+each round, which takes 60 ns. Callers keep the arrays alive. Rules as in common/kernels.
 """
 
 # mypy: allow-untyped-decorators

@@ -303,7 +303,7 @@ def visible(ins: Any, ends: Any, at: Any, out: Any) -> Any:
 def warm() -> int:
     """Make sure that every kernel is compiled and in numba's cache; return how many there are.
 
-    Importing this module did the work: the launcher calls this once before it starts many processes.
+    Importing this package did the work: the launcher calls this once before it starts many processes.
     """
     from nyala.common.hashing import kernels
     from nyala.tablet.kernels import (

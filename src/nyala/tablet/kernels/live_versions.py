@@ -2,7 +2,7 @@
 
 A write searches every rowset that may contain its keys. One call does so for all rowsets, because a call for
 each would cost a small write more than the search. A rowset is a row of numbers and addresses (`PLACE`); the
-caller keeps the arrays at these addresses alive. Rules as in common/kernels.py.
+caller keeps the arrays at these addresses alive. Rules as in common/kernels.
 """
 
 # mypy: allow-untyped-decorators

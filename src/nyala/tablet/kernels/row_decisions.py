@@ -1,6 +1,6 @@
 """Kernel that executes row operations in order, of one write or of several, and decides the outcome of each.
 
-Rules as in common/kernels.py. A version that would begin and end at the same stamp is never created. Versions
+Rules as in common/kernels. A version that would begin and end at the same stamp is never created. Versions
 of one key that begin at different stamps, as several writes in one run create them, are chained.
 
 `decide` takes

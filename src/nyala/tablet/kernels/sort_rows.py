@@ -3,7 +3,7 @@
 numpy sorts words of eight bytes several times faster than byte strings can be sorted. Runs of keys with equal
 words are sorted here.
 
-Rules as in common/kernels.py.
+Rules as in common/kernels.
 """
 
 # mypy: allow-untyped-decorators

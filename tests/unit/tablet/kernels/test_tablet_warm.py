@@ -1,4 +1,4 @@
-"""Kernels are compiled once per machine: a process with a warm numba cache compiles none."""
+"""Kernels are compiled once per user: a process with a warm numba cache compiles none."""
 
 import json
 import subprocess

@@ -1,0 +1,1 @@
+"""Numba kernels of keys and hashes, and the folder in which all kernels are cached."""
