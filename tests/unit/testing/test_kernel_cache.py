@@ -25,10 +25,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run as 
 
 
 def python(
-    code: str, *before: str, source: Path = SOURCE, **environment: str
+    code: str, environment: dict[str, str], *before: str, source: Path = SOURCE
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a process with an environment of its own."""
-    environment |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(source)}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(source)} | environment
     return subprocess.run(
         [*before, sys.executable, "-c", code], capture_output=True, text=True, check=False,
         timeout=within(300), cwd="/", env=environment,
@@ -37,7 +37,7 @@ def python(
 
 def folder(**environment: str) -> Path:
     """Return the folder that a process uses; it prints no warning."""
-    done = python(FOLDER, **environment)
+    done = python(FOLDER, environment)
     assert (done.returncode, done.stderr) == (0, "")
     first, again = done.stdout.splitlines()
     assert first == again
@@ -68,10 +68,10 @@ def test_temporary_folder_is_used_with_one_warning_and_found_again(tmp_path, hom
     environment = {"HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)}
     child = f"subprocess.run([sys.executable, '-c', {FOLDER!r}], check=True)"
     nested = f"{FOLDER}; import subprocess, sys; {child}"
-    done = python(nested, **environment)
+    done = python(nested, environment)
     assert done.returncode == 0
     assert done.stderr.count(WARNING) == 1, "the processes that it starts do not repeat the warning"
-    places = {*done.stdout.split(), *python(FOLDER, **environment).stdout.split()}
+    places = {*done.stdout.split(), *python(FOLDER, environment).stdout.split()}
     assert places == {str(temporary / f"nyala-{os.geteuid()}" / "kernels")}
 
 
@@ -80,7 +80,7 @@ def test_temporary_folder_of_another_user_is_not_used(tmp_path):
     planted.mkdir(parents=True)
     planted.chmod(0o777)
     (tmp_path / "home").touch()
-    done = python(FOLDER, HOME=str(tmp_path / "home"), TMPDIR=str(tmp_path))
+    done = python(FOLDER, {"HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)})
     (place,) = {Path(line) for line in done.stdout.splitlines()}
     assert place.name.startswith("nyala-kernels-")
     assert place.stat().st_mode & 0o777 == 0o700
@@ -119,7 +119,7 @@ def test_installation_of_root_is_used_by_another_user_who_compiles_once(tmp_path
         environment["HOME"] = str(own) if home == "own" else "/nonexistent"
 
     def run(code: str) -> tuple[str, str]:
-        done = python(code, *AS_NOBODY, source=installed, **environment)
+        done = python(code, environment, *AS_NOBODY, source=installed)
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 

@@ -3,13 +3,14 @@
 import random
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from nyala.common.errors import Corrupt, InvalidArgument, TooLarge
-from nyala.common.ids import CommittedOperation, OpId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.common.options import MIB, Options
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import (
@@ -229,14 +230,11 @@ def test_tablet_takes_definitions_at_the_limits_and_opens_with_them():
         rng = random.Random(1)
         files = SimDisk(seeded(1, "disk"), loop.trace, "m").mount()
         schema = convert.schema_from_proto(definition(rng, *SHAPES["all"]).schema)
-        info = TabletInfo(
-            "t", "t", "t", schema, PartitionSchema(), TabletPartition((), KeyRange(None, None))
-        )  # type: ignore[arg-type]
+        whole = TabletPartition((), KeyRange(None, None))
+        info = TabletInfo(TabletId("t"), TableId("t"), "t", schema, PartitionSchema(), whole)
         tablet = Tablet.create(files, "/m/t", info)
-        after = convert.schema_from_proto(
-            pb.Schema.FromString(convert.schema_to_proto(schema).SerializeToString())
-        )
-        object.__setattr__(after, "version", 1)
+        assert Tablet.open(files, "/m/t").info.schema == schema
+        after = replace(schema, version=1)
         payload = replicated_ops.encode_schema(SchemaOp(after, text(rng, MAX_NAME_BYTES), {}))
         assert len(payload) <= OPTIONS.write_max_bytes
         tablet.apply([CommittedOperation(OpId(1, 1), 1000, payload)])
