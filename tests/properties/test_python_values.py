@@ -4,6 +4,8 @@ The same holds for defaults and bounds of ranges.
 """
 
 import datetime as dt
+import re
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -30,7 +32,9 @@ VALUES = [
     float("inf"), np.float16(0.5), np.float16(7), np.float32(0.1), np.int8(5), np.bool_(True), Decimal("7"),
     Decimal("7.25"), Decimal("7.255"), "7", "é", b"7", b"\xff", DAY, NOON, NOON.replace(tzinfo=dt.UTC), NS,
     NS.floor("us"), NS.tz_localize("UTC"), np.datetime64("2020-01-01", "D"), NS_ODD, NS_EVEN, pd.NaT, pd.NA,
-    dt.time(1), [1], NOON.replace(tzinfo=EAST),
+    dt.time(1), [1], NOON.replace(tzinfo=EAST), np.datetime64("2020-01"), np.datetime64("2020-01-02", "W"),
+    np.datetime64("NaT"), np.datetime64("NaT", "D"), np.datetime64("NaT", "us"), np.timedelta64("NaT", "s"),
+    np.datetime64("2020-01-01T12", "h"), np.datetime64("2020-01-01T12:30"), np.datetime64(NOON, "25s"),
 ]  # fmt: skip
 KINDS = [
     pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.bool_(), pa.date32(),
@@ -38,6 +42,12 @@ KINDS = [
 ]  # fmt: skip
 KEYS = [k for k in KINDS if k not in (pa.bool_(), pa.float32(), pa.float64())]
 LOST = object()
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is a null."""
+    numpy_time = isinstance(value, np.datetime64 | np.timedelta64)
+    return value is None or value is pd.NaT or value is pd.NA or (numpy_time and np.isnat(value))
 
 
 def numeric(value: Any) -> Any:
@@ -51,7 +61,7 @@ def numeric(value: Any) -> Any:
 
 def stored(value: Any, kind: pa.DataType) -> Any:
     """Return the value stored in a column of a type; LOST if it is not representable."""
-    if value is None or value is pd.NaT or value is pd.NA:
+    if is_missing(value):
         return None
     number = numeric(value)
     if pa.types.is_integer(kind):
@@ -88,9 +98,10 @@ def as_float(value: Any, number: Any, kind: pa.DataType) -> Any:
 
 def moment(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, np.datetime64):
+        days = np.datetime_data(value.dtype)[0] in "YMWD"
         value = (
-            LOST if value.dtype == "datetime64[D]" else pd.Timestamp(value)
-        )  # Arrow accepts no numpy dates
+            value.astype("datetime64[D]").item() if days else pd.Timestamp(value.astype("M8[ns]"))
+        )
     if isinstance(value, dt.datetime):
         if getattr(value, "nanosecond", 0) or kind == pa.date32():
             return LOST
@@ -131,7 +142,7 @@ def test_value_is_stored_exactly_or_refused_with_its_row(kind, values):
 def test_defaults_are_exact_or_refused_by_name(kind):
     shape = pa.schema([("k", pa.int64()), ("v", kind)])
     for value in VALUES:
-        if value is None or value is pd.NaT or value is pd.NA:
+        if is_missing(value):
             continue
         expected = stored(value, kind)
         if expected is LOST:
@@ -149,7 +160,7 @@ def test_defaults_are_exact_or_refused_by_name(kind):
 def test_ends_of_ranges_are_exact_or_refused_by_name(kind):
     schema = from_arrow(pa.schema([("k", kind), ("v", pa.int8())]), ["k"])
     for value in VALUES:
-        if value is None or value is pd.NaT or value is pd.NA or isinstance(value, list):
+        if is_missing(value) or isinstance(value, list):
             continue
         spec = Partition(range=Range(["k"], [(value, None)]))
         if stored(value, kind) is LOST:
@@ -159,3 +170,65 @@ def test_ends_of_ranges_are_exact_or_refused_by_name(kind):
                 resolve(spec, schema)
         else:
             resolve(spec, schema)
+
+
+def one(value: Any, kind: pa.DataType) -> Any:
+    """Return the stored value of a row."""
+    schema = from_arrow(pa.schema([("k", pa.int64()), ("v", kind)]), ["k"])
+    (batch,) = to_batches([{"k": 0, "v": value}], schema)
+    return batch.column("v")[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (np.datetime64(1_000_000_000_000, "ps"), pa.timestamp("us"), 1_000_000),
+        (np.datetime64(-1_000_000_000_000, "as"), pa.timestamp("us"), -1),
+        (np.datetime64(10, "25s"), pa.timestamp("us"), 250_000_000),
+        (np.datetime64(2**31 - 1, "D"), pa.date32(), 2**31 - 1),
+        (np.datetime64(-1, "Y"), pa.date32(), -365),
+        (np.datetime64(2**63 - 1, "us"), pa.timestamp("us"), 2**63 - 1),
+    ],
+)
+def test_numpy_time_of_any_unit_is_stored_exactly(value, kind, expected):
+    assert one(value, kind).value == expected
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**38 - 1])
+def test_integer_of_more_than_64_bits_is_stored_in_a_decimal_column(number):
+    assert one(number, pa.decimal128(38, 0)).as_py() == number
+
+
+INTERNALS = (
+    r"[Aa]rrow|C long|codec|Unsupported|inferring|numpy type|argument must|too large|\[1, 38\]"
+)
+STRANGE = [
+    np.datetime64(1, "ps"), np.datetime64(5, "as"), np.datetime64(2**62, "s"), np.datetime64(2**40, "Y"),
+    np.datetime64(2**31, "D"), np.datetime64(-(2**62), "h"), np.timedelta64(1, "s"), np.longdouble(1) / 3,
+    np.complex128(1), np.array(5), np.array([1]), np.void(b"ab"), np.ma.masked, Decimal("NaN"),
+    Decimal("sNaN"), Decimal("-Infinity"), Decimal("1E+90"), Decimal("1E-90"), dt.timedelta(1),
+    pd.Timedelta(1), pd.Period("2026-01"), 2**200, 1 + 0j, object(), {}, "\ud800", range(3), (1, "a"), [1, "a"],
+    dt.datetime(1, 1, 1, tzinfo=EAST), dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-5))),
+]  # fmt: skip
+
+
+def refusal(action: Callable[[], Any]) -> str:
+    """Return the message of a refusal; empty: there was none."""
+    try:
+        action()
+    except (SchemaMismatch, InvalidArgument) as err:
+        return err.message
+    return ""
+
+
+@pytest.mark.parametrize("value", STRANGE, ids=lambda v: f"{type(v).__name__} {v!r:.30}")
+def test_strange_value_is_refused_in_own_words(value):
+    for kind in KINDS:
+        shape = pa.schema([("k", pa.int64()), ("v", kind)])
+        for values in ([value], [value, value], [None, value]):
+            rows = [{"k": n, "v": v} for n, v in enumerate(values)]
+            words = refusal(lambda rows=rows, s=shape: to_batches(rows, from_arrow(s, ["k"])))
+            assert words or isinstance(value, dt.datetime), kind
+            assert not re.search(INTERNALS, words)
+        words = refusal(lambda s=shape: from_arrow(s, ["k"], defaults={"v": value}))
+        assert not re.search(INTERNALS, words)

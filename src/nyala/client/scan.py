@@ -16,6 +16,7 @@ from nyala.client.read.side_by_side import SideBySide, sharing
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import RangesChanged, Unavailable
+from nyala.common.pandas_types import to_pandas
 from nyala.wire.proto import nyala_pb2 as pb
 
 COUNT_COLUMN = "_count"
@@ -174,8 +175,8 @@ class Scan(OtherNames):
         return table.slice(0, self._spec.limit) if self._spec.limit else table
 
     def to_pandas(self) -> Any:
-        """Return all rows as a pandas frame."""
-        return self.to_arrow().to_pandas()
+        """Return all rows as a pandas frame, with nullable types where numpy's would change values."""
+        return to_pandas(self.to_arrow())
 
     def to_polars(self) -> Any:
         """Return all rows as a polars frame; needs polars."""

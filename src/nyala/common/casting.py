@@ -46,6 +46,11 @@ _HINTS = {
 }
 _ADVICE = {
     ("float", "float"): "to round the values, cast the column to float32 first",
+    (
+        "float",
+        "integer",
+    ): "correct the value, or pass integers (in pandas: Int64): from 2**53 on, of 32-bit "
+    "floats 2**24, one floating-point number stands for several integers",
     ("naive timestamp", "naive timestamp"): "to round the times, cast them to microseconds first",
     ("zoned timestamp", "zoned timestamp"): "to round the times, cast them to microseconds first",
 }
@@ -213,6 +218,8 @@ def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
     if pair == ("integer", "decimal"):
         values = values.cast(pa.decimal256(20, 0)).cast(pa.decimal256(76, target.scale))
     made = values.cast(target)
+    if pair == ("float", "integer") and _is_ambiguous(values):
+        raise pa.ArrowInvalid("one of several integers")
     if "float" in pair:  # Arrow rounds to a narrower float without an error
         back = made.cast(values.type, safe=False)
         same = pc.equal(back, values)
@@ -221,6 +228,13 @@ def _strict(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
         if pc.all(same, min_count=0).as_py() is False:
             raise pa.ArrowInvalid(f"not exact as {target}")
     return made
+
+
+def _is_ambiguous(values: pa.ChunkedArray) -> bool:
+    """Return whether a float stands for several integers, as pandas' floats for integers beside nulls do."""
+    limit = 2.0**24 if values.type == pa.float32() else 2.0**53
+    large = pc.greater_equal(pc.abs(values), pa.scalar(limit, values.type))
+    return pc.any(large).as_py() is True
 
 
 def _first_bad(values: pa.ChunkedArray, target: pa.DataType) -> int:

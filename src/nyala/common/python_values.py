@@ -10,12 +10,14 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nyala.common.casting import EXACT, Conversion, exact_cast
+from nyala.common.casting import EXACT, Conversion, exact_cast, family
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
+from nyala.common.numpy_times import InexactValue, is_numpy_null, times_of
 
 _UNIFORM_TYPES = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Python types whose values are all of one kind."""
@@ -23,6 +25,20 @@ _NULL_TYPES = frozenset(["NoneType", "NaTType", "NAType"])
 _NANOSECOND = "nanosecond"
 """Attribute of pandas timestamps that Python's do not have."""
 _FAILURES = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_LONGS = (-(2**63), 2**63 - 1)
+_NUMPY_SPANS = (np.datetime64, np.timedelta64)
+_TAKEN = {
+    "integer": "an int",
+    "float": "a float or an int",
+    "decimal": "a Decimal or an int",
+    "bool": "a bool",
+    "string": "a str",
+    "binary": "bytes",
+    "date": "a date",
+    "naive timestamp": "a datetime without a time zone",
+    "zoned timestamp": "a datetime with a time zone",
+}
+"""Python values for columns, by family of types."""
 
 Kind = tuple[type, Any, bool]
 
@@ -105,13 +121,9 @@ def scalar_of(value: Any, wanted: pa.DataType, what: str) -> pa.Scalar:
     """
     try:
         made = _cast_exactly([value], wanted).combine_chunks()[0]
-    except _FAILURES as err:
+    except (*_FAILURES, SchemaMismatch) as err:
         raise InvalidArgument(
-            f"{what} is not a valid {wanted}: {err}; give a value of that type"
-        ) from err
-    except SchemaMismatch as err:
-        raise InvalidArgument(
-            f"{what} is not a valid {wanted}: {err.message}; give a value of that type"
+            f"{what} is not a valid {wanted}: {_reason(value, wanted, err)}; give a value of that type"
         ) from err
     if not made.is_valid:
         raise InvalidArgument(f"{what} is null; give a value of type {wanted}, or None alone")
@@ -147,26 +159,40 @@ def _kind(value: Any) -> Kind:
 
 
 def _is_null(value: Any) -> bool:
-    return type(value).__name__ in _NULL_TYPES
+    return type(value).__name__ in _NULL_TYPES or is_numpy_null(value)
 
 
 def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     """Convert values of one kind as Arrow does."""
     types = {*map(type, values)}
     # Arrow converts a missing pandas time among dates to a day of year 1.
-    if any(t.__name__ in _NULL_TYPES for t in types - {type(None)}):
+    if any(t.__name__ in _NULL_TYPES or t in _NUMPY_SPANS for t in types - {type(None)}):
         values = [None if _is_null(v) else v for v in values]
+        types = {*map(type, values)}
+    if types <= {np.datetime64, type(None)} and np.datetime64 in types:
+        return times_of(values)
     if FarTime in types:
         values = [v.scalar if isinstance(v, FarTime) else v for v in values]
+    if wanted is not None and pa.types.is_decimal(wanted) and int in types:
+        values = [_whole(v) if type(v) is int else v for v in values]
     array = pa.array(values)
     finer = pa.types.is_temporal(array.type) and any(hasattr(t, _NANOSECOND) for t in types)
     if finer and any(getattr(value, _NANOSECOND, 0) for value in values):
-        raise ValueError("it has nanoseconds, but times are stored in microseconds; round it first")
+        raise InexactValue(
+            "it has nanoseconds, but times are stored in microseconds; round it first"
+        )
     if getattr(array.type, "tz", None) is not None and any(map(_has_odd_offset, values)):
-        raise ValueError("its UTC offset is not a whole number of seconds; convert it to UTC first")
+        raise InexactValue(
+            "its UTC offset is not a whole number of seconds; convert it to UTC first"
+        )
     if wanted == pa.float32() and array.type == pa.float64():
         return _to_float32(array)
     return array
+
+
+def _whole(value: int) -> int | Decimal:
+    """Return an integer of more than 64 bits as a decimal number: Arrow takes no such integer."""
+    return value if _LONGS[0] <= value <= _LONGS[1] else Decimal(value)
 
 
 def _has_odd_offset(value: Any) -> bool:
@@ -209,7 +235,7 @@ def _to_float32(array: pa.Array) -> pa.Array:
     made = array.cast(pa.float32())
     grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
     if pc.any(grown, min_count=0).as_py():
-        raise ValueError("it is outside the range of a 32-bit float")
+        raise InexactValue("it is outside the range of a 32-bit float")
     return made
 
 
@@ -232,9 +258,35 @@ def _conversion_error(
         except (*_FAILURES, SchemaMismatch) as found:
             row, why = number, found
             break
-    reason = why.message if isinstance(why, SchemaMismatch) else str(why)
     return SchemaMismatch(
         f"column {name!r}, row {first_row + row}: {str(_to_python(values[row]))[:60]!r} of type "
-        f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: {reason}",
+        f"{type(values[row]).__name__} does not convert to {wanted or 'one type'}: "
+        f"{_reason(values[row], wanted, why)}",
         {"row": str(first_row + row)},
     )
+
+
+def _reason(value: Any, wanted: pa.DataType | None, err: Exception) -> str:
+    """Return in the product's own words why a value was refused.
+
+    Args:
+        value: the value.
+        wanted: the stored type; None: the column is not stored.
+        err: the error of the conversion.
+    """
+    if isinstance(err, SchemaMismatch):
+        return err.message
+    if isinstance(err, InexactValue):
+        return str(err)
+    if isinstance(value, str):
+        return "it is not valid Unicode text"
+    if isinstance(value, int):
+        return "it is outside the range of the column"
+    if isinstance(value, Decimal):
+        return (
+            "it has more than 76 digits"
+            if value.is_finite()
+            else "decimals have no NaN and no infinities"
+        )
+    taken = _TAKEN.get("" if wanted is None else family(wanted), "one of a column's values")
+    return f"pass {taken}, or convert the {type(value).__name__} first"

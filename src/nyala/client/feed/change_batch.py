@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from nyala.common.pandas_types import to_pandas
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeBatch:
@@ -39,7 +41,7 @@ class ChangeBatch:
 
     def to_pandas(self) -> Any:
         """Return the changes as a pandas frame."""
-        return self.rows.to_pandas()
+        return to_pandas(pa.Table.from_batches([self.rows]))
 
     def __len__(self) -> int:
         return self.num_rows

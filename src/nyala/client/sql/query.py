@@ -22,6 +22,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.common.pandas_types import with_pandas_types
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
@@ -147,7 +148,7 @@ def run_sql(query: str, tables: Tables) -> pa.Table:
             sources.append(source)
             engine.register(aliases.get(name, name), source)
         engine.execute("set lock_configuration=true").fetchall()
-        return _renamed(engine.sql(query).to_arrow_table(), aliases)
+        return with_pandas_types(_renamed(engine.sql(query).to_arrow_table(), aliases))
     except duckdb.PermissionException as err:
         raise InvalidArgument(f"SQL: {err}; {READS_ONLY}") from err
     except Exception as err:  # of a read: DuckDB passes its text on, in one of several errors
