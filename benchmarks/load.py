@@ -85,6 +85,8 @@ class Clients:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def serve(measure: Callable[[int, float], dict[str, object]]) -> None:

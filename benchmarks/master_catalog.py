@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.ids import Operation as Applied
-from nyala.common.ids import OpId
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.common.partition import HashLevel, PartitionSchema
 from nyala.common.schema import from_arrow
 from nyala.env.env import system_env
@@ -62,7 +61,7 @@ class Alone:
         """Apply a batch."""
         self.payloads.append(len(payload))
         at = len(self.payloads)
-        return _Written(self.tablet.apply([Applied(OpId(1, at), at * 1000, payload)])[0])
+        return _Written(self.tablet.apply([CommittedOperation(OpId(1, at), at * 1000, payload)])[0])
 
     async def read_point(self, _at: int | None, _timeout_ms: int) -> int:
         """Return the time of the last batch."""
@@ -149,9 +148,7 @@ def heartbeat(
     info: pb.ServerInfoResponse, tablets: Sequence[pb.TabletReport] = (), *, full: bool = False
 ) -> pb.HeartbeatRequest:
     """Return a heartbeat; without tablets, that of an unchanged server."""
-    return pb.HeartbeatRequest(
-        server=info, full=full, report_sequence=1, tablets=tablets, replicas=len(tablets)
-    )
+    return pb.HeartbeatRequest(server=info, full=full, report_sequence=1, tablets=tablets)
 
 
 def _info(uuid: str, number: int) -> pb.ServerInfoResponse:

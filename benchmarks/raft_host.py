@@ -12,14 +12,16 @@ from collections.abc import Sequence
 import uvloop
 
 from benchmarks.load import serve_async
-from nyala.common.ids import Operation, ServerUuid, TabletId
+from nyala.common.errors import InvalidArgument
+from nyala.common.ids import CommittedOperation, ServerUuid, TabletId
 from nyala.common.options import Options
-from nyala.env.clock import HybridClock
+from nyala.env.disciplined_clock import DisciplinedClock
 from nyala.env.env import system_env
+from nyala.env.server_clock import ServerClock
 from nyala.raft.membership import Configuration, Member
 from nyala.replica.host import ReplicaHost
 from nyala.replica.replica import Replica
-from nyala.replica.state_machine import Cut
+from nyala.replica.state_machine import AnyCheckpoint, FlushPoint
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.peers import PeerTransport
 
@@ -30,16 +32,19 @@ PAYLOAD = bytes(256)
 class Nothing:
     """A state machine without state."""
 
-    cut = Cut()
+    flush_point = FlushPoint()
 
-    def apply(self, operations: Sequence[Operation]) -> list[bytes]:
+    def apply(self, operations: Sequence[CommittedOperation]) -> list[bytes]:
         return [b""] * len(operations)
 
     def unflushed_bytes(self) -> int:
         return 0
 
-    def prepare_flush(self, cut: Cut) -> None:
+    def prepare_flush(self, flush_point: FlushPoint) -> None:
         return None
+
+    def checkpoint(self) -> AnyCheckpoint:
+        raise InvalidArgument("this machine has no data")
 
     def close(self) -> None: ...
 
@@ -55,7 +60,8 @@ async def start(directory: str, ports: list[int], number: int) -> Replica:
     env.files.make_dir(directory)
     members = tuple(member(n, port) for n, port in enumerate(ports))
     transport = PeerTransport(env, lambda: "bench")
-    clock = HybridClock(env.clock, env.files, f"{directory}/clock")
+    physical = DisciplinedClock(env.clock, Options().clock_max_ahead_ms)
+    clock = ServerClock(physical, env.files, f"{directory}/clock")
     uuid = members[number].uuid
     host = await ReplicaHost.open(
         env, Options(), directory, uuid, transport, clock, lambda group, path: Nothing()

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from nyala.common.ids import Operation, OpId, TableId, TabletId
+from nyala.common.ids import CommittedOperation, OpId, TableId, TabletId
 from nyala.common.schema import Schema, from_arrow
 from nyala.env.files import SystemFiles
+from nyala.storage.flush_point import StoredFlushPoint
 from nyala.tablet.files import replicated_ops
-from nyala.tablet.files.manifest import FlushedCut, TabletInfo
+from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.tablet import Tablet
 
@@ -171,7 +172,7 @@ class Store:
         *,
         salt: int = 0,
         columns: int | None = None,
-    ) -> Iterator[Operation]:
+    ) -> Iterator[CommittedOperation]:
         """Yield operations of `batch` rows each, of the first `columns` columns (None: all)."""
         whole = self.kind.rows(keys, salt)
         if columns is not None:
@@ -183,7 +184,7 @@ class Store:
             payload = replicated_ops.encode(
                 WriteOp(op, self.kind.schema.version, ids, False, message)
             )
-            yield Operation(OpId(1, self.now), self.now, payload)
+            yield CommittedOperation(OpId(1, self.now), self.now, payload)
 
     def write(
         self,
@@ -218,7 +219,7 @@ class Store:
     def flush(self, stamp: int) -> float:
         """Flush the memory; return the seconds."""
         began = time.perf_counter()
-        build = self.tablet.prepare_flush(FlushedCut(OpId(1, stamp), stamp))
+        build = self.tablet.prepare_flush(StoredFlushPoint(OpId(1, stamp), stamp))
         if build is not None:
             build()()
         return time.perf_counter() - began

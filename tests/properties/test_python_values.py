@@ -207,8 +207,9 @@ STRANGE = [
     np.datetime64(2**31, "D"), np.datetime64(-(2**62), "h"), np.timedelta64(1, "s"), np.longdouble(1) / 3,
     np.complex128(1), np.array(5), np.array([1]), np.void(b"ab"), np.ma.masked, Decimal("NaN"),
     Decimal("sNaN"), Decimal("-Infinity"), Decimal("1E+90"), Decimal("1E-90"), dt.timedelta(1),
-    pd.Timedelta(1), pd.Period("2026-01"), 2**200, 1 + 0j, object(), {}, "\ud800", range(3), (1, "a"), [1, "a"],
-    dt.datetime(1, 1, 1, tzinfo=EAST), dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-5))),
+    pd.Timedelta(1), pd.Period("2026-01"), 2**200, 1 + 0j, object(), {}, "\ud800", range(3), (1, "a"),
+    [1, "a"], dt.datetime(1, 1, 1, tzinfo=EAST),
+    dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-5))),
 ]  # fmt: skip
 
 

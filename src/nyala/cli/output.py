@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -78,7 +79,7 @@ DirOption = Annotated[str, typer.Option("--dir", help="Folder of the local clust
 
 def dir_hint(dir: str) -> str:
     """Return the option that names a folder in a command that a message proposes."""
-    return "" if dir == DEFAULT_DIR else f" --dir {dir}"
+    return "" if dir == DEFAULT_DIR else f" --dir {shlex.quote(dir)}"
 
 
 IDS = ("id", "uuid", "tablet")

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -28,6 +29,10 @@ handler that restarts system calls; polars does.
 AFTER_FORK = (
     "this process was forked from one that had a client, and gRPC does not work after a fork; start "
     "it with multiprocessing.get_context('spawn'), or fork before the first nyala.connect()"
+)
+AT_EXIT = (
+    "the interpreter exits, and the client's thread runs no more: nothing was sent; make the call before the "
+    "end of the program, in a with block or in a function for atexit, and not in __del__"
 )
 _first_pid: list[int] = []
 """Pid of the process that created the first loop; in a forked child, that of its parent."""
@@ -149,6 +154,8 @@ class LoopThread:
             raise InvalidArgument(AFTER_FORK)
 
     def _check_open(self) -> None:
+        if sys.is_finalizing():
+            raise InvalidArgument(AT_EXIT)
         if self.closed:
             raise InvalidArgument("this client is closed; call nyala.connect() for a new one")
 
@@ -203,11 +210,13 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        """True if `close` was called, or this is a forked child."""
-        return self._closing or os.getpid() != self._pid
+        """True if `close` was called, this is a forked child, or the interpreter exits."""
+        return self._closing or os.getpid() != self._pid or sys.is_finalizing()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, object]] | None = None) -> None:
         """Stop all tasks, the loop and its thread; a second call waits for the first, and does nothing.
+
+        Nor does it do anything in a forked child, and while the interpreter exits.
 
         New calls are refused from now on. Calls of other threads that have begun end here, at the latest with
         `ClosedDuringCall`.
@@ -215,7 +224,7 @@ class LoopThread:
         Args:
             last: coroutine function that runs before the tasks are stopped.
         """
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or sys.is_finalizing():
             return
         with self._ending:
             if self._loop.is_closed():

@@ -123,7 +123,14 @@ def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[s
             raise InvalidArgument(
                 f"table {table!r} has no column {field.name!r}; its columns are: {', '.join(schema.by_name)}"
             )
-        check_types(field.type, schema.column(field.name).type, f"column {field.name!r}")
+        stored = schema.column(field.name).type
+        if pa.types.is_decimal(field.type) and pa.types.is_floating(stored):
+            raise SchemaMismatch(
+                f"column {field.name!r} has type {field.type}, but the table stores {stored}: decimal "
+                "fractions are not binary ones, and a literal such as 0.5 is a decimal in Spark SQL; round "
+                f"it to the nearest value: cast({field.name} as {stored}), or col.cast({str(stored)!r})"
+            )
+        check_types(field.type, stored, f"column {field.name!r}")
 
 
 def _kind(name: str, text: str) -> RowKinds:

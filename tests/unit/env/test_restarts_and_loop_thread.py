@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -151,3 +152,17 @@ def test_released_file_range_reads_unchanged_before_and_after_sync(tmp_path):
     file.append([b", then more"])
     file.close()
     assert (tmp_path / "f").read_bytes() == data + b"not synced, then more"
+
+
+def test_call_while_the_interpreter_exits_is_refused_and_does_not_wait(thread, monkeypatch):
+    """As in `__del__` of an object of a module: daemon threads no longer run then."""
+    items = thread.iterate(numbers())
+    assert next(items) == 0
+    with monkeypatch.context() as exiting:
+        exiting.setattr(sys, "is_finalizing", lambda: True)
+        for call in (lambda: thread.run(asyncio.sleep(0)), lambda: thread.hand_over(print, 1)):
+            with pytest.raises(InvalidArgument, match=r"interpreter exits.*not in __del__"):
+                call()
+        items.close()
+        thread.close()
+    assert thread.run(asyncio.sleep(0, 7)) == 7  # close did nothing

@@ -69,3 +69,12 @@ def test_larger_lock_includes_the_smaller_one(small, large):
         return set(re.findall(r"^\S+==\S+", text, re.M))
 
     assert pins(small) <= pins(large)
+
+
+def test_python_runs_in_the_folder_of_the_user_and_finds_the_repository(clone, tmp_path_factory):
+    install(clone, "spark")
+    python = clone / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\necho "$PWD $PYTHONPATH $@" >{clone}/calls\n')
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    subprocess.run(["bash", str(clone / "run"), "py", "my.py"], check=True, cwd=elsewhere)
+    assert (clone / "calls").read_text() == f"{elsewhere} {clone}/src:{clone} my.py\n"

@@ -5,6 +5,7 @@ import errno
 import io
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -260,3 +261,10 @@ def test_os_errors_are_reported_with_path_and_remedy(number, capsys):
     expected = capsys.readouterr().err
     assert expected.startswith(f"nyala: /some/path: {os.strerror(number)}; ")
     assert len(expected.splitlines()) == 1
+
+
+@pytest.mark.parametrize("folder", ["a b", "it's", "$x"])
+def test_proposed_command_quotes_the_folder(folder):
+    done = CliRunner().invoke(app, ["status", "--dir", folder])
+    proposed = done.stderr.rpartition("start one with: ")[2].strip()
+    assert shlex.split(proposed) == ["nyala", "up", "--dir", folder]

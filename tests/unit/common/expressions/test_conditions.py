@@ -8,6 +8,7 @@ import pytest
 
 from nyala.common import schema as schemas
 from nyala.common.bounds import bounds, key_bounds
+from nyala.common.errors import InvalidArgument
 from nyala.common.predicate import UNKNOWN, Like, Not, columns_of, evaluate, negate
 from nyala.common.where import parse
 
@@ -167,3 +168,23 @@ def test_far_dates_compare_with_timestamps():
     columns = {**COLUMNS, SCHEMA.column("day").id: far}
     found = evaluate(parse("day > t", SCHEMA), columns.__getitem__, 3)
     assert found.to_pylist() == [True, False, True]
+
+
+ZONED = schemas.from_arrow(
+    pa.schema({"z": pa.timestamp("us", "UTC"), "t": pa.timestamp("us"), "day": pa.date32()}), ["z"]
+)
+
+
+@pytest.mark.parametrize("written", ["'2024-01-01 12:00'", "timestamp '2024-01-01 12:00'"])
+def test_literal_without_a_zone_is_in_utc_beside_a_column_with_one(written):
+    zoned = parse("z < timestamp '2024-01-01 14:00+02:00'", ZONED)
+    assert parse(f"z < {written}", ZONED) == zoned
+    assert parse("z = date '2024-01-01'", ZONED) == parse("z = '2024-01-01 00:00Z'", ZONED)
+
+
+@pytest.mark.parametrize(
+    "text", ["t < '2024-01-01 12:00Z'", "day < '2024-01-01 12:00Z'", "z < t", "day = z"]
+)
+def test_time_with_a_zone_is_not_compared_with_a_column_without(text):
+    with pytest.raises(InvalidArgument, match=r"time zone|does not compare"):
+        parse(text, ZONED)
