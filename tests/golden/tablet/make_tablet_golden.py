@@ -20,12 +20,12 @@ from nyala.tablet.files.replicated_ops import RowError, RowOp, SchemaOp
 from nyala.tablet.files.transaction_ops import (
     DropOp,
     KeepOp,
-    Outcome,
     PartCount,
     PrepareOp,
     ResolveOp,
     StageOp,
     TransactionOp,
+    TransactionOutcome,
     TransactionResult,
     UnprepareOp,
 )
@@ -80,7 +80,7 @@ TRANSACTION_OPS: list[TransactionOp] = [
     UnprepareOp(_TXN, (1, 2, (1 << 63) - 1)),
     ResolveOp(_TXN, 1 << 62),
 ]
-TRANSACTION_RESULT = TransactionResult(Outcome.REFUSED, 1 << 62, tuple(RESULT[1]))
+TRANSACTION_RESULT = TransactionResult(TransactionOutcome.REFUSED, 1 << 62, tuple(RESULT[1]))
 
 
 def transaction_payloads() -> bytes:

@@ -102,7 +102,13 @@ def stage_name(number: int) -> str:
 
 
 def write(files: Files, path: str, batches: Sequence[bytes]) -> None:
-    """Write a new file of staged batches, synced (its name is not)."""
+    """Write a new file of staged batches, synced (its name is not).
+
+    Args:
+        files: the file system.
+        path: path of the file.
+        batches: sections of the file, in order.
+    """
     parts: list[bytes] = []
     writer = SectionWriter(FileKind.STAGE, lambda buffers: parts.extend(map(bytes, buffers)))
     for batch in batches:

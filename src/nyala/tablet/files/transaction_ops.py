@@ -140,8 +140,8 @@ _KINDS: dict[int, type[TransactionOp]] = {
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
-class Outcome(IntEnum):
-    """Outcome of an operation of a transaction.
+class TransactionOutcome(IntEnum):
+    """TransactionOutcome of an operation of a transaction.
 
     DONE: it took effect, now or before. PREPARED: the stage is fixed, and was not changed. GONE: there is no
     stage, and will be none for the time that was ordered. UNKNOWN: the tablet does not know the transaction.
@@ -168,7 +168,7 @@ class TransactionResult:
         errors: reasons of REFUSED, and of GONE after a PREPARE; of a batch, its rows' errors.
     """
 
-    outcome: Outcome
+    outcome: TransactionOutcome
     time: int
     errors: tuple[RowError, ...] = ()
 
@@ -244,7 +244,7 @@ def decode_result(data: bytes) -> TransactionResult:
     if len(data) < _RESULT.size:
         raise Corrupt(f"{len(data)} bytes are no result of a transaction's operation")
     version, outcome, time = _RESULT.unpack_from(data)
-    if version != VERSION or outcome not in Outcome.__members__.values():
+    if version != VERSION or outcome not in TransactionOutcome.__members__.values():
         raise BadVersion(f"result {outcome} of version {version}; this build knows {VERSION}")
     errors = replicated_ops.decode_result(data[_RESULT.size :])[1]
-    return TransactionResult(Outcome(outcome), time, tuple(errors))
+    return TransactionResult(TransactionOutcome(outcome), time, tuple(errors))

@@ -13,10 +13,10 @@ from nyala.tablet.files.stored_stages import StageFiles
 from nyala.tablet.files.transaction_ops import (
     DropOp,
     KeepOp,
-    Outcome,
     PrepareOp,
     ResolveOp,
     StageOp,
+    TransactionOutcome,
     TransactionResult,
     UnprepareOp,
     crc_of_batch,
@@ -68,9 +68,9 @@ def _over(store: Store, transaction: bytes, stamp: int) -> TransactionResult | N
     """Return the result for a transaction that has ended here; None: it has not."""
     known = store.stages
     if transaction in known.ended:
-        return TransactionResult(Outcome.ENDED, known.ended[transaction])
+        return TransactionResult(TransactionOutcome.ENDED, known.ended[transaction])
     if transaction not in known.stages and known.dropped.get(transaction, 0) >= stamp:
-        return TransactionResult(Outcome.GONE, stamp)
+        return TransactionResult(TransactionOutcome.GONE, stamp)
     return None
 
 
@@ -81,30 +81,30 @@ def _stage(store: Store, operation: CommittedOperation, op: StageOp) -> Transact
         return over
     stage = known.stages.get(op.transaction)
     if stage is not None and stage.prepared is not None:
-        return TransactionResult(Outcome.PREPARED, stage.prepared.at)
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
     there = None if stage is None else stage.parts.get(op.part, {}).get(op.number)
     if stage is not None and there is not None:
         if there.crc != crc_of_batch(op.batch):
-            return TransactionResult(Outcome.REFUSED, stamp, (_OTHER_BATCH,))
+            return TransactionResult(TransactionOutcome.REFUSED, stamp, (_OTHER_BATCH,))
         stage.kept = stamp
-        return TransactionResult(Outcome.DONE, stamp)
+        return TransactionResult(TransactionOutcome.DONE, stamp)
     if stage is not None and stage.count >= MAX_BATCHES:
         text = f"a transaction has at most {MAX_BATCHES} batches in a tablet; use larger ones"
         return _refused(stamp, "too_many_batches", text)
     errors = _errors(store, operation, op.batch)
     if errors:
-        return TransactionResult(Outcome.REFUSED, stamp, errors)
+        return TransactionResult(TransactionOutcome.REFUSED, stamp, errors)
     stage = known.begin(op.transaction, stamp)
     if stage is None:
         text = f"the tablet has {MAX_STAGES} staged transactions already; end some of them"
         return _refused(stamp, "too_many_transactions", text)
     stage.kept = stamp
     known.add(stage, op.part, op.number, op.batch, store.schema.version)
-    return TransactionResult(Outcome.DONE, stamp)
+    return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
 def _refused(stamp: int, code: str, text: str) -> TransactionResult:
-    return TransactionResult(Outcome.REFUSED, stamp, (RowError(0, code, text),))
+    return TransactionResult(TransactionOutcome.REFUSED, stamp, (RowError(0, code, text),))
 
 
 def _errors(store: Store, operation: CommittedOperation, batch: bytes) -> tuple[RowError, ...]:
@@ -122,9 +122,11 @@ def _errors(store: Store, operation: CommittedOperation, batch: bytes) -> tuple[
 def _keep(store: Store, op: KeepOp, stamp: int) -> TransactionResult:
     stage = store.stages.stages.get(op.transaction)
     if stage is None:
-        return _over(store, op.transaction, stamp) or TransactionResult(Outcome.UNKNOWN, stamp)
+        return _over(store, op.transaction, stamp) or TransactionResult(
+            TransactionOutcome.UNKNOWN, stamp
+        )
     stage.kept = stamp
-    return TransactionResult(Outcome.DONE, stamp)
+    return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
 def _until(stamp: int, seconds: int) -> int:
@@ -138,14 +140,14 @@ def _drop(store: Store, op: DropOp, stamp: int) -> TransactionResult:
         return over
     stage = known.stages.get(op.transaction)
     if stage is not None and stage.prepared is not None:
-        return TransactionResult(Outcome.PREPARED, stage.prepared.at)
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
     if op.kept_until is not None and (stage is None or stage.kept > op.kept_until):
-        return TransactionResult(Outcome.UNKNOWN, stamp)
+        return TransactionResult(TransactionOutcome.UNKNOWN, stamp)
     if stage is None and len(known.dropped) >= MAX_DROPPED:
         text = f"the tablet remembers {MAX_DROPPED} dropped transactions already; ask again later"
         return _refused(stamp, "too_many_transactions", text)
     known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
-    return TransactionResult(Outcome.GONE, stamp)
+    return TransactionResult(TransactionOutcome.GONE, stamp)
 
 
 def _prepare(
@@ -158,22 +160,22 @@ def _prepare(
         return over
     stage = known.stages.get(op.transaction)
     if stage is not None and op.attempt < stage.attempt:
-        return TransactionResult(Outcome.OLDER, stamp)
+        return TransactionResult(TransactionOutcome.OLDER, stamp)
     if stage is not None and stage.prepared is not None:
         stage.attempt = stage.prepared.attempt = op.attempt
-        return TransactionResult(Outcome.DONE, stage.prepared.at)
+        return TransactionResult(TransactionOutcome.DONE, stage.prepared.at)
     errors = _obstacles(store, stage, op, operation, files)
     parts = tuple(c.part for c in op.parts)
     if stage is None or errors:
         known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
-        return TransactionResult(Outcome.GONE, stamp, errors)
+        return TransactionResult(TransactionOutcome.GONE, stamp, errors)
     known.drop_parts(stage, parts)
     for batch in stage.all_batches:
         batch.checked = store.schema.version
     stage.attempt = op.attempt
     stage.prepared = Prepared(stamp, op.attempt, parts)
     known.note_prepared()
-    return TransactionResult(Outcome.DONE, stamp)
+    return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
 def _obstacles(
@@ -199,14 +201,16 @@ def _obstacles(
 def _unprepare(store: Store, op: UnprepareOp, stamp: int) -> TransactionResult:
     stage = store.stages.stages.get(op.transaction)
     if stage is None:
-        return _over(store, op.transaction, stamp) or TransactionResult(Outcome.UNKNOWN, stamp)
+        return _over(store, op.transaction, stamp) or TransactionResult(
+            TransactionOutcome.UNKNOWN, stamp
+        )
     stage.attempt = max(stage.attempt, op.bound)
     stage.kept = stamp
     if stage.prepared is not None and stage.prepared.attempt > op.bound:
-        return TransactionResult(Outcome.PREPARED, stage.prepared.at)
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
     stage.prepared = None
     store.stages.note_prepared()
-    return TransactionResult(Outcome.DONE, stamp)
+    return TransactionResult(TransactionOutcome.DONE, stamp)
 
 
 def _resolve(
@@ -214,10 +218,10 @@ def _resolve(
 ) -> TransactionResult:
     known, stamp = store.stages, operation.stamp
     if op.transaction in known.ended:
-        return TransactionResult(Outcome.ENDED, known.ended[op.transaction])
+        return TransactionResult(TransactionOutcome.ENDED, known.ended[op.transaction])
     stage = known.stages.get(op.transaction)
     if stage is None or stage.prepared is None:
-        return TransactionResult(Outcome.UNKNOWN, stamp)
+        return TransactionResult(TransactionOutcome.UNKNOWN, stamp)
     if not max(stage.prepared.at, known.written) < op.at < stamp:
         text = (
             f"commit time {op.at} has to be above the prepare time {stage.prepared.at} and the last version "
@@ -233,4 +237,4 @@ def _resolve(
     for batch in batches:
         apply_writes(store, [CommittedOperation(operation.id, op.at, batch.read(files))])
     known.end(op.transaction, op.at)
-    return TransactionResult(Outcome.ENDED, op.at)
+    return TransactionResult(TransactionOutcome.ENDED, op.at)

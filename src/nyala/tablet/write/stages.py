@@ -31,7 +31,7 @@ NO_ATTEMPT: AttemptNumber = (0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class StagedBatch:
     """One staged batch.
 
     Attributes:
@@ -76,16 +76,16 @@ class Stage:
 
     kept: int
     attempt: AttemptNumber = NO_ATTEMPT
-    parts: dict[str, dict[int, Batch]] = field(default_factory=dict)
+    parts: dict[str, dict[int, StagedBatch]] = field(default_factory=dict)
     prepared: Prepared | None = None
     count: int = 0
 
-    def batches(self, parts: tuple[str, ...]) -> list[Batch]:
+    def batches(self, parts: tuple[str, ...]) -> list[StagedBatch]:
         """Return the batches of some parts, in the order in which they take effect."""
         return [batch for part in parts for _, batch in sorted(self.parts[part].items())]
 
     @property
-    def all_batches(self) -> list[Batch]:
+    def all_batches(self) -> list[StagedBatch]:
         """Batches of every part."""
         return [batch for part in self.parts.values() for batch in part.values()]
 
@@ -102,7 +102,7 @@ class Stage:
 
 
 class Stages:
-    """What a tablet knows of transactions.
+    """Stages of a tablet, and its transactions that have ended.
 
     Args:
         stored: as the manifest has it.
@@ -150,7 +150,7 @@ class Stages:
             batch: bytes of the write.
             checked: version of the schema that it was checked against.
         """
-        made = Batch(len(batch), crc_of_batch(batch), checked, batch)
+        made = StagedBatch(len(batch), crc_of_batch(batch), checked, batch)
         stage.parts.setdefault(part, {})[number] = made
         stage.count += 1
         self.memory_bytes += len(batch) + OVERHEAD_BYTES
@@ -201,17 +201,17 @@ class Stages:
             self._release(stage.all_batches)
             self.note_prepared()
 
-    def _release(self, batches: Iterable[Batch]) -> None:
+    def _release(self, batches: Iterable[StagedBatch]) -> None:
         for batch in batches:
             if batch.payload is not None:
                 self.memory_bytes -= batch.size_bytes + OVERHEAD_BYTES
 
-    def unflushed(self) -> list[Batch]:
+    def unflushed(self) -> list[StagedBatch]:
         """Return the batches that no file has, in the order in which a flush writes them."""
         every = [batch for stage in self.stages.values() for batch in stage.all_batches]
         return [batch for batch in every if batch.payload is not None]
 
-    def written_to(self, file: int, batches: list[Batch]) -> None:
+    def written_to(self, file: int, batches: list[StagedBatch]) -> None:
         """Release the bytes of batches that a flush has written; some may have been applied meanwhile.
 
         Args:
@@ -231,7 +231,7 @@ class Stages:
         """
         sections = {id(batch): n for n, batch in enumerate(self.unflushed())}
 
-        def place(batch: Batch) -> tuple[int, int]:
+        def place(batch: StagedBatch) -> tuple[int, int]:
             return (file, sections[id(batch)]) if id(batch) in sections else batch.place
 
         stages = [_store(t, s, place) for t, s in self.stages.items()]
@@ -244,7 +244,7 @@ class Stages:
 
 
 def _store(
-    transaction: bytes, stage: Stage, place: Callable[[Batch], tuple[int, int]]
+    transaction: bytes, stage: Stage, place: Callable[[StagedBatch], tuple[int, int]]
 ) -> StoredStage:
     parts = [
         (
@@ -264,7 +264,7 @@ def _store(
 def _load(stored: StoredStage) -> Stage:
     parts = {
         part: {
-            b.number: Batch(b.size_bytes, b.crc, b.checked, None, (b.file, b.section))
+            b.number: StagedBatch(b.size_bytes, b.crc, b.checked, None, (b.file, b.section))
             for b in batches
         }
         for part, batches in stored.parts

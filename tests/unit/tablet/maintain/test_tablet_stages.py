@@ -9,7 +9,7 @@ from nyala.storage.sections import Sections
 from nyala.tablet.files import manifest
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tablet.files.transaction_ops import Outcome
+from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.tablet.tablet import Tablet
 from tests.sim.world.files import SimDisk
 from tests.sim.world.loop import ProcessDied
@@ -59,7 +59,7 @@ def test_stage_survives_flush_and_restart_without_its_log(driver, txns, when):
     driver.reopen()
     assert driver.tablet.store.stages.earliest == held
     again = txns.prepare(T1)
-    assert (again.outcome, again.time) == (Outcome.DONE, held or driver.now)
+    assert (again.outcome, again.time) == (TransactionOutcome.DONE, held or driver.now)
     txns.resolve(T1, again.time + 1)
     assert values(driver) == {0: 0, 1: 7, 2: 8, 3: 3, 9: 7}
     driver.flush()
@@ -85,7 +85,7 @@ def test_ends_at_commit_time_below_a_flush_point_are_kept(driver, txns, work, mo
     txns.upsert(T1, 1, a=7)
     txns.stage(T1, RowOp.DELETE, [{"k": 2}], ["k"])
     at = txns.prepare(T1).time + 1
-    txns.upsert(T2, 3)  # the log goes on
+    txns.upsert(T2, 3)  # further entries of the log
     if moment == "before":
         txns.resolve(T1, at)
     if work == "compact":  # of what this flush has written

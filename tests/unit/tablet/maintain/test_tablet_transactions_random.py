@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nyala.tablet.files.replicated_ops import RowOp
-from nyala.tablet.files.transaction_ops import Outcome
+from nyala.tablet.files.transaction_ops import TransactionOutcome
 from tests.unit.tablet.support.tablet_support import Driver
 from tests.unit.tablet.support.transaction_support import Transactions
 
@@ -72,7 +72,7 @@ class World:
         if free:
             txn = self.random.choice(free)
             result = self.txns.prepare(txn)
-            assert result.outcome is Outcome.DONE
+            assert result.outcome is TransactionOutcome.DONE
             self.prepared[txn] = result.time
 
     def resolve(self) -> None:
@@ -81,7 +81,7 @@ class World:
             txn = self.random.choice(list(self.prepared))
             at = max(self.prepared[txn], self.history[-1][0]) + 1
             result = self.txns.resolve(txn, at)
-            assert (result.outcome, result.time) == (Outcome.ENDED, at)
+            assert (result.outcome, result.time) == (TransactionOutcome.ENDED, at)
             del self.prepared[txn]
             self.take_effect(at, self.staged.pop(txn))
             self.committed += 1
@@ -93,7 +93,7 @@ class World:
             self.txns.unprepare(txn)
         elif txn in self.staged:
             del self.staged[txn]
-            assert self.txns.drop(txn).outcome is Outcome.GONE
+            assert self.txns.drop(txn).outcome is TransactionOutcome.GONE
 
     def maintain(self) -> None:
         """Begin a flush or compaction, and end it at the next call."""

@@ -12,11 +12,11 @@ from nyala.tablet.files import replicated_ops, transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp, SchemaOp
 from nyala.tablet.files.transaction_ops import (
     KeepOp,
-    Outcome,
     PartCount,
     PrepareOp,
     ResolveOp,
     StageOp,
+    TransactionOutcome,
 )
 from nyala.tablet.write import apply_transactions, stages
 from tests.unit.tablet.support.tablet_support import PAIR_KEY, Driver, numbered, payload
@@ -49,10 +49,10 @@ def test_stage_is_seen_at_its_commit_time_and_not_before(driver, txns):
     txns.upsert(T1, 1, 7, a=50)
     txns.stage(T1, RowOp.DELETE, [{"k": 2}, {"k": 99}], ["k"])
     prepared = txns.prepare(T1)
-    assert (prepared.outcome, prepared.time) == (Outcome.DONE, driver.now)
+    assert (prepared.outcome, prepared.time) == (TransactionOutcome.DONE, driver.now)
     assert values(driver) == before
     result = txns.resolve(T1, prepared.time + 3)
-    assert (result.outcome, result.time) == (Outcome.ENDED, prepared.time + 3)
+    assert (result.outcome, result.time) == (TransactionOutcome.ENDED, prepared.time + 3)
     assert values(driver, prepared.time + 2) == before
     assert values(driver, prepared.time + 3) == {0: 0, 1: 50, 7: 50}
     assert driver.tablet.rows == 3
@@ -107,9 +107,9 @@ def test_staged_batch_sent_again_counts_once_and_another_is_refused(driver, txns
     other = payload(driver.schema, RowOp.UPSERT, numbered(6, 7))
     first = txns.apply(StageOp(T1, "a", 0, batch))
     again = txns.apply(StageOp(T1, "a", 0, batch))
-    assert (first.outcome, again.outcome) == (Outcome.DONE, Outcome.DONE)
+    assert (first.outcome, again.outcome) == (TransactionOutcome.DONE, TransactionOutcome.DONE)
     refused = txns.apply(StageOp(T1, "a", 0, other))
-    assert (refused.outcome, codes(refused)) == (Outcome.REFUSED, [(0, "other_batch")])
+    assert (refused.outcome, codes(refused)) == (TransactionOutcome.REFUSED, [(0, "other_batch")])
     txns.parts[T1] = {"a": [batch]}
     txns.commit(T1)
     assert set(values(driver)) == {0, 1, 2, 5}
@@ -159,7 +159,7 @@ def test_rows_that_could_fail_by_their_values_are_refused_at_staging(tmp_path):
 @pytest.mark.parametrize("batch", [b"", b"\x01", b"\x01\x03" + bytes(40), b"\x01\x20" + bytes(40)])
 def test_staged_bytes_that_are_no_write_are_refused_and_the_tablet_goes_on(driver, txns, batch):
     result = txns.apply(StageOp(T1, "a", 0, batch))
-    assert (result.outcome, codes(result)) == (Outcome.REFUSED, [(0, "malformed")])
+    assert (result.outcome, codes(result)) == (TransactionOutcome.REFUSED, [(0, "malformed")])
     driver.write(RowOp.UPSERT, numbered(0, 1))
 
 
@@ -189,13 +189,15 @@ def test_prepare_without_every_batch_drops_the_stage_for_good(driver, txns):
     txns.upsert(T1, 1)
     short = [PartCount("a", 2, 0)]
     result = txns.prepare(T1, counts=short)
-    assert (result.outcome, codes(result)) == (Outcome.GONE, [(0, "not_whole")])
-    assert txns.prepare(T1).outcome is Outcome.GONE
+    assert (result.outcome, codes(result)) == (TransactionOutcome.GONE, [(0, "not_whole")])
+    assert txns.prepare(T1).outcome is TransactionOutcome.GONE
     again = txns.apply(StageOp(T1, "a", 0, txns.parts[T1]["a"][0]))
-    assert again.outcome is Outcome.GONE
+    assert again.outcome is TransactionOutcome.GONE
     assert driver.tablet.store.stages.stages == {}
     txns.apply(KeepOp(T1), step=(REFUSE_S * 1_000_000 << 12) + 100)
-    assert txns.apply(StageOp(T1, "a", 0, txns.parts[T1]["a"][0])).outcome is Outcome.DONE
+    assert (
+        txns.apply(StageOp(T1, "a", 0, txns.parts[T1]["a"][0])).outcome is TransactionOutcome.DONE
+    )
 
 
 @pytest.mark.parametrize("change", ["crc", "batches", "part", "twice"])
@@ -208,19 +210,19 @@ def test_prepare_checks_number_content_and_names_of_parts(txns, change):
         "part": [msgspec.structs.replace(count, part="b")],
         "twice": [count, count],
     }[change]
-    assert txns.prepare(T1, counts=wrong).outcome is Outcome.GONE
+    assert txns.prepare(T1, counts=wrong).outcome is TransactionOutcome.GONE
 
 
 def test_prepared_stage_keeps_its_time_and_takes_no_batch_and_no_drop(driver, txns):
     txns.upsert(T1, 1, a=5)
     held = txns.prepare(T1).time
     batch = payload(driver.schema, RowOp.UPSERT, numbered(5, 6))
-    assert txns.apply(StageOp(T1, "a", 1, batch)).outcome is Outcome.PREPARED
-    assert txns.drop(T1).outcome is Outcome.PREPARED
+    assert txns.apply(StageOp(T1, "a", 1, batch)).outcome is TransactionOutcome.PREPARED
+    assert txns.drop(T1).outcome is TransactionOutcome.PREPARED
     again = txns.prepare(T1, attempt=SECOND)
-    assert (again.outcome, again.time) == (Outcome.DONE, held)
-    assert txns.prepare(T1, attempt=FIRST).outcome is Outcome.OLDER
-    assert txns.unprepare(T1, FIRST).outcome is Outcome.PREPARED
+    assert (again.outcome, again.time) == (TransactionOutcome.DONE, held)
+    assert txns.prepare(T1, attempt=FIRST).outcome is TransactionOutcome.OLDER
+    assert txns.unprepare(T1, FIRST).outcome is TransactionOutcome.PREPARED
     assert driver.tablet.store.stages.earliest == held
     txns.resolve(T1, held + 1)
     assert set(values(driver)) == {0, 1, 2}
@@ -229,10 +231,10 @@ def test_prepared_stage_keeps_its_time_and_takes_no_batch_and_no_drop(driver, tx
 def test_unprepare_keeps_the_stage_and_refuses_older_attempts(driver, txns):
     txns.upsert(T1, 1, a=5)
     first = txns.prepare(T1).time
-    assert txns.unprepare(T1, FIRST).outcome is Outcome.DONE
+    assert txns.unprepare(T1, FIRST).outcome is TransactionOutcome.DONE
     assert driver.tablet.store.stages.earliest is None
-    assert txns.resolve(T1, first + 1).outcome is Outcome.UNKNOWN
-    assert txns.prepare(T1, attempt=(1, 1, 0)).outcome is Outcome.OLDER
+    assert txns.resolve(T1, first + 1).outcome is TransactionOutcome.UNKNOWN
+    assert txns.prepare(T1, attempt=(1, 1, 0)).outcome is TransactionOutcome.OLDER
     second = txns.prepare(T1, attempt=SECOND).time
     assert second > first
     txns.resolve(T1, second + 1)
@@ -243,18 +245,18 @@ def test_expired_stage_is_dropped_only_if_it_was_not_kept_since(txns):
     txns.upsert(T1, 1)
     bound = txns.driver.now
     txns.apply(KeepOp(T1))
-    assert txns.drop(T1, kept_until=bound).outcome is Outcome.UNKNOWN
-    assert txns.drop(T1, kept_until=txns.driver.now - 10).outcome is Outcome.GONE
-    assert txns.prepare(T1).outcome is Outcome.GONE
+    assert txns.drop(T1, kept_until=bound).outcome is TransactionOutcome.UNKNOWN
+    assert txns.drop(T1, kept_until=txns.driver.now - 10).outcome is TransactionOutcome.GONE
+    assert txns.prepare(T1).outcome is TransactionOutcome.GONE
 
 
 def test_drop_of_unknown_transaction_refuses_a_late_stage(txns):
-    assert txns.drop(T1).outcome is Outcome.GONE
+    assert txns.drop(T1).outcome is TransactionOutcome.GONE
     batch = payload(txns.driver.schema, RowOp.UPSERT, numbered(5, 6))
-    assert txns.apply(StageOp(T1, "a", 0, batch)).outcome is Outcome.GONE
+    assert txns.apply(StageOp(T1, "a", 0, batch)).outcome is TransactionOutcome.GONE
     txns.driver.flush()
     txns.driver.reopen()
-    assert txns.apply(StageOp(T1, "a", 0, batch)).outcome is Outcome.GONE
+    assert txns.apply(StageOp(T1, "a", 0, batch)).outcome is TransactionOutcome.GONE
 
 
 def test_ended_transaction_answers_with_its_commit_time_until_it_is_settled(driver, txns):
@@ -263,9 +265,9 @@ def test_ended_transaction_answers_with_its_commit_time_until_it_is_settled(driv
     batch = txns.parts[T1]["a"][0]
     for op in (StageOp(T1, "a", 0, batch), ResolveOp(T1, at + 1), KeepOp(T1)):
         result = txns.apply(op)
-        assert (result.outcome, result.time) == (Outcome.ENDED, at)
+        assert (result.outcome, result.time) == (TransactionOutcome.ENDED, at)
     for result in (txns.drop(T1), txns.prepare(T1, attempt=SECOND), txns.unprepare(T1, SECOND)):
-        assert (result.outcome, result.time) == (Outcome.ENDED, at)
+        assert (result.outcome, result.time) == (TransactionOutcome.ENDED, at)
     txns.upsert(T2, 2)
     txns.prepare(T2, settled=at - 1)
     assert T1 in driver.tablet.store.stages.ended
@@ -278,10 +280,13 @@ def test_commit_time_out_of_order_is_refused_and_the_tablet_stays_prepared(drive
     held = txns.prepare(T1).time
     for later in (None, 10, 11):  # the entry's stamp is the last one and 10
         result = txns.resolve(T1, held if later is None else driver.now + later)
-        assert (result.outcome, codes(result)) == (Outcome.REFUSED, [(0, "out_of_order")])
+        assert (result.outcome, codes(result)) == (
+            TransactionOutcome.REFUSED,
+            [(0, "out_of_order")],
+        )
     driver.write(RowOp.UPSERT, numbered(0, 1))  # no leader proposes it
     assert codes(txns.resolve(T1, driver.now)) == [(0, "out_of_order")]
-    assert txns.resolve(T1, driver.now).outcome is Outcome.ENDED
+    assert txns.resolve(T1, driver.now).outcome is TransactionOutcome.ENDED
 
 
 def test_several_prepared_transactions_take_effect_in_the_order_of_commit_times(driver, txns):
@@ -305,7 +310,7 @@ def test_schema_changed_after_the_stage_is_checked_at_the_prepare(driver, txns):
     txns.prepare(T2)
     driver.alter(AddColumn("n", pa.int64()))  # no leader proposes it
     result = txns.resolve(T2, driver.now + 1)
-    assert (result.outcome, codes(result)) == (Outcome.REFUSED, [(0, "schema_changed")])
+    assert (result.outcome, codes(result)) == (TransactionOutcome.REFUSED, [(0, "schema_changed")])
 
 
 def test_stage_that_could_fail_under_a_later_schema_is_refused_at_the_prepare(driver, txns):
@@ -313,7 +318,7 @@ def test_stage_that_could_fail_under_a_later_schema_is_refused_at_the_prepare(dr
     driver.alter(AddColumn("n", pa.int64(), nullable=False, default=7))
     driver.alter(SetDefault("n", None))
     result = txns.prepare(T1)
-    assert (result.outcome, codes(result)) == (Outcome.GONE, [(0, "null_value")])
+    assert (result.outcome, codes(result)) == (TransactionOutcome.GONE, [(0, "null_value")])
     assert values(driver)[1] == 1
 
 
@@ -340,7 +345,7 @@ def test_numbers_of_stages_and_batches_are_bounded(txns, monkeypatch, limit, cod
 
 def test_number_of_dropped_transactions_is_bounded(txns, monkeypatch):
     monkeypatch.setattr(apply_transactions, "MAX_DROPPED", 1)
-    assert txns.drop(T1).outcome is Outcome.GONE
+    assert txns.drop(T1).outcome is TransactionOutcome.GONE
     assert codes(txns.drop(T2)) == [(0, "too_many_transactions")]
     txns.upsert(T2, 1)
-    assert txns.drop(T2).outcome is Outcome.GONE
+    assert txns.drop(T2).outcome is TransactionOutcome.GONE
