@@ -13,16 +13,19 @@ from nyala.common.ids import CommittedOperation
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
-from nyala.tablet.files import diskrowset, manifest, replicated_ops
+from nyala.tablet.files import diskrowset, manifest, replicated_ops, transaction_ops
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.manifest import Manifest, TabletInfo
+from nyala.tablet.files.stored_stages import StageFiles, StoredStages
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.maintain.maintenance import Build, Figures, Maintenance
 from nyala.tablet.read.view import View
 from nyala.tablet.rows.rowset import HashKeys
 from nyala.tablet.write.apply import apply_writes
 from nyala.tablet.write.apply_schema import apply_schema
+from nyala.tablet.write.apply_transactions import apply_transaction
 from nyala.tablet.write.op_runs import runs
+from nyala.tablet.write.stages import Stages
 from nyala.tablet.write.store import Store
 
 _RANGE_DROPPED = replicated_ops.encode_result(
@@ -39,7 +42,10 @@ class Tablet:
     ) -> None:
         self._place = rewrite.FileTarget(files, directory, hash_keys)
         disks = diskrowset.open_all(files, directory, current)
-        self._store = Store(current.info, current.index_seed, hash_keys, disks, current.retired)
+        stages = Stages(current.stages, current.flush_point.stamp)
+        self._store = Store(
+            current.info, current.index_seed, hash_keys, disks, current.retired, stages
+        )
         self._maintenance = Maintenance(self._place, self._store, current, self._publish)
         self._last_stamp = current.flush_point.stamp
         self._broken = self._closed = False
@@ -145,7 +151,7 @@ class Tablet:
         assert not self._broken, f"tablet {self.info.tablet_id} failed before"
         self._broken = True
         self._last_stamp = _in_order(operations, self._last_stamp)
-        results = [result for run in runs(operations) for result in _apply(self._store, run)]
+        results = [result for run in runs(operations) for result in self._apply(run)]
         diskrowset.check(self._place.files, self._store.disks)
         self._publish()
         self._broken = False
@@ -197,8 +203,21 @@ class Tablet:
     def close(self) -> None:
         """Release memory and mapped files once the last view is gone; durable state stays."""
         self._broken = self._closed = True
-        self._store = Store(self.info, 0, self._place.hash_keys, (), self._store.retired)
+        known = Stages(StoredStages(), 0)
+        self._store = Store(self.info, 0, self._place.hash_keys, (), self._store.retired, known)
         self._publish()
+
+    def _apply(self, run: Sequence[CommittedOperation]) -> list[bytes]:
+        store = self._store
+        if transaction_ops.is_transaction(run[0].payload):
+            files = StageFiles(self._place.files, self._place.directory)
+            return [apply_transaction(store, o, files) for o in run]
+        store.stages.written = run[-1].stamp
+        if replicated_ops.is_schema(run[0].payload):
+            return [apply_schema(store, o.payload, o.stamp) for o in run]
+        if store.info.retired_at:
+            return [_RANGE_DROPPED] * len(run)
+        return apply_writes(store, run)
 
     def _publish(self) -> None:
         self._view = View(
@@ -219,11 +238,3 @@ def _in_order(operations: Sequence[CommittedOperation], last_stamp: int) -> int:
         )
         last_stamp = operation.stamp
     return last_stamp
-
-
-def _apply(store: Store, run: Sequence[CommittedOperation]) -> list[bytes]:
-    if replicated_ops.is_schema(run[0].payload):
-        return [apply_schema(store, o.payload, o.stamp) for o in run]
-    if store.info.retired_at:
-        return [_RANGE_DROPPED] * len(run)
-    return apply_writes(store, run)

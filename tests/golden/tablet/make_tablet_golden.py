@@ -14,11 +14,24 @@ from nyala.common.alteration import AddColumn, DropColumn, SetComment, SetDefaul
 from nyala.common.partition import HashLevel, KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import from_arrow
 from nyala.env.files import SystemFiles
-from nyala.tablet.files import replicated_ops
+from nyala.tablet.files import replicated_ops, transaction_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowError, RowOp, SchemaOp
+from nyala.tablet.files.transaction_ops import (
+    DropOp,
+    KeepOp,
+    PartCount,
+    PrepareOp,
+    ResolveOp,
+    StageOp,
+    TransactionOp,
+    TransactionOutcome,
+    TransactionResult,
+    UnprepareOp,
+)
 from nyala.tablet.tablet import Tablet
 from tests.unit.tablet.support.tablet_support import Driver, info, payload
+from tests.unit.tablet.support.transaction_support import Transactions
 
 SCHEMA = from_arrow(
     pa.schema([
@@ -57,6 +70,39 @@ ALTERED = SchemaOp(
 )
 
 
+_TXN = bytes(range(16))
+TRANSACTION_OPS: list[TransactionOp] = [
+    StageOp(_TXN, "part é", 3, b"a batch"),
+    KeepOp(_TXN),
+    DropOp(_TXN, None, 600),
+    DropOp(_TXN, 1 << 62, 600),
+    PrepareOp(_TXN, (1, 2, 3), (PartCount("part é", 4, 0xFFFFFFFF), PartCount("b", 0, 0)), 5, 600),
+    UnprepareOp(_TXN, (1, 2, (1 << 63) - 1)),
+    ResolveOp(_TXN, 1 << 62),
+]
+TRANSACTION_RESULT = TransactionResult(TransactionOutcome.REFUSED, 1 << 62, tuple(RESULT[1]))
+
+
+def transaction_payloads() -> bytes:
+    """Operations of transactions, each after its length."""
+    payloads = [transaction_ops.encode(op) for op in TRANSACTION_OPS]
+    return b"".join(len(p).to_bytes(4, "little") + p for p in payloads)
+
+
+def stages_tablet(place: str) -> Driver:
+    """A tablet with a prepared, a staged, an applied and a dropped transaction."""
+    driver = Driver(place, start=1 << 40)
+    txns = Transactions(driver)
+    driver.write(RowOp.INSERT, [{"k": 1, "a": 1, "s": "one"}])
+    for number in range(3):
+        txns.upsert(bytes([number]) * 16, number, a=10)
+    txns.commit(bytes([0]) * 16)
+    txns.prepare(bytes([1]) * 16)
+    txns.drop(bytes([3]) * 16)
+    driver.flush()
+    return driver
+
+
 def write_payload() -> bytes:
     """An operation as it is replicated."""
     return payload(
@@ -70,6 +116,10 @@ def make(directory: Path) -> None:
     (directory / "write-v1.bin").write_bytes(write_payload())
     (directory / "schema-v1.bin").write_bytes(replicated_ops.encode_schema(ALTERED))
     (directory / "result-v1.bin").write_bytes(replicated_ops.encode_result(*RESULT))
+    (directory / "transactions-v2.bin").write_bytes(transaction_payloads())
+    result = transaction_ops.encode_result(TRANSACTION_RESULT)
+    (directory / "transaction-result-v2.bin").write_bytes(result)
+    stages_tablet(str(directory / "stages-v1"))
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
     base = info(SCHEMA, compression="lz4", comment="golden")

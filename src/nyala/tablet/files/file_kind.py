@@ -8,3 +8,6 @@ class FileKind:
     DATA = b"NYtabDAT"
     END_STAMPS = b"NYtabDEL"
     MANIFEST = b"NYtabMAN"
+    MANIFEST_2 = b"NYtabMA2"
+    """Of a manifest with transactions, which a release without them refuses instead of losing them."""
+    STAGE = b"NYtabSTG"

@@ -21,11 +21,12 @@ from nyala.storage.sections import Sections, pack
 from nyala.tablet.files import stored_schema
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.stored_schema import StoredSchema
+from nyala.tablet.files.stored_stages import StoredStages, stage_name
 
 NAME = "MANIFEST"
 MAX_RANGES = 256
 """Maximum number of changes of ranges that a tablet keeps; beyond it the two oldest become one."""
-_BODY, _EXTRA, _RANGES = 1, 2, 3
+_BODY, _EXTRA, _RANGES, _STAGES = 1, 2, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Manifest:
         next_file: above the number of every file named.
         rowsets: in the order in which they are read.
         retired: types of dropped columns, for entries written before the drop.
+        stages: transactions that the tablet knows.
     """
 
     info: TabletInfo
@@ -98,6 +100,15 @@ class Manifest:
     next_file: int
     rowsets: tuple[RowSetEntry, ...] = ()
     retired: Mapping[ColumnId, pa.DataType] = field(default_factory=dict)
+    stages: StoredStages = field(default_factory=StoredStages)
+
+    @property
+    def cut_stamp(self) -> int:
+        """A time at or above every stamp in the files, and below those of all later versions and ends.
+
+        It is that of the flush point, unless a transaction is prepared there: its commit time may be below.
+        """
+        return self.stages.written if self.stages.prepare_times else self.flush_point.stamp
 
     @property
     def name(self) -> str:
@@ -114,7 +125,7 @@ class Manifest:
         for entry in self.rowsets:
             names += [index_name(entry.number), data_name(entry.number)]
             names += [del_name(number) for number in entry.del_files]
-        return names
+        return names + [stage_name(number) for number in self.stages.files]
 
 
 def index_name(number: int) -> str:
@@ -132,9 +143,9 @@ def del_name(number: int) -> str:
     return f"{number:08d}.del"
 
 
-def names_of(number: int) -> tuple[str, str, str]:
+def names_of(number: int) -> tuple[str, str, str, str]:
     """Return all names of files that a number may have."""
-    return index_name(number), data_name(number), del_name(number)
+    return index_name(number), data_name(number), del_name(number), stage_name(number)
 
 
 class _Stored(msgspec.Struct, frozen=True):
@@ -184,7 +195,10 @@ def encode(manifest: Manifest) -> bytes:
     if info.ranges:
         ranges = _StoredRanges(list(info.ranges), info.retired_at)
         sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
-    return pack(FileKind.MANIFEST, sections)
+    if manifest.stages == StoredStages():
+        return pack(FileKind.MANIFEST, sections)
+    sections.append((_STAGES, msgspec.msgpack.encode(manifest.stages)))
+    return pack(FileKind.MANIFEST_2, sections)
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -193,13 +207,17 @@ def decode(data: bytes, path: str) -> Manifest:
     Raises:
         Corrupt: damaged, or of another kind or version.
     """
-    sections = Sections(memoryview(data), path, FileKind.MANIFEST)
+    known = data[: len(FileKind.MANIFEST_2)] == FileKind.MANIFEST_2
+    magic = FileKind.MANIFEST_2 if known else FileKind.MANIFEST
+    sections = Sections(memoryview(data), path, magic)
     body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
-    ranges = _StoredRanges([], 0)
+    ranges, stages = _StoredRanges([], 0), StoredStages()
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
         if _RANGES in sections.tags:
             ranges = msgspec.msgpack.decode(sections.tagged(_RANGES), type=_StoredRanges)
+        if _STAGES in sections.tags:
+            stages = msgspec.msgpack.decode(sections.tagged(_STAGES), type=StoredStages)
         schema = stored_schema.load(stored.schema)
         retired = {ColumnId(i): arrow_type(name) for i, name in stored.retired.items()}
     except (msgspec.MsgspecError, NyalaError) as err:
@@ -223,6 +241,7 @@ def decode(data: bytes, path: str) -> Manifest:
         next_file=stored.next_file,
         rowsets=tuple(stored.rowsets),
         retired=retired,
+        stages=stages,
     )
 
 

@@ -179,7 +179,7 @@ class Compaction:
         self._place = place
         self._store = store
         self._current = current
-        self._inputs = [rewrite.RewriteInput.of(d, current.flush_point.stamp) for d in chosen]
+        self._inputs = [rewrite.RewriteInput.of(d, current.cut_stamp) for d in chosen]
         self._horizon = horizon
         self._reserve_bytes = reserve_bytes
         self._numbers = (number(), number(), number(), number())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
-from nyala.tablet.files import end_stamps, manifest
+from nyala.tablet.files import end_stamps, manifest, stored_stages
 from nyala.tablet.files.diskrowset import DiskRowSet
 from nyala.tablet.files.end_stamps import Rows, Stamps
 from nyala.tablet.files.manifest import Manifest, RowSetEntry
@@ -56,11 +56,15 @@ class Flush:
         store.freeze()
         self._place = place
         self._store = store
+        self._batches = store.stages.unflushed()
+        self._payloads = [b.payload for b in self._batches if b.payload is not None]
+        self._stage_file = number() if self._batches else 0
         self._base = replace(
             current,
             flush_point=StoredFlushPoint(flush_point.op, flush_point.stamp, flush_point.extra),
             info=store.info,
             retired=store.retired,
+            stages=store.stages.stored(self._stage_file),
         )
         self._inputs = [rewrite.RewriteInput.of(m, flush_point.stamp) for m in store.frozen]
         self._numbers = (number(), number(), 0, 0)
@@ -78,6 +82,10 @@ class Flush:
         entries = {e.number: e for e in self._base.rowsets}
         for ends, number in self._new_ends:
             entries[ends.disk.entry.number] = self._write(ends, number)
+        if self._payloads:
+            name = stored_stages.stage_name(self._stage_file)
+            path = f"{self._place.directory}/{name}"
+            stored_stages.write(self._place.files, path, self._payloads)
         base = replace(self._base, rowsets=tuple(entries.values()), next_file=self._next_file)
         plan = rewrite.RewritePlan(
             0, split_history=False, position=len(entries), numbers=self._numbers
@@ -96,6 +104,7 @@ class Flush:
         rewrite.switch(self._place, self._store, built)
         for ends, _ in self._new_ends:
             ends.disk.end_stamps.drop_written(ends.parts)
+        self._store.stages.written_to(self._stage_file, self._batches)
 
 
 def _new_ends(disk: DiskRowSet, stamp: int) -> _NewEnds:

@@ -115,7 +115,7 @@ class Maintenance:
         """Return the score of the compaction that `prepare_compaction` would choose (`compaction.score`)."""
         if self._busy:
             return 0.0
-        rowsets = self._rowsets(horizon)
+        rowsets = self._rowsets(self._readable(horizon))
         return compaction.score(rowsets, compaction.choose(rowsets, force=False))
 
     def checkpoint(self) -> Checkpoint:
@@ -144,6 +144,7 @@ class Maintenance:
         """
         if self._busy:
             return None
+        horizon = self._readable(horizon)
         numbers = compaction.choose(self._rowsets(horizon), force=force)
         chosen = [d for d in self._store.disks if d.entry.number in numbers]
         if not chosen:
@@ -154,8 +155,16 @@ class Maintenance:
         )
         return self._start(work, range(first, self._next_file))
 
+    def _readable(self, horizon: int | None) -> int | None:
+        """Return a horizon that is at or below every prepare time, at which replicas still answer reads."""
+        if horizon is None:
+            return None
+        earliest = self._store.stages.earliest
+        held = self.manifest.stages.prepare_times
+        return min([horizon, *held] if earliest is None else [horizon, earliest, *held])
+
     def _rowsets(self, horizon: int | None) -> list[compaction.Rowset]:
-        flush_stamp = self.manifest.flush_point.stamp
+        flush_stamp = self.manifest.cut_stamp
         return [compaction.Rowset.of(d, horizon, flush_stamp) for d in self._store.disks]
 
     def _start(self, work: _Work, numbers: Iterable[int]) -> Build:

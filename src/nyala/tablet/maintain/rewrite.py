@@ -129,7 +129,8 @@ def _kept(source: RewriteInput, plan: RewritePlan) -> tuple[Rows, Rows]:
     """Return the rows that are kept: those of the first new rowset, and history for the second."""
     first = np.ones(source.view.rows, np.bool_)
     rows, stamps = source.ended
-    stays = stamps > np.uint64(plan.drop_below)
+    never = source.view.ins[rows] == stamps  # written again by the same transaction
+    stays = (stamps > np.uint64(plan.drop_below)) & ~never
     first[rows if plan.split_history else rows[~stays]] = False
     return np.flatnonzero(first), rows[stays] if plan.split_history else rows[:0]
 
@@ -189,7 +190,7 @@ def switch(place: FileTarget, store: Store, built: Built) -> None:
             complete.
     """
     manifest.save(place.files, place.directory, built.manifest)
-    flush_stamp = np.uint64(built.manifest.flush_point.stamp)
+    flush_stamp = np.uint64(built.manifest.cut_stamp)
     for source, to in zip(built.inputs, built.moved, strict=True):
         rows, stamps = end_stamps.joined(source.rowset.end_stamps.pending)
         after_flush = stamps > flush_stamp  # the others are in the files

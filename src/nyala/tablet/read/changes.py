@@ -100,6 +100,7 @@ def touched(
             end[end == 0] = retired_at
         began = (rowset.ins > low) & (rowset.ins <= high)
         rows = np.flatnonzero(began | (end > low))
+        rows = rows[rowset.ins[rows] != end[rows]]  # written again by the same transaction
         which.append(np.full(len(rows), number, np.int64))
         found.append(rows)
         ins.append(rowset.ins[rows])

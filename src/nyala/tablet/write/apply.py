@@ -20,6 +20,7 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Schema
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.key_order import take_many
+from nyala.tablet.files.replicated_ops import RowError, RowOp
 from nyala.tablet.kernels import key_index, row_decisions
 from nyala.tablet.rows.gathering import gather_batches, pick_all
 from nyala.tablet.rows.rowset import Batches, Int64s, Uint64s
@@ -43,6 +44,28 @@ _CODES = {
     ),
     row_decisions.OUT_OF_RANGE: ("out_of_range", "the row's _op is none of 1 to 8"),
 }
+_NEEDS_ROWS, _GIVES_IMMUTABLE, _LACKS_VALUE, _WHOLE = range(100, 104)
+_CODES |= {
+    _NEEDS_ROWS: (
+        "not_in_transaction",
+        "insert and update depend on the rows that are there; in a transaction use upsert, delete, "
+        "or a form that ignores",
+    ),
+    _GIVES_IMMUTABLE: (
+        "immutable",
+        "column {column} is immutable, and an upsert could change it; in a transaction use upsert_ignore",
+    ),
+    _LACKS_VALUE: ("null_value", "column {column} has to have a value, and a new row has none"),
+    _WHOLE: (
+        "not_in_transaction",
+        "no row of a transaction fails at its commit; leave out all_or_nothing",
+    ),
+}
+_IN_TRANSACTIONS = (
+    RowOp.INSERT_IGNORE, RowOp.UPSERT, RowOp.UPSERT_IGNORE, RowOp.UPDATE_IGNORE,
+    RowOp.DELETE, RowOp.DELETE_IGNORE,
+)  # fmt: skip
+_MAKES_ROWS = (RowOp.INSERT_IGNORE, RowOp.UPSERT, RowOp.UPSERT_IGNORE)
 
 
 @dataclass(slots=True, eq=False)  # not frozen: creation would take four times as long
@@ -98,6 +121,39 @@ def apply_writes(store: Store, operations: Sequence[CommittedOperation]) -> list
         )
         for begin, end in pairwise(bounds)
     ]
+
+
+def staging_errors(store: Store, operation: CommittedOperation) -> tuple[RowError, ...]:
+    """Return the errors of rows that could fail, now or later under this schema, whatever rows there are.
+
+    Args:
+        store: the tablet's definition.
+        operation: a replicated write, which is not applied.
+
+    Raises:
+        Corrupt: its payload does not decode.
+    """
+    run = run_of([operation])
+    kind = store.kind_of(run.head)
+    rows = _rows(store, run, kind)
+    errors, where, ops = rows.bad, rows.where, rows.given.ops
+    frozen = kind.frozen[0][0] if kind.frozen else -1
+    for code, column, concerned in (
+        (_WHOLE, -1, np.full(len(ops), run.head.all_or_nothing)),
+        (_NEEDS_ROWS, -1, ~np.isin(ops, _IN_TRANSACTIONS)),
+        (_GIVES_IMMUTABLE, frozen, (ops == RowOp.UPSERT) & (frozen >= 0)),
+        (
+            _LACKS_VALUE,
+            next(iter(kind.lacking), -1),
+            np.isin(ops, _MAKES_ROWS) & bool(kind.lacking),
+        ),
+    ):
+        found = concerned & (errors == 0)
+        errors[found], where[found] = code, column
+    none = np.empty((6, 0), np.int64)
+    outcome = _Outcome(errors, where, np.empty(0, np.uint8), none[0], none)
+    result = _result(0, outcome, slice(None), store.schema)
+    return tuple(replicated_ops.decode_result(result)[1])
 
 
 @lru_cache(maxsize=1024)

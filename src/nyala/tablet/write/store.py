@@ -20,6 +20,7 @@ from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.kernels import key_bytes, live_versions
 from nyala.tablet.rows.rowset import HashKeys, Int64s, RowSetView, Uint64s
 from nyala.tablet.write.memrowset import MemRowSet
+from nyala.tablet.write.stages import Stages
 
 RowSet = MemRowSet | DiskRowSet
 _MODIFIES = (
@@ -114,6 +115,7 @@ class Store:
         hash_keys: the index hash.
         disks: in the manifest's order.
         retired: types of the columns that were dropped.
+        stages: what the tablet knows of transactions.
 
     Attributes:
         info: what the tablet is now.
@@ -124,6 +126,7 @@ class Store:
         frozen: memory rowsets that wait for a flush, oldest first.
         disks: in the manifest's order.
         live: how many rows are live now.
+        stages: what the tablet knows of transactions.
     """
 
     def __init__(
@@ -133,8 +136,10 @@ class Store:
         hash_keys: HashKeys,
         disks: Sequence[DiskRowSet],
         retired: Mapping[ColumnId, pa.DataType],
+        stages: Stages,
     ) -> None:
         self.retired = retired
+        self.stages = stages
         self.seed = seed
         self.hash_keys = hash_keys
         self.mem = MemRowSet(info.schema.columns)
@@ -211,6 +216,7 @@ class Store:
     def memory_bytes(self) -> int:
         """Memory that a flush would free."""
         held = sum(m.data_bytes for m in (*self.frozen, self.mem))
+        held += self.stages.memory_bytes
         return held + sum(d.end_stamps.pending_bytes for d in self.disks)
 
     def locate(self, keys: KeyBytes, hashes: Uint64s, wanted: Int64s) -> Located:

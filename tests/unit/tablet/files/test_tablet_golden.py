@@ -6,8 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from nyala.common.errors import Corrupt
+from nyala.common.ids import CommittedOperation, OpId
 from nyala.env.files import SystemFiles
-from nyala.tablet.files import replicated_ops
+from nyala.tablet.files import replicated_ops, transaction_ops
 from nyala.tablet.files.replicated_ops import RowOp
 from nyala.tablet.tablet import Tablet
 from tests.golden.tablet.make_tablet_golden import (
@@ -15,6 +17,8 @@ from tests.golden.tablet.make_tablet_golden import (
     RESULT,
     ROWS,
     SCHEMA,
+    TRANSACTION_OPS,
+    TRANSACTION_RESULT,
     make,
     write_payload,
 )
@@ -70,10 +74,47 @@ def test_golden_operation_and_result_decode_the_same():
     assert replicated_ops.decode_result((GOLDEN / "result-v1.bin").read_bytes()) == RESULT
 
 
+def test_golden_operations_of_transactions_decode_the_same():
+    data, found = (GOLDEN / "transactions-v2.bin").read_bytes(), []
+    while data:
+        end = 4 + int.from_bytes(data[:4], "little")
+        found.append(transaction_ops.decode(data[4:end]))
+        data = data[end:]
+    assert found == TRANSACTION_OPS
+    result = (GOLDEN / "transaction-result-v2.bin").read_bytes()
+    assert transaction_ops.decode_result(result) == TRANSACTION_RESULT
+
+
+def test_golden_stages_read_the_same(tmp_path):
+    directory = tmp_path / "tablet"
+    shutil.copytree(GOLDEN / "stages-v1", directory)
+    tablet = Tablet.open(SystemFiles(), str(directory))
+    known, start = tablet.store.stages, 1 << 40
+    ids = [bytes([number]) * 16 for number in range(4)]
+    assert list(known.stages) == [ids[1], ids[2]]
+    assert known.earliest == known.stages[ids[1]].prepared.at == start + 70
+    assert known.ended == {ids[0]: start + 51}
+    assert known.dropped == {ids[3]: start + 80 + (60_000_000 << 12)}
+    at = start + 75
+    batch = transaction_ops.ResolveOp(ids[1], at)
+    operation = CommittedOperation(OpId(1, 9), start + 90, transaction_ops.encode(batch))
+    assert transaction_ops.decode_result(tablet.apply([operation])[0]).time == at
+    rows = [r for b in tablet.view().scan(at, ordered=True) for r in b.to_pylist()]
+    assert rows == [{"k": 0, "a": 10, "s": "t"}, {"k": 1, "a": 10, "s": "t"}]
+
+
+@pytest.mark.parametrize("position", range(0, 56, 3))
+def test_damaged_operation_of_a_transaction_does_not_decode(position):
+    data = bytearray(transaction_ops.encode(TRANSACTION_OPS[4]))
+    data[position] ^= 4
+    with pytest.raises(Corrupt):
+        transaction_ops.decode(bytes(data))
+
+
 def test_written_bytes_equal_golden_files(made):
-    """Arrow's messages (in `.dat`, and in operations) may change with its release; nothing else may."""
+    """Arrow's messages (in `.dat`, in operations and stages) may change with its release; nothing else."""
     for path in sorted(p for p in GOLDEN.rglob("*") if p.is_file() and p.suffix != ".py"):
-        if path.suffix == ".pyc" or path.suffix == ".dat":
+        if path.suffix in (".pyc", ".dat", ".stg") or path.parent.name == "stages-v1":
             continue
         now = made / path.relative_to(GOLDEN)
         head = 12 + 4 * len(SCHEMA.columns) if path.name == "write-v1.bin" else None

@@ -1,0 +1,240 @@
+"""Operations of transactions on a tablet: a pure function of (state so far, operation). Lane APPLY.
+
+docs/internals/transactions.md has the rules by letter. Nothing that a client sends raises here: what cannot
+be staged is refused with a result. Batches take effect at the commit time, in the order of the parts, each as
+a write; a delete of an absent row does nothing.
+"""
+
+from nyala.common.errors import BadVersion, Corrupt
+from nyala.common.hybrid_time import from_micros
+from nyala.common.ids import CommittedOperation
+from nyala.tablet.files.replicated_ops import RANGE_DROPPED, RowError
+from nyala.tablet.files.stored_stages import StageFiles
+from nyala.tablet.files.transaction_ops import (
+    DropOp,
+    KeepOp,
+    PrepareOp,
+    ResolveOp,
+    StageOp,
+    TransactionOutcome,
+    TransactionResult,
+    UnprepareOp,
+    crc_of_batch,
+    decode,
+    encode_result,
+)
+from nyala.tablet.write.apply import apply_writes, staging_errors
+from nyala.tablet.write.stages import MAX_BATCHES, MAX_DROPPED, MAX_STAGES, Prepared, Stage
+from nyala.tablet.write.store import Store
+
+_RETIRED = RowError(0, RANGE_DROPPED, "the tablet's range was dropped")
+_OTHER_BATCH = RowError(
+    0, "other_batch", "another batch has this number in the part; use one part for each attempt"
+)
+
+
+def apply_transaction(store: Store, operation: CommittedOperation, files: StageFiles) -> bytes:
+    """Apply one operation of a transaction; return its encoded result.
+
+    Args:
+        store: the tablet's versions and stages.
+        operation: a committed operation.
+        files: files of staged batches.
+
+    Raises:
+        Corrupt: the payload does not decode, or a file is damaged; nothing was changed.
+    """
+    return encode_result(_apply(store, operation, files))
+
+
+def _apply(store: Store, operation: CommittedOperation, files: StageFiles) -> TransactionResult:
+    op, stamp = decode(operation.payload), operation.stamp
+    match op:
+        case StageOp():
+            return _stage(store, operation, op)
+        case KeepOp():
+            return _keep(store, op, stamp)
+        case DropOp():
+            return _drop(store, op, stamp)
+        case PrepareOp():
+            return _prepare(store, op, operation, files)
+        case UnprepareOp():
+            return _unprepare(store, op, stamp)
+        case ResolveOp():
+            return _resolve(store, op, operation, files)
+
+
+def _over(store: Store, transaction: bytes, stamp: int) -> TransactionResult | None:
+    """Return the result for a transaction that has ended here; None: it has not."""
+    known = store.stages
+    if transaction in known.ended:
+        return TransactionResult(TransactionOutcome.ENDED, known.ended[transaction])
+    if transaction not in known.stages and known.dropped.get(transaction, 0) >= stamp:
+        return TransactionResult(TransactionOutcome.GONE, stamp)
+    return None
+
+
+def _stage(store: Store, operation: CommittedOperation, op: StageOp) -> TransactionResult:
+    known, stamp = store.stages, operation.stamp
+    over = _over(store, op.transaction, stamp)
+    if over is not None:
+        return over
+    stage = known.stages.get(op.transaction)
+    if stage is not None and stage.prepared is not None:
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
+    there = None if stage is None else stage.parts.get(op.part, {}).get(op.number)
+    if stage is not None and there is not None:
+        if there.crc != crc_of_batch(op.batch):
+            return TransactionResult(TransactionOutcome.REFUSED, stamp, (_OTHER_BATCH,))
+        stage.kept = stamp
+        return TransactionResult(TransactionOutcome.DONE, stamp)
+    if stage is not None and stage.count >= MAX_BATCHES:
+        text = f"a transaction has at most {MAX_BATCHES} batches in a tablet; use larger ones"
+        return _refused(stamp, "too_many_batches", text)
+    errors = _errors(store, operation, op.batch)
+    if errors:
+        return TransactionResult(TransactionOutcome.REFUSED, stamp, errors)
+    stage = known.begin(op.transaction, stamp)
+    if stage is None:
+        text = f"the tablet has {MAX_STAGES} staged transactions already; end some of them"
+        return _refused(stamp, "too_many_transactions", text)
+    stage.kept = stamp
+    known.add(stage, op.part, op.number, op.batch, store.schema.version)
+    return TransactionResult(TransactionOutcome.DONE, stamp)
+
+
+def _refused(stamp: int, code: str, text: str) -> TransactionResult:
+    return TransactionResult(TransactionOutcome.REFUSED, stamp, (RowError(0, code, text),))
+
+
+def _errors(store: Store, operation: CommittedOperation, batch: bytes) -> tuple[RowError, ...]:
+    """Return why a batch cannot be staged: errors of rows that could fail, or of the whole."""
+    if store.info.retired_at:
+        return (_RETIRED,)
+    try:
+        return staging_errors(store, CommittedOperation(operation.id, operation.stamp, batch))
+    except BadVersion:
+        raise  # a newer build can apply it
+    except Corrupt as err:
+        return (RowError(0, "malformed", err.message),)
+
+
+def _keep(store: Store, op: KeepOp, stamp: int) -> TransactionResult:
+    stage = store.stages.stages.get(op.transaction)
+    if stage is None:
+        return _over(store, op.transaction, stamp) or TransactionResult(
+            TransactionOutcome.UNKNOWN, stamp
+        )
+    stage.kept = stamp
+    return TransactionResult(TransactionOutcome.DONE, stamp)
+
+
+def _until(stamp: int, seconds: int) -> int:
+    return stamp + from_micros(seconds * 1_000_000)
+
+
+def _drop(store: Store, op: DropOp, stamp: int) -> TransactionResult:
+    known = store.stages
+    over = _over(store, op.transaction, stamp)
+    if over is not None:
+        return over
+    stage = known.stages.get(op.transaction)
+    if stage is not None and stage.prepared is not None:
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
+    if op.kept_until is not None and (stage is None or stage.kept > op.kept_until):
+        return TransactionResult(TransactionOutcome.UNKNOWN, stamp)
+    if stage is None and len(known.dropped) >= MAX_DROPPED:
+        text = f"the tablet remembers {MAX_DROPPED} dropped transactions already; ask again later"
+        return _refused(stamp, "too_many_transactions", text)
+    known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
+    return TransactionResult(TransactionOutcome.GONE, stamp)
+
+
+def _prepare(
+    store: Store, op: PrepareOp, operation: CommittedOperation, files: StageFiles
+) -> TransactionResult:
+    known, stamp = store.stages, operation.stamp
+    known.settle(op.settled)
+    over = _over(store, op.transaction, stamp)
+    if over is not None:
+        return over
+    stage = known.stages.get(op.transaction)
+    if stage is not None and op.attempt < stage.attempt:
+        return TransactionResult(TransactionOutcome.OLDER, stamp)
+    if stage is not None and stage.prepared is not None:
+        stage.attempt = stage.prepared.attempt = op.attempt
+        return TransactionResult(TransactionOutcome.DONE, stage.prepared.at)
+    errors = _obstacles(store, stage, op, operation, files)
+    parts = tuple(c.part for c in op.parts)
+    if stage is None or errors:
+        known.forget(op.transaction, stamp, _until(stamp, op.refuse_s))
+        return TransactionResult(TransactionOutcome.GONE, stamp, errors)
+    known.drop_parts(stage, parts)
+    for batch in stage.all_batches:
+        batch.checked = store.schema.version
+    stage.attempt = op.attempt
+    stage.prepared = Prepared(stamp, op.attempt, parts)
+    known.note_prepared()
+    return TransactionResult(TransactionOutcome.DONE, stamp)
+
+
+def _obstacles(
+    store: Store,
+    stage: Stage | None,
+    op: PrepareOp,
+    operation: CommittedOperation,
+    files: StageFiles,
+) -> tuple[RowError, ...]:
+    """Return why a stage cannot be prepared."""
+    if store.info.retired_at:
+        return (_RETIRED,)
+    if stage is None or not stage.has(op.parts):
+        return (RowError(0, "not_whole", "the tablet does not have every batch of the parts"),)
+    for batch in stage.batches(tuple(c.part for c in op.parts)):
+        if batch.checked != store.schema.version:
+            errors = _errors(store, operation, batch.read(files))
+            if errors:
+                return errors
+    return ()
+
+
+def _unprepare(store: Store, op: UnprepareOp, stamp: int) -> TransactionResult:
+    stage = store.stages.stages.get(op.transaction)
+    if stage is None:
+        return _over(store, op.transaction, stamp) or TransactionResult(
+            TransactionOutcome.UNKNOWN, stamp
+        )
+    stage.attempt = max(stage.attempt, op.bound)
+    stage.kept = stamp
+    if stage.prepared is not None and stage.prepared.attempt > op.bound:
+        return TransactionResult(TransactionOutcome.PREPARED, stage.prepared.at)
+    stage.prepared = None
+    store.stages.note_prepared()
+    return TransactionResult(TransactionOutcome.DONE, stamp)
+
+
+def _resolve(
+    store: Store, op: ResolveOp, operation: CommittedOperation, files: StageFiles
+) -> TransactionResult:
+    known, stamp = store.stages, operation.stamp
+    if op.transaction in known.ended:
+        return TransactionResult(TransactionOutcome.ENDED, known.ended[op.transaction])
+    stage = known.stages.get(op.transaction)
+    if stage is None or stage.prepared is None:
+        return TransactionResult(TransactionOutcome.UNKNOWN, stamp)
+    if not max(stage.prepared.at, known.written) < op.at < stamp:
+        text = (
+            f"commit time {op.at} has to be above the prepare time {stage.prepared.at} and the last version "
+            f"at {known.written}, and below the entry's {stamp}; the tablet stays prepared"
+        )
+        return _refused(stamp, "out_of_order", text)
+    batches = stage.batches(stage.prepared.parts)
+    if store.info.retired_at or any(b.checked != store.schema.version for b in batches):
+        text = "the schema was changed after the prepare; the tablet stays prepared"
+        return _refused(stamp, "schema_changed", text)
+    for batch in batches:  # damage is found before anything changes
+        batch.read(files)
+    for batch in batches:
+        apply_writes(store, [CommittedOperation(operation.id, op.at, batch.read(files))])
+    known.end(op.transaction, op.at)
+    return TransactionResult(TransactionOutcome.ENDED, op.at)

@@ -1,0 +1,275 @@
+"""Staged transactions of a tablet: a pure function of the operations applied. Lane APPLY, except `earliest`.
+
+docs/internals/transactions.md has the rules. Nothing here reads or writes rows: `apply_transactions.py`
+checks batches and applies them. What operations can add is bounded by the constants below, which are part of
+the format.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from nyala.tablet.files.stored_stages import (
+    StageFiles,
+    StoredBatch,
+    StoredPrepare,
+    StoredStage,
+    StoredStages,
+)
+from nyala.tablet.files.transaction_ops import PartCount, crc_of_batch, crc_of_part
+
+MAX_STAGES = 10_000
+"""Maximum number of staged transactions of a tablet."""
+MAX_BATCHES = 65_536
+"""Maximum number of batches of one stage."""
+MAX_DROPPED = 100_000
+"""Maximum number of transactions that a tablet remembers as dropped, of which it had no stage."""
+OVERHEAD_BYTES = 256
+"""Memory of a stage or a batch besides the batch's bytes, about."""
+
+AttemptNumber = tuple[int, int, int]
+NO_ATTEMPT: AttemptNumber = (0, 0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class StagedBatch:
+    """One staged batch.
+
+    Attributes:
+        size_bytes: its length.
+        crc: CRC32C of it.
+        checked: version of the schema that it was checked against.
+        payload: its bytes; None: they are in a file.
+        place: file, and section in it, once a manifest names them.
+    """
+
+    size_bytes: int
+    crc: int
+    checked: int
+    payload: bytes | None
+    place: tuple[int, int] = (0, 0)
+
+    def read(self, files: StageFiles) -> bytes:
+        """Return its bytes."""
+        return files.read(*self.place) if self.payload is None else self.payload
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """A prepared stage: its prepare time, its attempt, and the parts that count, in order."""
+
+    at: int
+    attempt: AttemptNumber
+    parts: tuple[str, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Stage:
+    """Staged batches of one transaction.
+
+    Attributes:
+        kept: stamp of its last STAGE or KEEP.
+        attempt: highest attempt so far.
+        parts: batches of each part, by number.
+        prepared: None: it is not prepared.
+        count: number of batches.
+    """
+
+    kept: int
+    attempt: AttemptNumber = NO_ATTEMPT
+    parts: dict[str, dict[int, StagedBatch]] = field(default_factory=dict)
+    prepared: Prepared | None = None
+    count: int = 0
+
+    def batches(self, parts: tuple[str, ...]) -> list[StagedBatch]:
+        """Return the batches of some parts, in the order in which they take effect."""
+        return [batch for part in parts for _, batch in sorted(self.parts[part].items())]
+
+    @property
+    def all_batches(self) -> list[StagedBatch]:
+        """Batches of every part."""
+        return [batch for part in self.parts.values() for batch in part.values()]
+
+    def has(self, counts: tuple[PartCount, ...]) -> bool:
+        """Return whether the parts named are whole, and named once."""
+        if len({c.part for c in counts}) < len(counts):
+            return False
+        return all(
+            c.part in self.parts
+            and len(self.parts[c.part]) == c.batches
+            and crc_of_part([b.crc for _, b in sorted(self.parts[c.part].items())]) == c.crc
+            for c in counts
+        )
+
+
+class Stages:
+    """Stages of a tablet, and its transactions that have ended.
+
+    Args:
+        stored: as the manifest has it.
+        flush_stamp: time of the manifest's flush point.
+
+    Attributes:
+        stages: of transactions that are not applied.
+        ended: commit times of those that are applied, above `settled`.
+        dropped: transactions without a stage that are refused, each with the time until which.
+        settled: no decision has a commit time at or below it, or will.
+        written: no version begins or ends above it.
+        earliest: the least prepare time; None: nothing is prepared. Any lane.
+        memory_bytes: memory that a flush would free.
+    """
+
+    def __init__(self, stored: StoredStages, flush_stamp: int) -> None:
+        self.stages = {s.transaction: _load(s) for s in stored.stages}
+        self.ended = dict(stored.ended)
+        self.dropped = dict(stored.dropped)
+        self.settled = stored.settled
+        self.written = stored.written if stored.prepare_times else flush_stamp
+        self.memory_bytes = 0
+        self.earliest: int | None = None
+        self.note_prepared()
+
+    def note_prepared(self) -> None:
+        """Compute `earliest` again, after a stage was prepared, or ended to be."""
+        prepared = [s.prepared.at for s in self.stages.values() if s.prepared is not None]
+        self.earliest = min(prepared, default=None)
+
+    def begin(self, transaction: bytes, stamp: int) -> Stage | None:
+        """Return the stage of a transaction, a new one if it has none; None: there are too many."""
+        found = self.stages.get(transaction)
+        if found is None and len(self.stages) < MAX_STAGES:
+            found = self.stages[transaction] = Stage(stamp)
+        return found
+
+    def add(self, stage: Stage, part: str, number: int, batch: bytes, checked: int) -> None:
+        """Add a batch to a stage.
+
+        Args:
+            stage: the stage.
+            part: name of the part.
+            number: order in the part; it has none of this number.
+            batch: bytes of the write.
+            checked: version of the schema that it was checked against.
+        """
+        made = StagedBatch(len(batch), crc_of_batch(batch), checked, batch)
+        stage.parts.setdefault(part, {})[number] = made
+        stage.count += 1
+        self.memory_bytes += len(batch) + OVERHEAD_BYTES
+
+    def forget(self, transaction: bytes, stamp: int, until: int) -> None:
+        """Remove a stage, if there is one, and refuse the transaction until a time.
+
+        Args:
+            transaction: its id.
+            stamp: timestamp of the entry that is applied; what was refused until then is removed.
+            until: hybrid time.
+        """
+        self._remove(transaction)
+        self.dropped.pop(transaction, None)
+        for old, end in list(self._oldest_dropped()):
+            if end >= stamp:
+                break
+            del self.dropped[old]
+        self.dropped[transaction] = until
+
+    def _oldest_dropped(self) -> Iterator[tuple[bytes, int]]:
+        for number, item in enumerate(self.dropped.items()):
+            if number == 2:  # each drop adds one, and removes two at most
+                return
+            yield item
+
+    def end(self, transaction: bytes, at: int) -> None:
+        """Note that a stage was applied at its commit time."""
+        self._remove(transaction)
+        self.ended[transaction] = self.written = at
+
+    def settle(self, settled: int) -> None:
+        """Remove the transactions that have ended and cannot be asked for any more."""
+        if settled > self.settled:
+            self.settled = settled
+            self.ended = {t: at for t, at in self.ended.items() if at > settled}
+
+    def drop_parts(self, stage: Stage, kept: tuple[str, ...]) -> None:
+        """Remove the parts of a stage that do not count."""
+        for part in [p for p in stage.parts if p not in kept]:
+            dropped = stage.parts.pop(part).values()
+            stage.count -= len(dropped)
+            self._release(dropped)
+
+    def _remove(self, transaction: bytes) -> None:
+        stage = self.stages.pop(transaction, None)
+        if stage is not None:
+            self._release(stage.all_batches)
+            self.note_prepared()
+
+    def _release(self, batches: Iterable[StagedBatch]) -> None:
+        for batch in batches:
+            if batch.payload is not None:
+                self.memory_bytes -= batch.size_bytes + OVERHEAD_BYTES
+
+    def unflushed(self) -> list[StagedBatch]:
+        """Return the batches that no file has, in the order in which a flush writes them."""
+        every = [batch for stage in self.stages.values() for batch in stage.all_batches]
+        return [batch for batch in every if batch.payload is not None]
+
+    def written_to(self, file: int, batches: list[StagedBatch]) -> None:
+        """Release the bytes of batches that a flush has written; some may have been applied meanwhile.
+
+        Args:
+            file: number of the file, which the manifest names.
+            batches: those of `unflushed`, when the flush was prepared.
+        """
+        for section, batch in enumerate(batches):
+            batch.payload, batch.place = None, (file, section)
+        left = self.unflushed()
+        self.memory_bytes = sum(b.size_bytes + OVERHEAD_BYTES for b in left)
+
+    def stored(self, file: int) -> StoredStages:
+        """Return this as a manifest stores it.
+
+        Args:
+            file: number of the file that the batches of `unflushed` are written to.
+        """
+        sections = {id(batch): n for n, batch in enumerate(self.unflushed())}
+
+        def place(batch: StagedBatch) -> tuple[int, int]:
+            return (file, sections[id(batch)]) if id(batch) in sections else batch.place
+
+        stages = [_store(t, s, place) for t, s in self.stages.items()]
+        found = StoredStages(
+            stages, list(self.ended.items()), list(self.dropped.items()), self.settled
+        )
+        if self.earliest is None:
+            return found
+        return StoredStages(stages, found.ended, found.dropped, self.settled, self.written)
+
+
+def _store(
+    transaction: bytes, stage: Stage, place: Callable[[StagedBatch], tuple[int, int]]
+) -> StoredStage:
+    parts = [
+        (
+            part,
+            [
+                StoredBatch(number, *place(b), b.size_bytes, b.crc, b.checked)
+                for number, b in batches.items()
+            ],
+        )
+        for part, batches in stage.parts.items()
+    ]
+    held = stage.prepared
+    prepared = None if held is None else StoredPrepare(held.at, held.attempt, list(held.parts))
+    return StoredStage(transaction, stage.kept, stage.attempt, parts, prepared)
+
+
+def _load(stored: StoredStage) -> Stage:
+    parts = {
+        part: {
+            b.number: StagedBatch(b.size_bytes, b.crc, b.checked, None, (b.file, b.section))
+            for b in batches
+        }
+        for part, batches in stored.parts
+    }
+    held = stored.prepared
+    prepared = None if held is None else Prepared(held.at, held.attempt, tuple(held.parts))
+    count = sum(map(len, parts.values()))
+    return Stage(stored.kept, stored.attempt, parts, prepared, count)
