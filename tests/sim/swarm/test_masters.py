@@ -62,7 +62,7 @@ def test_definitions_hold_while_masters_are_added_and_removed_under_faults(seed)
 @pytest.mark.full
 def test_masters_are_added_removed_and_killed_often():
     changes, faults, acknowledged = Counter[str](), Counter[str](), 0
-    for seed in range(1, 9):
+    for seed in range(1, 11):
         model, changed, trace = run_masters(seed, seconds=12)
         changes += changed
         faults += trace.counts
