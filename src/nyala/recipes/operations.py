@@ -286,7 +286,7 @@ class OperationLog:
                 term.check()
                 await self._at(f"{pending.kind} action {number}", self._call(action))
             await self._finish(term, operation, pending.payload, intent)
-        except Exception as err:
+        except Exception as err:  # of an action, or of the service
             self._pending.failed(intent, err, self._now_us())
             who = (
                 "the next leader"

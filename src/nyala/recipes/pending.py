@@ -46,7 +46,13 @@ class PendingOperations:
         return iter(sorted(self._found))
 
     def add(self, intent: int, kind: str, payload: bytes) -> None:
-        """Take an intent."""
+        """Take an intent.
+
+        Args:
+            intent: its id.
+            kind: name of the kind.
+            payload: of the intent.
+        """
         self._found[intent] = _Pending(kind, payload)
 
     def get(self, intent: int) -> PendingOperation:
@@ -79,7 +85,13 @@ class PendingOperations:
         self._found[intent].applied = True
 
     def failed(self, intent: int, error: Exception, now_us: int) -> None:
-        """Note that it could not be completed: the next try is at once, later ones after a pause."""
+        """Note that it could not be completed: the next try is at once, later ones after a pause.
+
+        Args:
+            intent: id of its intent.
+            error: why.
+            now_us: present time.
+        """
         found = self._found.get(intent)
         if found is not None:
             found.retry_us = now_us + (RETRY_US if found.failures else 0)

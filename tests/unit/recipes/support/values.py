@@ -1,4 +1,4 @@
-"""A service for tests of operations: named values, which an action tells to the world outside."""
+"""A service for tests of operations: named values, which an action sets in the world outside too."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
