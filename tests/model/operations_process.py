@@ -311,7 +311,7 @@ class Running:
 
 
 BEGINS = "begins"
-"""What a task that was not run yet awaits."""
+"""Call of a task that was not run yet."""
 
 
 def _ready(waited: Any) -> bool:

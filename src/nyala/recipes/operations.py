@@ -9,9 +9,8 @@ stays pending, and stops only those that touch its objects.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 from nyala.client.journal.builder import StepBuilder
@@ -27,10 +26,9 @@ from nyala.common.errors import (
 )
 from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
 from nyala.recipes.pending import PendingOperation, PendingOperations, refuse_touching
+from nyala.recipes.records import DONE, INTENT, OperationRecord, operation_record
 from nyala.recipes.whole import WholeTasks
 
-INTENT, DONE = b"intent", b"done"
-"""First words of the entries; the name of the kind and the payload follow. Others are ignored."""
 FAILED_PAUSE_MS = 1_000
 """Pause of a follower before it applies again what an operation has failed to apply, in milliseconds."""
 
@@ -84,11 +82,129 @@ class Operation(ABC):
         return () if result is None else (result,)
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    state: bytes
-    kind: str
-    payload: bytes
+class OperationState:
+    """What the valid entries of a log of operations say, and the service's state by them.
+
+    Args:
+        kinds: by name.
+        retract: see `OperationLog`.
+        call: see `OperationLog`.
+        read: returns pages of the valid entries.
+
+    Attributes:
+        kinds: by name.
+        pending: operations whose intents are valid.
+    """
+
+    def __init__(
+        self,
+        kinds: dict[str, Operation],
+        retract: Callable[[str], object],
+        call: Callable[..., Awaitable[Any]],
+        read: Callable[[], AsyncIterator[list[Entry]]],
+    ) -> None:
+        self.kinds = kinds
+        self.pending = PendingOperations()
+        self._retract = retract
+        self._call = call
+        self._read = read
+        self._objects: dict[str, set[int]] = {}  # valid results, by object
+        self._described: dict[int, tuple[str, ...]] = {}
+
+    def touched(self, kind: str, payload: bytes) -> set[str]:
+        """Return the objects that an operation changes."""
+        operation = self.kinds[kind]
+        results = operation.results(payload)
+        described = {name for one in results for name in operation.objects(one)}
+        return described.union(operation.obsolete(payload))
+
+    def refuse_beside(self, kind: str, payload: bytes, before: int = 1 << 64) -> None:
+        """Raise Unavailable if a pending operation touches what another one does.
+
+        Args:
+            kind: name of the kind of the other one.
+            payload: of the other one.
+            before: id; only intents below it count.
+        """
+        objects = self.touched(kind, payload)
+        for other in self.pending.every():
+            if other.intent < before:
+                refuse_touching(kind, objects, other, self.touched(other.kind, other.payload))
+
+    def ends(self, kind: str, payload: bytes, intent: int) -> tuple[list[bytes], list[int]]:
+        """Return the entries with the results of an operation, and the ids that they make obsolete.
+
+        Args:
+            kind: name of its kind.
+            payload: that `compute` returned.
+            intent: id of the intent; 0: it has none.
+        """
+        operation = self.kinds[kind]
+        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
+        entries = [OperationRecord(DONE, kind, one).encode() for one in operation.results(payload)]
+        return entries, sorted(gone | {intent} if intent else gone)
+
+    async def replace(self, found: dict[int, bytes]) -> None:
+        """Hold these valid entries."""
+        known = {*self.pending, *self._described}
+        for entry_id in sorted(found.keys() - known):
+            await self.replay(entry_id, found[entry_id])
+        await self.forget(known - found.keys())
+
+    async def replay(self, entry_id: int, data: bytes) -> None:
+        """Apply an entry with a result, or keep an intent."""
+        record = operation_record(data)
+        operation = None if record is None else self.kinds.get(record.kind)
+        if record is None or operation is None:
+            return  # of a newer version, or the leader's
+        if record.state == INTENT:
+            self.pending.add(entry_id, record.kind, record.payload)
+            return
+        await self._call(operation.apply, record.payload)
+        self.describe(entry_id, tuple(operation.objects(record.payload)))
+
+    def describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
+        """Note the objects that a valid entry describes."""
+        self._described[entry_id] = objects
+        for name in objects:
+            self._objects.setdefault(name, set()).add(entry_id)
+
+    async def forget(self, ids: Iterable[int]) -> None:
+        """Entries became invalid; retract the objects that none describes any more.
+
+        An object is forgotten once it was retracted, which is repeated after an error or a cancellation. What
+        this process has applied from an intent that ended without its doing is set right.
+        """
+        ended: list[PendingOperation | None] = []
+        for one in ids:
+            ended.append(self.pending.remove(one))
+            for name in self._described.get(one, ()):
+                left = self._objects.get(name, set())
+                if left == {one}:
+                    await self._call(self._retract, name)
+                    del self._objects[name]
+                left.discard(one)
+            self._described.pop(one, None)
+        for applied in ended:
+            if applied is not None:
+                await self._restore(self.touched(applied.kind, applied.payload))
+
+    async def _restore(self, objects: set[str]) -> None:
+        """Let the state of objects be that of the valid entries."""
+        ids: set[int] = set()
+        for name in sorted(objects):
+            described = self._objects.get(name)
+            if described:
+                ids |= described
+            else:
+                await self._call(self._retract, name)
+        if not ids:
+            return
+        async for page in self._read():
+            for entry in page:
+                record = operation_record(entry.data) if entry.id in ids else None
+                if record is not None:
+                    await self._call(self.kinds[record.kind].apply, record.payload)
 
 
 class OperationLog:
@@ -120,13 +236,11 @@ class OperationLog:
         self._journal = journal
         self._log = log
         self._kinds = {one.kind: one for one in kinds}
-        self._retract = retract
         self._call = call
         self._point = point
         self._lock = asyncio.Lock()
-        self._objects: dict[str, set[int]] = {}  # valid results, by object
-        self._described: dict[int, tuple[str, ...]] = {}
-        self._pending = PendingOperations()
+        self._state = OperationState(self._kinds, retract, call, lambda: journal.entries(log))
+        self._pending = self._state.pending
         self.tasks = WholeTasks(journal.env, f"operations of log {log!r}")
         self.last = self.followed = 0
 
@@ -192,7 +306,8 @@ class OperationLog:
 
     async def _retry(self, term: TermSteps, intent: int) -> None:
         async with self._lock:
-            self._refuse_earlier(self._pending.get(intent))
+            pending = self._pending.get(intent)
+            self._state.refuse_beside(pending.kind, pending.payload, intent)
             await self._perform(term, intent)
 
     async def abandon(self, steps: OwnSteps, intent: int) -> None:
@@ -213,7 +328,7 @@ class OperationLog:
         async with self._lock:
             name = self._pending.get(intent).kind
             await self._append(term, f"{name} abandoned", (), [intent])
-            await self._forget([intent])
+            await self._state.forget([intent])
 
     # ---- execution ---------------------------------------------------------------------------------
 
@@ -222,41 +337,25 @@ class OperationLog:
             await self._complete(term)  # those whose actions have failed
             payload: bytes = await self._call(operation.compute, request)
             name = operation.kind
-            objects = self._touched(operation, payload)
-            for other in self._pending.every():
-                its = self._touched(self._kinds[other.kind], other.payload)
-                refuse_touching(name, objects, other, its)
+            self._state.refuse_beside(name, payload)
             if not operation.has_intent:
                 await self._finish(term, operation, payload, 0)
                 return payload
-            entries, stale = self._ends(operation, payload, 1)
-            self._build(entries, stale)  # refuses here what could not end after the commit point
-            intent_data = _encode(_Record(INTENT, name, payload))
+            self._build(
+                *self._state.ends(name, payload, 1)
+            )  # refuses here what could not end after the commit point
+            intent_data = OperationRecord(INTENT, name, payload).encode()
             (intent,) = await self._append(term, f"{name} intent", [intent_data], ())
             self._pending.add(intent, name, payload)
             await self._perform(term, intent)
             return payload
-
-    def _touched(self, operation: Operation, payload: bytes) -> set[str]:
-        """Return the objects that an operation changes."""
-        results = operation.results(payload)
-        described = {name for one in results for name in operation.objects(one)}
-        return described.union(operation.obsolete(payload))
-
-    def _refuse_earlier(self, pending: PendingOperation) -> None:
-        """Raise Unavailable if an earlier operation that touches the same objects is pending."""
-        objects = self._touched(self._kinds[pending.kind], pending.payload)
-        for other in self._pending.every():
-            if other.intent < pending.intent:
-                its = self._touched(self._kinds[other.kind], other.payload)
-                refuse_touching(pending.kind, objects, other, its)
 
     async def _complete(self, term: TermSteps) -> None:
         """Complete pending operations in their order, but those that touch what a failed one touches."""
         blocked: set[str] = set()
         for intent in list(self._pending):
             pending = self._pending.get(intent)
-            objects = self._touched(self._kinds[pending.kind], pending.payload)
+            objects = self._state.touched(pending.kind, pending.payload)
             if blocked.isdisjoint(objects) and self._pending.due(intent, self._now_us()):
                 try:
                     await self._perform(term, intent)
@@ -299,21 +398,6 @@ class OperationLog:
                 {"intent": str(intent)},
             ) from err
 
-    def _ends(
-        self, operation: Operation, payload: bytes, intent: int
-    ) -> tuple[list[bytes], list[int]]:
-        """Return the entries with the results, and the ids that they make obsolete.
-
-        Args:
-            operation: its kind.
-            payload: that `compute` returned.
-            intent: id of the intent; 0: it has none.
-        """
-        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
-        results = operation.results(payload)
-        entries = [_encode(_Record(DONE, operation.kind, one)) for one in results]
-        return entries, sorted(gone | {intent} if intent else gone)
-
     async def _finish(
         self, steps: TermSteps, operation: Operation, payload: bytes, intent: int
     ) -> None:
@@ -326,7 +410,7 @@ class OperationLog:
             intent: id of the intent; 0: it has none, and the results are not applied yet.
         """
         results = operation.results(payload)
-        entries, stale = self._ends(operation, payload, intent)
+        entries, stale = self._state.ends(operation.kind, payload, intent)
         if not entries and not stale:
             return
         ids = await self._append(steps, f"{operation.kind} done", entries, stale)
@@ -334,8 +418,8 @@ class OperationLog:
         for entry, result in zip(ids, results, strict=False):
             if not intent:
                 await self._call(operation.apply, result)
-            self._describe(entry, tuple(operation.objects(result)))
-        await self._forget(stale)
+            self._state.describe(entry, tuple(operation.objects(result)))
+        await self._state.forget(stale)
 
     async def _append(
         self, steps: TermSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
@@ -384,7 +468,7 @@ class OperationLog:
         found: dict[int, bytes] = {}
         async for page in self._journal.entries(self._log):
             found.update((e.id, e.data) for e in page)
-        await self._replace(found)
+        await self._state.replace(found)
         self.last = max(self.last, last)
 
     async def follow(self) -> None:
@@ -411,78 +495,6 @@ class OperationLog:
             return
         for event in events:
             if isinstance(event, Entry) and event.id > self.last:
-                await self._replay(event.id, event.data)
+                await self._state.replay(event.id, event.data)
             elif isinstance(event, Invalidated) and event.id > self.last:
-                await self._forget(event.ids)
-
-    async def _replace(self, found: dict[int, bytes]) -> None:
-        """Hold these valid entries."""
-        known = {*self._pending, *self._described}
-        for entry_id in sorted(found.keys() - known):
-            await self._replay(entry_id, found[entry_id])
-        await self._forget(known - found.keys())
-
-    async def _replay(self, entry_id: int, data: bytes) -> None:
-        record = _decode(data)
-        operation = None if record is None else self._kinds.get(record.kind)
-        if record is None or operation is None:
-            return  # of a newer version, or the leader's
-        if record.state == INTENT:
-            self._pending.add(entry_id, record.kind, record.payload)
-            return
-        await self._call(operation.apply, record.payload)
-        self._describe(entry_id, tuple(operation.objects(record.payload)))
-
-    def _describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
-        self._described[entry_id] = objects
-        for name in objects:
-            self._objects.setdefault(name, set()).add(entry_id)
-
-    async def _forget(self, ids: Iterable[int]) -> None:
-        """Entries became invalid; retract the objects that none describes any more.
-
-        An object is forgotten once it was retracted, which is repeated after an error or a cancellation. What
-        this process has applied from an intent that ended without its doing is set right.
-        """
-        ended: list[PendingOperation | None] = []
-        for one in ids:
-            ended.append(self._pending.remove(one))
-            for name in self._described.get(one, ()):
-                left = self._objects.get(name, set())
-                if left == {one}:
-                    await self._call(self._retract, name)
-                    del self._objects[name]
-                left.discard(one)
-            self._described.pop(one, None)
-        for applied in ended:
-            if applied is not None:
-                await self._restore(self._touched(self._kinds[applied.kind], applied.payload))
-
-    async def _restore(self, objects: set[str]) -> None:
-        """Let the state of objects be that of the valid entries."""
-        ids: set[int] = set()
-        for name in sorted(objects):
-            described = self._objects.get(name)
-            if described:
-                ids |= described
-            else:
-                await self._call(self._retract, name)
-        if not ids:
-            return
-        async for page in self._journal.entries(self._log):
-            for entry in page:
-                record = _decode(entry.data) if entry.id in ids else None
-                if record is not None:
-                    await self._call(self._kinds[record.kind].apply, record.payload)
-
-
-def _encode(record: _Record) -> bytes:
-    return b"%s %s %s" % (record.state, record.kind.encode(), record.payload)
-
-
-def _decode(data: bytes) -> _Record | None:
-    """Return a record; None: the entry is none of an operation."""
-    parts = data.split(b" ", 2)
-    if len(parts) != 3 or parts[0] not in (INTENT, DONE):
-        return None
-    return _Record(parts[0], parts[1].decode(errors="replace"), parts[2])
+                await self._state.forget(event.ids)

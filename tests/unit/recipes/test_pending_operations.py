@@ -144,7 +144,7 @@ def test_abandoned_operation_leaves_its_objects_as_they_were(described):
 
 @candidates
 async def test_process_that_lost_the_leadership_follows_when_another_one_abandons(c):
-    """What it had applied from the intent is set right."""
+    """Its state is set right, to which it had applied the intent."""
     world = World()
     one = Values(c, world)
     await one.lead("one")

@@ -80,6 +80,7 @@ async def test_full_journal_is_told_by_wait_and_its_candidate_leads_once_there_i
     assert len(c.servers.asked) - asked < 300, "it tries a few times in each timeout"
     for member in c.servers.members.values():
         member.state.limit_bytes = 100_000
+    await c.wait_s(2)
     assert await one.elected_within(5)
     await one.close()
 

@@ -8,12 +8,12 @@ from nyala.common.errors import NotFound
 from nyala.recipes.operations import Operation, OperationLog
 from tests.unit.recipes.support.candidates import LOG, Candidates
 
-Told = Callable[[str], Awaitable[None]]
-"""Called with a payload before the world is told of it."""
+Before = Callable[[str], Awaitable[None]]
+"""Called with a payload before it is set in the world."""
 
 
 class World:
-    """What outlives the processes.
+    """Values outside, which outlive the processes.
 
     Attributes:
         values: as the actions have set them.
@@ -22,9 +22,9 @@ class World:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
-        self.before: Told | None = None
+        self.before: Before | None = None
 
-    async def tell(self, payload: str) -> None:
+    async def set(self, payload: str) -> None:
         """Set or delete a value."""
         if self.before is not None:
             await self.before(payload)
@@ -60,7 +60,7 @@ class SetValue(Operation):
         """See `Operation.actions`."""
 
         async def act() -> None:
-            await self._world.tell(payload.decode())
+            await self._world.set(payload.decode())
 
         return [act]
 
