@@ -341,9 +341,8 @@ class OperationLog:
             if not operation.has_intent:
                 await self._finish(term, operation, payload, 0)
                 return payload
-            self._build(
-                *self._state.ends(name, payload, 1)
-            )  # refuses here what could not end after the commit point
+            # what could not end after the commit point is refused here
+            self._build(*self._state.ends(name, payload, 1))
             intent_data = OperationRecord(INTENT, name, payload).encode()
             (intent,) = await self._append(term, f"{name} intent", [intent_data], ())
             self._pending.add(intent, name, payload)
