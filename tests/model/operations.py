@@ -20,6 +20,7 @@ from nyala.common.errors import (
 from nyala.recipes.guard import Guard
 from tests.model.operations_process import (
     FOLLOWER,
+    INTERRUPT,
     MAIN,
     Call,
     Change,
@@ -45,6 +46,7 @@ class Bounds:
         crashes: crashes of processes.
         unanswered: steps and requests of live processes that get no answer.
         pages: pages of changes that followers get; leaders follow too, as they do in a process.
+        interrupts: of requests whose operation is under way.
         late: a request that its living sender has given up may arrive later.
     """
 
@@ -53,6 +55,7 @@ class Bounds:
     crashes: int = 1
     unanswered: int = 0
     pages: int = 0
+    interrupts: int = 0
     late: bool = False
 
 
@@ -89,6 +92,7 @@ class World(NamedTuple):
         crashes: crashes so far.
         unanswered: answers that were lost so far.
         pages: pages of changes so far.
+        interrupts: interrupts so far.
     """
 
     processes: tuple[Process, ...] = (Process(), Process())
@@ -105,6 +109,7 @@ class World(NamedTuple):
     crashes: int = 0
     unanswered: int = 0
     pages: int = 0
+    interrupts: int = 0
 
     @property
     def last(self) -> int:
@@ -165,7 +170,7 @@ class Operations:
     def _of_process(self, world: World, place: int) -> Iterator[Step]:
         process = world.processes[place]
         seen = self.processes.seen[process.number]
-        call = seen.calls[MAIN]
+        call = seen.calls[seen.waits]
         if seen.ended:
             yield "starts anew", self._with(world, place, Process())
             return
@@ -174,6 +179,11 @@ class Operations:
             yield from self._followed(world, place, tail)
         if call is not None:
             yield from getattr(self, f"_{call.kind}")(world, place, call)
+        if world.interrupts < self.bounds.interrupts and process.epoch and not seen.leads:
+            yield "is interrupted", self._interrupted(world, place, seen.calls[MAIN])
+        asks = seen.calls[MAIN]
+        if seen.waits != MAIN and asks is not None:  # another request, after an interrupt
+            yield from self._command(world, place, asks)
         if process.number and world.crashes < self.bounds.crashes:
             down = self._abandon(world, call)._replace(crashes=world.crashes + 1)
             yield "crashes", self._with(down, place, Process())
@@ -183,8 +193,15 @@ class Operations:
         processes[place] = process
         return world._replace(processes=tuple(processes))
 
-    def _answer(self, world: World, place: int, answer: Any, task: int = MAIN) -> World:
+    def _interrupted(self, world: World, place: int, call: Call | None) -> World:
+        """The caller of an operation is cancelled; what it awaited itself goes on without it."""
+        world = self._abandon(world, call)._replace(interrupts=world.interrupts + 1)
+        return self._answer(world, place, INTERRUPT, MAIN)
+
+    def _answer(self, world: World, place: int, answer: Any, task: int | None = None) -> World:
         process = world.processes[place]
+        if task is None:
+            task = self.processes.seen[process.number].waits
         number = self.processes.after(process.number, task, answer)
         return self._with(world, place, process._replace(number=number))
 
@@ -203,7 +220,7 @@ class Operations:
                 yield "is established", self._established(world, place)
         elif world.asked < len(self.bounds.requests):
             asked = self.bounds.requests[world.asked]
-            after = self._answer(world._replace(asked=world.asked + 1), place, asked)
+            after = self._answer(world._replace(asked=world.asked + 1), place, asked, MAIN)
             yield f"is asked to {asked}", after
 
     def _established(self, world: World, place: int) -> World:
@@ -337,12 +354,15 @@ class Operations:
             entries = tuple(Entry(i, data) for i, data in valid)
             version, at = 1 << 40, 0
             number = self._right.after(0, MAIN, version)
-            while (call := self._right.seen[number].calls[MAIN]) is not None:
+            while (
+                call := self._right.seen[number].calls[self._right.seen[number].waits]
+            ) is not None:
                 if call.kind == "command":
                     break
                 at += 1
                 answers = {"last": 1, "entries": entries, "step": version + at, "act": None}
-                number = self._right.after(number, MAIN, answers[call.kind])
+                waits = self._right.seen[number].waits
+                number = self._right.after(number, waits, answers[call.kind])
             found = self._replayed[valid] = self._right.seen[number].names
         return found
 
@@ -354,6 +374,7 @@ BOUNDS = {
     "two recoveries crash": Bounds((PUT,), terms=3, crashes=2),
     "a lost answer and a crash": Bounds((PUT,), unanswered=1),
     "a follower": Bounds((PUT,), crashes=0, pages=1),
+    "an interrupt": Bounds((PUT, REPLACE), crashes=0, interrupts=1),
 }
 """Explorations of `./run test`, each complete."""
 FULL = {

@@ -1,12 +1,15 @@
 """A coordinator of the model: the real `OperationLog` and `OwnSteps`, stopped at each thing that they await.
 
+Task 0 takes requests, task 1 follows the log, and the others are operations, which may outlive the request.
+
 What a process awaits is a `Call`; what it has been answered so far determines it. A process of the model is
 therefore the number of a sequence of answers. Each sequence is executed once.
 """
 
 import asyncio
 from asyncio.events import _set_running_loop  # as a loop does that is no subclass of asyncio's
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +18,7 @@ from typing import Any, NamedTuple, cast
 from nyala.client.journal.builder import StepBuilder
 from nyala.client.journal.delivery import StepOutcome
 from nyala.client.journal.items import Entry, Event, Invalidated
-from nyala.common.errors import NotFound, NyalaError, Rejected, Unavailable
+from nyala.common.errors import NotFound, NotReady, NyalaError, Rejected, Unavailable
 from nyala.recipes.election import Election, HeldLeadership, Phase
 from nyala.recipes.operations import Operation, OperationLog
 from nyala.recipes.own_steps import OwnSteps
@@ -67,11 +70,19 @@ class Request(NamedTuple):
     payload: bytes
 
 
-class Journal:
-    """The calls of `AsyncJournal` that the recipes use."""
+INTERRUPT = "interrupt"
+"""Answer of a task whose caller is interrupted, whatever it awaits."""
 
-    def __init__(self) -> None:
-        tasks = SimpleNamespace(sleep_ms=_no_time)
+
+class Journal:
+    """The calls of `AsyncJournal` that the recipes use.
+
+    Args:
+        spawn: starts a task.
+    """
+
+    def __init__(self, spawn: Callable[[Coroutine[Any, Any, object], str], None]) -> None:
+        tasks = SimpleNamespace(sleep_ms=_no_time, spawn=spawn)
         self.env = SimpleNamespace(clock=SimpleNamespace(monotonic_us=lambda: 0), tasks=tasks)
 
     def builder(self) -> StepBuilder:
@@ -213,23 +224,28 @@ class Running:
         follows: it follows the log too.
 
     Attributes:
-        calls: what its two tasks await; None: the task has ended.
+        calls: what its tasks await; None: the task has ended.
         names: its state.
         leads: it has replayed, and takes requests.
-        failed: the last request has failed, and is owed.
     """
 
     def __init__(self, code: Code, *, follows: bool) -> None:
         self.names: dict[bytes, bytes] = {}
-        self.leads = self.failed = False
+        self.leads = False
         kinds = [kind(self.names) for kind in code.kinds]
         self._late: list[Any] | None = [] if code.calls_late else None
-        self._journal = cast("Any", Journal())
+        self._journal = cast("Any", Journal(self._spawn))
         self._log = code.log(self._journal, LOG, kinds, self._retract, self._call)
         self._tasks: list[Any] = [self._main(), self._log.follow() if follows else None]
+        self._contexts: list[Context] = [copy_context(), copy_context()]
         self.calls: list[Any] = [None, None]
         for task in (MAIN, FOLLOWER):
             self._run(task, None)
+
+    def _spawn(self, work: Coroutine[Any, Any, object], _: str) -> None:
+        self._tasks.append(work)
+        self._contexts.append(copy_context())
+        self.calls.append(BEGINS)
 
     def _retract(self, name: str) -> None:
         self.names.pop(name.encode(), None)
@@ -246,39 +262,61 @@ class Running:
         election = Election(b"", 4_000_000_000_000, 4_000_000_000_001, max, Phase.LEADING)
         election.leadership = HeldLeadership(version, version - 1, 0)
         steps = OwnSteps(self._journal, SETTINGS, election, lambda: None)
-        await self._log.take_over(steps)
+        while True:
+            try:
+                await self._log.take_over(steps)
+                break
+            except asyncio.CancelledError:  # interrupted: it is called again
+                continue
         while True:
             self.leads = True
             kind, request = await Call("command")
-            self.leads = self.failed = False
+            self.leads = False
             try:
                 await self._log.execute(steps, kind, request)
                 for action in self._late or ():
                     await action()
-            except Rejected:
+            except (Rejected, Unavailable, NotReady, asyncio.CancelledError):
                 continue
-            except Unavailable:
-                self.failed = True
+
+    @property
+    def failed(self) -> bool:
+        """True if an operation has failed, and is owed."""
+        asked = self._log.pending()
+        try:
+            asked.send(None)
+        except StopIteration as found:
+            return bool(found.value)
+        raise AssertionError("pending() awaits something")
 
     def answer(self, task: int, answer: Any) -> None:
         """Let a task go on to the next thing that it awaits."""
         self._run(task, answer)
-        for other in (MAIN, FOLLOWER):  # the lock is free, perhaps
-            waited = self.calls[other]
-            while isinstance(waited, asyncio.Future) and waited.done():
-                self._run(other, None)
-                waited = self.calls[other]
+        while ready := [n for n, waited in enumerate(self.calls) if _ready(waited)]:
+            self._run(ready[0], None)
 
     def _run(self, task: int, answer: Any) -> None:
         if self._tasks[task] is None:
             return
         _set_running_loop(_LOOP)
+        step = self._tasks[task].send
+        if answer == INTERRUPT:
+            step, answer = self._tasks[task].throw, asyncio.CancelledError()
         try:
-            self.calls[task] = self._tasks[task].send(answer)
+            self.calls[task] = self._contexts[task].run(step, answer)
         except (StopIteration, NyalaError):  # it has lost the leadership
             self.calls[task] = self._tasks[task] = None
         finally:
             _set_running_loop(None)
+
+
+BEGINS = "begins"
+"""Call of a task that was not run yet."""
+
+
+def _ready(waited: Any) -> bool:
+    """Return whether a task can go on without an answer: it begins, or the lock or an operation is done."""
+    return waited is BEGINS or (isinstance(waited, asyncio.Future) and waited.done())
 
 
 class _Loop:
@@ -302,7 +340,8 @@ class Seen(NamedTuple):
     Attributes:
         calls: what its tasks await; None: the task waits for the lock, or has ended.
         names: its state.
-        leads: it takes a request now.
+        leads: it takes a request now, and no operation is under way.
+        waits: task that the next answer is for: that of the operation under way, or the one with requests.
         failed: the last request has failed, and is owed.
         ended: it has lost the leadership.
     """
@@ -310,6 +349,7 @@ class Seen(NamedTuple):
     calls: tuple[Call | None, ...]
     names: tuple[tuple[bytes, bytes], ...]
     leads: bool
+    waits: int
     failed: bool
     ended: bool
 
@@ -357,4 +397,8 @@ class Processes:
 def _seen(running: Running) -> Seen:
     calls = tuple(c if isinstance(c, Call) else None for c in running.calls)
     ended = running.calls[MAIN] is None
-    return Seen(calls, tuple(sorted(running.names.items())), running.leads, running.failed, ended)
+    under_way = [n for n, call in enumerate(calls) if n > FOLLOWER and call is not None]
+    waits = under_way[0] if under_way else MAIN
+    leads = running.leads and not under_way
+    names = tuple(sorted(running.names.items()))
+    return Seen(calls, names, leads, waits, running.failed, ended)

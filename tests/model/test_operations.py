@@ -1,10 +1,14 @@
 """Exhaustive exploration of operations with crashes and replay; planted mistakes violate an invariant."""
 
+from collections.abc import Coroutine
+from typing import Any
+
 import pytest
 
 from nyala.recipes.guard import Guard
 from nyala.recipes.operations import OperationLog
 from nyala.recipes.own_steps import OwnSteps
+from nyala.recipes.whole import WholeTasks
 from tests.model.operations import BOUNDS, CODE, PUT, REMOVE, Bounds, Operations, World, explore
 from tests.model.operations_process import Code, Put, Remove, Request, act
 from tests.model.search import Broken
@@ -13,8 +17,9 @@ STATES = {
     "put and remove, a crash": 1926,
     "put twice, a crash": 2126,
     "two recoveries crash": 6943,
-    "a lost answer and a crash": 4616,
+    "a lost answer and a crash": 4574,
     "a follower": 5601,
+    "an interrupt": 17125,
 }
 REACHED = {
     "all operations completed",
@@ -24,7 +29,13 @@ REACHED = {
 
 
 @pytest.mark.row("S3.16", "S3.17", "S3.67")
-@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[pytest.mark.full] if BOUNDS[n].interrupts else [], id=n)
+        for n in BOUNDS
+    ],
+)
 def test_invariants_hold_in_each_state(name):
     found = explore(BOUNDS[name])
     print(f"{name}: {found.states:,} states")
@@ -74,6 +85,26 @@ def test_intents_that_are_not_completed_are_detected():
             await self.catch_up()
 
     broken("the leader has another state than a replay", Code(Idle))
+
+
+class Unshielded(WholeTasks):
+    """Work that ends with its caller."""
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return await work
+
+
+def test_operations_that_end_with_their_callers_are_detected():
+    class Interruptible(OperationLog):
+        def __init__(self, journal: Any, *args: Any) -> None:
+            super().__init__(journal, *args)
+            self.tasks = Unshielded(journal.env, "operations")
+
+    broken(
+        "the leader has another state than a replay",
+        Code(Interruptible),
+        bounds=BOUNDS["an interrupt"],
+    )
 
 
 def test_server_without_a_guard_is_detected(monkeypatch: pytest.MonkeyPatch):

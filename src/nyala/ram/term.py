@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import NotLeading, NyalaError, OutcomeUnknown, Unavailable
+from nyala.common.errors import NotLeading, NotReady, NyalaError, OutcomeUnknown, Unavailable
 from nyala.ram.calls import ServerCalls
 from nyala.ram.operations import OperationContext, operations
 from nyala.ram.state import CoordinatorState
@@ -106,6 +106,13 @@ class CoordinatorTerm:
             done.set_result(await self._operations.execute(self._steps, kind, request))
         except NotLeading as err:  # perhaps after the commit point
             done.set_exception(OutcomeUnknown(f"{kind} may take effect: {err.message}"))
+            done.exception()
+        except NotReady as err:  # it is committed; a client that retries finds it
+            cause = err.__cause__
+            if isinstance(cause, NotLeading):
+                done.set_exception(OutcomeUnknown(f"{kind} may take effect: {cause.message}"))
+            else:
+                done.set_exception(cause if isinstance(cause, NyalaError) else err)
             done.exception()
         except NyalaError as err:
             done.set_exception(err)

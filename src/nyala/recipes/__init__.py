@@ -6,6 +6,7 @@ from nyala.recipes.guard import Guard
 from nyala.recipes.leader import Leader
 from nyala.recipes.lease import Lease, Lock
 from nyala.recipes.operations import Operation
+from nyala.recipes.pending import PendingOperation
 from nyala.recipes.records import LeaderInfo
 from nyala.recipes.service import Operations
 
@@ -21,5 +22,6 @@ __all__ = [
     "Lock",
     "Operation",
     "Operations",
+    "PendingOperation",
     "Update",
 ]

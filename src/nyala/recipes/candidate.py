@@ -53,6 +53,7 @@ class LeaderCandidate:
         self._on_lost = on_lost
         self._once = once
         self._closing = self._losing = False
+        self._full: JournalFull | None = None
         self._nonce = random_id(self._env.random)
         self._election = Election(
             self._nonce.encode(), settings.timeout_ms * 1000, settings.back_off_ms * 1000,
@@ -89,8 +90,12 @@ class LeaderCandidate:
             spawn(self._noticed.follow_key(), f"leader of {self._log}"),
         ]
 
-    async def elected(self) -> int:
+    async def elected(self, *, tells_full: bool = False) -> int:
         """Wait until this process leads; return the epoch.
+
+        Args:
+            tells_full: raise JournalFull while the journal has no room for its establishing step. It tries
+                on, and leads once there is room.
 
         Raises:
             NyalaError: it does not take part in the election any more.
@@ -98,15 +103,17 @@ class LeaderCandidate:
         while not self.epoch:
             if self.failure is not None:
                 raise self.failure
+            if tells_full and self._full is not None:
+                raise self._full
             self._elected.clear()
             await self._elected.wait()
         return self.epoch
 
     async def elected_within(self, timeout_s: float | None) -> int:
-        """As `elected`, for at most so many seconds; 0: not within this time."""
+        """As `elected`, which tells if the journal is full, for so many seconds; 0: not within this time."""
         try:
             async with asyncio.timeout(timeout_s):
-                return await self.elected()
+                return await self.elected(tells_full=True)
         except TimeoutError:
             return 0
 
@@ -232,9 +239,16 @@ class LeaderCandidate:
             self._election.refused(self._now_us())
         except (OutcomeUnknown, SessionExpired):
             self._election.unanswered(sent_us)
-        except (Retryable, JournalFull):  # the same condition still holds, or the step is refused
+        except Retryable:  # the same condition still holds
             await self._env.tasks.sleep_ms(PAUSE_MS)
+        except JournalFull as err:
+            self._full = JournalFull(
+                f"no leader of log {self._log!r} can be established: {err.message}", err.details
+            )
+            self._elected.set()
+            await self._wait(self._now_us() + settings.timeout_ms * 1000 // 3)
         else:
+            self._full = None
             epoch, version = outcome.ids
             assert version == epoch + 1, outcome
             self._election.established(self._now_us(), sent_us, version)

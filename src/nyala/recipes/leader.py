@@ -131,6 +131,8 @@ class Leader:
             0: not within the time.
 
         Raises:
+            JournalFull: the journal has no room for an election. This process tries on; make room (delete
+                keys or logs, or raise `journal_bytes`), and wait again.
             NyalaError: this process takes part in the election no more.
             BaseException: what `on_lost` raised.
         """

@@ -77,6 +77,7 @@ class _Exclusive:
 
         Raises:
             TimedOut: another process, or thread, holds it.
+            JournalFull: the journal has no room for it; make room, and try again.
             InvalidArgument: this thread holds it.
         """
         check_seconds("timeout_s", timeout_s)

@@ -2,24 +2,33 @@
 
 An operation is computed, its intent appended (the commit point), applied to the local state, and carried out
 at other processes; then an entry with the result replaces the intent. The next leader completes the
-operations whose intents it finds, in their order, before it takes requests.
+operations whose intents it finds, in their order, before it takes requests. One that cannot be completed
+stays pending, and stops only those that touch its objects.
 """
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
+from nyala.client.journal.builder import StepBuilder
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.items import Entry, Event, Invalidated, Rebased
-from nyala.common.errors import InvalidArgument, LogGone, OutcomeUnknown, Retryable
+from nyala.common.errors import (
+    InvalidArgument,
+    LogGone,
+    NotLeading,
+    NotReady,
+    OutcomeUnknown,
+    Retryable,
+)
 from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
+from nyala.recipes.pending import PendingOperation, PendingOperations, refuse_touching
+from nyala.recipes.records import DONE, INTENT, OperationRecord, operation_record
+from nyala.recipes.whole import WholeTasks
 
-INTENT, DONE = b"intent", b"done"
-"""First words of the entries; the name of the kind and the payload follow. Others are ignored."""
 FAILED_PAUSE_MS = 1_000
 """Pause of a follower before it applies again what an operation has failed to apply, in milliseconds."""
 
@@ -73,11 +82,129 @@ class Operation(ABC):
         return () if result is None else (result,)
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    state: bytes
-    kind: str
-    payload: bytes
+class OperationState:
+    """What the valid entries of a log of operations say, and the service's state by them.
+
+    Args:
+        kinds: by name.
+        retract: see `OperationLog`.
+        call: see `OperationLog`.
+        read: returns pages of the valid entries.
+
+    Attributes:
+        kinds: by name.
+        pending: operations whose intents are valid.
+    """
+
+    def __init__(
+        self,
+        kinds: dict[str, Operation],
+        retract: Callable[[str], object],
+        call: Callable[..., Awaitable[Any]],
+        read: Callable[[], AsyncIterator[list[Entry]]],
+    ) -> None:
+        self.kinds = kinds
+        self.pending = PendingOperations()
+        self._retract = retract
+        self._call = call
+        self._read = read
+        self._objects: dict[str, set[int]] = {}  # valid results, by object
+        self._described: dict[int, tuple[str, ...]] = {}
+
+    def touched(self, kind: str, payload: bytes) -> set[str]:
+        """Return the objects that an operation changes."""
+        operation = self.kinds[kind]
+        results = operation.results(payload)
+        described = {name for one in results for name in operation.objects(one)}
+        return described.union(operation.obsolete(payload))
+
+    def refuse_beside(self, kind: str, payload: bytes, before: int = 1 << 64) -> None:
+        """Raise Unavailable if a pending operation touches what another one does.
+
+        Args:
+            kind: name of the kind of the other one.
+            payload: of the other one.
+            before: id; only intents below it count.
+        """
+        objects = self.touched(kind, payload)
+        for other in self.pending.every():
+            if other.intent < before:
+                refuse_touching(kind, objects, other, self.touched(other.kind, other.payload))
+
+    def ends(self, kind: str, payload: bytes, intent: int) -> tuple[list[bytes], list[int]]:
+        """Return the entries with the results of an operation, and the ids that they make obsolete.
+
+        Args:
+            kind: name of its kind.
+            payload: that `compute` returned.
+            intent: id of the intent; 0: it has none.
+        """
+        operation = self.kinds[kind]
+        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
+        entries = [OperationRecord(DONE, kind, one).encode() for one in operation.results(payload)]
+        return entries, sorted(gone | {intent} if intent else gone)
+
+    async def replace(self, found: dict[int, bytes]) -> None:
+        """Hold these valid entries."""
+        known = {*self.pending, *self._described}
+        for entry_id in sorted(found.keys() - known):
+            await self.replay(entry_id, found[entry_id])
+        await self.forget(known - found.keys())
+
+    async def replay(self, entry_id: int, data: bytes) -> None:
+        """Apply an entry with a result, or keep an intent."""
+        record = operation_record(data)
+        operation = None if record is None else self.kinds.get(record.kind)
+        if record is None or operation is None:
+            return  # of a newer version, or the leader's
+        if record.state == INTENT:
+            self.pending.add(entry_id, record.kind, record.payload)
+            return
+        await self._call(operation.apply, record.payload)
+        self.describe(entry_id, tuple(operation.objects(record.payload)))
+
+    def describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
+        """Note the objects that a valid entry describes."""
+        self._described[entry_id] = objects
+        for name in objects:
+            self._objects.setdefault(name, set()).add(entry_id)
+
+    async def forget(self, ids: Iterable[int]) -> None:
+        """Entries became invalid; retract the objects that none describes any more.
+
+        An object is forgotten once it was retracted, which is repeated after an error or a cancellation. What
+        this process has applied from an intent that ended without its doing is set right.
+        """
+        ended: list[PendingOperation | None] = []
+        for one in ids:
+            ended.append(self.pending.remove(one))
+            for name in self._described.get(one, ()):
+                left = self._objects.get(name, set())
+                if left == {one}:
+                    await self._call(self._retract, name)
+                    del self._objects[name]
+                left.discard(one)
+            self._described.pop(one, None)
+        for applied in ended:
+            if applied is not None:
+                await self._restore(self.touched(applied.kind, applied.payload))
+
+    async def _restore(self, objects: set[str]) -> None:
+        """Let the state of objects be that of the valid entries."""
+        ids: set[int] = set()
+        for name in sorted(objects):
+            described = self._objects.get(name)
+            if described:
+                ids |= described
+            else:
+                await self._call(self._retract, name)
+        if not ids:
+            return
+        async for page in self._read():
+            for entry in page:
+                record = operation_record(entry.data) if entry.id in ids else None
+                if record is not None:
+                    await self._call(self.kinds[record.kind].apply, record.payload)
 
 
 class OperationLog:
@@ -92,6 +219,7 @@ class OperationLog:
         point: called with a name before and after each append and each action, for tests that crash there.
 
     Attributes:
+        tasks: its operations; each goes on to its end when its caller is cancelled.
         last: id up to which the log was replayed, or written by this process.
         followed: id of the last change that `follow` has taken.
     """
@@ -108,13 +236,12 @@ class OperationLog:
         self._journal = journal
         self._log = log
         self._kinds = {one.kind: one for one in kinds}
-        self._retract = retract
         self._call = call
         self._point = point
         self._lock = asyncio.Lock()
-        self._objects: dict[str, set[int]] = {}  # valid results, by object
-        self._described: dict[int, tuple[str, ...]] = {}
-        self._intents: dict[int, _Record] = {}
+        self._state = OperationState(self._kinds, retract, call, lambda: journal.entries(log))
+        self._pending = self._state.pending
+        self.tasks = WholeTasks(journal.env, f"operations of log {log!r}")
         self.last = self.followed = 0
 
     @property
@@ -125,7 +252,7 @@ class OperationLog:
     # ---- requests ----------------------------------------------------------------------------------
 
     async def execute(self, steps: OwnSteps, kind: str, request: Any) -> bytes:
-        """Execute an operation as the leader; return the payload of its intent.
+        """Execute an operation as the leader, to its end if the caller is cancelled; return its payload.
 
         Args:
             steps: of the leader.
@@ -133,61 +260,142 @@ class OperationLog:
             request: for its `compute`.
 
         Raises:
-            NotLeading: nothing took effect, or the next leader completes the operation.
-            InvalidArgument: there is no such kind.
+            NotReady: it is committed, and not completed yet; `details["intent"]` names it.
+            OutcomeUnknown: the next leader completes it, or it has no effect.
+            NotLeading, Unavailable, TimedOut: nothing took effect.
+            InvalidArgument: there is no such kind, or the call is made by an operation.
+            TooLarge: its intent, or its results, are too large; nothing took effect.
         """
         term, operation = steps.term(), self._kinds.get(kind)
         if operation is None:
             names = ", ".join(sorted(self._kinds))
             raise InvalidArgument(f"no operation {kind!r}; the kinds are: {names}")
-        async with self._lock:
-            await self._complete(term)  # those whose actions have failed
-            return await self._do(term, operation, request=request)
+        return await self.tasks.run(self._execute(term, operation, request))
 
     async def take_over(self, steps: OwnSteps) -> None:
         """Replay what was not replayed, and complete the operations that were not, in their order.
 
+        Those that cannot be completed stay pending.
+
         Raises:
             NotLeading: this process does not lead any more.
         """
-        term = steps.term()
+        await self.tasks.run(self._take_over(steps.term()))
+
+    async def _take_over(self, term: TermSteps) -> None:
         async with self._lock:
             await self.catch_up()
             await self._complete(term)
 
-    async def _complete(self, steps: TermSteps) -> None:
-        """Complete the operations whose intents are valid, in their order."""
-        for intent in sorted(self._intents):
-            record = self._intents[intent]
-            await self._do(steps, self._kinds[record.kind], intent=intent)
+    async def pending(self) -> list[PendingOperation]:
+        """Return the operations that are committed, and not completed."""
+        return self._pending.every()
 
-    async def _do(
-        self, steps: TermSteps, operation: Operation, *, request: Any = None, intent: int = 0
-    ) -> bytes:
-        """Execute an operation from its request, or complete it from its intent.
+    async def retry(self, steps: OwnSteps, intent: int) -> None:
+        """Complete a pending operation now.
 
         Args:
-            steps: of the term.
-            operation: its kind.
-            request: for a new one.
-            intent: id of the intent that was found; 0: a new one.
+            steps: of the leader.
+            intent: id of its intent.
+
+        Raises:
+            NotFound: there is none.
+            NotReady: it has failed again.
         """
-        name = operation.kind
-        if intent:
-            payload = self._intents[intent].payload
-        else:
-            payload = await self._call(operation.compute, request)
-            if operation.has_intent:
-                record = _Record(INTENT, name, payload)
-                (intent,) = await self._append(steps, f"{name} intent", [_encode(record)], ())
-                self._intents[intent] = record
-        if intent:
-            await self._call(operation.apply, payload)
-            for number, action in enumerate(operation.actions(payload, steps.check())):
-                steps.check()
-                await self._at(f"{name} action {number}", self._call(action))
-        await self._finish(steps, operation, payload, intent)
-        return payload
+        await self.tasks.run(self._retry(steps.term(), intent))
+
+    async def _retry(self, term: TermSteps, intent: int) -> None:
+        async with self._lock:
+            pending = self._pending.get(intent)
+            self._state.refuse_beside(pending.kind, pending.payload, intent)
+            await self._perform(term, intent)
+
+    async def abandon(self, steps: OwnSteps, intent: int) -> None:
+        """End a pending operation without a result; its objects are again as the other entries describe them.
+
+        What its actions have done at other processes stays.
+
+        Args:
+            steps: of the leader.
+            intent: id of its intent.
+
+        Raises:
+            NotFound: there is none.
+        """
+        await self.tasks.run(self._abandon(steps.term(), intent))
+
+    async def _abandon(self, term: TermSteps, intent: int) -> None:
+        async with self._lock:
+            name = self._pending.get(intent).kind
+            await self._append(term, f"{name} abandoned", (), [intent])
+            await self._state.forget([intent])
+
+    # ---- execution ---------------------------------------------------------------------------------
+
+    async def _execute(self, term: TermSteps, operation: Operation, request: Any) -> bytes:
+        async with self._lock:
+            await self._complete(term)  # those whose actions have failed
+            payload: bytes = await self._call(operation.compute, request)
+            name = operation.kind
+            self._state.refuse_beside(name, payload)
+            if not operation.has_intent:
+                await self._finish(term, operation, payload, 0)
+                return payload
+            # what could not end after the commit point is refused here
+            self._build(*self._state.ends(name, payload, 1))
+            intent_data = OperationRecord(INTENT, name, payload).encode()
+            (intent,) = await self._append(term, f"{name} intent", [intent_data], ())
+            self._pending.add(intent, name, payload)
+            await self._perform(term, intent)
+            return payload
+
+    async def _complete(self, term: TermSteps) -> None:
+        """Complete pending operations in their order, but those that touch what a failed one touches."""
+        blocked: set[str] = set()
+        for intent in list(self._pending):
+            pending = self._pending.get(intent)
+            objects = self._state.touched(pending.kind, pending.payload)
+            if blocked.isdisjoint(objects) and self._pending.due(intent, self._now_us()):
+                try:
+                    await self._perform(term, intent)
+                    continue
+                except NotReady as err:
+                    if isinstance(err.__cause__, NotLeading):
+                        raise err.__cause__ from None
+                    term.check()
+                    log.warning("%s", err.message)
+            blocked |= objects
+
+    def _now_us(self) -> int:
+        return self._journal.env.clock.monotonic_us()
+
+    async def _perform(self, term: TermSteps, intent: int) -> None:
+        """Apply a committed operation, carry out its actions, and append its results.
+
+        Raises:
+            NotReady: it is committed, and could not be completed.
+        """
+        pending = self._pending.get(intent)
+        operation = self._kinds[pending.kind]
+        try:
+            self._pending.applied(intent)
+            await self._call(operation.apply, pending.payload)
+            for number, action in enumerate(operation.actions(pending.payload, term.check())):
+                term.check()
+                await self._at(f"{pending.kind} action {number}", self._call(action))
+            await self._finish(term, operation, pending.payload, intent)
+        except Exception as err:  # of an action, or of the service
+            self._pending.failed(intent, err, self._now_us())
+            who = (
+                "the next leader"
+                if isinstance(err, NotLeading)
+                else "this process, or the next leader,"
+            )
+            raise NotReady(
+                f"{pending.kind!r} is committed (intent {intent}), and {who} completes it: "
+                f"{type(err).__name__}: {err}",
+                {"intent": str(intent)},
+            ) from err
 
     async def _finish(
         self, steps: TermSteps, operation: Operation, payload: bytes, intent: int
@@ -201,17 +409,16 @@ class OperationLog:
             intent: id of the intent; 0: it has none, and the results are not applied yet.
         """
         results = operation.results(payload)
-        gone = {i for o in operation.obsolete(payload) for i in self._objects.get(o, ())}
-        stale = sorted(gone | {intent} if intent else gone)
-        if not results and not stale:
+        entries, stale = self._state.ends(operation.kind, payload, intent)
+        if not entries and not stale:
             return
-        entries = [_encode(_Record(DONE, operation.kind, one)) for one in results]
         ids = await self._append(steps, f"{operation.kind} done", entries, stale)
+        self._pending.remove(intent)
         for entry, result in zip(ids, results, strict=False):
             if not intent:
                 await self._call(operation.apply, result)
-            self._describe(entry, tuple(operation.objects(result)))
-        await self._forget(stale)
+            self._state.describe(entry, tuple(operation.objects(result)))
+        await self._state.forget(stale)
 
     async def _append(
         self, steps: TermSteps, name: str, entries: Sequence[bytes], stale: Sequence[int]
@@ -224,15 +431,20 @@ class OperationLog:
             entries: data of the entries.
             stale: ids that become invalid in the same step.
         """
+        step = self._build(entries, stale)
+        outcome = await self._at(name, steps.step(*step.parts))
+        ids: Sequence[int] = outcome.ids
+        self.last = ids[-1]
+        return ids
+
+    def _build(self, entries: Sequence[bytes], stale: Sequence[int]) -> StepBuilder:
+        """Return the step that appends entries, or invalidates alone."""
         step = self._journal.builder()
         for number, data in enumerate(entries):
             step.append(self._log, data, () if number else stale)
         if not entries:
             step.invalidate(self._log, stale)
-        outcome = await self._at(name, steps.step(*step.parts))
-        ids: Sequence[int] = outcome.ids
-        self.last = ids[-1]
-        return ids
+        return step
 
     async def _at(self, name: str, work: Awaitable[Any]) -> Any:
         """Await something between two crash points."""
@@ -255,7 +467,7 @@ class OperationLog:
         found: dict[int, bytes] = {}
         async for page in self._journal.entries(self._log):
             found.update((e.id, e.data) for e in page)
-        await self._replace(found)
+        await self._state.replace(found)
         self.last = max(self.last, last)
 
     async def follow(self) -> None:
@@ -282,56 +494,6 @@ class OperationLog:
             return
         for event in events:
             if isinstance(event, Entry) and event.id > self.last:
-                await self._replay(event.id, event.data)
+                await self._state.replay(event.id, event.data)
             elif isinstance(event, Invalidated) and event.id > self.last:
-                await self._forget(event.ids)
-
-    async def _replace(self, found: dict[int, bytes]) -> None:
-        """Hold these valid entries."""
-        known = {*self._intents, *self._described}
-        for entry_id in sorted(found.keys() - known):
-            await self._replay(entry_id, found[entry_id])
-        await self._forget(known - found.keys())
-
-    async def _replay(self, entry_id: int, data: bytes) -> None:
-        record = _decode(data)
-        operation = None if record is None else self._kinds.get(record.kind)
-        if record is None or operation is None:
-            return  # of a newer version, or the leader's
-        if record.state == INTENT:
-            self._intents[entry_id] = record
-            return
-        await self._call(operation.apply, record.payload)
-        self._describe(entry_id, tuple(operation.objects(record.payload)))
-
-    def _describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
-        self._described[entry_id] = objects
-        for name in objects:
-            self._objects.setdefault(name, set()).add(entry_id)
-
-    async def _forget(self, ids: Iterable[int]) -> None:
-        """Entries became invalid; retract the objects that none describes any more.
-
-        An object is forgotten once it was retracted, which is repeated after an error or a cancellation.
-        """
-        for one in ids:
-            self._intents.pop(one, None)
-            for name in self._described.get(one, ()):
-                left = self._objects.get(name, set())
-                if left == {one}:
-                    await self._call(self._retract, name)
-                    del self._objects[name]
-                left.discard(one)
-            self._described.pop(one, None)
-
-
-def _encode(record: _Record) -> bytes:
-    return b"%s %s %s" % (record.state, record.kind.encode(), record.payload)
-
-
-def _decode(data: bytes) -> _Record | None:
-    """Return a record; None: the entry is none of an operation."""
-    parts = data.split(b" ", 2)
-    if len(parts) != 3 or parts[0] not in (INTENT, DONE):
-        return None
-    return _Record(parts[0], parts[1].decode(errors="replace"), parts[2])
+                await self._state.forget(event.ids)

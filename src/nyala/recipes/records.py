@@ -96,3 +96,34 @@ def leader_info(key: Key | None) -> LeaderInfo | None:
         return None
     found = _parsed(key.value)
     return LeaderInfo(key.version - 1, str(found.get("holder", "")), str(found.get("locator", "")))
+
+
+INTENT, DONE = b"intent", b"done"
+"""First words of the entries of operations; the name of the kind and the payload follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """An entry of an operation.
+
+    Attributes:
+        state: INTENT or DONE.
+        kind: name of the kind.
+        payload: of the intent, or of a result.
+    """
+
+    state: bytes
+    kind: str
+    payload: bytes
+
+    def encode(self) -> bytes:
+        """Return the data of the entry."""
+        return b"%s %s %s" % (self.state, self.kind.encode(), self.payload)
+
+
+def operation_record(data: bytes) -> OperationRecord | None:
+    """Return the record of an entry; None: it is none of an operation."""
+    parts = data.split(b" ", 2)
+    if len(parts) != 3 or parts[0] not in (INTENT, DONE):
+        return None
+    return OperationRecord(parts[0], parts[1].decode(errors="replace"), parts[2])

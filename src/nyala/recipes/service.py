@@ -1,6 +1,7 @@
 """Operations of a leader's process: replay before service, follow while another one leads. Methods block."""
 
 import asyncio
+import contextvars
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ from nyala.common.errors import InvalidArgument, NotLeading
 from nyala.env.tasks import Lane
 from nyala.recipes.leader import Leader
 from nyala.recipes.operations import Operation, OperationLog
+from nyala.recipes.pending import PendingOperation
 
 
 class Operations:
@@ -51,7 +53,8 @@ class Operations:
         if inspect.iscoroutinefunction(fn):
             return await fn(*args)
         env = self._journal.connection.core.env
-        return await env.tasks.run(Lane.COMPUTE, fn, *args)
+        context = contextvars.copy_context()  # tells execute that it is called by an operation
+        return await env.tasks.run(Lane.COMPUTE, context.run, fn, *args)
 
     def take_over(self) -> int:
         """Complete, as the leader, what earlier leaders have left; then `execute` takes requests.
@@ -62,29 +65,70 @@ class Operations:
         Raises:
             NotLeading: this process does not lead.
         """
+        self._log.tasks.check_outside()
         epoch = self._leader.check()
         self._journal.connection.change(self._log.take_over(self._leader.steps))
         self._ready = epoch
         return epoch
 
     def execute(self, kind: str, request: Any) -> bytes:
-        """Execute an operation; return the payload of its intent.
+        """Execute an operation; return the payload of its intent. An interrupt leaves it to end by itself.
 
         Args:
             kind: name of the kind.
             request: for `Operation.compute`.
 
         Raises:
-            NotLeading: this process does not lead, or `take_over` was not called since it was established. If
-                the intent was appended, the next leader completes the operation.
+            NotReady: it is committed, and this process or the next leader completes it; see `pending`.
+            NotLeading: this process does not lead, or `take_over` was not called since it was established;
+                nothing took effect.
+            Unavailable: it touches the objects of one that could not be completed; nothing took effect.
             OutcomeUnknown: the next leader completes the operation, or it has no effect.
+            InvalidArgument: there is no such kind, or an operation makes this call.
         """
+        self._check_ready()
+        return self._journal.connection.change(self._log.execute(self._leader.steps, kind, request))
+
+    def pending(self) -> list[PendingOperation]:
+        """Return the operations that are committed and not completed, each with the error of its last try."""
+        return self._journal.connection.run(self._log.pending())
+
+    def retry(self, intent: int) -> None:
+        """Complete a pending operation now.
+
+        Args:
+            intent: id of its intent.
+
+        Raises:
+            NotReady: it has failed again.
+            NotFound: it is not pending.
+            NotLeading: as `execute`.
+        """
+        self._check_ready()
+        self._journal.connection.change(self._log.retry(self._leader.steps, intent))
+
+    def abandon(self, intent: int) -> None:
+        """End a pending operation without a result: its objects are again as they were described before.
+
+        What its actions have done at other processes stays: undo it there first.
+
+        Args:
+            intent: id of its intent.
+
+        Raises:
+            NotFound: it is not pending.
+            NotLeading: as `execute`.
+        """
+        self._check_ready()
+        self._journal.connection.change(self._log.abandon(self._leader.steps, intent))
+
+    def _check_ready(self) -> None:
+        self._log.tasks.check_outside()
         if self._leader.check() != self._ready:
             raise NotLeading(
                 "this process leads, and has not completed what earlier leaders have left; call take_over() "
                 "after Leader.wait()"
             )
-        return self._journal.connection.change(self._log.execute(self._leader.steps, kind, request))
 
     def close(self) -> None:
         """Follow the log no more."""

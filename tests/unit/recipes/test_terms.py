@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from nyala.common.errors import NotLeading, OutcomeUnknown, TimedOut, Unavailable
+from nyala.common.errors import JournalFull, NotLeading, OutcomeUnknown, TimedOut, Unavailable
 from nyala.recipes import Leader
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import KEYS, ElectionSettings
@@ -61,6 +61,28 @@ async def test_candidate_closed_while_its_step_has_no_answer_resigns_when_it_too
         c.servers.state.keys.get(KEYS + LOG) is None
         or c.servers.state.keys[KEYS + LOG].value is None
     )
+
+
+@candidates
+async def test_full_journal_is_told_by_wait_and_its_candidate_leads_once_there_is_room(c):
+    other = await c.journal()
+    for member in c.servers.members.values():
+        member.state.limit_bytes = 1_500
+    await other.step([], [append("other", b"x" * 900)])
+    one = await c.candidate("one")
+    began, asked = c.loop.time(), len(c.servers.asked)
+    with pytest.raises(
+        JournalFull, match=r"no leader of log 'service' can be established: .*Invalidate"
+    ):
+        await one.elected_within(None)
+    assert c.loop.time() - began < 1
+    await c.wait_s(60)
+    assert len(c.servers.asked) - asked < 300, "it tries a few times in each timeout"
+    for member in c.servers.members.values():
+        member.state.limit_bytes = 100_000
+    await c.wait_s(2)
+    assert await one.elected_within(5)
+    await one.close()
 
 
 @candidates

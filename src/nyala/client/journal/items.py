@@ -1,6 +1,6 @@
 """Items that reads and tails of journals return."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from nyala.common.hybrid_time import to_micros
@@ -20,10 +20,13 @@ class JournalEntry:
     Attributes:
         id: grows within a journal, and is never used twice.
         data: as it was appended.
+        complete: False: the next event of the tail has the same id, so that a reader that stores the id now,
+            and resumes after it, would miss that.
     """
 
     id: int
     data: bytes
+    complete: bool = field(default=True, compare=False, repr=False)
 
     @property
     def timestamp(self) -> datetime:
@@ -38,10 +41,12 @@ class Invalidated:
     Attributes:
         ids: ids of the entries; a reader that began later, or was rebased, may not have seen them.
         id: id of the change; that of the entry, if an append invalidated them.
+        complete: as for `JournalEntry`.
     """
 
     ids: tuple[int, ...]
     id: int
+    complete: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

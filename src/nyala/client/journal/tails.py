@@ -1,6 +1,7 @@
 """Tails of logs and watches of keys: what is valid, then each change once, in the order of the ids."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from nyala.client.journal.items import Entry, Event, Invalidated, Key, KeyEvent, Rebased, Synced
 from nyala.client.journal.locations import OpenJournal
@@ -41,7 +42,7 @@ async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[lis
                 async for entries in log.entry_pages(through=response.through):
                     yield [*entries]
             found = [_log_event(sent) for sent in response.events]
-            events: list[Event] = [e for e in found if e is not None and e.id > after]
+            events = _completed([e for e in found if e is not None and e.id > after])
             if events:
                 yield events
             holds |= response.rebased or bool(response.events)
@@ -50,6 +51,15 @@ async def tail(log: LogReader, poller: Poller, after: int) -> AsyncGenerator[lis
                 log.journal.saw(after)
     finally:
         poller.close()
+
+
+def _completed(found: list[Entry | Invalidated]) -> list[Event]:
+    """Return events, which are all of their ids, marked where the next one has the same id."""
+    nexts = [e.id for e in found[1:]] + [0]
+    return [
+        replace(e, complete=False) if e.id == following else e
+        for e, following in zip(found, nexts, strict=False)
+    ]
 
 
 def _log_event(sent: pb.TailEvent) -> Entry | Invalidated | None:
