@@ -44,7 +44,7 @@ class ServerCalls:
 
     Args:
         env: the environment.
-        ensemble: name of the ensemble.
+        ensemble: id of the ensemble.
         state: for the addresses.
         timeout_ms: of each call.
 

@@ -32,6 +32,7 @@ class CoordinatorTerm:
         point: called at each crash point.
 
     Attributes:
+        ensemble: id of the ensemble: its name, and the id of its journal.
         state: of the coordinator.
         calls: to servers.
         epoch: of its leadership, once the log is replayed and every operation completed; 0: not yet.
@@ -41,7 +42,8 @@ class CoordinatorTerm:
     def __init__(self, journal: AsyncJournal, log: str, call_ms: int, point: Point) -> None:
         self._env = journal.env
         self.state = CoordinatorState()
-        self.calls = ServerCalls(journal.env, log, self.state, call_ms)
+        self.ensemble = f"{log}@{journal.id}"
+        self.calls = ServerCalls(journal.env, self.ensemble, self.state, call_ms)
         self._context = OperationContext(self.state, self.calls)
         kinds = operations(self._context)
         self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
