@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
@@ -65,6 +66,7 @@ class CoordinatorTerm:
         """
         epoch = steps.check()
         self.calls.epoch = self._context.epoch = epoch
+        self.calls.confirm = partial(steps.step, (), (), epoch)
         await self._operations.take_over(steps)
         self._steps, self.epoch = steps, epoch
 

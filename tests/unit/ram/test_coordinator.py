@@ -303,9 +303,13 @@ async def test_missing_table_is_refused_with_the_nearest_name(e):
 @pytest.mark.row("S3.18")
 @ensemble
 async def test_operation_whose_leader_is_lost_after_the_commit_point_has_an_unknown_outcome(e):
+    async def lost() -> None:
+        raise NotLeading("the journal has a later leader")
+
     def meet_a_later_leader(name: str) -> None:
         if name == "after create_table intent":
             e.servers["s0"].member.guard.check(1 << 62)
+            one.term.calls.confirm = lost
 
     one = await e.coordinator("c0", meet_a_later_leader)
     await e.server("s0")

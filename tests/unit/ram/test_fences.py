@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from nyala.common.errors import InvalidArgument, NotFound, NyalaError, StaleEpoch
-from nyala.ram.ids import ServerId
+from nyala.common.errors import InvalidArgument, NotFound, NyalaError, StaleEpoch, TimedOut
+from nyala.ram.ids import LAST_HASH, ServerId
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
@@ -101,3 +101,37 @@ async def test_server_of_another_ensemble_enlists_anew_though_its_id_is_up_here(
     await e.until(lambda: not coordinators.ensembles)
     assert coordinators.replaced == ["", f"{LOG}@before"]
     await server.close()
+
+
+@ensemble
+async def test_epoch_that_the_journal_does_not_know_costs_the_server_its_id_and_stops_nobody(e):
+    await started(e)
+    client = await e.client()
+    await client.call(*create("t", 6), 20_000)
+    leader, member = e.leader(), e.servers["s0"].member
+    term = leader.term
+    fence = pb.Fence(
+        ensemble=member.ensemble, epoch=member.guard.epoch + 10**6, server=member.id.message()
+    )
+    await e.deliver("other", "s0:1", methods.RAM_PING, pb.PingRequest(fence=fence), 1000)
+    await client.call(*create("u", 6), 5_000)
+    await e.until(lambda: e.servers["s0"].enlisted and e.servers["s0"].member is not member)
+    await e.until(e.settled)
+    assert leader.term is term, "the leader stepped down"
+    assert e.servers["s0"].member.guard.epoch == term.epoch
+    assert all(
+        len(e.owners(n, h)) == 1 for n in (1, 2) for h in range(0, LAST_HASH, LAST_HASH // 50)
+    )
+
+
+@ensemble
+async def test_leader_that_cannot_ask_the_journal_whether_there_is_a_later_one_stays(e):
+    await started(e)
+    calls, server = e.leader().term.calls, e.servers["s0"].member
+
+    async def nobody_answers() -> None:
+        raise TimedOut("no answer from the journal")
+
+    server.guard.check(calls.epoch + 1)
+    calls.confirm = nobody_answers
+    assert await calls.ping(server.id) is None
