@@ -44,12 +44,13 @@ class ServerCalls:
 
     Args:
         env: the environment.
-        ensemble: name of the ensemble.
+        ensemble: id of the ensemble.
         state: for the addresses.
         timeout_ms: of each call.
 
     Attributes:
         epoch: of the leader.
+        confirm: has the journal confirm that this process leads; raises NotLeading if it does not.
     """
 
     def __init__(self, env: Env, ensemble: str, state: CoordinatorState, timeout_ms: int) -> None:
@@ -58,6 +59,7 @@ class ServerCalls:
         self._state = state
         self._timeout_ms = timeout_ms
         self.epoch = 0
+        self.confirm: Callable[[], Awaitable[object]] = _nobody_leads
 
     async def call(
         self, server: ServerId, method: Method, make: Callable[..., Any], **fields: Any
@@ -71,7 +73,7 @@ class ServerCalls:
             fields: of the request, without the fence.
 
         Raises:
-            NotLeading: a server knows a later leader.
+            NotLeading: a server knows a later leader, and the journal does not say that this one leads.
         """
         found = self._state.servers.servers.get(server)
         if found is None:
@@ -82,10 +84,27 @@ class ServerCalls:
                 found.up.address, method, make(fence=fence, **fields), timeout_ms=self._timeout_ms
             )
         except StaleEpoch as err:
-            raise NotLeading(f"server {server} knows a later leader: {err.message}") from err
+            await self._check(server, err)
+            return None
         except NyalaError as err:
             log.debug("server %s does not answer: %s", server, err)
             return None
+
+    async def _check(self, server: ServerId, refusal: StaleEpoch) -> None:
+        """Decide by the journal whether there is a later leader; if not, the server's epoch is nobody's."""
+        try:
+            await self.confirm()
+        except NotLeading as err:
+            raise NotLeading(f"server {server} knows a later leader: {refusal.message}") from err
+        except NyalaError as err:  # the election decides; until then nobody steps down
+            log.info(
+                "the journal does not say whether server %s knows a later leader: %s", server, err
+            )
+            return
+        log.warning(
+            "server %s has an epoch that the journal does not know, and is taken for silent: %s",
+            server, refusal.message,
+        )  # fmt: skip
 
     async def take(self, server: ServerId, tablets: Sequence[HashRange]) -> None:
         """Have a server own tablets."""
@@ -122,6 +141,10 @@ class ServerCalls:
         """Ask a server for its loads; None: it did not answer, or another one did."""
         found: pb.PingResponse | None = await self.call(server, methods.RAM_PING, pb.PingRequest)
         return found
+
+
+async def _nobody_leads() -> None:
+    raise NotLeading("this coordinator has not been elected")
 
 
 class EnsembleClient:

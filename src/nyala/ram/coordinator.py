@@ -190,9 +190,11 @@ class Coordinator:
     async def _enlist(self, request: pb.EnlistRequest) -> pb.EnlistResponse:
         check_enlist(request)
         term, _ = self._leading()
+        if request.ensemble != term.ensemble:
+            request.ClearField("replaces")  # another ensemble's server has the same id
         payload = await term.execute("enlist", request)
         up = pb.Records.FromString(payload).records[-1].server_up
-        return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=self._config.ensemble)
+        return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=term.ensemble)
 
     async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
         check_name(request.name)
@@ -238,7 +240,11 @@ class Coordinator:
         servers = term.state.servers
         found = [s.message() for _, s in sorted(servers.servers.items())]
         return pb.ServerListResponse(
-            version=servers.version, servers=found, epoch=term.epoch, confirmed=servers.confirmed
+            version=servers.version,
+            servers=found,
+            epoch=term.epoch,
+            confirmed=servers.confirmed,
+            ensemble=term.ensemble,
         )
 
     async def _hint_crashed(self, request: pb.HintCrashedRequest) -> pb.HintCrashedResponse:

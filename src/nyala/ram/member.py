@@ -26,10 +26,11 @@ class EnsembleMember:
 
     Args:
         server: its id.
-        ensemble: name of the ensemble.
+        ensemble: id of the ensemble.
         epoch: of the leader that it enlisted with.
 
     Attributes:
+        ensemble: id of the ensemble.
         owned: the tablets that it owns.
         loads: what they hold.
         servers: its copy of the list.
@@ -38,25 +39,28 @@ class EnsembleMember:
 
     def __init__(self, server: ServerId, ensemble: str, epoch: int) -> None:
         self.id = server
-        self._ensemble = ensemble
+        self.ensemble = ensemble
         self.guard = EpochGuard(epoch)
         self.owned: set[HashRange] = set()
         self.loads: dict[HashRange, TabletLoad] = {}
         self.servers = BroadcastCopy()
 
     def check(self, fence: pb.Fence) -> None:
-        """Refuse requests of other ensembles, of replaced leaders, and to another server.
+        """Refuse requests of other ensembles, to another server, and of replaced leaders.
+
+        The epoch comes last: no request to others changes the highest one that is known.
 
         Raises:
-            InvalidArgument, StaleEpoch, NotFound: as said.
+            InvalidArgument, NotFound, StaleEpoch: as said.
         """
-        if fence.ensemble != self._ensemble:
+        if fence.ensemble != self.ensemble:
             raise InvalidArgument(
-                f"this server belongs to ensemble {self._ensemble!r}, not to {fence.ensemble[:40]!r}"
+                f"this server belongs to ensemble {self.ensemble!r}, not to {fence.ensemble[:80]!r}; give "
+                "each ensemble addresses of its own"
             )
-        self.guard.check(fence.epoch)
         if ServerId.of(fence.server) != self.id:
             raise NotFound(f"this is server {self.id}, not {ServerId.of(fence.server)}")
+        self.guard.check(fence.epoch)
 
     def take(self, tablets: Iterable[HashRange]) -> None:
         """Own tablets, in place of any that overlap with them."""

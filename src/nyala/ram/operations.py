@@ -4,6 +4,7 @@ Operations on tables have an intent, since they act on servers. Those on the lis
 records take effect together, and what servers are told follows from the list (`upkeep.py`).
 """
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,16 @@ class OperationContext:
 Action = Callable[[], Coroutine[Any, Any, None]]
 
 
+def _together(calls: Iterable[Action]) -> list[Action]:
+    """Return one action that makes all calls at the same time: a silent server delays no other."""
+    made = list(calls)
+
+    async def action() -> None:
+        await asyncio.gather(*(one() for one in made))
+
+    return [action] if made else []
+
+
 class RecordOperation(Operation):
     """An operation whose payloads are records.
 
@@ -98,16 +109,16 @@ class RecordOperation(Operation):
         return () if table is None else (self.record(alive_table=table).SerializeToString(),)
 
     def takes(self, tablets: Iterable[pb.Mapping], table_id: int) -> list[Action]:
-        """Return the actions by which servers that are up take tablets of a table."""
+        """Return the action by which servers that are up take tablets of a table."""
         found: dict[ServerId, list[HashRange]] = {}
         for t in tablets:
             owned = HashRange(table_id, t.first, t.last)
             found.setdefault(ServerId.of(t.master), []).append(owned)
-        return [
+        return _together(
             partial(self.context.calls.take, server, owned)
             for server, owned in sorted(found.items())
             if self.state.servers.is_up(server)
-        ]
+        )
 
 
 class CreateTable(RecordOperation):
@@ -174,11 +185,11 @@ class DropTable(RecordOperation):
     def actions(self, payload: bytes, epoch: int) -> Sequence[Action]:
         """See `Operation.actions`."""
         table_id = parse(payload).drop_table.id
-        return [
+        return _together(
             partial(self.context.calls.drop, server, table_id)
             for server in self.context.owners.pop(table_id, [])
             if self.state.servers.is_up(server)
-        ]
+        )
 
     def obsolete(self, payload: bytes) -> Iterable[str]:
         """See `Operation.obsolete`."""

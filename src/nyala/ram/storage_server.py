@@ -108,7 +108,7 @@ class StorageServer:
         found = await self._coordinator.call(
             methods.RAM_SERVER_LIST, pb.ServerListRequest(), ASK_MS
         )
-        return not any(
+        return found.ensemble != self.member.ensemble or not any(
             ServerId.of(s.id) == self.member.id and s.status == "UP" for s in found.servers
         )
 
@@ -116,7 +116,7 @@ class StorageServer:
         config, before = self._config, self._member
         request = pb.EnlistRequest(
             roles=config.roles, address=config.address, read_mb_s=config.read_mb_s,
-            replaces=before.id.message() if before else None,
+            replaces=before.id.message() if before else None, ensemble=before.ensemble if before else "",
         )  # fmt: skip
         self._member = None  # it owns nothing from now on
         found = await self._coordinator.call(methods.RAM_ENLIST, request, ASK_MS)

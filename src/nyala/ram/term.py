@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
@@ -32,6 +33,7 @@ class CoordinatorTerm:
         point: called at each crash point.
 
     Attributes:
+        ensemble: id of the ensemble: its name, and the id of its journal.
         state: of the coordinator.
         calls: to servers.
         epoch: of its leadership, once the log is replayed and every operation completed; 0: not yet.
@@ -41,7 +43,8 @@ class CoordinatorTerm:
     def __init__(self, journal: AsyncJournal, log: str, call_ms: int, point: Point) -> None:
         self._env = journal.env
         self.state = CoordinatorState()
-        self.calls = ServerCalls(journal.env, log, self.state, call_ms)
+        self.ensemble = f"{log}@{journal.id}"
+        self.calls = ServerCalls(journal.env, self.ensemble, self.state, call_ms)
         self._context = OperationContext(self.state, self.calls)
         kinds = operations(self._context)
         self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
@@ -63,6 +66,7 @@ class CoordinatorTerm:
         """
         epoch = steps.check()
         self.calls.epoch = self._context.epoch = epoch
+        self.calls.confirm = partial(steps.step, (), (), epoch)
         await self._operations.take_over(steps)
         self._steps, self.epoch = steps, epoch
 

@@ -258,3 +258,18 @@ async def test_create_does_not_repair_the_crash_of_a_server_that_the_recovery_re
     await e.until(e.settled)
     assert dead not in {ServerId.of(t.master) for t in (await tables(client))[0].tablets}
     assert_one_owner(e, made.table.id)
+
+
+@ensemble
+async def test_silent_servers_delay_an_operation_by_one_call_however_many_they_are(e):
+    await started(e, servers=12)
+    client, other = await e.client(), await e.client("other")
+    await client.call(*create("gone", 12), 20_000)
+    await e.until(e.settled)
+    e.cut |= {f"s{n}" for n in range(10)}
+    began = e.loop.now_us()
+    await client.call(*create("t", 12), 20_000)
+    assert e.loop.now_us() - began < 1_500_000
+    began = e.loop.now_us()
+    await other.call(*drop("gone"), 20_000)
+    assert e.loop.now_us() - began < 1_500_000

@@ -99,7 +99,7 @@ def test_crash_at_each_point_of_each_operation_is_undone_or_completed(point):
 
 
 @pytest.mark.row("S3.46", "S3.53", "S3.18")
-@pytest.mark.parametrize("second", range(6))  # two servers, and the end: before and after each
+@pytest.mark.parametrize("second", range(4))  # the calls, and the end: before and after each
 @pytest.mark.parametrize(
     "first", [n for n, name in enumerate(NAMES) if name.startswith("after") and "intent" in name]
 )

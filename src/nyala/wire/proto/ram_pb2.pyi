@@ -423,8 +423,10 @@ class EnlistRequest(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     READ_MB_S_FIELD_NUMBER: _builtins.int
     REPLACES_FIELD_NUMBER: _builtins.int
+    ENSEMBLE_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     read_mb_s: _builtins.int
+    ensemble: _builtins.str
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -436,10 +438,11 @@ class EnlistRequest(_message.Message):
         address: _builtins.str = ...,
         read_mb_s: _builtins.int = ...,
         replaces: Global___ServerId | None = ...,
+        ensemble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["replaces", b"replaces"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "read_mb_s", b"read_mb_s", "replaces", b"replaces", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "ensemble", b"ensemble", "read_mb_s", b"read_mb_s", "replaces", b"replaces", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,9 +669,11 @@ class ServerListResponse(_message.Message):
     SERVERS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
+    ENSEMBLE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     epoch: _builtins.int
     confirmed: _builtins.int
+    ensemble: _builtins.str
     @_builtins.property
     def servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServerState]: ...
     def __init__(
@@ -678,10 +683,11 @@ class ServerListResponse(_message.Message):
         servers: _abc.Iterable[Global___ServerState] | None = ...,
         epoch: _builtins.int = ...,
         confirmed: _builtins.int = ...,
+        ensemble: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "epoch", b"epoch", "servers", b"servers", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirmed", b"confirmed", "ensemble", b"ensemble", "epoch", b"epoch", "servers", b"servers", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -953,7 +959,9 @@ Global___CoordinatorStatusResponse: _TypeAlias = CoordinatorStatusResponse  # no
 
 @_typing.final
 class Fence(_message.Message):
-    """---- requests to the servers; each refuses older epochs, another ensemble, and another server's id"""
+    """---- requests to the servers; each refuses older epochs, another ensemble, and another server's id
+    An ensemble's id is its name and the id of its journal, so that ensembles of one name differ.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
