@@ -92,7 +92,7 @@ def test_golden_stages_read_the_same(tmp_path):
     known, start = tablet.store.stages, 1 << 40
     ids = [bytes([number]) * 16 for number in range(4)]
     assert list(known.stages) == [ids[1], ids[2]]
-    assert known.earliest == known.stages[ids[1]].prepared.at == start + 70
+    assert known.earliest == start + 70
     assert known.ended == {ids[0]: start + 51}
     assert known.dropped == {ids[3]: start + 80 + (60_000_000 << 12)}
     at = start + 75

@@ -1,6 +1,7 @@
 """Random transactions, writes, flushes, compactions and restarts of a tablet, beside a model of its rows."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +31,7 @@ class World:
         self.staged: dict[bytes, list[tuple[int, int | None]]] = {}
         self.prepared: dict[bytes, int] = {}
         self.committed = self.begun = 0
-        self.late = None
+        self.late: Callable[[], None] | None = None
 
     def change(self) -> tuple[int, int | None]:
         return self.random.randrange(KEYS), self.random.choice([None, self.random.randrange(100)])
@@ -106,7 +107,7 @@ class World:
             build = tablet.prepare_flush(self.driver.flush_point())
         else:
             build = tablet.prepare_compaction(None, force=self.random.random() < 0.5)
-        self.late = build and build()
+        self.late = None if build is None else build()
 
     def restart(self) -> None:
         self.late = None
