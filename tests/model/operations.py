@@ -194,7 +194,7 @@ class Operations:
         return world._replace(processes=tuple(processes))
 
     def _interrupted(self, world: World, place: int, call: Call | None) -> World:
-        """The caller of an operation is cancelled; what it awaited itself goes on without it."""
+        """The caller of an operation is cancelled; what it awaited may still take effect."""
         world = self._abandon(world, call)._replace(interrupts=world.interrupts + 1)
         return self._answer(world, place, INTERRUPT, MAIN)
 

@@ -83,7 +83,7 @@ class Operation(ABC):
 
 
 class OperationState:
-    """What the valid entries of a log of operations say, and the service's state by them.
+    """Valid entries of a log of operations, and the state of the service by them.
 
     Args:
         kinds: by name.
