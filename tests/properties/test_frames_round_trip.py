@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.client.feed.change_batch import ChangeBatch
+from nyala.client.read.pandas_types import to_pandas
 from nyala.client.sql.query import run_sql
 from nyala.common.batches import to_batches
 from nyala.common.errors import SchemaMismatch
-from nyala.common.pandas_types import to_pandas
 from nyala.common.schema import from_arrow
 from tests.unit.client.support.sql_tables import TablesInMemory, table_of
 
