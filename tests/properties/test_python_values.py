@@ -35,7 +35,8 @@ VALUES = [
     NS.floor("us"), NS.tz_localize("UTC"), np.datetime64("2020-01-01", "D"), NS_ODD, NS_EVEN, pd.NaT, pd.NA,
     dt.time(1), [1], NOON.replace(tzinfo=EAST), np.datetime64("2020-01"), np.datetime64("2020-01-02", "W"),
     np.datetime64("NaT"), np.datetime64("NaT", "D"), np.datetime64("NaT", "us"), np.timedelta64("NaT", "s"),
-    np.datetime64("2020-01-01T12", "h"), np.datetime64("2020-01-01T12:30"), np.datetime64(str(NOON), ("s", 25)),
+    np.datetime64("2020-01-01T12", "h"), np.datetime64("2020-01-01T12:30"),
+    np.datetime64(str(NOON), ("s", 25)),
 ]  # fmt: skip
 KINDS = [
     pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.bool_(), pa.date32(),
