@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nyala.client.feed.change_batch import ChangeBatch
+from nyala.client.read.pandas_types import to_pandas
 from nyala.client.sql.query import run_sql
 from nyala.common.batches import to_batches
 from nyala.common.errors import SchemaMismatch
-from nyala.common.pandas_types import to_pandas
 from nyala.common.schema import from_arrow
 from tests.unit.client.support.sql_tables import TablesInMemory, table_of
 
@@ -166,3 +166,27 @@ def test_float_that_stands_for_several_integers_is_refused_in_every_form(number)
         written(single, pa.int64())
     exact = pd.DataFrame({"k": [0, 1], "v": [2.0**53 - 1, NAN]})
     assert written(exact, pa.int64())["v"].to_pylist() == [2**53 - 1, None]
+
+
+def test_chunks_of_categories_of_which_some_are_empty_are_written():
+    none = pa.DictionaryArray.from_arrays(
+        pa.array([None, None], pa.int32()), pa.array([], pa.string())
+    )
+    parts = [pa.array(v, pa.string()).dictionary_encode() for v in ([], ["x", "y"], ["y", None])]
+    table = pa.table({"k": range(6), "v": pa.chunked_array([*parts, none])})
+    assert written(table, pa.string())["v"].to_pylist() == ["x", "y", "y", None, None, None]
+
+
+@pytest.mark.parametrize("kind", ENDS, ids=str)
+def test_slices_of_a_frame_are_written_alone(kind):
+    table = table_with([None, *ENDS[kind], None, *ENDS[kind]], kind)
+    for first, count in ((1, 2), (3, 3), (len(table) - 1, 1)):
+        part = table.slice(first, count)
+        for frame in (part, pl.from_arrow(table).slice(first, count), part.to_reader()):
+            assert bits(written(frame, kind)["v"]) == bits(part["v"])
+
+
+def test_sums_of_64_bit_integers_in_sql_are_exact():
+    tables = TablesInMemory({"t": table_of(table_with([2**63 - 1, 2**63 - 2], pa.int64()), "k")})
+    frame = run_sql("select sum(v) as total from t", tables).to_pandas()
+    assert frame["total"].tolist() == [Decimal(2**64 - 3)]

@@ -10,13 +10,13 @@ from nyala.client.checks import OtherNames
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.read.ordered_merge import merge, sort_by_key
+from nyala.client.read.pandas_types import to_pandas
 from nyala.client.read.plan import PlannedTokens
 from nyala.client.read.read_spec import ReadSpec, schema_of
 from nyala.client.read.side_by_side import SideBySide, sharing
 from nyala.client.read.split_tokens import check_split, split_all
 from nyala.client.scan_token import ScanToken
 from nyala.common.errors import RangesChanged, Unavailable
-from nyala.common.pandas_types import to_pandas
 from nyala.wire.proto import nyala_pb2 as pb
 
 COUNT_COLUMN = "_count"

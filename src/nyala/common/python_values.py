@@ -2,7 +2,8 @@
 
 Arrow infers the type of a list from its first values: a datetime among dates loses its time, a small float
 among integers its fraction, a bool becomes a number; the nanoseconds of pandas timestamps are always lost. So
-values of different kinds are converted separately, each kind as a column of its own.
+values of different kinds are converted separately, each kind as a column of its own. Of numpy's `datetime64`
+Arrow takes some units only, not NaT of days, and ignores a multiple of a unit (`datetime64[25s]`).
 """
 
 from collections.abc import Sequence
@@ -17,7 +18,6 @@ import pyarrow.compute as pc
 from nyala.common.casting import EXACT, Conversion, exact_cast, family
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.far_times import FarTime
-from nyala.common.numpy_times import InexactValue, is_numpy_null, times_of
 
 _UNIFORM_TYPES = frozenset([bool, int, float, str, bytes, date, Decimal])
 """Python types whose values are all of one kind."""
@@ -40,7 +40,18 @@ _TAKEN = {
 }
 """Python values for columns, by family of types."""
 
+_DATES = ("Y", "M", "W", "D")
+_PER_UNIT = {"h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000, "us": 1}
+"""Microseconds of a unit."""
+_PER_MICROSECOND = {"ns": 10**3, "ps": 10**6, "fs": 10**9, "as": 10**12}
+_ARROW_UNITS = frozenset(["s", "ms", "us", "ns"])
+_DAYS = (-(2**31), 2**31 - 1)
+
 Kind = tuple[type, Any, bool]
+
+
+class _InexactValue(ValueError):
+    """Error of a value that no stored type holds, in words for the user."""
 
 
 def array_of(
@@ -159,7 +170,7 @@ def _kind(value: Any) -> Kind:
 
 
 def _is_null(value: Any) -> bool:
-    return type(value).__name__ in _NULL_TYPES or is_numpy_null(value)
+    return type(value).__name__ in _NULL_TYPES or _is_numpy_null(value)
 
 
 def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
@@ -170,7 +181,7 @@ def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
         values = [None if _is_null(v) else v for v in values]
         types = {*map(type, values)}
     if types <= {np.datetime64, type(None)} and np.datetime64 in types:
-        return times_of(values)
+        return _times_of(values)
     if FarTime in types:
         values = [v.scalar if isinstance(v, FarTime) else v for v in values]
     if wanted is not None and pa.types.is_decimal(wanted) and int in types:
@@ -178,11 +189,11 @@ def _of_one_kind(values: Sequence[Any], wanted: pa.DataType | None) -> pa.Array:
     array = pa.array(values)
     finer = pa.types.is_temporal(array.type) and any(hasattr(t, _NANOSECOND) for t in types)
     if finer and any(getattr(value, _NANOSECOND, 0) for value in values):
-        raise InexactValue(
+        raise _InexactValue(
             "it has nanoseconds, but times are stored in microseconds; round it first"
         )
     if getattr(array.type, "tz", None) is not None and any(map(_has_odd_offset, values)):
-        raise InexactValue(
+        raise _InexactValue(
             "its UTC offset is not a whole number of seconds; convert it to UTC first"
         )
     if wanted == pa.float32() and array.type == pa.float64():
@@ -235,7 +246,7 @@ def _to_float32(array: pa.Array) -> pa.Array:
     made = array.cast(pa.float32())
     grown = pc.and_(pc.is_inf(made), pc.is_finite(array)).fill_null(False)
     if pc.any(grown, min_count=0).as_py():
-        raise InexactValue("it is outside the range of a 32-bit float")
+        raise _InexactValue("it is outside the range of a 32-bit float")
     return made
 
 
@@ -276,7 +287,7 @@ def _reason(value: Any, wanted: pa.DataType | None, err: Exception) -> str:
     """
     if isinstance(err, SchemaMismatch):
         return err.message
-    if isinstance(err, InexactValue):
+    if isinstance(err, _InexactValue):
         return str(err)
     if isinstance(value, str):
         return "it is not valid Unicode text"
@@ -290,3 +301,59 @@ def _reason(value: Any, wanted: pa.DataType | None, err: Exception) -> str:
         )
     taken = _TAKEN.get("" if wanted is None else family(wanted), "one of a column's values")
     return f"pass {taken}, or convert the {type(value).__name__} first"
+
+
+def _is_numpy_null(value: Any) -> bool:
+    """Return whether a value is numpy's missing time."""
+    return isinstance(value, np.datetime64 | np.timedelta64) and bool(np.isnat(value))
+
+
+def _times_of(values: Sequence[Any]) -> pa.Array:
+    """Return scalars as an array: of dates if their unit is a day or more, otherwise of naive timestamps.
+
+    Args:
+        values: `datetime64` of one unit, at least one of them not NaT; None and NaT are nulls.
+
+    Raises:
+        _InexactValue: a value has digits below a microsecond that Arrow has no unit for, or is out of range.
+    """
+    kind = next(v.dtype for v in values if v is not None and not _is_numpy_null(v))
+    unit, multiple = np.datetime_data(kind)
+    made = np.array(values, kind)
+    absent = np.isnat(made)
+    if multiple == 1 and unit in _ARROW_UNITS:
+        return pa.array(made.view(np.int64), pa.int64(), mask=absent).cast(pa.timestamp(unit))
+    ticks = [
+        None if gone else tick * multiple
+        for tick, gone in zip(made.view(np.int64).tolist(), absent.tolist(), strict=True)
+    ]
+    if unit in _DATES:
+        days = [None if tick is None else _within(_day(tick, unit), _DAYS) for tick in ticks]
+        return pa.array(days, pa.int32()).cast(pa.date32())
+    micros = [None if tick is None else _within(_microsecond(tick, unit), _LONGS) for tick in ticks]
+    return pa.array(micros, pa.int64()).cast(pa.timestamp("us"))
+
+
+def _within(number: int, limits: tuple[int, int]) -> int:
+    if not limits[0] <= number <= limits[1]:
+        raise _InexactValue(
+            "it is outside the range of dates and times: 32-bit days, 64-bit microseconds"
+        )
+    return number
+
+
+def _day(tick: int, unit: str) -> int:
+    """Return the first day of a year, month, week or day that is counted from 1970."""
+    if unit in ("W", "D"):
+        return tick * (7 if unit == "W" else 1)
+    months = _within(tick * (12 if unit == "Y" else 1), _DAYS)  # above them numpy's days overflow
+    return int(np.datetime64(months, "M").astype("datetime64[D]").astype(np.int64))
+
+
+def _microsecond(tick: int, unit: str) -> int:
+    if unit in _PER_UNIT:
+        return tick * _PER_UNIT[unit]
+    whole, rest = divmod(tick, _PER_MICROSECOND[unit])
+    if rest:
+        raise _InexactValue("it has digits below a microsecond, which is stored; round it first")
+    return whole

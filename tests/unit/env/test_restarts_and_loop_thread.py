@@ -154,15 +154,19 @@ def test_released_file_range_reads_unchanged_before_and_after_sync(tmp_path):
     assert (tmp_path / "f").read_bytes() == data + b"not synced, then more"
 
 
+async def seven() -> int:
+    return 7
+
+
 def test_call_while_the_interpreter_exits_is_refused_and_does_not_wait(thread, monkeypatch):
     """As in `__del__` of an object of a module: daemon threads no longer run then."""
     items = thread.iterate(numbers())
     assert next(items) == 0
     with monkeypatch.context() as exiting:
         exiting.setattr(sys, "is_finalizing", lambda: True)
-        for call in (lambda: thread.run(asyncio.sleep(0)), lambda: thread.hand_over(print, 1)):
+        for call in (lambda: thread.run(seven()), lambda: thread.hand_over(print, 1)):
             with pytest.raises(InvalidArgument, match=r"interpreter exits.*not in __del__"):
                 call()
         items.close()
         thread.close()
-    assert thread.run(asyncio.sleep(0, 7)) == 7  # close did nothing
+    assert thread.run(seven()) == 7  # close did nothing

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from nyala.common.pandas_types import to_pandas
+from nyala.client.read.pandas_types import to_pandas
 
 
 @dataclass(frozen=True, slots=True, eq=False)

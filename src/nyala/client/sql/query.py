@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
+from nyala.client.read.pandas_types import with_pandas_types
 from nyala.client.read.read_spec import ReadSpec
 from nyala.client.scan import Scan
 from nyala.client.sql.conditions import conditions_of, folded, nodes_of
 from nyala.common.errors import InvalidArgument, NotFound
-from nyala.common.pandas_types import with_pandas_types
 from nyala.common.predicate import Predicate
 from nyala.common.schema import Schema
 
