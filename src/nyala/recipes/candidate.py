@@ -21,7 +21,7 @@ from nyala.common.errors import (
 from nyala.env.clock import random_id
 from nyala.recipes.changes import ElectionChanges
 from nyala.recipes.election import Election, Establish, Look, Lose, Phase, Renew, Standing, Wait
-from nyala.recipes.own_steps import PAUSE_MS, OwnSteps, TermSteps
+from nyala.recipes.own_steps import PAUSE_MS, OwnSteps
 from nyala.recipes.records import ALIVE, ElectionSettings, standing_of
 
 OnLost = Callable[[str], Awaitable[None]]
@@ -109,14 +109,6 @@ class LeaderCandidate:
             await self._elected.wait()
         return self.epoch
 
-    async def elected_within(self, timeout_s: float | None) -> int:
-        """As `elected`, which tells if the journal is full, for so many seconds; 0: not within this time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.elected(tells_full=True)
-        except TimeoutError:
-            return 0
-
     def check(self, epoch: int | None = None) -> int:
         """Return the epoch of the leadership of this process; see `OwnSteps.check`."""
         return self.steps.check(epoch)
@@ -130,9 +122,7 @@ class LeaderCandidate:
         Raises:
             NotLeading: it does not lead.
         """
-        term = TermSteps(self.steps, self.check(epoch))
-        await term.step((), ())
-        return term.epoch
+        return await self.steps.confirm(epoch)
 
     async def resign(self) -> None:
         """End the leadership of this process, if it leads; another candidate is established at once."""
@@ -265,3 +255,12 @@ class LeaderCandidate:
             await self._wait(leadership.sent_us + self._election.window_us)
         else:
             await self.steps.renew()
+
+
+async def elected_within(candidate: LeaderCandidate, timeout_s: float | None) -> int:
+    """Wait as `LeaderCandidate.elected`, for at most so many seconds; 0: not within this time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await candidate.elected()
+    except TimeoutError:
+        return 0

@@ -9,7 +9,7 @@ from nyala.client.checks import is_int
 from nyala.client.journal.builder import StepBuilder, text_of
 from nyala.client.journal.journal import Journal
 from nyala.common.errors import InvalidArgument, NotLeading, NyalaError
-from nyala.recipes.candidate import LeaderCandidate
+from nyala.recipes.candidate import LeaderCandidate, elected_within
 from nyala.recipes.own_steps import OwnSteps
 from nyala.recipes.records import KEYS, ElectionSettings, LeaderInfo, leader_info
 
@@ -138,7 +138,7 @@ class Leader:
         """
         check_seconds("timeout_s", timeout_s)
         try:
-            return self._journal.connection.run(self._candidate.elected_within(timeout_s))
+            return self._journal.connection.run(elected_within(self._candidate, timeout_s))
         except NyalaError:
             if self._raised is not None:
                 raise self._raised from None

@@ -342,7 +342,7 @@ class OperationLog:
                 await self._finish(term, operation, payload, 0)
                 return payload
             # what could not end after the commit point is refused here
-            self._build(*self._state.ends(name, payload, 1))
+            _build(self._journal, self._log, *self._state.ends(name, payload, 1))
             intent_data = OperationRecord(INTENT, name, payload).encode()
             (intent,) = await self._append(term, f"{name} intent", [intent_data], ())
             self._pending.add(intent, name, payload)
@@ -382,7 +382,7 @@ class OperationLog:
             await self._call(operation.apply, pending.payload)
             for number, action in enumerate(operation.actions(pending.payload, term.check())):
                 term.check()
-                await self._at(f"{pending.kind} action {number}", self._call(action))
+                await _between(self._point, f"{pending.kind} action {number}", self._call(action))
             await self._finish(term, operation, pending.payload, intent)
         except Exception as err:  # of an action, or of the service
             self._pending.failed(intent, err, self._now_us())
@@ -431,31 +431,11 @@ class OperationLog:
             entries: data of the entries.
             stale: ids that become invalid in the same step.
         """
-        step = self._build(entries, stale)
-        outcome = await self._at(name, steps.step(*step.parts))
+        step = _build(self._journal, self._log, entries, stale)
+        outcome = await _between(self._point, name, steps.step(*step.parts))
         ids: Sequence[int] = outcome.ids
         self.last = ids[-1]
         return ids
-
-    def _build(self, entries: Sequence[bytes], stale: Sequence[int]) -> StepBuilder:
-        """Return the step that appends entries, or invalidates alone."""
-        step = self._journal.builder()
-        for number, data in enumerate(entries):
-            step.append(self._log, data, () if number else stale)
-        if not entries:
-            step.invalidate(self._log, stale)
-        return step
-
-    async def _at(self, name: str, work: Awaitable[Any]) -> Any:
-        """Await something between two crash points."""
-        try:
-            self._point(f"before {name}")
-        except BaseException:  # of a test
-            getattr(work, "close", lambda: None)()
-            raise
-        found = await work
-        self._point(f"after {name}")
-        return found
 
     # ---- replay ------------------------------------------------------------------------------------
 
@@ -497,3 +477,40 @@ class OperationLog:
                 await self._state.replay(event.id, event.data)
             elif isinstance(event, Invalidated) and event.id > self.last:
                 await self._state.forget(event.ids)
+
+
+def _build(
+    journal: AsyncJournal, log_name: str, entries: Sequence[bytes], stale: Sequence[int]
+) -> StepBuilder:
+    """Return the step that appends entries, or invalidates alone.
+
+    Args:
+        journal: journal of the log.
+        log_name: name of the log.
+        entries: data of the entries.
+        stale: ids that become invalid in the same step.
+    """
+    step = journal.builder()
+    for number, data in enumerate(entries):
+        step.append(log_name, data, () if number else stale)
+    if not entries:
+        step.invalidate(log_name, stale)
+    return step
+
+
+async def _between(point: Callable[[str], None], name: str, work: Awaitable[Any]) -> Any:
+    """Await something between two crash points.
+
+    Args:
+        point: called before and after.
+        name: of the crash points.
+        work: what is awaited.
+    """
+    try:
+        point(f"before {name}")
+    except BaseException:  # of a test
+        getattr(work, "close", lambda: None)()
+        raise
+    found = await work
+    point(f"after {name}")
+    return found

@@ -219,6 +219,19 @@ class OwnSteps:
             election.taken(sent_us, outcome.ids[-1])
         return StepOutcome(outcome.ids[: len(changes)], outcome.timestamp)
 
+    async def confirm(self, epoch: int | None = None) -> int:
+        """Have the journal confirm the leadership by a step without changes; return the epoch.
+
+        Args:
+            epoch: as for `check`.
+
+        Raises:
+            NotLeading: the process does not lead, or leads in a later term.
+        """
+        epoch = self.check(epoch)
+        await self.step((), (), epoch)
+        return epoch
+
     async def resign(self) -> None:
         """End the leadership, if there is one; another candidate is established at once."""
         async with self.sending:

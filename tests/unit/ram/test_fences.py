@@ -95,7 +95,7 @@ class _NewEnsemble:
 @ensemble
 async def test_server_of_another_ensemble_enlists_anew_though_its_id_is_up_here(e):
     env, _ = await e.open("s0")
-    coordinators = _NewEnsemble()
+    coordinators: Any = _NewEnsemble()
     server = StorageServer(env, StorageConfig("s0:1"), coordinators)
     await server.start()
     await e.until(lambda: not coordinators.ensembles)

@@ -6,7 +6,7 @@ import pytest
 
 from nyala.common.errors import JournalFull, NotLeading, OutcomeUnknown, TimedOut, Unavailable
 from nyala.recipes import Leader
-from nyala.recipes.candidate import LeaderCandidate
+from nyala.recipes.candidate import LeaderCandidate, elected_within
 from nyala.recipes.records import KEYS, ElectionSettings
 from tests.unit.client.support.journal_servers import Fault, append
 from tests.unit.recipes.support.blocking import processes
@@ -74,14 +74,14 @@ async def test_full_journal_is_told_by_wait_and_its_candidate_leads_once_there_i
     with pytest.raises(
         JournalFull, match=r"no leader of log 'service' can be established: .*Invalidate"
     ):
-        await one.elected_within(None)
+        await elected_within(one, None)
     assert c.loop.time() - began < 1
     await c.wait_s(60)
     assert len(c.servers.asked) - asked < 300, "it tries a few times in each timeout"
     for member in c.servers.members.values():
         member.state.limit_bytes = 100_000
     await c.wait_s(2)
-    assert await one.elected_within(5)
+    assert await elected_within(one, 5)
     await one.close()
 
 
