@@ -258,9 +258,9 @@ class LeaderCandidate:
 
 
 async def elected_within(candidate: LeaderCandidate, timeout_s: float | None) -> int:
-    """Wait as `LeaderCandidate.elected`, for at most so many seconds; 0: not within this time."""
+    """As `elected`, which raises JournalFull too, for at most so many seconds; 0: not within this time."""
     try:
         async with asyncio.timeout(timeout_s):
-            return await candidate.elected()
+            return await candidate.elected(tells_full=True)
     except TimeoutError:
         return 0

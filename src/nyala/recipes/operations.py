@@ -386,13 +386,9 @@ class OperationLog:
             await self._finish(term, operation, pending.payload, intent)
         except Exception as err:  # of an action, or of the service
             self._pending.failed(intent, err, self._now_us())
-            who = (
-                "the next leader"
-                if isinstance(err, NotLeading)
-                else "this process, or the next leader,"
-            )
+            mine = "" if isinstance(err, NotLeading) else "this process, or "
             raise NotReady(
-                f"{pending.kind!r} is committed (intent {intent}), and {who} completes it: "
+                f"{pending.kind!r} is committed (intent {intent}), and {mine}the next leader completes it: "
                 f"{type(err).__name__}: {err}",
                 {"intent": str(intent)},
             ) from err
