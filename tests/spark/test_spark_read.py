@@ -212,6 +212,7 @@ def test_all_queries_over_a_frame_read_at_the_time_of_its_load(spark, cluster, c
     assert spark.table("grown").count() == 1 + len(queries)
 
 
+@pytest.mark.full
 @pytest.mark.row("A16")
 def test_job_holds_its_snapshot_for_configured_time(spark, cluster, client):
     parts = nyala.Partition(hash=[nyala.Hash(["k"], 2)])
@@ -241,6 +242,7 @@ def test_job_holds_its_snapshot_for_configured_time(spark, cluster, client):
     assert {at for _, at, _ in held()[0]} == {before, one[1]}
 
 
+@pytest.mark.full
 def test_unreadable_input_gives_clear_error(spark, cluster, load):
     def message(**options):
         with pytest.raises(Exception) as raised:

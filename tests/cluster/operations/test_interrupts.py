@@ -110,6 +110,7 @@ def test_interrupted_alteration_is_still_carried_out(held, tmp_path):
         assert "extra" in client.table("held").schema.names
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("verb", ["copy", "move"])
 def test_interrupted_copy_continues_and_is_waited_for_by_the_same_command(pair, tmp_path, verb):
     with pair.connect() as client:
