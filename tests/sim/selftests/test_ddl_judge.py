@@ -161,6 +161,10 @@ async def a_voter_deleted(scene: Scene) -> None:
     await scene.delete(scene.holder(), scene.tablet.id)
 
 
+MEMORY_ALONE = "memory differs from its disk|memory is ahead of its disk"
+"""Either finding of the judge: which one is first depends on the moment at which it looks."""
+
+
 async def an_orphan_deleted(scene: Scene) -> None:
     await scene.delete(scene.cluster.tservers[0], ORPHAN)
 
@@ -170,7 +174,7 @@ async def an_orphan_deleted(scene: Scene) -> None:
     [
         (half_a_table, "0, 2"),
         (a_tablet_too_few, "1, 2"),
-        (memory_alone, "memory differs from its disk"),
+        (memory_alone, MEMORY_ALONE),
         (memory_first, "memory is ahead of its disk"),
         (half_a_table_on_disk, "0, 2"),
         (a_name_twice, "'t'"),
@@ -209,7 +213,7 @@ def test_invariant_violation_ends_the_run():
         await memory_alone(scene)
         await scene.cluster.loop.delay(5_000_000)
 
-    with pytest.raises(AssertionError, match="memory differs from its disk"):
+    with pytest.raises(AssertionError, match=MEMORY_ALONE):
         scene(broken)
 
 
