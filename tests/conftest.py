@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.enough import FULL
 from tests.waiting import later
 
 # A shell starts background jobs with SIGINT ignored; the tests, and the processes that they start, need it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-FULL = bool(os.environ.get("TESTS_FULL"))
-"""True in `./run test --full`."""
 
 settings.register_profile("dev", max_examples=25, deadline=None)
 settings.register_profile(

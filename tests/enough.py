@@ -7,6 +7,7 @@ test in the gate asserts safety.
 import os
 
 FULL = bool(os.environ.get("TESTS_FULL"))
+"""True in `./run test --full`."""
 
 
 def enough(condition: object, what: str) -> None:

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from tests.reporting import descendants
+
 PR_SET_CHILD_SUBREAPER = 36
 """Number of the prctl that makes orphaned descendants children of this process."""
 GRACE_S = 120.0
@@ -38,7 +40,7 @@ def end_orphans(keep: int) -> list[str]:
 
 def kill_tree(pid: int) -> None:
     """Kill a process and its descendants."""
-    for one in (pid, *_descendants(pid)):
+    for one in (pid, *descendants(pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
 
@@ -69,11 +71,6 @@ def _children(pid: int) -> list[int]:
             ):
                 found.append(int(folder.name))
     return found
-
-
-def _descendants(pid: int) -> list[int]:
-    found = _children(pid)
-    return found + [more for one in found for more in _descendants(one)]
 
 
 def _command(pid: int) -> str:
