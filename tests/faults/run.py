@@ -71,10 +71,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first one: its variant")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--secure", action="store_true", help="with certificates, off loopback")
     given = parser.parse_args()
     end = time.monotonic() + 60 * given.minutes
     began = time.monotonic()
-    with Testbed(given.dir) as testbed:
+    with Testbed(given.dir, given.secure) as testbed:
         say(f"three machines are up after {time.monotonic() - began:.1f} s")
         try:
             say(run(testbed, given.kind, given.first, given.count, given.seed, end))

@@ -8,8 +8,8 @@ from tests.waiting import within
 pytestmark = pytest.mark.full
 
 
-def inject(kind: str, seed: int, count: int = 5) -> None:
-    arguments = (kind, "--count", count, "--seed", seed)
+def inject(kind: str, seed: int, count: int = 5, *more: str) -> None:
+    arguments = (kind, "--count", count, "--seed", seed, *more)
     print(sandbox.run("tests.faults.run", *arguments, timeout_s=within(580)))
 
 
@@ -35,3 +35,10 @@ def test_partitions_stop_no_tablet_and_raise_no_term_of_partitioned_server():
 @pytest.mark.timeout(590)
 def test_disk_errors_stop_one_server_cleanly_and_slow_disk_stops_none():
     inject("disk", 44)
+
+
+@pytest.mark.row("A23")
+@pytest.mark.timeout(590)
+def test_cluster_with_certificates_on_three_machines_survives_kills():
+    """Addresses that are not loopback, every connection with TLS."""
+    inject("kills", 45, 4, "--secure")

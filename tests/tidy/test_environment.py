@@ -24,8 +24,8 @@ BANNED = {  # call -> (replacement, packages under src/nyala where it is the rea
     "os.replace": ("env.files.Files", ("env",)),
     "datetime.now": ("env.clock.Clock", ()),
 }
-# Packages with users, processes or Spark on one side, which no simulator runs.
-EDGE = ("cli", "spark", "testing", "web")
+# Packages with users, processes, real files or Spark on one side, which no simulator runs.
+EDGE = ("cli", "security", "spark", "testing", "web")
 
 
 def test_clock_random_and_files_come_from_the_environment():

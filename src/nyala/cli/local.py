@@ -37,6 +37,9 @@ def up(
     set: Annotated[
         list[str] | None, typer.Option("--set", help="An option for all servers, name=value.")
     ] = None,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="With TLS; certificates are made in the folder.")
+    ] = False,
 ) -> None:
     """Start a local cluster in the background and wait until it is healthy."""
     from nyala.cli.servers import _flags
@@ -49,7 +52,7 @@ def up(
     Options.load(flags=flags)  # fails here and not in six logs
     found = layout.load(dir)
     if found is not None:
-        _check_unchanged(found, dir, base_port, flags)
+        _check_unchanged(found, dir, base_port, flags, secure)
     if found is not None and _shape(found) != (masters, tservers):
         say(
             "{} holds a cluster of {} masters and {} tablet servers: starting that".format(
@@ -57,23 +60,28 @@ def up(
             )
         )
     port = layout.DEFAULT_BASE if base_port is None else base_port
-    planned = found or layout.plan(dir, masters, tservers, base_port=port, options=flags)
+    planned = found or layout.plan(
+        dir, masters, tservers, base_port=port, options=flags, secure=secure
+    )
     warm_kernels(say)
     with ForkServer() as parent:
         seconds = local_cluster.start(planned, parent, lambda text: say(f"waiting for {text}"))
     web = next(s.web_address for s in planned.servers if s.role == "master")
     print(f"nyala is up: {len(planned.servers)} processes, healthy in {seconds:.1f} s")
     print(f"  masters   {planned.masters}")
-    print(f"  web       http://{web}/")
+    print(f"  web       {'https' if planned.secure else 'http'}://{web}/")
     print(f"  data      {planned.dir}")
     print(f"next:       export NYALA_MASTERS={planned.masters}")
+    files = planned.client_files
+    for name, value in ({} if files is None else files.variables).items():
+        print(f"            export {name}={value}")
     print(
         "            nyala cluster ksck        nyala table list        nyala down" + dir_hint(dir)
     )
 
 
 def _check_unchanged(
-    found: "Layout", dir: str, base_port: int | None, flags: dict[str, str]
+    found: "Layout", dir: str, base_port: int | None, flags: dict[str, str], secure: bool
 ) -> None:
     """Reject a port or options that an existing cluster does not have: it would start without them.
 
@@ -82,12 +90,15 @@ def _check_unchanged(
         dir: its folder, as given.
         base_port: as given; None: not given.
         flags: options, as given.
+        secure: as given.
 
     Raises:
         typer.Exit: they differ.
     """
     port = found.base_port
     changes = [] if base_port in (None, port) else [f"--base-port {base_port} (it has {port})"]
+    if secure and not found.secure:
+        changes.append("--secure (it has no certificates)")
     for name, value in flags.items():
         if found.options.get(name) != value:
             has = found.options.get(name, "the default")
@@ -112,13 +123,14 @@ def status(dir: DirOption = DEFAULT_DIR, format: FormatOption = Format.TABLE) ->
     """Show the processes of a local cluster; exit status 1 unless all run and are healthy."""
     from nyala.client import connect
     from nyala.common.errors import NyalaError
-    from nyala.testing import layout, processes
+    from nyala.testing import layout, local_cluster, processes
 
     found = layout.load(dir)
     if found is None:
         raise fail(f"no local cluster in {dir}; start one with: nyala up{dir_hint(dir)}", 5)
     alive: dict[str, str] = {}
     problem = ""
+    local_cluster.use_credentials(found)
     try:
         with connect(found.masters, timeout_ms=5_000) as client:
             for server in client.servers():

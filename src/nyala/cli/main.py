@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from nyala.cli import (
+    cert,
     cluster,
     fs,
     local,
@@ -41,6 +42,8 @@ app = typer.Typer(
 app.command("up")(local.up)
 app.command("status")(local.status)
 app.command("down")(local.down)
+app.command("init")(cert.init)
+app.add_typer(cert.app, name="cert")
 app.command("sql")(sql.sql)
 app.command("ops")(ops.ops)
 table.app.add_typer(table_alter.app)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from nyala.cli.network import Network
 from nyala.cli.output import describe_os_error
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
@@ -23,6 +24,7 @@ from nyala.env.rpc import Handlers
 from nyala.master.config import MasterConfig
 from nyala.master.server import Master
 from nyala.replica.host import ReplicaHost
+from nyala.security.credentials import Credentials
 from nyala.tserver.config import TabletServerConfig
 from nyala.tserver.server import TabletServer
 from nyala.web.pages import Listing
@@ -43,6 +45,8 @@ FREE_MEMORY_DIVISOR = 4
 """Freed memory kept by the allocator is at most the memory budget divided by this,"""
 MIN_FREE_BYTES = 64 << 20
 """or this, in bytes, if it is more."""
+CREDENTIALS_MS = 5_000
+"""Interval, in milliseconds, at which the files of the credentials are checked for a change."""
 GC_THRESHOLD = 50_000
 """Allocations between collections: batches create few cycles, and a collection visits every object."""
 
@@ -95,7 +99,7 @@ class ListenAddresses:
 MakeServer = Callable[[Env, PeerTransport, Metrics], ServerProcess]
 
 
-def run_master(config: MasterConfig) -> int:
+def run_master(config: MasterConfig, network: Network) -> int:
     """Run a master until SIGTERM or SIGINT; return the exit status."""
 
     def make(env: Env, transport: PeerTransport, metrics: Metrics) -> ServerProcess:
@@ -106,10 +110,11 @@ def run_master(config: MasterConfig) -> int:
         make,
         ListenAddresses(config.address, config.peer_address, config.web_address),
         config.options,
+        network,
     )
 
 
-def run_tserver(config: TabletServerConfig) -> int:
+def run_tserver(config: TabletServerConfig, network: Network) -> int:
     """Run a tablet server until SIGTERM or SIGINT; return the exit status."""
 
     def make(env: Env, transport: PeerTransport, metrics: Metrics) -> ServerProcess:
@@ -120,17 +125,20 @@ def run_tserver(config: TabletServerConfig) -> int:
         make,
         ListenAddresses(config.address, config.peer_address, config.web_address),
         config.options,
+        network,
     )
 
 
-def _run(role: str, make: MakeServer, addresses: ListenAddresses, options: Options) -> int:
+def _run(
+    role: str, make: MakeServer, addresses: ListenAddresses, options: Options, network: Network
+) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s"
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD, 20, 50)
     try:
-        uvloop.run(_serve(role, make, addresses, options))
+        uvloop.run(_serve(role, make, addresses, options, network))
     except NyalaError as err:
         log.error("%s", err)
         print(f"nyala {role}: {err.message}", file=sys.stderr)
@@ -142,25 +150,31 @@ def _run(role: str, make: MakeServer, addresses: ListenAddresses, options: Optio
     return 0
 
 
-async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, options: Options) -> None:
+async def _serve(
+    role: str, make: MakeServer, addresses: ListenAddresses, options: Options, network: Network
+) -> None:
+    credentials = network.credentials
     limits = RpcLimits(unread_ms=options.reader_silent_ms)
-    rpc = GrpcRpc(limits)
+    rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc, options.compute_threads)
     metrics = Metrics()
     made: list[ServerProcess] = []
     free_bytes = max(MIN_FREE_BYTES, options.memory_budget_bytes // FREE_MEMORY_DIVISOR)
     env.tasks.spawn(bound_free_memory(env, free_bytes), "bound free memory")
-    transport = PeerTransport(env, lambda: made[0].cluster_id, metrics=metrics)
+    transport = PeerTransport(
+        env, lambda: made[0].cluster_id, metrics=metrics, credentials=credentials
+    )
     server = make(env, transport, metrics)
     made.append(server)
     grpc_server = GrpcServer(
-        server.handlers(), addresses.public, limits, RpcMetrics(env.clock, metrics.registry)
-    )
-    web = (
-        WebServer(server_facts(role, server, addresses, metrics), addresses.web)
-        if addresses.web
-        else None
-    )
+        server.handlers(), network.listen_on(addresses.public), limits,
+        RpcMetrics(env.clock, metrics.registry), credentials,
+    )  # fmt: skip
+    facts = server_facts(role, server, addresses, metrics)
+    tls = None if credentials is None else credentials.server_context()
+    web = WebServer(facts, network.listen_on(addresses.web), tls) if addresses.web else None
+    if credentials is not None:
+        env.tasks.spawn(_watch(env, credentials), "watch credentials")
     closing: list[Callable[[], Coroutine[Any, Any, object]]] = [rpc.close, env.tasks.close]
     try:
         await grpc_server.start()
@@ -170,13 +184,21 @@ async def _serve(role: str, make: MakeServer, addresses: ListenAddresses, option
             closing.append(web.stop)
         closing += [server.close, transport.close]
         await server.start()
-        await transport.listen(addresses.peer, server.uuid)
+        await transport.listen(network.listen_on(addresses.peer), server.uuid)
         log.info("%s %s serves on %s", role, server.uuid, addresses.public)
         await _wait_for_stop(server)
         log.info("stopping")
     finally:
         for close in reversed(closing):
             await close()
+
+
+async def _watch(env: Env, credentials: Credentials) -> None:
+    """Use new certificates soon after their files were replaced."""
+    while True:
+        await env.tasks.sleep_ms(CREDENTIALS_MS)
+        if credentials.refresh():
+            log.info("the credentials were read again: %s", credentials.files.cert)
 
 
 async def _wait_for_stop(server: ServerProcess) -> None:

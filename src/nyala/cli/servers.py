@@ -7,16 +7,20 @@ from typing import Annotated
 
 import typer
 
+from nyala.cli.network import Network
 from nyala.cli.output import Format, FormatOption, fail, show, verb
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
+from nyala.security.files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
 master = typer.Typer(no_args_is_help=True, help="Master processes.")
 tserver = typer.Typer(no_args_is_help=True, help="Tablet server processes.")
 config = typer.Typer(no_args_is_help=True, help="Options of servers.")
 
 Dir = Annotated[str, typer.Option("--dir", help="Data directory; formatted when empty.")]
-Address = Annotated[str, typer.Option("--address", help="Public host:port; loopback only.")]
+Address = Annotated[
+    str, typer.Option("--address", help="Public host:port; loopback only without certificates.")
+]
 PeerAddress = Annotated[
     str, typer.Option("--peer-address", help="host:port for Raft between servers.")
 ]
@@ -25,6 +29,28 @@ WebAddress = Annotated[
 ]
 Masters = Annotated[
     str, typer.Option("--master-addresses", help="Public addresses of all masters.")
+]
+Ca = Annotated[
+    str,
+    typer.Option(
+        "--ca", envvar=CA_VARIABLE, help="Certificate of the cluster's authority (ca.crt)."
+    ),
+]
+Cert = Annotated[
+    str,
+    typer.Option(
+        "--cert", envvar=CERT_VARIABLE, help="Certificate of this server; see nyala cert."
+    ),
+]
+Key = Annotated[
+    str, typer.Option("--key", envvar=KEY_VARIABLE, help="Private key of the certificate.")
+]
+Bind = Annotated[
+    str,
+    typer.Option(
+        "--bind",
+        help="Host to listen on, if not that of the addresses: 0.0.0.0 for every interface.",
+    ),
 ]
 Location = Annotated[
     str,
@@ -48,8 +74,13 @@ def _flags(given: list[str] | None) -> dict[str, str]:
     return flags
 
 
-def _check(role: str, *own: str) -> None:
+def _check(role: str, network: "Network", *own: str) -> None:
     """Reject an invalid listen address, before anything is loaded or changed.
+
+    Args:
+        role: "master" or "tserver".
+        network: credentials, and the host to listen on.
+        own: addresses of the server.
 
     Raises:
         Forbidden: an address that other machines could reach.
@@ -61,7 +92,7 @@ def _check(role: str, *own: str) -> None:
         )
     for address in own:
         if address:
-            to_bind(address)
+            to_bind(network.listen_on(address), secured=network.credentials is not None)
 
 
 def _addresses(text: str) -> tuple[str, ...]:
@@ -99,9 +130,14 @@ def master_run(
     master_addresses: Masters = "",
     config: File = None,
     set: Set = None,
+    ca: Ca = "",
+    cert: Cert = "",
+    key: Key = "",
+    bind: Bind = "",
 ) -> None:
     """Run a master until SIGTERM."""
-    _check("master", address, peer_address, web_address)
+    network = Network.of(ca, cert, key, bind)
+    _check("master", network, address, peer_address, web_address)
     block_pandas()
     from nyala.cli.serve import run_master
     from nyala.common.options import Options
@@ -110,7 +146,7 @@ def master_run(
     options = Options.load(config, os.environ, _flags(set))
     masters = _addresses(master_addresses) or (address,)
     raise typer.Exit(
-        run_master(MasterConfig(dir, address, peer_address, web_address, masters, options))
+        run_master(MasterConfig(dir, address, peer_address, web_address, masters, options), network)
     )
 
 
@@ -125,9 +161,14 @@ def tserver_run(
     location: Location = "",
     config: File = None,
     set: Set = None,
+    ca: Ca = "",
+    cert: Cert = "",
+    key: Key = "",
+    bind: Bind = "",
 ) -> None:
     """Run a tablet server until SIGTERM."""
-    _check("tserver", address, peer_address, web_address)
+    network = Network.of(ca, cert, key, bind)
+    _check("tserver", network, address, peer_address, web_address)
     block_pandas()
     from nyala.cli.serve import run_tserver
     from nyala.common.options import Options
@@ -137,7 +178,8 @@ def tserver_run(
     masters = _addresses(master_addresses)
     raise typer.Exit(
         run_tserver(
-            TabletServerConfig(dir, address, peer_address, web_address, masters, location, options)
+            TabletServerConfig(dir, address, peer_address, web_address, masters, location, options),
+            network,
         )
     )
 

@@ -20,6 +20,7 @@ from nyala.client.checks import (
 from nyala.client.cluster.descriptions import Server, TableFacts
 from nyala.client.connection import SCAN_AHEAD_BYTES, Connection
 from nyala.client.core import ClientOptions
+from nyala.client.credentials import remember
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
@@ -29,6 +30,7 @@ from nyala.common.casting import Requested, conversion_of
 from nyala.common.errors import InvalidArgument
 from nyala.common.frames import definition_of
 from nyala.common.partition_spec import Partition
+from nyala.security.files import named_files
 
 log = logging.getLogger("nyala.client")
 
@@ -50,6 +52,9 @@ def connect(
     client_id: bytes | None = None,
     since: int = 0,
     lookup_max_age_ms: int = 10_000,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
 ) -> "Client":
     """Connect to a cluster.
 
@@ -71,9 +76,14 @@ def connect(
             dropped client sessions refuses, as SessionExpired, what may have been executed for one of them.
         lookup_max_age_ms: largest age of tables and tablet locations from another master while the leader
             master does not answer; 0: only the leader's are used.
+        ca: file with the certificate of the cluster's authority. None, as for `cert` and `key`: as an
+            earlier client of this process and cluster, else NYALA_CA, NYALA_CERT and NYALA_KEY; without any:
+            no encryption.
+        cert: file with the certificate of the user.
+        key: file with the private key of it.
 
     Raises:
-        InvalidArgument: no address, or one that is not host:port.
+        InvalidArgument: no address, or one that is not host:port; files that are invalid, or not all three.
         Unavailable: no master answers.
     """
     given = masters if masters is not None else os.environ.get(ENVIRONMENT, "")
@@ -92,6 +102,9 @@ def connect(
     check_int("write_ahead_bytes", write_ahead_bytes)
     check_int("since", since)
     check_age("lookup_max_age_ms", lookup_max_age_ms)
+    files = named_files(ca, cert, key)
+    if files is not None:
+        remember(addresses, files)
     options = ClientOptions(
         timeout_ms=int(timeout_ms),
         limits=BatchLimits(batch_rows, batch_bytes, write_ahead_bytes),

@@ -3,6 +3,7 @@
 `shared` keeps one connection per process and cluster, for scan tokens that arrive without a client.
 """
 
+import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -14,18 +15,28 @@ import pyarrow as pa
 from nyala.client.cluster.masters import parse_addresses
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.credentials import cluster_key, credentials_for
 from nyala.client.deadline import Attempts
 from nyala.client.read.point_reads import is_retryable
 from nyala.client.results import PartlyWritten
 from nyala.client.write.pending_call import Signal, Written
 from nyala.client.write.upload import Upload
 from nyala.client.write.waiting import closed_meanwhile
-from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, RangesChanged
+from nyala.common.errors import (
+    InvalidArgument,
+    NyalaError,
+    OutcomeUnknown,
+    RangesChanged,
+    Unauthenticated,
+    Unavailable,
+)
 from nyala.env.env import system_env
 from nyala.env.loop_thread import ClosedDuringCall, LoopThread
 from nyala.env.monotonic import began_us, monotonic_us
+from nyala.security.credentials import Credentials
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
+from nyala.wire.tls_check import tls_problem
 
 T = TypeVar("T")
 
@@ -61,6 +72,7 @@ class Connection:
 
     Raises:
         Unavailable: no master answers at these addresses.
+        InvalidArgument: the credentials of the environment are invalid.
     """
 
     def __init__(
@@ -74,10 +86,11 @@ class Connection:
         self._loop = LoopThread("nyala-client")
         try:
             limits = RpcLimits(queued_bytes=scan_ahead_bytes)
-            made = _make(parse_addresses(masters), options, limits)
-            self._rpc, self.core = self._loop.run(made)
+            found, credentials = parse_addresses(masters), credentials_for(masters)
+            self._rpc, self.core = self._loop.run(_make(found, options, limits, credentials))
             left_ms = reach_ms((monotonic_us() - began) // 1000)
-            self._loop.run(self.core.masters.reach(min(left_ms, options.timeout_ms)))
+            reaching = self.core.masters.reach(min(left_ms, options.timeout_ms))
+            self._loop.run(_explained(reaching, found, credentials))
         except BaseException:
             self._loop.close()  # also when interrupted: the thread must end
             raise
@@ -256,10 +269,32 @@ class Connection:
         await self._rpc.close()
 
 
+async def _explained(
+    reaching: Coroutine[Any, Any, None], addresses: list[str], credentials: Credentials | None
+) -> None:
+    """Reach the masters; if that fails because of TLS, the error says so.
+
+    Raises:
+        Unavailable: no master answers.
+        Unauthenticated: because of TLS.
+    """
+    try:
+        await reaching
+    except Unavailable as err:
+        problems = await asyncio.gather(*(tls_problem(a, credentials) for a in addresses))
+        for address, problem in zip(addresses, problems, strict=True):
+            if problem:
+                raise Unauthenticated(f"the server at {address}: {problem}") from err
+        raise
+
+
 async def _make(
-    addresses: list[str], options: ClientOptions, limits: RpcLimits
+    addresses: list[str],
+    options: ClientOptions,
+    limits: RpcLimits,
+    credentials: Credentials | None,
 ) -> tuple[GrpcRpc, ClientCore]:
-    rpc = GrpcRpc(limits)
+    rpc = GrpcRpc(limits, credentials)
     return rpc, ClientCore(system_env(rpc), addresses, options)
 
 
@@ -270,10 +305,7 @@ _connecting: dict[tuple[int, str], threading.Lock] = {}
 
 def shared(masters: str) -> Connection:
     """Return this process' shared connection to a cluster, which is never closed. Any thread."""
-    key = (
-        os.getpid(),
-        ",".join(sorted(parse_addresses(masters))),
-    )  # clients order them differently
+    key = (os.getpid(), cluster_key(masters))
     with _connecting.setdefault(key, threading.Lock()):
         if key not in _shared:
             _shared[key] = Connection(masters, ClientOptions())

@@ -40,18 +40,28 @@ def join(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def to_bind(address: str) -> tuple[str, int]:
+def to_bind(address: str, *, secured: bool = False) -> tuple[str, int]:
     """Return the host, as a numeric address, and the port to bind; a name of a host is resolved now.
 
+    Args:
+        address: host:port.
+        secured: the process has credentials, so that it may bind any address.
+
     Raises:
-        InvalidArgument: it is not an address.
-        Forbidden: it is not a loopback address, or a name that has other addresses, or none.
+        InvalidArgument: it is not an address, or a name without one.
+        Forbidden: not secured, and it is not a loopback address, or a name that has other addresses, or none.
     """
     host, port = parse(address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return require_loopback(address)
+    except (OSError, UnicodeError) as err:
+        if not secured:
+            return require_loopback(address)
+        raise InvalidArgument(
+            f"the host of {address} cannot be resolved: {err}; check its name"
+        ) from err
+    if secured:
+        return str(found[0][4][0]), port
     numbers = [require_loopback(join(str(one[4][0]), port)) for one in found]
     return require_loopback(address) if host == "localhost" else numbers[0]
 
@@ -72,9 +82,9 @@ def require_loopback(address: str) -> tuple[str, int]:
         loopback = False
     if not loopback:
         raise Forbidden(
-            f"refusing to bind {address}: nyala has no authentication or encryption yet, so "
-            "any client that reaches that address could read and change all data; bind a loopback address "
-            f"such as 127.0.0.1:{port}"
+            f"refusing to bind {address} without certificates: any client that reaches that address could "
+            f"read and change all data; bind a loopback address such as 127.0.0.1:{port}, or make "
+            "certificates (nyala init, nyala cert server) and name them with --ca, --cert and --key"
         )
     return host, port
 

@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 ENVIRONMENT_PREFIX = "NYALA_"
-NOT_OPTIONS = ("NYALA_MASTERS",)
+NOT_OPTIONS = ("NYALA_MASTERS", "NYALA_CA", "NYALA_CERT", "NYALA_KEY")
 """Environment variables with the prefix that are not options (the client's masters)."""
 
 ENTRY_SLACK_BYTES = 64 * KIB

@@ -18,10 +18,11 @@ TIMEOUT_MS = 15_000
 def run_alone(work: "Callable[[Env], Coroutine[Any, Any, T]]") -> T:
     """Return what `work` returns, on a loop of its own. Warnings that it logs are lines on standard error."""
     from nyala.env.env import system_env  # imports are slow: each verb imports only its own modules
+    from nyala.security.credentials import credentials_of_environment
     from nyala.wire.channels import GrpcRpc
 
     async def main() -> T:
-        rpc = GrpcRpc()
+        rpc = GrpcRpc(credentials=credentials_of_environment())
         env = system_env(rpc)
         try:
             return await work(env)

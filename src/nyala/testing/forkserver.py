@@ -140,6 +140,9 @@ def _job(layout: Layout, server: ServerSpec, bound: bool) -> Job:
         "--web-address", server.web_address,
         "--master-addresses", layout.masters,
     ]  # fmt: skip
+    files = layout.server_files
+    if files is not None:
+        words += ["--ca", files.ca, "--cert", files.cert, "--key", files.key]
     for name, value in layout.options.items():
         words += ["--set", f"{name}={value}"]
     return Job(words, layout.dir, server.log, pid_file(server), bound)

@@ -14,10 +14,12 @@ from random import SystemRandom
 import msgspec
 
 from nyala.common.errors import InvalidArgument, NotFound
+from nyala.security.files import CredentialFiles
 
 HOST = "127.0.0.1"
 DEFAULT_BASE = 7050
 STATE_FILE = "cluster.json"
+CERTS = "certs"
 BELOW_EPHEMERAL = range(12_000, 32_000)
 """Ports for `free_ports`: outgoing connections take theirs above these on Linux, macOS and Windows."""
 
@@ -55,16 +57,42 @@ class ServerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A local cluster: its directory and servers."""
+    """A local cluster: its directory and servers.
+
+    Attributes:
+        dir: its directory.
+        servers: its servers.
+        options: of every server.
+        secure: connections are encrypted, and need certificates; these are in the directory `certs`.
+    """
 
     dir: str
     servers: tuple[ServerSpec, ...]
     options: dict[str, str]
+    secure: bool = False
 
     @property
     def masters(self) -> str:
         """Master addresses, as for `nyala.connect`."""
         return ",".join(s.address for s in self.servers if s.role == "master")
+
+    @property
+    def server_files(self) -> CredentialFiles | None:
+        """Credentials of its servers; None: it is not secure."""
+        return self._files("server")
+
+    @property
+    def client_files(self) -> CredentialFiles | None:
+        """Credentials of the user who made it, who is an administrator; None: it is not secure."""
+        return self._files("admin")
+
+    def _files(self, holder: str) -> CredentialFiles | None:
+        if not self.secure:
+            return None
+        folder = Path(self.dir, CERTS)
+        return CredentialFiles(
+            str(folder / "ca.crt"), str(folder / f"{holder}.crt"), str(folder / f"{holder}.key")
+        )
 
     @property
     def base_port(self) -> int:
@@ -103,8 +131,9 @@ def load(directory: str) -> Layout | None:
 
 
 def plan(
-    directory: str, masters: int, tservers: int, *, base_port: int | None, options: dict[str, str]
-) -> Layout:
+    directory: str, masters: int, tservers: int, *, base_port: int | None, options: dict[str, str],
+    secure: bool = False,
+) -> Layout:  # fmt: skip
     """Return the layout of a new cluster.
 
     Args:
@@ -113,6 +142,7 @@ def plan(
         tservers: number of tablet servers.
         base_port: port of the first tablet server; None: free ports.
         options: passed to every server.
+        secure: with certificates.
 
     Raises:
         InvalidArgument: an even number of masters, no master or tablet server, or ports out of range.
@@ -149,7 +179,7 @@ def plan(
         )
         for (role, i), (public, peer, web) in zip(names, triples, strict=True)
     )
-    return Layout(root, servers, options)
+    return Layout(root, servers, options, secure)
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,11 +8,13 @@ from typing import Any
 
 from nyala.client.connection import Connection
 from nyala.client.core import ClientCore, ClientOptions
+from nyala.client.credentials import remember
+from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TimedOut
 from nyala.env.rpc import Method
 from nyala.testing import processes
 from nyala.testing.forkserver import ForkServer
-from nyala.testing.layout import Layout, ServerSpec, ports_in_use
+from nyala.testing.layout import CERTS, Layout, ServerSpec, ports_in_use
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -52,11 +54,24 @@ def start(
             f"these addresses are in use by another process: {', '.join(taken)}; stop it, or choose "
             "other ports with --base-port"
         )
+    use_credentials(layout)
     layout.save()
     if stopped:
         forkserver.start(layout, stopped)
     wait_healthy(layout, on_wait)
     return time.monotonic() - began
+
+
+def use_credentials(layout: Layout) -> None:
+    """Make the certificates of a secure cluster, if missing, and use them for clients of this process."""
+    files = layout.client_files
+    if files is None:
+        return
+    from nyala.security import issue  # slow to import, and most clusters are not secure
+
+    hosts = dict.fromkeys(addresses.parse(a)[0] for s in layout.servers for a in s.addresses)
+    issue.local_cluster(os.path.join(layout.dir, CERTS), [*hosts, "localhost"])
+    remember(layout.masters, files)
 
 
 def wait_healthy(

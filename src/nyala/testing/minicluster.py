@@ -22,6 +22,8 @@ class MiniCluster:
         tservers: number of tablet servers.
         dir: data directory, kept; None: a temporary directory, removed at the end.
         options: options of every server, for instance {"flush_bytes": "1000000"}.
+        secure: connections are encrypted, and need certificates; clients of this process find theirs,
+            others need `environment`.
 
     Raises:
         TimedOut, Unavailable: not healthy in time; with the end of a server's log.
@@ -29,13 +31,13 @@ class MiniCluster:
 
     def __init__(
         self, masters: int = 3, tservers: int = 3, dir: str | None = None,
-        options: dict[str, str] | None = None,
+        options: dict[str, str] | None = None, secure: bool = False,
     ) -> None:  # fmt: skip
         self._temporary = dir is None
         self.dir = dir or tempfile.mkdtemp(prefix="nyala-mini-")
         known = layout.load(self.dir)
         self._layout = known or layout.plan(
-            self.dir, masters, tservers, base_port=None, options=options or {}
+            self.dir, masters, tservers, base_port=None, options=options or {}, secure=secure
         )
         own = [] if known else [a for s in self._layout.servers for a in s.addresses]
         self._reserved: ExitStack = layout.reserve(own)
@@ -70,6 +72,12 @@ class MiniCluster:
     def masters(self) -> str:
         """Master addresses, as for `nyala.connect`."""
         return self._layout.masters
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables with which other processes use the cluster, as its administrator."""
+        files = self._layout.client_files
+        return {"NYALA_MASTERS": self.masters} | ({} if files is None else files.variables)
 
     @property
     def names(self) -> list[str]:

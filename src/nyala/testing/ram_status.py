@@ -9,6 +9,7 @@ from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.common.errors import NyalaError
 from nyala.env.env import Env, system_env
+from nyala.security.credentials import credentials_of_environment
 from nyala.testing import processes
 from nyala.testing.layout import Layout
 from nyala.testing.ram_ensemble import COORDINATOR, ENSEMBLE, JOURNAL
@@ -80,7 +81,7 @@ def read_state(ensemble: Layout) -> EnsembleState:
 
 
 async def _read(ensemble: Layout) -> EnsembleState:
-    rpc = GrpcRpc(RpcLimits())
+    rpc = GrpcRpc(RpcLimits(), credentials_of_environment())
     env = system_env(rpc)
     state = EnsembleState([], [])
     for s in ensemble.servers:

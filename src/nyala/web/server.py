@@ -1,12 +1,13 @@
 """The web port of a process: status pages, `/healthz` and `/metrics`, on the event loop of the process.
 
-Read-only. Listens on loopback and accepts only requests with a loopback Host header, which prevents DNS
-rebinding.
+Read-only. Without TLS it listens on loopback and accepts only requests with a loopback Host header, which
+prevents DNS rebinding. With TLS each client needs a certificate of the cluster.
 """
 
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 
@@ -53,8 +54,13 @@ class Facts:
     listings: Mapping[str, Callable[[], Listing]] = field(default_factory=dict)
 
 
-def application(facts: Facts) -> Starlette:
-    """Return the web application of a process."""
+def application(facts: Facts, *, secured: bool = False) -> Starlette:
+    """Return the web application of a process.
+
+    Args:
+        facts: its status.
+        secured: clients have certificates, so that any Host header is accepted.
+    """
 
     async def healthz(request: Request) -> Response:
         reason = facts.unavailable_reason()
@@ -82,21 +88,26 @@ def application(facts: Facts) -> Starlette:
 
     pages = {path: of_listing(read) for path, read in facts.listings.items()}
     pages |= {"/": index, "/healthz": healthz, "/metrics": metrics, "/style.css": style}
-    return Starlette(routes=[Route(path, _guarded(page)) for path, page in pages.items()])
+    return Starlette(routes=[Route(path, _guarded(page, secured)) for path, page in pages.items()])
 
 
-def _guarded(page: Page) -> Page:
+def _guarded(page: Page, secured: bool) -> Page:
     async def answer(request: Request) -> Response:
-        host = request.headers.get("host", "")
-        try:
-            addresses.require_loopback(host if _has_port(host) else f"{host}:80")
-        except NyalaError:
+        if not secured and not _loopback(request.headers.get("host", "")):
             return PlainTextResponse("this page is served to loopback names only\n", 400)
         response = await page(request)
         response.headers.update(_SECURITY)
         return response
 
     return answer
+
+
+def _loopback(host: str) -> bool:
+    try:
+        addresses.require_loopback(host if _has_port(host) else f"{host}:80")
+    except NyalaError:
+        return False
+    return True
 
 
 def _has_port(host: str) -> bool:
@@ -108,11 +119,13 @@ class WebServer:
 
     Args:
         facts: returns the status of the process.
-        address: host:port, loopback only; port 0 picks a free one.
+        address: host:port, loopback only unless there is TLS; port 0 picks a free one.
+        tls: context of a server, which requires certificates of clients; None: no encryption.
     """
 
-    def __init__(self, facts: Facts, address: str) -> None:
+    def __init__(self, facts: Facts, address: str, tls: ssl.SSLContext | None = None) -> None:
         self._facts = facts
+        self._tls = tls
         self.address = address
         """Listen address; with the actual port once started."""
         self._server: _Uvicorn | None = None
@@ -122,16 +135,19 @@ class WebServer:
         """Bind and serve; return the address.
 
         Raises:
-            Forbidden: not a loopback address.
+            Forbidden: not a loopback address, and no TLS.
             InvalidArgument: not an address, or its port is in use.
         """
-        sock = _bind(self.address)
+        secured = self._tls is not None
+        sock = _bind(self.address, secured)
         host, port = sock.getsockname()[:2]
         self.address = addresses.join(host, port)
         config = uvicorn.Config(
-            application(self._facts), lifespan="off", ws="none", log_config=None, access_log=False,
-            server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,
+            application(self._facts, secured=secured), lifespan="off", ws="none", log_config=None,
+            access_log=False, server_header=False, limit_concurrency=64, timeout_graceful_shutdown=1,
         )  # fmt: skip
+        config.load()
+        config.ssl = self._tls
         self._server = _Uvicorn(config)
         self._task = asyncio.create_task(self._server.serve([sock]), name="web")
         return self.address
@@ -152,8 +168,8 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _bind(address: str) -> socket.socket:
-    host, port = addresses.to_bind(address)
+def _bind(address: str, secured: bool) -> socket.socket:
+    host, port = addresses.to_bind(address, secured=secured)
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

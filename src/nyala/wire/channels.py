@@ -16,6 +16,7 @@ from nyala.common import addresses
 from nyala.common.errors import NyalaError, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
+from nyala.security.credentials import Credentials
 from nyala.wire import methods, status
 from nyala.wire.limits import RpcLimits
 from nyala.wire.proto.reads_pb2 import FindStreamsRequest, FindStreamsResponse
@@ -28,10 +29,12 @@ class Channels:
 
     Args:
         limits: limits of messages and connections.
+        credentials: of this process, for TLS; None: no encryption.
     """
 
-    def __init__(self, limits: RpcLimits) -> None:
+    def __init__(self, limits: RpcLimits, credentials: Credentials | None = None) -> None:
         self._limits = limits
+        self._credentials = credentials
         self._channels: dict[str, Any] = {}
         self._calls: Counter[str] = Counter()
 
@@ -40,8 +43,7 @@ class Channels:
         """Yield the channel to an address; it is not closed meanwhile, except by `close`."""
         channel = self._channels.pop(address, None)
         if channel is None:
-            target = addresses.join(*addresses.parse(address))
-            channel = grpc.aio.insecure_channel(target, options=self._limits.channel_options())
+            channel = self._open(address)
         self._channels[address] = channel  # the newest
         self._calls[address] += 1
         try:
@@ -51,6 +53,16 @@ class Channels:
             if not self._calls[address]:
                 del self._calls[address]
             await self._close_oldest()
+
+    def _open(self, address: str) -> Any:
+        target = addresses.join(*addresses.parse(address))
+        options = self._limits.channel_options()
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        self._credentials.refresh()
+        pem = self._credentials.pem
+        tls = grpc.ssl_channel_credentials(pem.ca, pem.key, pem.cert)
+        return grpc.aio.secure_channel(target, tls, options=options)
 
     async def _close_oldest(self) -> None:
         while len(self._channels) > addresses.KEPT:
@@ -72,12 +84,15 @@ class GrpcRpc:
 
     Args:
         limits: limits of messages and connections.
+        credentials: of this process, for TLS; None: no encryption.
     """
 
-    def __init__(self, limits: RpcLimits | None = None) -> None:
+    def __init__(
+        self, limits: RpcLimits | None = None, credentials: Credentials | None = None
+    ) -> None:
         self._limits = limits or RpcLimits()
-        self._channels = Channels(self._limits)
-        self._streams = StreamClient(self._limits, self._find)
+        self._channels = Channels(self._limits, credentials)
+        self._streams = StreamClient(self._limits, self._find, credentials)
         self._calls = CallClient(
             lambda address, on_response: self._streams.request_stream(
                 address, methods.CALL, on_response

@@ -1,8 +1,8 @@
 """Connections of nyala's own transports (peer port and stream port): dial, listen, detect silent peers.
 
-Both ports are loopback TCP on the event loop. Shared here and in `framing.py`: connecting with a time-out,
-accepting up to a limit and closing all, keep-alive and the closing of silent connections by the kernel, the
-receive buffer and the validation of a header.
+Both ports are TCP on the event loop, with TLS if the process has credentials. Shared here and in
+`framing.py`: connecting with a time-out, accepting up to a limit and closing all, keep-alive and the closing
+of silent connections by the kernel, the receive buffer and the validation of a header.
 
 Sending differs by port, since a full buffer has a different effect. The peer port drops the frame and
 continues (`peers.py`): Raft sends it again, and one slow peer must not delay the others. The stream port
@@ -18,9 +18,14 @@ import socket
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from nyala.security.credentials import Credentials
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 log = logging.getLogger(__name__)
+
+HANDSHAKE_S = 5.0
+"""Time, in seconds, for the TLS handshake of an accepted connection."""
 
 
 def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Transport:
@@ -42,20 +47,28 @@ def configured(transport: asyncio.BaseTransport, silence_ms: int) -> asyncio.Tra
     return cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
 
-async def dial(make: Callable[[], P], host: str, port: int, timeout_ms: int) -> P:
+async def dial(
+    make: Callable[[], P],
+    host: str,
+    port: int,
+    timeout_ms: int,
+    credentials: Credentials | None = None,
+) -> P:
     """Make a connection.
 
     Args:
         make: creates its protocol.
         host: to connect to.
         port: to connect to.
-        timeout_ms: for the connection to be made.
+        timeout_ms: for the connection to be made, with the TLS handshake.
+        credentials: of this process, for TLS; None: no encryption.
 
     Raises:
         OSError: it could not be made; a TimeoutError when it took too long.
     """
+    tls = None if credentials is None else credentials.client_context()
     async with asyncio.timeout(timeout_ms / 1000):
-        _, made = await asyncio.get_running_loop().create_connection(make, host, port)
+        _, made = await asyncio.get_running_loop().create_connection(make, host, port, ssl=tls)
     return made
 
 
@@ -65,10 +78,12 @@ class Listener(Generic[P]):
     Args:
         port: name of the port, for the log.
         limit: connections open at a time.
+        credentials: of the server, for TLS; None: no encryption.
     """
 
-    def __init__(self, port: str, limit: int) -> None:
+    def __init__(self, port: str, limit: int, credentials: Credentials | None = None) -> None:
         self._port = port
+        self.credentials = credentials
         self._limit = limit
         self._open: dict[P, None] = {}
         self._empty = asyncio.Event()
@@ -86,7 +101,11 @@ class Listener(Generic[P]):
         Raises:
             OSError: the address cannot be bound.
         """
-        self._server = await asyncio.get_running_loop().create_server(make, host, port)
+        tls = None if self.credentials is None else self.credentials.server_context()
+        handshake_s = None if tls is None else HANDSHAKE_S
+        self._server = await asyncio.get_running_loop().create_server(
+            make, host, port, ssl=tls, ssl_handshake_timeout=handshake_s
+        )
         return int(self._server.sockets[0].getsockname()[1])
 
     def admit(self, connection: P) -> bool:

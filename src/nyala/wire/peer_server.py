@@ -13,6 +13,9 @@ from nyala.common.errors import BadChecksum, BadVersion, Corrupt, InvalidArgumen
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics
 from nyala.raft.messages import PeerBatch
+from nyala.security import policy
+from nyala.security.credentials import Credentials
+from nyala.wire.access import principal_of_connection
 from nyala.wire.connection import Listener, configured
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 from nyala.wire.framing import ReceiveBuffer
@@ -36,6 +39,7 @@ class PeerServer:
         handler: gets each batch, on the loop.
         limits: limits of frames and connections.
         metrics: where refusals are counted, by their reason.
+        credentials: of the server, for TLS; None: no encryption.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class PeerServer:
         handler: Callable[[PeerBatch], None],
         limits: PeerLimits,
         metrics: Metrics,
+        credentials: Credentials | None = None,
     ) -> None:
         self.uuid = uuid
         self.cluster_id = cluster_id
@@ -55,16 +60,19 @@ class PeerServer:
             "Connections closed for invalid or missing frames, or for being too many, by reason.",
             ["why"],
         )
-        self.connections: Listener[PeerConnection] = Listener("peer port", limits.connections)
+        self.connections: Listener[PeerConnection] = Listener(
+            "peer port", limits.connections, credentials
+        )
 
     async def listen(self, address: str) -> str:
         """Bind and accept; return the address with its port.
 
         Raises:
-            Forbidden: not a loopback address.
+            Forbidden: not a loopback address, and no credentials.
             InvalidArgument: not an address, or its port is in use.
         """
-        host, port = addresses.to_bind(address)
+        secured = self.connections.credentials is not None
+        host, port = addresses.to_bind(address, secured=secured)
         try:
             bound = await self.connections.listen(lambda: PeerConnection(self), host, port)
         except OSError as err:
@@ -101,7 +109,18 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._server.count_refused("too many")
             self._transport.abort()
             return
+        if self._server.connections.credentials is not None and not self._is_server(transport):
+            return
         self._schedule_check()
+
+    def _is_server(self, transport: asyncio.BaseTransport) -> bool:
+        """Return whether the other end has a server's certificate; close the connection if not."""
+        try:
+            policy.require_server(principal_of_connection(transport))
+        except NyalaError as err:
+            self._refuse("no server", str(err))
+            return False
+        return True
 
     def _schedule_check(self) -> None:
         loop, wait_s = asyncio.get_running_loop(), self._server.limits.hello_ms / 1000

@@ -19,6 +19,7 @@ from nyala.common.ids import ServerUuid, TabletId
 from nyala.common.metrics import Metrics
 from nyala.env.env import Env
 from nyala.raft.messages import AnyMessage, AppendEntries, PeerBatch, Suffix
+from nyala.security.credentials import Credentials
 from nyala.wire.backoff import Backoff
 from nyala.wire.connection import configured, dial
 from nyala.wire.frames import FrameKind, encode_frame, frame_parts
@@ -49,6 +50,7 @@ class PeerTransport:
         cluster_id: called at each connection; empty: unknown, which matches any.
         limits: limits of frames, buffers and connections.
         metrics: metrics of this process.
+        credentials: of this process, for TLS; None: no encryption.
     """
 
     def __init__(
@@ -57,11 +59,13 @@ class PeerTransport:
         cluster_id: Callable[[], str],
         limits: PeerLimits | None = None,
         metrics: Metrics | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._env = env
         self._cluster_id = cluster_id
         self._limits = limits or PeerLimits()
         self._metrics = metrics or Metrics()
+        self._credentials = credentials
         self._lanes: dict[tuple[str, ServerUuid, ConnectionClass], PeerLane] = {}
         self._handler: Callable[[PeerBatch], None] = lambda batch: None
         self._lost: Callable[[ServerUuid], None] = lambda server: None
@@ -84,7 +88,7 @@ class PeerTransport:
                 hello = PeerBatch(batch.sender, batch.to, 0, ())
                 found = PeerLane(
                     self._env, address, hello, self._cluster_id, self._limits,
-                    lambda server: self._lost(server),
+                    lambda server: self._lost(server), self._credentials,
                 )  # fmt: skip
                 self._lanes[key] = found
             found.send(frame_parts(part, self._cluster_id()))
@@ -100,7 +104,7 @@ class PeerTransport:
         """Accept peers of the server `uuid` on `address`; return it with the port that was bound.
 
         Raises:
-            Forbidden: not a loopback address.
+            Forbidden: not a loopback address, and no credentials.
             InvalidArgument: not an address, or its port is in use.
         """
         self._server = PeerServer(
@@ -109,6 +113,7 @@ class PeerTransport:
             lambda batch: self._handler(batch),
             self._limits,
             self._metrics,
+            self._credentials,
         )
         return await self._server.listen(address)
 
@@ -172,9 +177,11 @@ class PeerLane(asyncio.Protocol):
         cluster_id: Callable[[], str],
         limits: PeerLimits,
         refused: Callable[[ServerUuid], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self.dropped = 0
         self._refused = refused
+        self._credentials = credentials
         self._checks_left = 0
         self._env = env
         self._address = address
@@ -236,7 +243,8 @@ class PeerLane(asyncio.Protocol):
         made = False
         try:
             host, port = addresses.parse(self._address)
-            await dial(lambda: self, host, port, self._limits.connect_timeout_ms)
+            timeout_ms = self._limits.connect_timeout_ms
+            await dial(lambda: self, host, port, timeout_ms, self._credentials)
             made = True
         except (OSError, NyalaError, UnicodeError) as err:  # TimeoutError is an OSError
             log.debug("peer %s at %s: %s", self._hello.to, self._address, err)

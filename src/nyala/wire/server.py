@@ -19,7 +19,10 @@ from nyala.common import addresses
 from nyala.common.errors import InvalidArgument, NyalaError, TooLarge
 from nyala.env.request_stream import responses_to
 from nyala.env.rpc import Handlers, Method, Shape
+from nyala.security import policy
+from nyala.security.credentials import Credentials
 from nyala.wire import methods, status
+from nyala.wire.access import checked, principal_of_call
 from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
@@ -33,9 +36,11 @@ class GrpcServer:
 
     Args:
         handlers: by method.
-        address: host:port, loopback only; port 0 picks a free one.
+        address: host:port, loopback only unless there are credentials; port 0 picks a free one.
         limits: limits of messages and connections.
         metrics: metrics of calls; None: none.
+        credentials: of the server, for TLS; callers then need a certificate, and the role of a method.
+            None: no encryption and no checks.
     """
 
     def __init__(
@@ -44,13 +49,17 @@ class GrpcServer:
         address: str,
         limits: RpcLimits | None = None,
         metrics: RpcMetrics | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._limits = limits or RpcLimits()
         self._metrics = metrics
+        self._credentials = credentials
         calls = CallServer(handlers, self._limits.message_bytes, metrics)
         served = {**handlers, methods.CALL: calls.call}
-        self._streams = StreamServer(served, self._limits, metrics)
+        self._streams = StreamServer(served, self._limits, metrics, credentials)
         self._handlers = {**served, methods.FIND_STREAMS: self._streams.find}
+        if credentials is not None:
+            policy.require_entries(m.path for m in self._handlers)
         self._wanted = address
         self._server: Any = None
         self._health = health.aio.HealthServicer()
@@ -61,10 +70,10 @@ class GrpcServer:
         """Bind and serve; return the address.
 
         Raises:
-            Forbidden: not a loopback address.
+            Forbidden: not a loopback address, and no credentials.
             InvalidArgument: not an address, or its port is in use.
         """
-        host, port = addresses.to_bind(self._wanted)
+        host, port = addresses.to_bind(self._wanted, secured=self._credentials is not None)
         self._check_free(host, port)
         server = grpc.aio.server(options=self._limits.server_options())
         for service, named in _by_service(self._handlers).items():
@@ -74,7 +83,7 @@ class GrpcServer:
         services = [*_by_service(self._handlers), health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(services, server)
         try:
-            bound = server.add_insecure_port(addresses.join(host, port))
+            bound = self._add_port(server, addresses.join(host, port))
         except RuntimeError as err:
             raise self._cannot_listen("the port is in use or not permitted") from err
         await self._streams.start(host)
@@ -83,6 +92,26 @@ class GrpcServer:
         self.address = addresses.join(host, bound)
         await self.set_serving(True)
         return self.address
+
+    def _add_port(self, server: Any, address: str) -> int:
+        if self._credentials is None:
+            return int(server.add_insecure_port(address))
+        known = self._credentials
+        version = known.version
+
+        def current() -> Any:
+            """Return the files if they have changed since the last handshake."""
+            nonlocal version
+            known.refresh()
+            if known.version == version:
+                return None
+            version = known.version
+            return _certificates(known)
+
+        tls = grpc.dynamic_ssl_server_credentials(
+            _certificates(known), current, require_client_authentication=True
+        )
+        return int(server.add_secure_port(address, tls))
 
     def _check_free(self, host: str, port: int) -> None:
         """Bind and free the port: gRPC prints lines of its own when it fails to bind one."""
@@ -114,12 +143,20 @@ class GrpcServer:
             self._server = None
 
     def _grpc_handler(self, method: Method) -> Any:
-        call = _Call(method, self._handlers[method], self._limits, self._metrics)
+        guarded = self._credentials is not None
+        call = _Call(method, self._handlers[method], self._limits, self._metrics, guarded)
         if method.shape is Shape.UNARY:
             return grpc.unary_unary_rpc_method_handler(call.unary)
         if method.shape is Shape.SERVER_STREAM:
             return grpc.unary_stream_rpc_method_handler(call.server_stream)
         return grpc.stream_stream_rpc_method_handler(call.bidi)  # REQUEST_STREAM too
+
+
+def _certificates(credentials: Credentials) -> Any:
+    pem = credentials.pem
+    return grpc.ssl_server_certificate_configuration(
+        [(pem.key, pem.cert)], root_certificates=pem.ca
+    )
 
 
 def _by_service(handlers: Handlers) -> dict[str, dict[str, Method]]:
@@ -138,22 +175,26 @@ class _Call:
         handler: Callable[..., Any],
         limits: RpcLimits,
         metrics: RpcMetrics | None,
+        guarded: bool,
     ) -> None:
         self._method = method
         self._handler = handler
+        self._guarded = guarded
         self._limits = limits
         self._metrics = metrics
 
     async def unary(self, raw: bytes, context: Any) -> bytes:
         async def answer() -> bytes:
+            handler = self._handler_for(context)
             request = self._method.decode_request(raw)
-            return self._encode(await cast("Awaitable[Any]", self._handler(request)))
+            return self._encode(await cast("Awaitable[Any]", handler(request)))
 
         return cast("bytes", await self._guard(answer(), context))
 
     async def server_stream(self, raw: bytes, context: Any) -> None:
         async def answer() -> None:
-            await self._send(self._handler(self._method.decode_request(raw)), context)
+            handler = self._handler_for(context)
+            await self._send(handler(self._method.decode_request(raw)), context)
 
         await self._guard(answer(), context)
 
@@ -162,10 +203,22 @@ class _Call:
             async for raw in raws:
                 yield self._method.decode_request(raw)
 
-        handler = self._handler
-        if self._method.shape is Shape.REQUEST_STREAM:
-            handler = partial(responses_to, handler)
-        await self._guard(self._send(handler(requests()), context), context)
+        async def answer() -> None:
+            handler = self._handler_for(context)
+            if self._method.shape is Shape.REQUEST_STREAM:
+                handler = partial(responses_to, handler)
+            await self._send(handler(requests()), context)
+
+        await self._guard(answer(), context)
+
+    def _handler_for(self, context: Any) -> Any:
+        """Return the handler for the caller of a call.
+
+        Raises:
+            Unauthenticated, Forbidden: the caller may not call it.
+        """
+        caller = principal_of_call(context) if self._guarded else None
+        return checked(self._method, self._handler, caller)
 
     async def _send(self, responses: AsyncIterator[Any], context: Any) -> None:
         try:

@@ -8,6 +8,7 @@ from nyala.common import addresses
 from nyala.common.errors import NOT_SENT, Corrupt, TimedOut, TooLarge, Unavailable
 from nyala.env.request_stream import OnResponse, RequestStream
 from nyala.env.rpc import Method, Shape
+from nyala.security.credentials import Credentials
 from nyala.wire import status
 from nyala.wire.connection import dial
 from nyala.wire.flight_data import join, split
@@ -30,10 +31,14 @@ class StreamClient:
     Args:
         limits: limits of messages, and the time-out of connecting.
         find: requests a server's stream port from its public port.
+        credentials: of this process, for TLS; None: no encryption.
     """
 
-    def __init__(self, limits: RpcLimits, find: Find) -> None:
+    def __init__(
+        self, limits: RpcLimits, find: Find, credentials: Credentials | None = None
+    ) -> None:
         self._limits = limits
+        self._credentials = credentials
         self._find = find
         self._found: dict[str, FindStreamsResponse] = {}
         self._slabs = Slabs(CLIENT_SLAB_BYTES)
@@ -145,7 +150,8 @@ class StreamClient:
         if self._closed:
             raise _closed(address)
         host, _ = addresses.parse(address)
-        end = await dial(make, host, found.port, self._limits.connect_timeout_ms)
+        timeout_ms = self._limits.connect_timeout_ms
+        end = await dial(make, host, found.port, timeout_ms, self._credentials)
         end.write(StreamFrameKind.OPEN, open_message(found.ticket, method.path))
         return end
 

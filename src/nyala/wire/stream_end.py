@@ -126,7 +126,8 @@ class StreamEnd(asyncio.BufferedProtocol):
         self.discard()
         if self._transport is not None:
             self.resume_reading()
-            self._transport.write_eof()
+            if self._transport.can_write_eof():  # TLS connections have no half-close
+                self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_S, self.fail, _lost())
 
     def discard(self) -> None:

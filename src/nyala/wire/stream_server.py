@@ -14,7 +14,10 @@ from typing import Any
 from nyala.common.errors import Corrupt, InvalidArgument, NyalaError, TooLarge, Unavailable
 from nyala.env.clock import system_random
 from nyala.env.rpc import Handlers, Method, Shape
+from nyala.security.credentials import Credentials
+from nyala.security.principal import Principal
 from nyala.wire import status
+from nyala.wire.access import checked, principal_of_connection
 from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
 from nyala.wire.framing import Slabs
@@ -39,16 +42,23 @@ class StreamServer:
         handlers: by method.
         limits: limits of messages.
         metrics: metrics of calls; None: none.
+        credentials: of the server, for TLS; None: no encryption.
     """
 
-    def __init__(self, handlers: Handlers, limits: RpcLimits, metrics: RpcMetrics | None) -> None:
+    def __init__(
+        self,
+        handlers: Handlers,
+        limits: RpcLimits,
+        metrics: RpcMetrics | None,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.methods = {m.path: m for m in handlers if m.shape is not Shape.UNARY}
         self.handlers = handlers
         self.limits = limits
         self.metrics = metrics
         self.ticket = system_random().randbytes(TICKET_BYTES)
         self.slabs = Slabs()
-        self.connections: Listener[ServerStream] = Listener("stream port", CONNECTIONS)
+        self.connections: Listener[ServerStream] = Listener("stream port", CONNECTIONS, credentials)
         self._port = 0
 
     async def start(self, host: str) -> None:
@@ -126,11 +136,27 @@ class ServerStream(StreamEnd):
             and method is not None
             and method.shape is Shape.REQUEST_STREAM
         ):
-            handler: Any = self._server.handlers[method]
+            try:
+                handler = self._handler(method)
+            except NyalaError as err:
+                self._send_end(err)
+                return
             self._request_server = RequestStreamServer(self, method, handler, self._send_end)
             return
         work = self._serve(ticket, method)
         self._task = asyncio.get_running_loop().create_task(work, name=f"stream {path}")
+
+    def _handler(self, method: Method) -> Any:
+        """Return the handler of a method for the caller of this connection.
+
+        Raises:
+            Unauthenticated, Forbidden: the caller may not call it.
+        """
+        caller: Principal | None = None
+        if self._server.connections.credentials is not None:
+            assert self._transport is not None
+            caller = principal_of_connection(self._transport)
+        return checked(method, self._server.handlers[method], caller)
 
     def _send_end(self, failure: NyalaError | None) -> None:
         """Send END or the error to the client."""
@@ -180,7 +206,7 @@ class ServerStream(StreamEnd):
         self._send_end(failure)
 
     async def _answer(self, method: Method, path: str) -> None:
-        handler: Any = self._server.handlers[method]
+        handler = self._handler(method)
         requests = self._requests(method)
         if method.shape is Shape.BIDI:
             responses = handler(requests)

@@ -183,7 +183,7 @@ def test_only_loopback_can_be_bound(which, address, tmp_path):
     done = cli(*server("master", tmp_path / "d", "", **{which: address}))
     assert done.returncode == 4
     assert f"refusing to bind {address}" in done.stderr
-    assert "no authentication or encryption yet" in done.stderr
+    assert "without certificates" in done.stderr
     assert not (tmp_path / "d").exists()
 
 

@@ -1,7 +1,7 @@
 """Machines of a test network: network namespaces on one bridge, with iptables between them.
 
-Each host has one address 127.77.0.N, which is a loopback address to the servers and never leaves the
-sandbox; the test itself is at 127.77.0.100. A host drops packets silently, as a
+Each host has one address 127.77.0.N, which is a loopback address to the servers, or 10.77.0.N, which is none; it
+never leaves the sandbox. The test itself is number 100. A host drops packets silently, as a
 broken switch does. Use it inside a sandbox only (sandbox.py).
 """
 
@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Iterator
 
 CLONE_NEWNET = 0x40000000
-PREFIX = "127.77.0."
+LOOPBACK, PRIVATE = "127.77.0.", "10.77.0."
 OWN_NUMBER = 100
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -26,13 +26,13 @@ def _shell(script: str) -> None:
     subprocess.run(["sh", "-e", "-c", script], check=True)
 
 
-def _own_address(device: str, number: int) -> str:
+def _own_address(device: str, address: str) -> str:
     """Return a script that replaces 127.0.0.0/8 on `lo` by one address on a device."""
     return f"""
 ip link set lo up
 ip addr del 127.0.0.1/8 dev lo
 ip addr add 127.0.0.1/32 dev lo
-ip addr add {PREFIX}{number}/24 dev {device}
+ip addr add {address}/24 dev {device}
 ip link set {device} up
 for each in all {device}; do echo 1 >/proc/sys/net/ipv4/conf/$each/route_localnet; done
 """
@@ -41,8 +41,8 @@ for each in all {device}; do echo 1 >/proc/sys/net/ipv4/conf/$each/route_localne
 class Host:
     """One machine: a network namespace; processes are started in it by `entered`."""
 
-    def __init__(self, number: int) -> None:
-        self.number, self.address = number, f"{PREFIX}{number}"
+    def __init__(self, number: int, prefix: str = LOOPBACK) -> None:
+        self.number, self.address = number, f"{prefix}{number}"
         home = os.open("/proc/self/ns/net", os.O_RDONLY)
         try:
             _done(_libc.unshare(CLONE_NEWNET))
@@ -53,7 +53,9 @@ class Host:
         name, own = f"h{number}", f"/proc/{os.getpid()}/fd/{home}"
         with self.entered():  # one end of the link in the host, the other at the bridge
             _shell(f"ip link add eth0 type veth peer name {name} netns {own}")
-            _shell(_own_address("eth0", number) + "iptables -N FAULT; iptables -A INPUT -j FAULT")
+            _shell(
+                _own_address("eth0", self.address) + "iptables -N FAULT; iptables -A INPUT -j FAULT"
+            )
         _shell(f"ip link set {name} master br0 up")
 
     @contextlib.contextmanager
@@ -74,10 +76,10 @@ class Host:
             subprocess.run(command, input=rules, text=True, check=True)
 
 
-def network(count: int) -> list[Host]:
+def network(count: int, prefix: str = LOOPBACK) -> list[Host]:
     """Make a bridge with `count` hosts; they reach each other and this process."""
-    _shell("ip link add br0 type bridge\n" + _own_address("br0", OWN_NUMBER))
-    return [Host(n) for n in range(1, count + 1)]
+    _shell("ip link add br0 type bridge\n" + _own_address("br0", f"{prefix}{OWN_NUMBER}"))
+    return [Host(n, prefix) for n in range(1, count + 1)]
 
 
 def heal(hosts: list[Host]) -> None:

@@ -3,13 +3,13 @@
 import os
 from pathlib import Path
 
-from nyala.testing import MiniCluster, processes
+from nyala.testing import MiniCluster, local_cluster, processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.layout import Layout, ServerSpec
 from tests.cluster.kill_cycles import OPTIONS
 from tests.faults.support.disks import Disk
 from tests.faults.support.frozen import freeze
-from tests.faults.support.hosts import Host, network
+from tests.faults.support.hosts import LOOPBACK, PRIVATE, Host, network
 
 ROLES = {"master": 7051, "tserver": 7050}
 
@@ -21,7 +21,7 @@ def _spec(root: Path, role: str, number: int, host: Host) -> ServerSpec:
 
 
 class Testbed(MiniCluster):
-    """A cluster with power failures and network partitions. Inside a sandbox only.
+    """A cluster with power failures and network partitions, with TLS if it is secure. Inside a sandbox only.
 
     Machine N has master-N and tserver-N, both on its one disk. The servers' output and pid files
     are outside of these disks, so that they survive.
@@ -31,8 +31,8 @@ class Testbed(MiniCluster):
         disks: one of each machine.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.hosts = network(3)
+    def __init__(self, folder: Path, secure: bool = False) -> None:
+        self.hosts = network(3, PRIVATE if secure else LOOPBACK)
         self._parents = [ForkServer(bound=True) for _ in self.hosts]
         self.disks = [Disk(folder / f"image-{n}", folder / f"disk-{n}") for n in range(3)]
         servers = []
@@ -43,7 +43,8 @@ class Testbed(MiniCluster):
                 target.mkdir()
                 Path(servers[-1].dir).symlink_to(target)
         os.sync()
-        layout = Layout(str(folder), tuple(servers), OPTIONS)
+        layout = Layout(str(folder), tuple(servers), OPTIONS, secure)
+        local_cluster.use_credentials(layout)
         layout.save()
         for server in servers:
             with self.hosts[_number(server.name)].entered():

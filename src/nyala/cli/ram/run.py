@@ -93,12 +93,17 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
     from nyala.common.errors import NyalaError
     from nyala.env.env import system_env
     from nyala.ram.coordinator import open_journal
+    from nyala.security.credentials import credentials_of_environment
+    from nyala.security.policy import require_server
     from nyala.wire.channels import GrpcRpc
     from nyala.wire.limits import RpcLimits
     from nyala.wire.server import GrpcServer
 
     limits = RpcLimits()
-    rpc = GrpcRpc(limits)
+    credentials = credentials_of_environment()
+    if credentials is not None:
+        require_server(credentials.principal)
+    rpc = GrpcRpc(limits, credentials)
     env = system_env(rpc)
     closing: list[Callable[[], Awaitable[object]]] = [rpc.close, env.tasks.close]
     stop, errors = asyncio.Event(), list[NyalaError]()
@@ -109,7 +114,7 @@ async def _serve(role: str, address: str, masters: list[str], journal: str, make
 
     try:
         process = make(env, await open_journal(env, masters, journal), end)
-        grpc_server = GrpcServer(process.handlers(), address, limits)
+        grpc_server = GrpcServer(process.handlers(), address, limits, credentials=credentials)
         await grpc_server.start()
         closing += [grpc_server.stop, process.close]
         await process.start()

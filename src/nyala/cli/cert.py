@@ -1,0 +1,99 @@
+"""`nyala init` and `nyala cert`: certificates of clusters on several machines."""
+
+from typing import Annotated
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, show, verb
+
+app = typer.Typer(no_args_is_help=True, help="Certificates of servers and users.")
+
+Directory = Annotated[
+    str, typer.Option("--dir", help="Folder of the certificate authority, made by nyala init.")
+]
+Out = Annotated[str, typer.Option("--out", help="Folder for the files; created.")]
+Days = Annotated[int, typer.Option("--days", help="Days for which the certificate is valid.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Certificates of servers and users."""
+
+
+@verb
+def init(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="Folder for the authority's key; keep it private.")
+    ],
+) -> None:
+    """Make the certificate authority of a cluster, and the certificate of its first administrator."""
+    from nyala.security import issue
+
+    files = issue.initialise(directory)
+    print(
+        f"{directory} has the certificate authority of a new cluster; ca.key stays there, and is private"
+    )
+    print(
+        f"next:       nyala cert server --dir {directory} --host ADDRESS --out FOLDER    for each server"
+    )
+    print("as the administrator:")
+    _print_variables(files.variables)
+
+
+@app.command("server")
+@verb
+def server(
+    dir: Directory,
+    out: Out,
+    host: Annotated[
+        list[str],
+        typer.Option(
+            "--host", help="Name or address under which others reach it; may be repeated."
+        ),
+    ],
+    days: Days = 365,
+) -> None:
+    """Make the certificate of a master or tablet server."""
+    from nyala.security import issue
+
+    files = issue.server(dir, out, host, days)
+    print(f"copy {out} to the server, and start it with:")
+    print(f"  --ca {files.ca} --cert {files.cert} --key {files.key}")
+
+
+@app.command("user")
+@verb
+def user(
+    name: Annotated[str, typer.Argument(help="Name of the user.")],
+    dir: Directory,
+    out: Out,
+    role: Annotated[
+        str,
+        typer.Option("--role", help="reader, writer, owner or admin; each includes those before."),
+    ] = "reader",
+    days: Days = 365,
+) -> None:
+    """Make the certificate of a user."""
+    from nyala.security import issue
+    from nyala.security.principal import parse_role
+
+    files = issue.user(dir, out, name, parse_role(role), days)
+    print(f"give {out} to {name}, who sets:")
+    _print_variables(files.variables)
+
+
+@app.command("show")
+@verb
+def show_(
+    file: Annotated[str, typer.Argument(help="A certificate in PEM form.")],
+    format: FormatOption = Format.TABLE,
+) -> None:
+    """Show who a certificate was issued to, its hosts, and until when it is valid."""
+    from nyala.security.describe import describe
+
+    show(("field", "value"), list(describe(file).items()), format)
+
+
+def _print_variables(variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        print(f"  export {name}={value}")

@@ -1,0 +1,59 @@
+"""How a server process takes part in the network: its credentials, and the host that it listens on."""
+
+from dataclasses import dataclass
+
+from nyala.common import addresses
+from nyala.common.errors import InvalidArgument
+from nyala.security.credentials import Credentials
+from nyala.security.files import named_files
+from nyala.security.policy import require_server
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Network of one server process.
+
+    Attributes:
+        credentials: for TLS; None: no encryption, and loopback addresses only.
+        bind: host to listen on; empty: that of each address.
+    """
+
+    credentials: Credentials | None = None
+    bind: str = ""
+
+    @classmethod
+    def of(cls, ca: str, cert: str, key: str, bind: str) -> "Network":
+        """Return the network of a server.
+
+        Args:
+            ca: file of the authority's certificate; empty: none, as for the others.
+            cert: file of the server's certificate.
+            key: file of its key.
+            bind: host to listen on; empty: that of each address.
+
+        Raises:
+            InvalidArgument: some files are missing or do not belong together.
+            Forbidden: the certificate is that of a user.
+        """
+        files = named_files(ca, cert, key)
+        if files is None:
+            return cls(None, bind)
+        credentials = Credentials(files)
+        require_server(credentials.principal)
+        return cls(credentials, bind)
+
+    def listen_on(self, address: str) -> str:
+        """Return the address to listen on, for one that others use.
+
+        Raises:
+            InvalidArgument: it is not an address, or it names no single host.
+        """
+        host, port = addresses.parse(address)
+        if not self.bind:
+            if host in ("0.0.0.0", "::"):
+                raise InvalidArgument(
+                    f"{address} is every interface, which others cannot connect to; give --address, "
+                    "--peer-address and --web-address as others reach them, and --bind 0.0.0.0"
+                )
+            return address
+        return addresses.join(self.bind, port)

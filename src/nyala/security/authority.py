@@ -1,0 +1,263 @@
+"""Certificate authority of a cluster: a folder with its key, which issues certificates of servers and users.
+
+Keys are ECDSA P-256. Private keys are files of mode 0600 in folders of mode 0700, whatever the umask.
+"""
+
+import datetime
+import hashlib
+import ipaddress
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from nyala.common.errors import AlreadyPresent, Corrupt, InvalidArgument, NotFound
+from nyala.security.principal import AccessRole, Principal, check_name
+
+CA_CERTIFICATE = "ca.crt"
+CA_KEY = "ca.key"
+CA_DAYS = 3_650
+DAYS = 365
+MAX_DAYS = 3_650
+BACKDATED = datetime.timedelta(minutes=5)
+"""Certificates are valid from this time before now, for clocks that differ."""
+
+
+class Authority:
+    """A certificate authority in memory.
+
+    Args:
+        certificate: its certificate.
+        key: its private key.
+    """
+
+    def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        self._certificate = certificate
+        self._key = key
+
+    @property
+    def cluster(self) -> str:
+        """Cluster part of the principals that it names."""
+        return cluster_of(self._certificate)
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """Its certificate."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue(
+        self, role: AccessRole, name: str, hosts: Sequence[str] = (), days: int = DAYS
+    ) -> tuple[bytes, bytes]:
+        """Return a new certificate and its private key, as PEM.
+
+        Args:
+            role: what its holder may call.
+            name: name of the user, or of the server.
+            hosts: names and addresses of a server, under which others connect to it.
+            days: how long it is valid.
+
+        Raises:
+            InvalidArgument: a name or host that no certificate can carry, or days outside 1 to MAX_DAYS.
+        """
+        if not 1 <= days <= MAX_DAYS:
+            raise InvalidArgument(f"{days} days: a certificate is valid for 1 to {MAX_DAYS} days")
+        principal = Principal(self.cluster, role, check_name(name))
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(principal.uri)]
+        names += [_host(h) for h in hosts]
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if role is AccessRole.SERVER:
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        key = ec.generate_private_key(ec.SECP256R1())
+        now = datetime.datetime.now(datetime.UTC)
+        ends = min(now + datetime.timedelta(days=days), self._certificate.not_valid_after_utc)
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(_name(str(principal)))
+            .issuer_name(self._certificate.subject)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - BACKDATED)
+            .not_valid_after(ends)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(_own_key_id(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        return made.public_bytes(serialization.Encoding.PEM), _key_pem(key)
+
+
+def create(directory: str, days: int = CA_DAYS) -> Authority:
+    """Make a certificate authority in a folder, which is created.
+
+    Raises:
+        AlreadyPresent: the folder has one.
+        OSError: it cannot be written.
+    """
+    folder = private_folder(directory)
+    for name in (CA_CERTIFICATE, CA_KEY):
+        if (folder / name).exists():
+            raise AlreadyPresent(
+                f"{folder / name} exists: {directory} has a certificate authority, and a new one would not "
+                "accept its certificates; choose another folder"
+            )
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    subject = _name("nyala certificate authority")
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs=True), critical=True)
+        .add_extension(_own_key_id(key), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    authority = Authority(made, key)
+    write_private(folder / CA_KEY, _key_pem(key))
+    write_private(folder / CA_CERTIFICATE, authority.certificate_pem)
+    return authority
+
+
+def load(directory: str) -> Authority:
+    """Return the certificate authority of a folder.
+
+    Raises:
+        NotFound: the folder has none.
+        Corrupt: its files cannot be read, or are not a pair.
+    """
+    try:
+        certificate = Path(directory, CA_CERTIFICATE).read_bytes()
+        key = Path(directory, CA_KEY).read_bytes()
+    except FileNotFoundError as err:
+        raise NotFound(
+            f"{directory} has no certificate authority ({err.filename} does not exist); make one with: "
+            f"nyala init {directory}"
+        ) from err
+    try:
+        parsed, secret = (
+            x509.load_pem_x509_certificate(certificate),
+            serialization.load_pem_private_key(key, None),
+        )
+    except (ValueError, TypeError, UnsupportedAlgorithm) as err:
+        raise Corrupt(
+            f"the certificate authority in {directory} cannot be read: {err}; restore its files from a backup"
+        ) from err
+    if (
+        not isinstance(secret, ec.EllipticCurvePrivateKey)
+        or secret.public_key() != parsed.public_key()
+    ):
+        raise Corrupt(
+            f"{CA_KEY} in {directory} is not the key of {CA_CERTIFICATE}; restore both from the same backup"
+        )
+    return Authority(parsed, secret)
+
+
+def cluster_of(certificate: x509.Certificate) -> str:
+    """Return the cluster part of principals: 32 hex digits of the hash of the authority's public key."""
+    raw = certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+def check_issued(authority: x509.Certificate, certificate: x509.Certificate, file: str) -> None:
+    """Check that a certificate was issued by an authority.
+
+    Args:
+        authority: certificate of the authority.
+        certificate: the certificate.
+        file: its file, for the error.
+
+    Raises:
+        InvalidArgument: it was not.
+    """
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature) as err:
+        raise InvalidArgument(
+            f"{file} was not issued by the certificate authority given; use the ca.crt of the same cluster"
+        ) from err
+
+
+def private_folder(directory: str) -> Path:
+    """Create a folder for private keys, mode 0700, and return it; an existing one stays as it is."""
+    folder = Path(directory)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o700)
+    return folder
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file of mode 0600, atomically: it has its old content or the new one, and no other mode."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "nyala"),
+            x509.NameAttribute(NameOID.COMMON_NAME, text[:64]),
+        ]
+    )
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        pass
+    labels = text.split(".")
+    good = text.isascii() and len(text) <= 253 and all(
+        0 < len(label) <= 63 and label.replace("-", "").isalnum() for label in labels
+    )  # fmt: skip
+    if not good:
+        raise InvalidArgument(
+            f"{text!r} is neither the name of a host nor an IP address; give it without a port"
+        )
+    return x509.DNSName(text)
+
+
+def _key_usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs, content_commitment=False, key_encipherment=False,
+        data_encipherment=False, key_agreement=False, key_cert_sign=signs, crl_sign=signs,
+        encipher_only=False, decipher_only=False,
+    )  # fmt: skip
+
+
+def _own_key_id(key: ec.EllipticCurvePrivateKey) -> x509.SubjectKeyIdentifier:
+    return x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )

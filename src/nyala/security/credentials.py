@@ -1,0 +1,112 @@
+"""Credentials of one process: the certificate authority that it accepts, its own certificate, its key.
+
+They are three PEM files, which are read again when they change, so that a certificate is renewed by replacing
+its files. Connections that are open stay open.
+"""
+
+import os
+import ssl
+from dataclasses import dataclass
+
+from nyala.common.errors import InvalidArgument
+from nyala.security.files import CredentialFiles, files_of_environment
+from nyala.security.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Contents of the files, as PEM."""
+
+    ca: bytes
+    cert: bytes
+    key: bytes
+
+
+class Credentials:
+    """Credentials of one process.
+
+    Args:
+        files: where they are.
+
+    Attributes:
+        files: as given.
+        pem: their contents.
+        principal: who this process is.
+        version: increases when the files were read again.
+
+    Raises:
+        InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
+    """
+
+    def __init__(self, files: CredentialFiles) -> None:
+        self.files = files
+        self.version = 0
+        self._state = self._stat()
+        self.pem, self.principal = _read(files)
+        self._contexts = {server: _context(server) for server in (False, True)}
+        self._apply()
+
+    def refresh(self) -> bool:
+        """Read the files again if they have changed; return whether this was done.
+
+        Files that do not belong together, as in the middle of a replacement, are not used.
+        """
+        now = self._stat()
+        if now == self._state:
+            return False
+        try:
+            pem, principal = _read(self.files)
+        except InvalidArgument:
+            return False  # asked for again with the next connection
+        self._state, self.pem, self.principal = now, pem, principal
+        self._apply()
+        self.version += 1
+        return True
+
+    def client_context(self) -> ssl.SSLContext:
+        """Return the TLS context for connections to servers; the name of the host is verified."""
+        self.refresh()
+        return self._contexts[False]
+
+    def server_context(self) -> ssl.SSLContext:
+        """Return the TLS context for connections of clients, which need a certificate."""
+        self.refresh()
+        return self._contexts[True]
+
+    def _apply(self) -> None:
+        for context in self._contexts.values():
+            context.load_cert_chain(self.files.cert, self.files.key)
+            context.load_verify_locations(cadata=self.pem.ca.decode())
+
+    def _stat(self) -> tuple[tuple[int, int, int], ...]:
+        found = []
+        for path in (self.files.ca, self.files.cert, self.files.key):
+            try:
+                state = os.stat(path)
+                found.append((state.st_ino, state.st_mtime_ns, state.st_size))
+            except OSError:
+                found.append((0, 0, 0))
+        return tuple(found)
+
+
+def _context(server: bool) -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_3
+    made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
+def _read(files: CredentialFiles) -> tuple[Pem, Principal]:
+    from nyala.security.verify import read  # slow to import, and most processes have no credentials
+
+    return read(files)
+
+
+def credentials_of_environment() -> Credentials | None:
+    """Return the credentials that NYALA_CA, NYALA_CERT and NYALA_KEY name; None: none is set.
+
+    Raises:
+        InvalidArgument: some are set and others are not, or the files are invalid.
+    """
+    files = files_of_environment()
+    return None if files is None else Credentials(files)

@@ -1,0 +1,66 @@
+"""The files of the credentials of a process, and the environment variables that name them."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nyala.common.errors import InvalidArgument
+
+CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE = "NYALA_CA", "NYALA_CERT", "NYALA_KEY"
+VARIABLES = (CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialFiles:
+    """Paths of the files of a process.
+
+    Attributes:
+        ca: certificate of the authority.
+        cert: certificate of the process.
+        key: private key of it.
+    """
+
+    ca: str
+    cert: str
+    key: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables that name them."""
+        return dict(zip(VARIABLES, (self.ca, self.cert, self.key), strict=True))
+
+
+def named_files(ca: str | None, cert: str | None, key: str | None) -> CredentialFiles | None:
+    """Return the files that are named; None: none is.
+
+    Args:
+        ca: certificate of the authority; empty or None: not named, as for the others.
+        cert: certificate of the process.
+        key: private key of it.
+
+    Raises:
+        InvalidArgument: some are named and others are not.
+    """
+    given = {"ca": ca, "cert": cert, "key": key}
+    missing = [name for name, path in given.items() if not path]
+    if len(missing) == len(given):
+        return None
+    if not ca or not cert or not key:
+        raise InvalidArgument(
+            f"ca, cert and key belong together, and {' and '.join(missing)} is missing; name all three "
+            f"files, or set {', '.join(VARIABLES)}"
+        )
+    return CredentialFiles(ca, cert, key)
+
+
+def files_of_environment(environ: Mapping[str, str] | None = None) -> CredentialFiles | None:
+    """Return the files that NYALA_CA, NYALA_CERT and NYALA_KEY name; None: none is set.
+
+    Args:
+        environ: environment variables; None: of this process.
+
+    Raises:
+        InvalidArgument: some are set and others are not.
+    """
+    known = os.environ if environ is None else environ
+    return named_files(*(known.get(variable, "") for variable in VARIABLES))

@@ -1,0 +1,124 @@
+"""Issuing certificates into folders: what `nyala init` and `nyala cert` do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from nyala.common.errors import AlreadyPresent, InvalidArgument
+from nyala.security.authority import (
+    CA_CERTIFICATE,
+    CA_DAYS,
+    DAYS,
+    Authority,
+    create,
+    load,
+    private_folder,
+    write_private,
+)
+from nyala.security.files import CredentialFiles
+from nyala.security.principal import AccessRole
+
+ADMIN = "admin"
+SERVER = "server"
+
+
+def initialise(directory: str, days: int = CA_DAYS) -> CredentialFiles:
+    """Make a certificate authority and the certificate of its first administrator, `admin`; return its files.
+
+    Args:
+        directory: folder for both; created.
+        days: how long the authority is valid.
+
+    Raises:
+        AlreadyPresent: the folder has an authority.
+        OSError: it cannot be written.
+    """
+    return write(create(directory, days), directory, ADMIN, AccessRole.ADMIN, ADMIN)
+
+
+def server(directory: str, out: str, hosts: Sequence[str], days: int = DAYS) -> CredentialFiles:
+    """Make the certificate of a server; return its files.
+
+    Args:
+        directory: folder of the authority.
+        out: folder for the files `ca.crt`, `server.crt` and `server.key`; created.
+        hosts: names and addresses under which others reach it; the first one names it.
+        days: how long it is valid.
+
+    Raises:
+        InvalidArgument: no host.
+        AlreadyPresent: the folder is the authority's own.
+        NotFound, Corrupt: the authority cannot be read.
+    """
+    if not hosts:
+        raise InvalidArgument(
+            "name the hosts and addresses under which others reach the server: --host 10.0.0.5 --host db1"
+        )
+    _refuse_own(directory, out)
+    name = hosts[0].replace(":", "-")[:64]
+    return write(load(directory), out, SERVER, AccessRole.SERVER, name, hosts, days)
+
+
+def user(
+    directory: str, out: str, name: str, role: AccessRole, days: int = DAYS
+) -> CredentialFiles:
+    """Make the certificate of a user; return its files.
+
+    Args:
+        directory: folder of the authority.
+        out: folder for the files `ca.crt`, `<name>.crt` and `<name>.key`; created.
+        name: of the user.
+        role: what the user may do.
+        days: how long it is valid.
+
+    Raises:
+        InvalidArgument: a name that a certificate cannot carry.
+        AlreadyPresent: the folder is the authority's own.
+        NotFound, Corrupt: the authority cannot be read.
+    """
+    _refuse_own(directory, out)
+    return write(load(directory), out, name, role, name, (), days)
+
+
+def local_cluster(directory: str, hosts: Sequence[str]) -> None:
+    """Make the authority and the certificates of a cluster on one machine, if they are missing.
+
+    Args:
+        directory: folder for all of them.
+        hosts: names and addresses of the servers, which share one certificate.
+    """
+    if not Path(directory, CA_CERTIFICATE).exists():
+        initialise(directory)
+    if not Path(directory, f"{SERVER}.crt").exists():
+        write(load(directory), directory, SERVER, AccessRole.SERVER, "local", hosts, CA_DAYS)
+
+
+def write(
+    authority: Authority, out: str, file: str, role: AccessRole, name: str,
+    hosts: Sequence[str] = (), days: int = CA_DAYS,
+) -> CredentialFiles:  # fmt: skip
+    """Issue a certificate and write its files; return their paths. See `Authority.issue`.
+
+    Args:
+        authority: that issues it.
+        out: folder; created.
+        file: name of the files, without `.crt` and `.key`.
+        role: what its holder may call.
+        name: of its holder.
+        hosts: of a server.
+        days: how long it is valid.
+    """
+    certificate, key = authority.issue(role, name, hosts, days)
+    folder = private_folder(out)
+    paths = folder / CA_CERTIFICATE, folder / f"{file}.crt", folder / f"{file}.key"
+    for path, content in zip(paths, (authority.certificate_pem, certificate, key), strict=True):
+        write_private(path, content)
+    ca, cert, secret = map(str, paths)
+    return CredentialFiles(ca, cert, secret)
+
+
+def _refuse_own(directory: str, out: str) -> None:
+    if Path(out).resolve() == Path(directory).resolve():
+        raise AlreadyPresent(
+            f"{out} has the key of the certificate authority, which must not be copied to servers and users; "
+            "choose another folder with --out"
+        )

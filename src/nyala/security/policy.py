@@ -1,0 +1,102 @@
+"""Least role for each method of the public port. A pure function of principal and method.
+
+A method without an entry is refused, and a server that has one does not start.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from nyala.common.errors import Forbidden
+from nyala.security.principal import AccessRole, Principal
+
+_READ, _WRITE, _OWN, _ADMIN, _SERVER = AccessRole
+_V1, _RAM = "nyala.v1.", "nyala.ram.v1."
+_BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
+    _V1 + "ServerService": {"ServerInfo": _READ},
+    _V1 + "MasterService": {
+        "CreateTable": _OWN, "DropTable": _OWN, "RecallTable": _OWN, "AlterTable": _OWN,
+        "ListTables": _READ, "DescribeTable": _READ, "TabletLocations": _READ, "ListServers": _READ,
+        "MasterStatus": _READ, "InspectMaster": _ADMIN, "SetMaintenance": _ADMIN,
+        "SetDecommission": _ADMIN, "StandbyPlans": _ADMIN, "ReplaceTablet": _ADMIN,
+    },
+    _V1 + "MasterHeartbeat": {"Heartbeat": _SERVER},
+    _V1 + "TabletAdmin": {
+        "CreateTablet": _SERVER, "AlterTablet": _SERVER, "DeleteTablet": _ADMIN, "ListTablets": _READ,
+        "HoldHistory": _READ, "StartCopy": _ADMIN, "CopyStatus": _ADMIN, "CancelCopy": _ADMIN,
+        "ChangeConfig": _ADMIN, "LeaderStepDown": _ADMIN, "CreateWitness": _ADMIN,
+        "UnsafeChangeConfig": _ADMIN,
+    },
+    _V1 + "CopyService": {
+        "BeginCopy": _ADMIN, "FetchFile": _ADMIN, "FetchEntries": _ADMIN, "HoldCopy": _ADMIN,
+    },
+    _V1 + "TabletReads": {
+        "Get": _READ, "Checksum": _READ, "SplitKeyRange": _READ, "AwaitChanges": _READ,
+    },
+    _V1 + "JournalService": {"Step": _WRITE, "Steps": _WRITE, "Read": _READ, "Tail": _READ},
+    _V1 + "StreamService": {"Find": _READ, "Call": _READ},  # the methods in it are checked one by one
+    _RAM + "CoordinatorService": {
+        "Enlist": _SERVER, "CreateTable": _OWN, "DropTable": _OWN, "SplitTablet": _OWN,
+        "TabletMap": _READ, "ServerList": _READ, "HintCrashed": _WRITE, "SetRecoveryInfo": _SERVER,
+        "Wills": _READ, "Dump": _ADMIN, "CoordinatorStatus": _READ,
+    },
+    _RAM + "EnsembleService": {
+        "TakeTabletOwnership": _SERVER, "DropTabletOwnership": _SERVER,
+        "SplitMasterTablet": _SERVER, "SetOwnership": _SERVER, "UpdateServerList": _SERVER,
+        "Ping": _SERVER, "ServerStatus": _READ,
+    },
+    "arrow.flight.protocol.FlightService": {
+        "ListFlights": _READ, "GetFlightInfo": _READ, "GetSchema": _READ, "DoGet": _READ, "DoPut": _WRITE,
+    },
+}  # fmt: skip
+LEAST_ROLES: Mapping[str, AccessRole] = {
+    f"{service}/{name}": role
+    for service, named in _BY_SERVICE.items()
+    for name, role in named.items()
+}
+"""Least role by `package.Service/Method`."""
+
+
+def require_entries(paths: Iterable[str]) -> None:
+    """Check that each method of a server has an entry.
+
+    Raises:
+        AssertionError: a method has none.
+    """
+    missing = sorted(set(paths) - set(LEAST_ROLES))
+    assert not missing, f"methods without a least role in security/policy.py: {missing}"
+
+
+def require_server(principal: Principal) -> None:
+    """Check that a principal is a server, as the peer port requires.
+
+    Raises:
+        Forbidden: it is a user.
+    """
+    if principal.role is not _SERVER:
+        raise Forbidden(
+            f"{principal} is not a server of the cluster; only servers use the peer port"
+        )
+
+
+def check(principal: Principal, path: str) -> None:
+    """Check that a principal may call a method.
+
+    Args:
+        principal: of the verified certificate.
+        path: `package.Service/Method`.
+
+    Raises:
+        Forbidden: its role is below that of the method, or the method is not known.
+    """
+    least = LEAST_ROLES.get(path)
+    if least is not None and principal.role >= least:
+        return
+    nobody = least is None or least is _SERVER
+    needed = "servers of the cluster only" if nobody else f"the role {_name(least)} or above"
+    raise Forbidden(
+        f"{principal.name} has the role {_name(principal.role)}, and {path.partition('/')[2]} is for "
+        f"{needed}; use a certificate with that role (nyala cert user)"
+    )
+
+
+def _name(role: AccessRole | None) -> str:
+    return "" if role is None else role.name.lower()

@@ -1,0 +1,91 @@
+"""Reading and checking the files of credentials.
+
+Imports `cryptography`, which costs 40 ms: only processes that have credentials import this module.
+"""
+
+import os
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+
+from nyala.common.errors import InvalidArgument
+from nyala.security.authority import check_issued, cluster_of
+from nyala.security.credentials import Pem
+from nyala.security.files import CredentialFiles
+from nyala.security.principal import Principal, principal_of
+
+_OTHERS_READ = 0o007
+
+
+def read(files: CredentialFiles) -> tuple[Pem, Principal]:
+    """Return the contents of the files, and who the certificate was issued to.
+
+    Raises:
+        InvalidArgument: a file is missing, cannot be read, is expired, or they do not belong together.
+    """
+    pem = Pem(_bytes(files.ca), _bytes(files.cert), _bytes(files.key))
+    _check_mode(files.key)
+    authority, own = _certificate(pem.ca, files.ca), _certificate(pem.cert, files.cert)
+    check_issued(authority, own, files.cert)
+    now, begins, ends = datetime.now(UTC), own.not_valid_before_utc, own.not_valid_after_utc
+    if not begins <= now < ends:
+        raise InvalidArgument(
+            f"{files.cert} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
+            f"{now:%Y-%m-%d %H:%M} here; make a new one (nyala cert), or correct the clock"
+        )
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(files.cert, files.key)
+    except (ssl.SSLError, OSError) as err:
+        raise InvalidArgument(
+            f"{files.key} is not the private key of {files.cert}: {err}; use the files of one call of "
+            "nyala cert"
+        ) from err
+    principal = principal_of(uris(own))
+    if principal.cluster != cluster_of(authority):
+        raise InvalidArgument(f"{files.cert} belongs to another cluster than {files.ca}")
+    return pem, principal
+
+
+def read_certificate(path: str) -> x509.Certificate:
+    """Return the certificate of a file.
+
+    Raises:
+        InvalidArgument: it cannot be read, or is not one.
+    """
+    return _certificate(_bytes(path), path)
+
+
+def uris(certificate: x509.Certificate) -> list[str]:
+    """Return the URIs in the subject alternative name of a certificate."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return list(names.get_values_for_type(x509.UniformResourceIdentifier))
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as err:
+        raise InvalidArgument(
+            f"the credentials in {path} cannot be read: {err.strerror}; see nyala cert --help"
+        ) from err
+
+
+def _certificate(pem: bytes, path: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as err:
+        raise InvalidArgument(f"{path} is not a certificate in PEM form: {err}") from err
+
+
+def _check_mode(path: str) -> None:
+    mode = os.stat(path).st_mode
+    if os.name == "posix" and mode & _OTHERS_READ:
+        raise InvalidArgument(
+            f"other users of this machine may read the private key {path} (mode {mode & 0o777:o}); make it "
+            f"private: chmod 600 {path}"
+        )
