@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from nyala.cli import (
-    cert,
     cluster,
     fs,
     local,
@@ -30,6 +29,7 @@ from nyala.cli import (
 from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
+from nyala.cli.security import cert
 from nyala.cli.suggest import Tree
 from nyala.common.version import VERSION
 

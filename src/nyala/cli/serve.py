@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import uvloop
 
-from nyala.cli.network import Network
+from nyala.cli.security.network import Network
 from nyala.cli.output import describe_os_error
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid

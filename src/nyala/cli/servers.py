@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.network import Network
+from nyala.cli.security.network import Network
 from nyala.cli.output import Format, FormatOption, fail, show, verb
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument

@@ -36,7 +36,7 @@ from nyala.env.monotonic import began_us, monotonic_us
 from nyala.security.credentials import Credentials
 from nyala.wire.channels import GrpcRpc
 from nyala.wire.limits import RpcLimits
-from nyala.wire.tls_check import tls_problem
+from nyala.wire.tls.problem import tls_problem
 
 T = TypeVar("T")
 

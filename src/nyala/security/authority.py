@@ -213,7 +213,7 @@ def write_private(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException:  # also when interrupted: no part of a key stays
         Path(name).unlink(missing_ok=True)
         raise
 

@@ -17,7 +17,7 @@ from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
 from nyala.security.principal import Principal
 from nyala.wire import status
-from nyala.wire.access import checked, principal_of_connection
+from nyala.wire.tls.access import checked, principal_of_connection
 from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
 from nyala.wire.framing import Slabs

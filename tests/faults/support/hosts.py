@@ -1,7 +1,7 @@
 """Machines of a test network: network namespaces on one bridge, with iptables between them.
 
-Each host has one address 127.77.0.N, which is a loopback address to the servers, or 10.77.0.N, which is none; it
-never leaves the sandbox. The test itself is number 100. A host drops packets silently, as a
+Each host has one address 127.77.0.N, which is a loopback address to the servers, or 10.77.0.N, which is none;
+it never leaves the sandbox. The test itself is number 100. A host drops packets silently, as a
 broken switch does. Use it inside a sandbox only (sandbox.py).
 """
 

@@ -29,7 +29,7 @@ from nyala.wire.flight import FlightData
 from nyala.wire.peers import PeerTransport
 from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2
 from nyala.wire.server import GrpcServer
-from nyala.wire.tls_check import tls_problem
+from nyala.wire.tls.problem import tls_problem
 from tests.unit.security.certificates import authority, server, server_files, user, user_files
 from tests.unit.wire.support.peer_port import CLUSTER, A, B, heartbeat
 from tests.unit.wire.support.wire_helpers import BATCH, BatchStore
@@ -167,6 +167,19 @@ def test_stranger_reaches_no_method_and_learns_why(who, why):
             with pytest.raises(Unavailable):
                 await describe(rpc, address)
             assert why in await tls_problem(address, who())
+
+    uvloop.run(scenario())
+
+
+def test_tls_client_without_certificate_reaches_not_even_the_health_service():
+    tls = grpc.ssl_channel_credentials(Credentials(server_files()).pem.ca)
+
+    async def scenario():
+        async with serving(server()) as address, grpc.aio.secure_channel(address, tls) as channel:
+            check = channel.unary_unary("/grpc.health.v1.Health/Check")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await check(b"", timeout=2)
+            assert refused.value.code() is not grpc.StatusCode.OK
 
     uvloop.run(scenario())
 

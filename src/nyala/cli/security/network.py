@@ -1,4 +1,4 @@
-"""How a server process takes part in the network: its credentials, and the host that it listens on."""
+"""Network of a server process: its credentials, and the host that it listens on."""
 
 from dataclasses import dataclass
 

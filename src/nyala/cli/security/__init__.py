@@ -1,0 +1,1 @@
+"""Commands of certificates, and the network of a server process."""

@@ -1,0 +1,1 @@
+"""TLS: checks of callers, and reasons of failures."""
