@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import uvloop
 
-from nyala.cli.security.network import Network
 from nyala.cli.output import describe_os_error
+from nyala.cli.security.network import Network
 from nyala.common.errors import InvalidArgument, NyalaError
 from nyala.common.ids import ServerUuid
 from nyala.common.metrics import Metrics

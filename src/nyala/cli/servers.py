@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.security.network import Network
 from nyala.cli.output import Format, FormatOption, fail, show, verb
+from nyala.cli.security.network import Network
 from nyala.common.addresses import to_bind
 from nyala.common.errors import InvalidArgument
 from nyala.security.files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE

@@ -15,11 +15,11 @@ from nyala.common.metrics import Metrics
 from nyala.raft.messages import PeerBatch
 from nyala.security import policy
 from nyala.security.credentials import Credentials
-from nyala.wire.tls.access import principal_of_connection
 from nyala.wire.connection import Listener, configured
 from nyala.wire.frames import HEADER, FrameKind, decode_frame, payload_bytes
 from nyala.wire.framing import ReceiveBuffer
 from nyala.wire.limits import PeerLimits
+from nyala.wire.tls.access import principal_of_connection
 
 log = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security import policy
 from nyala.security.credentials import Credentials
 from nyala.wire import methods, status
-from nyala.wire.tls.access import checked, principal_of_call
 from nyala.wire.limits import RpcLimits
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_server import StreamServer
 from nyala.wire.streams.calls import CallServer
+from nyala.wire.tls.access import checked, principal_of_call
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,6 @@ from nyala.env.rpc import Handlers, Method, Shape
 from nyala.security.credentials import Credentials
 from nyala.security.principal import Principal
 from nyala.wire import status
-from nyala.wire.tls.access import checked, principal_of_connection
 from nyala.wire.connection import Listener
 from nyala.wire.flight_data import join, split
 from nyala.wire.framing import Slabs
@@ -27,6 +26,7 @@ from nyala.wire.request_stream import RequestStreamServer
 from nyala.wire.rpc_metrics import RpcMetrics
 from nyala.wire.stream_end import StreamEnd
 from nyala.wire.stream_frames import TICKET_BYTES, StreamFrame, StreamFrameKind, read_open
+from nyala.wire.tls.access import checked, principal_of_connection
 
 log = logging.getLogger(__name__)
 
