@@ -111,7 +111,7 @@ def test_other_paths_methods_and_hosts_are_refused():
 def test_web_server_binds_loopback_only_and_names_port_in_use():
     async def scenario():
         for address in ("0.0.0.0:0", "192.168.1.1:8051"):
-            with pytest.raises(Forbidden, match="no authentication"):
+            with pytest.raises(Forbidden, match="without certificates"):
                 await WebServer(Process().facts(), address).start()
         async with served(Process()) as address:
             with pytest.raises(InvalidArgument, match=f"web page on {address}"):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from nyala.cli.output import Format, FormatOption, show, verb
+from nyala.cli.output import Format, FormatOption, show, stays, verb
 
 app = typer.Typer(no_args_is_help=True, help="Certificates of servers and users.")
 
@@ -21,6 +21,7 @@ def _group() -> None:
 
 
 @verb
+@stays("the folder may have a part of the authority's files; remove it before you try again")
 def init(
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="Folder for the authority's key; keep it private.")
@@ -42,6 +43,7 @@ def init(
 
 @app.command("server")
 @verb
+@stays("the folder given with --out may have a part of the files; the command may be repeated")
 def server(
     dir: Directory,
     out: Out,
@@ -63,6 +65,7 @@ def server(
 
 @app.command("user")
 @verb
+@stays("the folder given with --out may have a part of the files; the command may be repeated")
 def user(
     name: Annotated[str, typer.Argument(help="Name of the user.")],
     dir: Directory,
