@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nyala.common.errors import (
-    NotFound,
     NotLeading,
     NyalaError,
     OutcomeUnknown,
@@ -14,6 +13,7 @@ from nyala.common.errors import (
     Unavailable,
     may_have_arrived,
 )
+from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.ram.ids import HashRange, ServerId
@@ -27,6 +27,8 @@ TRY_MS = 5_000
 """Longest time for one try of a request to the leader."""
 READS = (methods.RAM_TABLET_MAP, methods.RAM_SERVER_LIST, methods.RAM_WILLS, methods.RAM_DUMP)
 """Requests to the leader that change nothing."""
+CHANGES = (methods.RAM_CREATE_TABLE, methods.RAM_DROP_TABLE, methods.RAM_SPLIT_TABLET)
+"""Requests of clients that take effect once each, by their operation ids."""
 
 
 def owned_message(tablet: HashRange) -> pb.Owned:
@@ -160,16 +162,17 @@ class EnsembleClient:
         self._env = env
         self._leader = leader
         self._retry_ms = retry_ms
+        self._client = random_id(env.random)
+        self._sequence = 0
 
     async def call(self, method: Method, request: Any, timeout_ms: int) -> Any:
-        """Send a request to the leader until it answers; requests may be executed twice.
+        """Send a request to the leader until it answers.
 
-        A drop is sent with the id that the table has at first: of another table of this name, which somebody
-        has created since an earlier try, nothing is dropped.
+        A request that changes tables takes effect once, by its operation id.
 
         Args:
             method: of the coordinator.
-            request: its message.
+            request: its message; without an operation id it gets one.
             timeout_ms: for all tries.
 
         Raises:
@@ -179,12 +182,11 @@ class EnsembleClient:
         """
         clock = self._env.clock
         end_us = clock.monotonic_us() + timeout_ms * 1000
-        if method is methods.RAM_DROP_TABLE and request.name and not request.id:
-            asked_for = pb.TabletMapRequest(name=request.name)
-            found = await self.call(methods.RAM_TABLET_MAP, asked_for, timeout_ms)
-            request = pb.DropTableRequest(
-                name=request.name, operation=request.operation, id=found.tables[0].id
-            )
+        if method in CHANGES and not request.operation.client:
+            numbered, request = request, type(request)()
+            request.CopyFrom(numbered)
+            self._sequence += 1
+            request.operation.client, request.operation.sequence = self._client, self._sequence
         asked: dict[str, str] = {}
         arrived = False
         while True:
@@ -196,12 +198,6 @@ class EnsembleClient:
                     try_ms = min(left_ms, TRY_MS, max(1_000, timeout_ms // 3))  # for three or more
                     return await self._env.rpc.call(address, method, request, timeout_ms=try_ms)
                 last: NyalaError = NotLeading("the journal names no leader")
-            except NotFound:
-                if (
-                    address and arrived and method is methods.RAM_DROP_TABLE
-                ):  # an earlier try has dropped it
-                    return pb.DropTableResponse()
-                raise
             except NyalaError as err:
                 if not _again(err):
                     raise

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
@@ -13,8 +14,8 @@ from nyala.client.journal.coroutines import AsyncJournal
 from nyala.common.errors import AlreadyPresent, NotFound, NotLeading, NyalaError
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.ram.ids import ServerId
-from nyala.ram.operations import (
+from nyala.ram.answers import AlreadyAnswered
+from nyala.ram.checks import (
     check_enlist,
     check_ensemble,
     check_name,
@@ -22,7 +23,8 @@ from nyala.ram.operations import (
     check_span,
     check_split,
 )
-from nyala.ram.state import parse
+from nyala.ram.ids import ServerId
+from nyala.ram.state import answer_of, parse
 from nyala.ram.term import CoordinatorTerm, Point
 from nyala.ram.upkeep import Upkeep
 from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart
@@ -196,38 +198,38 @@ class Coordinator:
         up = pb.Records.FromString(payload).records[-1].server_up
         return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=term.ensemble)
 
-    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    async def _change(self, kind: str, request: Any) -> pb.Table:
+        """Carry out a request of a client, once; return its table, without tablets if it was dropped.
+
+        Args:
+            kind: of the operation.
+            request: with the name of the table, and an operation id.
+        """
         check_name(request.name)
-        check_span(request.server_span)
         check_operation(request.operation)
         term, _ = self._leading()
         try:
-            payload = await term.execute("create_table", request)
-        except AlreadyPresent:
-            found = term.state.tablets.by_name(request.name)
-            if (
-                found is None
-                or not request.operation.client
-                or found.operation != request.operation
-            ):
-                raise
+            table_id = answer_of(parse(await term.execute(kind, request))).table_id
+        except AlreadyAnswered as before:
             term.check()
-            return pb.CreateTableResponse(table=found)  # the request came before
-        return pb.CreateTableResponse(table=parse(payload).create_table)
+            table_id = before.table_id
+        found = term.state.tablets.tables.get(table_id)
+        return pb.Table(id=table_id, name=request.name) if found is None else found
+
+    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        check_span(request.server_span)
+        return pb.CreateTableResponse(table=await self._change("create_table", request))
 
     async def _drop(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        check_name(request.name)
-        payload = await self._leading()[0].execute("drop_table", request)
-        return pb.DropTableResponse(id=parse(payload).drop_table.id)
+        return pb.DropTableResponse(id=(await self._change("drop_table", request)).id)
 
     async def _split(self, request: pb.SplitTabletRequest) -> pb.SplitTabletResponse:
-        check_name(request.name)
         check_split(request.split_hash)
-        term, _ = self._leading()
-        with contextlib.suppress(AlreadyPresent):  # it is split there
-            await term.execute("split_tablet", request)
-        term.check()
-        return pb.SplitTabletResponse(table=term.state.tablets.named(request.name))
+        try:
+            return pb.SplitTabletResponse(table=await self._change("split_tablet", request))
+        except AlreadyPresent:  # it is split there
+            tablets = self._leading()[0].state.tablets
+            return pb.SplitTabletResponse(table=tablets.named(request.name))
 
     async def _tablet_map(self, request: pb.TabletMapRequest) -> pb.TabletMapResponse:
         tablets = self._leading()[0].state.tablets

@@ -13,9 +13,9 @@ from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient, owned_message, range_of
+from nyala.ram.checks import check_enlist
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.member import EnsembleMember, owned_digest
-from nyala.ram.operations import check_enlist
 from nyala.ram.server_list import ROLES
 from nyala.ram.will import TabletLoad
 from nyala.wire import methods

@@ -28,7 +28,7 @@ async def started(e: SimEnsemble, *, coordinators: int = 2, servers: int = 3) ->
     await e.until(e.settled)
 
 
-def create(name: str, span: int = 3, *, client: str = "c") -> tuple[Any, Any]:
+def create(name: str, span: int = 3, *, client: str = "") -> tuple[Any, Any]:
     operation = pb.OperationId(client=client, sequence=1)
     return methods.RAM_CREATE_TABLE, pb.CreateTableRequest(
         name=name, server_span=span, operation=operation

@@ -87,13 +87,10 @@ def create(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Create a table of the ensemble, with tablets at its servers in turn."""
-    import uuid
-
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    operation = pb.OperationId(client=uuid.uuid4().hex, sequence=1)
-    request = pb.CreateTableRequest(name=name, server_span=span, operation=operation)
+    request = pb.CreateTableRequest(name=name, server_span=span)
     found = ask(masters, journal, ensemble, timeout, methods.RAM_CREATE_TABLE, request)
     print(f"created {name}, id {found.table.id}")
 
@@ -111,7 +108,7 @@ def drop(
 ) -> None:
     """Drop a table of the ensemble."""
     from nyala.cli.journal.journals import confirm
-    from nyala.ram.operations import check_name
+    from nyala.ram.checks import check_name
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
