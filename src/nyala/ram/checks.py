@@ -1,7 +1,7 @@
 """Checks of requests and configurations of an ensemble, before an operation begins."""
 
 from nyala.common import addresses
-from nyala.common.errors import InvalidArgument
+from nyala.common.errors import InvalidArgument, TooLarge
 from nyala.ram.ids import LAST_HASH
 from nyala.ram.server_list import ROLES
 from nyala.wire.proto import ram_pb2 as pb
@@ -11,6 +11,8 @@ MAX_SPAN = 1024
 MAX_NAME = 256
 """Most characters of a table's name."""
 MAX_ADDRESS = 256
+MAX_TABLE_BYTES = 900 << 10
+"""Size of a table's record above which it is not split, in bytes: about 30,000 tablets; an entry: 1 MiB."""
 
 
 def check_name(name: str) -> None:
@@ -43,6 +45,16 @@ def check_split(split_hash: int) -> None:
     """Refuse a hash at which no tablet can be split."""
     if not 0 < split_hash <= LAST_HASH:
         raise InvalidArgument(f"split_hash={split_hash}: give a hash from 1 to {LAST_HASH}")
+
+
+def check_size(table: pb.Table) -> None:
+    """Refuse to split a table whose record is nearly as large as an entry of a log may be."""
+    size = table.ByteSize()
+    if size > MAX_TABLE_BYTES:
+        raise TooLarge(
+            f"table {table.name!r} has {len(table.tablets)} tablets, and its record {size} bytes of "
+            f"{MAX_TABLE_BYTES}; nothing took effect. Create another table for some of the data"
+        )
 
 
 def check_ensemble(name: str, address: str) -> None:

@@ -11,7 +11,14 @@ from typing import Any
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import AlreadyPresent, NotFound, NotLeading, NyalaError
+from nyala.common.errors import (
+    AlreadyPresent,
+    Corrupt,
+    NotFound,
+    NotLeading,
+    NyalaError,
+    Unavailable,
+)
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.ram.answers import AlreadyAnswered
@@ -111,6 +118,7 @@ class Coordinator:
         self._candidate = LeaderCandidate(journal, settings, self._on_lost)
         self._rounds: asyncio.Task[object] | None = None
         self._task: asyncio.Task[object] | None = None
+        self._failed = False
         self.term: CoordinatorTerm
         self.upkeep: Upkeep | None = None
 
@@ -131,29 +139,68 @@ class Coordinator:
     def _new_term(self) -> None:
         config = self._config
         self.upkeep = None
-        self.term = CoordinatorTerm(self._journal, config.ensemble, config.call_ms, self._point)
+        self.term = CoordinatorTerm(
+            self._journal, config.ensemble, config.call_ms, self._point, self._on_corrupt
+        )
 
     async def _serve(self) -> None:
         while True:
             try:
                 await self._candidate.elected()
             except NyalaError as err:
-                self._on_end(err)
+                await self._fail(err)
                 return
-            with contextlib.suppress(NyalaError):
+            try:
                 await self._lead()
+            except Corrupt as err:
+                self._on_corrupt(err)
+                return
+            except NyalaError as err:
+                log.info("the leadership ended: %s", err)
+            except Exception as bug:
+                log.error("the coordinator failed", exc_info=bug)
+                await self._fail(Unavailable(f"the coordinator failed: {bug!r}; its log has more"))
+                return
             self.term.close()
             self._new_term()  # what the lost term knew may be ahead of the log
             await self._env.tasks.sleep_ms(100)
 
+    def _on_corrupt(self, err: Corrupt) -> None:
+        """End, since the log has an entry that no coordinator of this version can apply."""
+        name = self._config.ensemble
+        end = Corrupt(
+            f"log {name!r} of the ensemble cannot be replayed: {err.message}. See: nyala ram log. If another "
+            f"program appended it: nyala journal invalidate JOURNAL {name} {err.details.get('entry')}, and "
+            "start the coordinators again; else start those of the version that has written it",
+            err.details,
+        )
+        self._env.tasks.spawn(self._fail(end), "end of the coordinator")
+
+    async def _fail(self, err: NyalaError) -> None:
+        """Lead and follow no more, so that another coordinator may; report why."""
+        if not self._failed:
+            self._failed = True
+            self.term.close()
+            await self._candidate.close()
+            self._on_end(err)
+
     async def _lead(self) -> None:
-        """Replay, then serve until the leadership is lost."""
+        """Replay, then serve until the leadership is lost.
+
+        Raises:
+            Exception: of the upkeep.
+        """
         await self.term.take_over(self._candidate.steps)
         log.info("leads ensemble %s with epoch %d", self._config.ensemble, self.term.epoch)
         upkeep = Upkeep(self._env, self.term, self._config.ping_ms, self._config.limit)
         self.upkeep = upkeep
         self._rounds = self._env.tasks.spawn(upkeep.run(), "upkeep")
-        await asyncio.gather(self._rounds, return_exceptions=True)
+        try:
+            await asyncio.wait([self._rounds])
+        finally:
+            self._rounds.cancel()
+        if not self._rounds.cancelled():
+            self._rounds.result()
 
     async def _on_lost(self, reason: str) -> None:
         log.warning("the leadership is lost: %s", reason)

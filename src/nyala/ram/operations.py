@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
 from nyala.ram.answers import name_of
+from nyala.ram.checks import check_size
 from nyala.ram.ids import HashRange, ServerId, equal_ranges
 from nyala.ram.server_list import MASTER, ServerStatus
 from nyala.ram.state import (
@@ -241,6 +242,7 @@ class SplitTablet(RecordOperation):
             raise AlreadyPresent(
                 f"a tablet of {request.name!r} begins with hash {request.split_hash}"
             )
+        check_size(table)
         split = pb.SplitTablet(
             table_id=table.id, split_hash=request.split_hash, operation=request.operation, name=table.name
         )  # fmt: skip

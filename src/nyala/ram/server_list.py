@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from nyala.common.errors import Corrupt
 from nyala.ram.ids import ServerId
 from nyala.wire.proto import ram_pb2 as pb
 
@@ -140,8 +141,15 @@ class EnsembleServerList:
         self.servers.pop(server, None)
 
     def _of(self, server: pb.ServerId) -> EnsembleServer:
-        """Return a server; records of one follow that by which it enlisted."""
-        return self.servers[ServerId.of(server)]
+        """Return a server; records of one follow that by which it enlisted.
+
+        Raises:
+            Corrupt: no record says that it enlisted.
+        """
+        found = self.servers.get(ServerId.of(server))
+        if found is None:
+            raise Corrupt(f"a record names server {ServerId.of(server)}, which never enlisted")
+        return found
 
     # ---- questions ---------------------------------------------------------------------------------
 

@@ -7,7 +7,14 @@ from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import NotLeading, NotReady, NyalaError, OutcomeUnknown, Unavailable
+from nyala.common.errors import (
+    Corrupt,
+    NotLeading,
+    NotReady,
+    NyalaError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from nyala.ram.calls import ServerCalls
 from nyala.ram.operations import OperationContext, operations
 from nyala.ram.state import CoordinatorState
@@ -31,6 +38,7 @@ class CoordinatorTerm:
         log: name of the log; the ensemble has the same name.
         call_ms: time for each call to a server.
         point: called at each crash point.
+        on_corrupt: called once if the log has an entry that cannot be applied.
 
     Attributes:
         ensemble: id of the ensemble: its name, and the id of its journal.
@@ -40,7 +48,10 @@ class CoordinatorTerm:
         changed: set after each operation.
     """
 
-    def __init__(self, journal: AsyncJournal, log: str, call_ms: int, point: Point) -> None:
+    def __init__(
+        self, journal: AsyncJournal, log: str, call_ms: int, point: Point,
+        on_corrupt: Callable[[Corrupt], object],
+    ) -> None:  # fmt: skip
         self._env = journal.env
         self.state = CoordinatorState()
         self.ensemble = f"{log}@{journal.id}"
@@ -48,10 +59,17 @@ class CoordinatorTerm:
         self._context = OperationContext(self.state, self.calls)
         kinds = operations(self._context)
         self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
-        self._follower = self._env.tasks.spawn(self._operations.follow(), f"records of {log}")
+        self._on_corrupt = on_corrupt
+        self._follower = self._env.tasks.spawn(self._follow(), f"records of {log}")
         self._steps: OwnSteps | None = None
         self.epoch = 0
         self.changed = asyncio.Event()
+
+    async def _follow(self) -> None:
+        try:
+            await self._operations.follow()
+        except Corrupt as err:
+            self._on_corrupt(err)
 
     @property
     def reached(self) -> int:
