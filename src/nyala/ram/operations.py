@@ -29,6 +29,9 @@ from nyala.ram.tablet_map import mapping
 from nyala.recipes.operations import Operation
 from nyala.wire.proto import ram_pb2 as pb
 
+MOST_MOVED = 30
+"""Most backups that leave their groups in one step, which may have 64 changes."""
+
 
 class OwnershipCalls(Protocol):
     """Calls of the operations to servers; each may be repeated. One that gets no answer is owed."""
@@ -469,8 +472,36 @@ class AssignGroup(FactOperation):
         return found
 
 
+class DissolveGroups(FactOperation):
+    """Take the backups that are left of a replication group out of it; they may form another one."""
+
+    kind = "dissolve_groups"
+
+    def facts(self, request: None) -> list[pb.Record]:
+        """See `FactOperation.facts`."""
+        first, found = self.state.servers.version + 1, []
+        for number, server in enumerate(self.state.servers.of_broken_groups()[:MOST_MOVED]):
+            left = pb.ReplicationGroup(id=server.up.id, group=0, update_version=first + number)
+            found.append(self.record(server_replication_up_update=left))
+            found.append(self.record(server_replication_update=left))
+        return found
+
+
+class NoteLoads(FactOperation):
+    """Keep the loads that a server reports, so that a later leader divides its tablets by them."""
+
+    kind = "note_loads"
+
+    def facts(self, request: pb.ServerLoads) -> list[pb.Record]:
+        """See `FactOperation.facts`."""
+        server = ServerId.of(request.id)
+        if not self.state.servers.is_up(server):
+            raise NotFound(f"server {server} is not up; see: nyala ram servers")
+        return [self.record(server_loads=request)]
+
+
 KINDS = (CreateTable, DropTable, SplitTablet, RecoverTablets, Enlist, Crash, RemoveServer, Confirm,
-         SetRecoveryInfo, AssignGroup)  # fmt: skip
+         SetRecoveryInfo, AssignGroup, DissolveGroups, NoteLoads)  # fmt: skip
 
 
 def operations(context: OperationContext) -> list[Operation]:

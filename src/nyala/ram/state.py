@@ -17,7 +17,7 @@ from nyala.wire.proto import ram_pb2 as pb
 
 LARGEST, VERSION = "largest_table_id", "server_list_version"
 _SERVER = ("server_up", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update",
-           "server_replication_update")  # fmt: skip
+           "server_replication_update", "server_loads")  # fmt: skip
 
 
 def parse(data: bytes) -> pb.Record:
@@ -100,6 +100,7 @@ class CoordinatorState:
             "server_remove_update": servers.remove,
             "server_update": servers.recovery_info,
             "server_replication_update": servers.group,
+            "server_loads": servers.note_loads,
             "server_replication_up_update": servers.group_update,
             VERSION: servers.confirm,
         }

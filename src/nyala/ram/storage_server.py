@@ -6,7 +6,7 @@ enlists anew if it is not up there any more.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
@@ -24,6 +24,8 @@ from nyala.wire.proto import ram_pb2 as pb
 log = logging.getLogger(__name__)
 
 ASK_MS = 5_000
+ReportLoads = Callable[[], Mapping[HashRange, TabletLoad]]
+"""Returns what the tablets of a server hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +52,20 @@ class StorageServer:
         env: the environment.
         config: see `StorageConfig`.
         coordinator: calls to the coordinator.
+        loads: returns what the tablets hold, for the wills; one without rows has no loads.
 
     Raises:
         InvalidArgument: the configuration has no roles, or no address.
     """
 
-    def __init__(self, env: Env, config: StorageConfig, coordinator: EnsembleClient) -> None:
+    def __init__(
+        self, env: Env, config: StorageConfig, coordinator: EnsembleClient, loads: ReportLoads = dict
+    ) -> None:  # fmt: skip
         check_enlist(pb.EnlistRequest(roles=config.roles, address=config.address))
         self._env = env
         self._config = config
         self._coordinator = coordinator
+        self._loads = loads
         self._member: EnsembleMember | None = None
         self._pinged_us = 0
         self._task: asyncio.Task[object] | None = None
@@ -124,10 +130,6 @@ class StorageServer:
         self._pinged_us = self._env.clock.monotonic_us()
         log.info("enlisted as server %s", self._member.id)
 
-    def set_loads(self, loads: dict[HashRange, TabletLoad]) -> None:
-        """Report these loads, for the wills."""
-        self.member.loads = dict(loads)
-
     # ---- handlers ----------------------------------------------------------------------------------
 
     def handlers(self) -> Handlers:
@@ -171,7 +173,7 @@ class StorageServer:
         self._pinged_us = self._env.clock.monotonic_us()
         loads = [
             pb.TabletLoad(tablet=owned_message(t), bytes=load.bytes, rows=load.rows)
-            for t, load in member.loads.items()
+            for t, load in sorted(self._loads().items())
             if t in member.owned
         ]
         return pb.PingResponse(

@@ -7,6 +7,7 @@ sent all of theirs. Crashed servers are recovered by their wills. Each server is
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 
 from nyala.common.errors import NotLeading, NyalaError
 from nyala.env.env import Env
@@ -16,7 +17,7 @@ from nyala.ram.member import owned_digest
 from nyala.ram.operations import TabletRecovery
 from nyala.ram.server_list import MASTER, EnsembleServer, ServerStatus
 from nyala.ram.term import CoordinatorTerm
-from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills
+from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills, drifted
 from nyala.recipes.broadcast import BroadcastList, ListMessage, Update
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 PINGS = 3
 """Number of pings in a row that a server may miss."""
+MOST_LOADS = 10_000
+"""Most loads of a server that are kept, the largest; an entry of the log has 1 MiB."""
 
 
 class Upkeep:
@@ -50,6 +53,7 @@ class Upkeep:
         self._pinged_us: int | None = None
         self._missed: dict[ServerId, int] = {}
         self._has: dict[ServerId, int] = {}
+        self._reported: dict[ServerId, pb.ServerLoads] = {}
         self._list = self._first_list()
 
     # ---- the rounds --------------------------------------------------------------------------------
@@ -75,8 +79,11 @@ class Upkeep:
         try:
             if self._ping_is_due():
                 await self._ping_all()
+                await self._note_loads()
                 await self._crash_silent()
             await self._recover()
+            if self._term.state.servers.of_broken_groups():
+                await self._term.execute("dissolve_groups", None)
             if self._term.state.servers.without_group():
                 await self._term.execute("assign_group", None)
             await self._broadcast()
@@ -114,7 +121,23 @@ class Upkeep:
     def present_wills(self) -> dict[ServerId, list[WillPart]]:
         """Return the wills of the servers that are up; one is made when it is needed."""
         owners = self._term.state.tablets.owners()
-        return {s.id: self.wills.parts(s.id, owners.get(s.id, [])) for s in self._up()}
+        return {s.id: self._parts(s.id, owners.get(s.id, [])) for s in self._up()}
+
+    def _parts(self, server: ServerId, owned: list[HashRange]) -> list[WillPart]:
+        self.wills.reported(server, self._loads(server))
+        return self.wills.parts(server, owned)
+
+    def _loads(self, server: ServerId) -> dict[HashRange, TabletLoad]:
+        """Return the loads that are in the log."""
+        found = self._term.state.servers.servers.get(server)
+        return loads_of(found.loads.loads) if found is not None and found.loads is not None else {}
+
+    async def _note_loads(self) -> None:
+        """Append the loads that differ from what is in the log."""
+        reported, self._reported = self._reported, {}
+        for server, loads in sorted(reported.items()):
+            if self._term.state.servers.is_up(server):
+                await self._term.execute("note_loads", loads)
 
     async def _ping(self, server: ServerId, owned: list[HashRange]) -> None:
         changes = self._term.state.tablets.changes
@@ -125,8 +148,9 @@ class Upkeep:
         self._missed.pop(server, None)
         if server in self._has:  # a new one joins the list first, with version 0
             self._has[server] = answer.version
-        loads = {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in answer.loads}
-        self.wills.reported(server, loads)
+        loads = sorted(answer.loads, key=lambda one: (-one.bytes, -one.rows))[:MOST_LOADS]
+        if drifted(self._loads(server), loads_of(loads)):
+            self._reported[server] = pb.ServerLoads(id=server.message(), loads=loads)
         if changes != self._term.state.tablets.changes:
             return  # the answer may be older than the map; the next round compares
         if answer.owned_digest != owned_digest(owned):
@@ -167,7 +191,7 @@ class Upkeep:
         if not masters:
             return []
         found: dict[int, list[tuple[HashRange, ServerId]]] = {}
-        for number, part in enumerate(self.wills.parts(lost, owners.get(lost, []))):
+        for number, part in enumerate(self._parts(lost, owners.get(lost, []))):
             for piece in part.pieces:
                 taker = masters[number % len(masters)]
                 found.setdefault(piece.table_id, []).append((piece, taker))
@@ -234,6 +258,11 @@ class Upkeep:
             self._has[server] = answer.version
             if answer.version <= self._list.version:
                 self._list.confirmed(str(server), answer.version)
+
+
+def loads_of(messages: Iterable[pb.TabletLoad]) -> dict[HashRange, TabletLoad]:
+    """Return the loads of messages."""
+    return {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in messages}
 
 
 def _updates(message: ListMessage) -> list[pb.ListUpdate]:

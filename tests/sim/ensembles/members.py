@@ -16,6 +16,7 @@ from nyala.common.errors import NotFound, StaleEpoch, Unavailable
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers, Method
 from nyala.ram.calls import EnsembleClient
+from nyala.ram.ids import HashRange
 from nyala.ram.member import EnsembleMember
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.ram.will import TabletLoad
@@ -99,7 +100,8 @@ class MemberProcess:
         self._env = env
         self._rng = rng
         self.rules = rules
-        self.server = StorageServer(env, config, client)
+        self._loads: dict[HashRange, TabletLoad] = {}
+        self.server = StorageServer(env, config, client, lambda: self._loads)
         self._last: dict[Method, Any] = {}
 
     async def start(self) -> None:
@@ -150,6 +152,4 @@ class MemberProcess:
             await self._env.tasks.sleep_ms(self._rng.expovariate(1 / LOAD_MS))
             if self.server.enlisted:
                 owned = sorted(self.server.member.owned)
-                self.server.set_loads(
-                    {t: TabletLoad(self._rng.randrange(MOST_BYTES), 1) for t in owned}
-                )
+                self._loads = {t: TabletLoad(self._rng.randrange(MOST_BYTES), 1) for t in owned}

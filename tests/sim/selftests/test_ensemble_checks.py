@@ -268,7 +268,7 @@ def test_ensemble_that_does_not_settle_is_reported(monkeypatch: pytest.MonkeyPat
             await reported("it is settled again: not within 1 s")
         await s.ensemble.cluster.until(lambda: not settle.differs(s.ensemble), "it is settled", 60)
         with s.patch.context() as patch:
-            patch.setattr(CoordinatorState, "dump", lambda self: id(self))
+            patch.setattr(CoordinatorState, "dump", lambda self: {"records": [], "id": id(self)})
             await reported("the next leader has another state")
         await s.ensemble.cluster.until(lambda: not settle.differs(s.ensemble), "it is settled", 60)
         monkeypatch.setattr(settle, "TAKE_OVER_S", 1)

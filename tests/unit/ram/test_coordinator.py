@@ -559,7 +559,7 @@ async def test_wills_follow_the_loads_and_divide_a_recovery(e):
     one = e.servers["s1"]
     before = (await client.call(methods.RAM_WILLS, pb.WillsRequest(), 20_000)).wills
     assert [len(w.parts) for w in before] == [1, 1, 1]
-    one.set_loads({t: TabletLoad(350, 10) for t in one.member.owned})
+    e.loads["s1"].update({t: TabletLoad(350, 10) for t in one.member.owned})
     server = one.member.id
     await e.wait_s(2)
     wills = (await client.call(methods.RAM_WILLS, pb.WillsRequest(), 20_000)).wills

@@ -41,6 +41,7 @@ class Record(_message.Message):
     SERVER_REPLICATION_UPDATE_FIELD_NUMBER: _builtins.int
     SERVER_REPLICATION_UP_UPDATE_FIELD_NUMBER: _builtins.int
     SERVER_LIST_VERSION_FIELD_NUMBER: _builtins.int
+    SERVER_LOADS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """of the leader that wrote it"""
     largest_table_id: _builtins.int
@@ -72,6 +73,8 @@ class Record(_message.Message):
     def server_replication_update(self) -> Global___ReplicationGroup: ...
     @_builtins.property
     def server_replication_up_update(self) -> Global___ReplicationGroup: ...
+    @_builtins.property
+    def server_loads(self) -> Global___ServerLoads: ...
     def __init__(
         self,
         *,
@@ -92,12 +95,13 @@ class Record(_message.Message):
         server_replication_update: Global___ReplicationGroup | None = ...,
         server_replication_up_update: Global___ReplicationGroup | None = ...,
         server_list_version: _builtins.int = ...,
+        server_loads: Global___ServerLoads | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_loads", b"server_loads", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "epoch", b"epoch", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "epoch", b"epoch", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_loads", b"server_loads", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["create_table", "alive_table", "drop_table", "largest_table_id", "split_tablet", "tablet_recovered", "answered", "server_up", "server_up_update", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update", "server_replication_update", "server_replication_up_update", "server_list_version"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["create_table", "alive_table", "drop_table", "largest_table_id", "split_tablet", "tablet_recovered", "answered", "server_up", "server_up_update", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update", "server_replication_update", "server_replication_up_update", "server_list_version", "server_loads"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -449,6 +453,81 @@ class ReplicationGroup(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplicationGroup: _TypeAlias = ReplicationGroup  # noqa: Y015
+
+@_typing.final
+class ServerLoads(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def id(self) -> Global___ServerId: ...
+    @_builtins.property
+    def loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLoad]: ...
+    def __init__(
+        self,
+        *,
+        id: Global___ServerId | None = ...,
+        loads: _abc.Iterable[Global___TabletLoad] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "loads", b"loads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerLoads: _TypeAlias = ServerLoads  # noqa: Y015
+
+@_typing.final
+class TabletLoad(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    rows: _builtins.int
+    @_builtins.property
+    def tablet(self) -> Global___Owned: ...
+    def __init__(
+        self,
+        *,
+        tablet: Global___Owned | None = ...,
+        bytes: _builtins.int = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tablet", b"tablet"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "rows", b"rows", "tablet", b"tablet"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TabletLoad: _TypeAlias = TabletLoad  # noqa: Y015
+
+@_typing.final
+class Owned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.int
+    first: _builtins.int
+    last: _builtins.int
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.int = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Owned: _TypeAlias = Owned  # noqa: Y015
 
 @_typing.final
 class EnlistRequest(_message.Message):
@@ -1029,31 +1108,6 @@ class Fence(_message.Message):
 Global___Fence: _TypeAlias = Fence  # noqa: Y015
 
 @_typing.final
-class Owned(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_ID_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    LAST_FIELD_NUMBER: _builtins.int
-    table_id: _builtins.int
-    first: _builtins.int
-    last: _builtins.int
-    def __init__(
-        self,
-        *,
-        table_id: _builtins.int = ...,
-        first: _builtins.int = ...,
-        last: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "table_id", b"table_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Owned: _TypeAlias = Owned  # noqa: Y015
-
-@_typing.final
 class TakeTabletOwnershipRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1255,32 +1309,6 @@ class PingResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PingResponse: _TypeAlias = PingResponse  # noqa: Y015
-
-@_typing.final
-class TabletLoad(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLET_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    bytes: _builtins.int
-    rows: _builtins.int
-    @_builtins.property
-    def tablet(self) -> Global___Owned: ...
-    def __init__(
-        self,
-        *,
-        tablet: Global___Owned | None = ...,
-        bytes: _builtins.int = ...,
-        rows: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tablet", b"tablet"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "rows", b"rows", "tablet", b"tablet"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TabletLoad: _TypeAlias = TabletLoad  # noqa: Y015
 
 @_typing.final
 class ServerState(_message.Message):

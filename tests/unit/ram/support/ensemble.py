@@ -14,7 +14,7 @@ from nyala.env.files import SystemFiles
 from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import Coordinator, CoordinatorConfig, leader_address
-from nyala.ram.ids import ServerId
+from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.server_list import ServerStatus
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.ram.will import PART_LIMIT, TabletLoad
@@ -39,6 +39,7 @@ class SimEnsemble:
         without_journal: names of processes whose steps do not reach the journal.
         late: requests of these processes reach others so many microseconds later.
         limit: of the parts of wills.
+        loads: that servers report, by name.
         full_lists: number of times that a server was sent the whole list.
         most_updates: most changes of the list in one message.
     """
@@ -52,6 +53,7 @@ class SimEnsemble:
         self.without_journal: set[str] = set()
         self.late: dict[str, int] = {}
         self.limit = limit
+        self.loads: dict[str, dict[HashRange, TabletLoad]] = {}
         self.seed = seed
         self.full_lists = self.most_updates = 0
         self._made = 0
@@ -91,7 +93,8 @@ class SimEnsemble:
         env, journal = await self.open(name)
         config = StorageConfig(f"{name}:1")
         client = EnsembleClient(env, lambda: leader_address(journal, LOG))
-        made = self.servers[name] = StorageServer(env, config, client)
+        loads = self.loads.setdefault(name, {})
+        made = self.servers[name] = StorageServer(env, config, client, lambda: loads)
         self._hosts[config.address] = (name, made.handlers())
         await made.start()
         return made
