@@ -32,13 +32,15 @@ from nyala.ram.checks import (
 )
 from nyala.ram.ids import ServerId
 from nyala.ram.state import answer_of, parse
-from nyala.ram.term import CoordinatorTerm, Point
+from nyala.ram.term import ALIVE_KEYS, CoordinatorTerm, Point
 from nyala.ram.upkeep import Upkeep
 from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import ElectionSettings, leader_info
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
+
+ALIVE_TIMEOUT_MS = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +84,19 @@ async def leader_address(journal: AsyncJournal, ensemble: str) -> str:
     """Return the address of the coordinator that leads; empty: none does."""
     found = leader_info(await journal.get(f"leader/{ensemble}"))
     return "" if found is None else found.locator
+
+
+async def note_alive(journal: AsyncJournal, ensemble: str, address: str) -> None:
+    """Note in the journal that a server is alive, which no leader has pinged for a while.
+
+    Args:
+        journal: of the ensemble.
+        ensemble: its name.
+        address: of the server.
+    """
+    step = journal.builder()
+    step.set(f"{ALIVE_KEYS}{ensemble}/{address}", b"")
+    await journal.step(*step.parts, timeout_ms=ALIVE_TIMEOUT_MS)
 
 
 class Coordinator:

@@ -5,8 +5,9 @@ enlists anew if it is not up there any more.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
@@ -53,32 +54,39 @@ class StorageServer:
         config: see `StorageConfig`.
         coordinator: calls to the coordinator.
         loads: returns what the tablets hold, for the wills; one without rows has no loads.
+        note_alive: notes in the journal that it is alive; called while it is not pinged.
 
     Raises:
         InvalidArgument: the configuration has no roles, or no address.
     """
 
     def __init__(
-        self, env: Env, config: StorageConfig, coordinator: EnsembleClient, loads: ReportLoads = dict
+        self, env: Env, config: StorageConfig, coordinator: EnsembleClient,
+        note_alive: Callable[[], Awaitable[object]], loads: ReportLoads = dict,
     ) -> None:  # fmt: skip
         check_enlist(pb.EnlistRequest(roles=config.roles, address=config.address))
         self._env = env
         self._config = config
         self._coordinator = coordinator
+        self._note_alive = note_alive
         self._loads = loads
         self._member: EnsembleMember | None = None
         self._pinged_us = 0
-        self._task: asyncio.Task[object] | None = None
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def start(self) -> None:
         """Enlist, in the background."""
-        self._task = self._env.tasks.spawn(self._stay(), "stay in the ensemble")
+        spawn = self._env.tasks.spawn
+        self._tasks = [
+            spawn(self._stay(), "stay in the ensemble"),
+            spawn(self._stay_known(), "be alive in the journal"),
+        ]
 
     async def close(self) -> None:
         """Answer no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._member = None
 
     @property
@@ -107,9 +115,20 @@ class StorageServer:
                 log.info("the coordinator cannot be asked: %s", err)
             await self._env.tasks.sleep_ms(self._config.silent_ms // 4)
 
+    async def _stay_known(self) -> None:
+        """Note that this server is alive, while no leader pings it: it may be the leader that is cut off."""
+        while True:
+            await self._env.tasks.sleep_ms(self._config.silent_ms // 4)
+            if self._member is not None and self._silent_us > self._config.silent_ms * 500:
+                with contextlib.suppress(NyalaError):
+                    await self._note_alive()
+
+    @property
+    def _silent_us(self) -> int:
+        return self._env.clock.monotonic_us() - self._pinged_us
+
     async def _is_gone(self) -> bool:
-        now_us = self._env.clock.monotonic_us()
-        if now_us - self._pinged_us < self._config.silent_ms * 1000:
+        if self._silent_us < self._config.silent_ms * 1000:
             return False
         found = await self._coordinator.call(
             methods.RAM_SERVER_LIST, pb.ServerListRequest(), ASK_MS

@@ -22,6 +22,8 @@ from nyala.recipes.operations import OperationLog
 from nyala.recipes.own_steps import OwnSteps
 
 Point = Callable[[str], None]
+ALIVE_KEYS = "alive/"
+"""Beginning of the keys by which servers say that they are alive; ensemble and address follow."""
 
 
 async def call(fn: Callable[..., Any], *args: Any) -> Any:
@@ -58,6 +60,8 @@ class CoordinatorTerm:
         self.calls = ServerCalls(journal.env, self.ensemble, self.state, call_ms)
         self._context = OperationContext(self.state, self.calls)
         kinds = operations(self._context)
+        self._journal = journal
+        self._log = log
         self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
         self._on_corrupt = on_corrupt
         self._follower = self._env.tasks.spawn(self._follow(), f"records of {log}")
@@ -98,6 +102,18 @@ class CoordinatorTerm:
             raise NotLeading("this coordinator does not lead, or replays its log; retry")
         if self._steps.check() != self.epoch:
             raise NotLeading("this coordinator was established again; retry")
+
+    async def alive(self) -> dict[str, int]:
+        """Return the versions of the keys by which servers say that they are alive, by address."""
+        prefix, found = f"{ALIVE_KEYS}{self._log}/", dict[str, int]()
+        async for page in self._journal.keys(prefix):
+            found.update((key.name.removeprefix(prefix), key.version) for key in page)
+        return found
+
+    async def resign(self) -> None:
+        """End the leadership; another coordinator is established at once."""
+        if self._steps is not None:
+            await self._steps.resign()
 
     async def execute(self, kind: str, request: Any) -> bytes:
         """Execute an operation, also if the caller ends meanwhile; return the payload of `compute`.

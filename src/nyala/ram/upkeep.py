@@ -26,8 +26,62 @@ log = logging.getLogger(__name__)
 
 PINGS = 3
 """Number of pings in a row that a server may miss."""
+DOUBT_MS = 3_000
+"""Time for which most servers have to be silent, also in the journal, before they crash, in milliseconds."""
 MOST_LOADS = 10_000
 """Most loads of a server that are kept, the largest; an entry of the log has 1 MiB."""
+
+
+class SilentServers:
+    """Servers that do not answer pings, and whether they, or this process, are cut off.
+
+    If most servers are silent, a leader that reaches the journal may be the one that nobody reaches. Servers
+    that nobody pings note in the journal that they are alive. A leader that finds such a note crashes none of
+    them and resigns; without one it waits for `DOUBT_MS` before they crash.
+
+    Args:
+        env: the environment.
+        term: the term that leads.
+    """
+
+    def __init__(self, env: Env, term: CoordinatorTerm) -> None:
+        self._env = env
+        self._term = term
+        self._missed: dict[ServerId, int] = {}
+        self._doubt: tuple[int, dict[str, int]] | None = None
+
+    def answered(self, server: ServerId) -> None:
+        """Take an answer."""
+        self._missed.pop(server, None)
+
+    def missed(self, server: ServerId) -> None:
+        """Take a ping without an answer."""
+        self._missed[server] = self._missed.get(server, 0) + 1
+
+    def __contains__(self, server: ServerId) -> bool:
+        return server in self._missed
+
+    async def crashed(self) -> list[ServerId]:
+        """Return the servers that are to crash.
+
+        Raises:
+            NotLeading: this process has resigned, since the servers are alive and it does not reach them.
+        """
+        up = {s.id: s.up.address for s in self._term.state.servers.with_status(ServerStatus.UP)}
+        self._missed = {s: n for s, n in self._missed.items() if s in up}
+        silent = sorted(s for s, n in self._missed.items() if n >= PINGS)
+        if 2 * len(silent) <= len(up):
+            self._doubt = None
+            return silent
+        now_us, alive = self._env.clock.monotonic_us(), await self._term.alive()
+        since_us, before = self._doubt = self._doubt or (now_us, alive)
+        if any(alive.get(up[s]) != before.get(up[s]) for s in silent):
+            await self._term.resign()
+            raise NotLeading(
+                f"{len(silent)} of {len(up)} servers do not answer this coordinator, and are alive by the "
+                "journal; it resigns, so that one leads that reaches them"
+            )
+        return silent if now_us - since_us >= DOUBT_MS * 1000 else []
 
 
 class Upkeep:
@@ -51,7 +105,7 @@ class Upkeep:
         self._ping_ms = ping_ms
         self.wills = Wills(limit)
         self._pinged_us: int | None = None
-        self._missed: dict[ServerId, int] = {}
+        self._silent = SilentServers(env, term)
         self._has: dict[ServerId, int] = {}
         self._reported: dict[ServerId, pb.ServerLoads] = {}
         self._list = self._first_list()
@@ -143,9 +197,9 @@ class Upkeep:
         changes = self._term.state.tablets.changes
         answer = await self._term.calls.ping(server)
         if answer is None:
-            self._missed[server] = self._missed.get(server, 0) + 1
+            self._silent.missed(server)
             return
-        self._missed.pop(server, None)
+        self._silent.answered(server)
         if server in self._has:  # a new one joins the list first, with version 0
             self._has[server] = answer.version
         loads = sorted(answer.loads, key=lambda one: (-one.bytes, -one.rows))[:MOST_LOADS]
@@ -161,11 +215,8 @@ class Upkeep:
         return await self._term.calls.ping(server) is not None
 
     async def _crash_silent(self) -> None:
-        for server, missed in sorted(self._missed.items()):
-            if not self._term.state.servers.is_up(server):
-                del self._missed[server]
-            elif missed >= PINGS:
-                await self._term.execute("crash", server)
+        for server in await self._silent.crashed():
+            await self._term.execute("crash", server)
 
     # ---- recovery ----------------------------------------------------------------------------------
 
@@ -185,7 +236,7 @@ class Upkeep:
         masters = [
             s.id
             for s in self._term.state.servers.with_status(ServerStatus.UP, MASTER)
-            if s.id not in self._missed
+            if s.id not in self._silent
         ]
         masters.sort(key=lambda m: (len(owners.get(m, ())), m))
         if not masters:

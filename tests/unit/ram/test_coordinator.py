@@ -270,7 +270,7 @@ async def test_processes_with_a_wrong_configuration_are_refused(e):
         ("a", ROLES),
     ):
         with pytest.raises(InvalidArgument):
-            StorageServer(env, StorageConfig(address, roles), EnsembleClient(env, e.open))
+            StorageServer(env, StorageConfig(address, roles), EnsembleClient(env, e.open), e.wait_s)
 
 
 @ensemble

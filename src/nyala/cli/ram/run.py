@@ -161,13 +161,13 @@ def server_run(
 ) -> None:
     """Run a server of an ensemble until SIGTERM. It keeps no rows yet."""
     from nyala.ram.calls import EnsembleClient
-    from nyala.ram.coordinator import leader_address
+    from nyala.ram.coordinator import leader_address, note_alive
     from nyala.ram.storage_server import StorageConfig, StorageServer
 
     config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
 
     def make(env: "Env", opened: "AsyncJournal", _: OnEnd) -> RamProcess:
         calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
-        return StorageServer(env, config, calls)
+        return StorageServer(env, config, calls, lambda: note_alive(opened, ensemble, address))
 
     raise typer.Exit(_run("server", address, masters, journal, make))
