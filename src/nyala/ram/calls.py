@@ -156,12 +156,20 @@ class EnsembleClient:
         env: the environment.
         leader: returns the address of the leader, by the journal; empty: there is none.
         retry_ms: pause before a request is sent again.
+        unnamed_ms: time after which a call ends if the journal names no leader; None: that of the call.
     """
 
-    def __init__(self, env: Env, leader: Callable[[], Awaitable[str]], retry_ms: int = 100) -> None:
+    def __init__(
+        self,
+        env: Env,
+        leader: Callable[[], Awaitable[str]],
+        retry_ms: int = 100,
+        unnamed_ms: int | None = None,
+    ) -> None:
         self._env = env
         self._leader = leader
         self._retry_ms = retry_ms
+        self._unnamed_ms = unnamed_ms
         self._client = random_id(env.random)
         self._sequence = 0
 
@@ -181,7 +189,8 @@ class EnsembleClient:
             NyalaError: the leader's answer, or the journal's.
         """
         clock = self._env.clock
-        end_us = clock.monotonic_us() + timeout_ms * 1000
+        began_us = clock.monotonic_us()
+        end_us = began_us + timeout_ms * 1000
         if method in CHANGES and not request.operation.client:
             numbered, request = request, type(request)()
             request.CopyFrom(numbered)
@@ -189,6 +198,7 @@ class EnsembleClient:
             request.operation.client, request.operation.sequence = self._client, self._sequence
         asked: dict[str, str] = {}
         arrived = False
+        named_us = clock.monotonic_us()
         while True:
             left_ms = max(1, (end_us - clock.monotonic_us()) // 1000)
             address = ""
@@ -203,13 +213,20 @@ class EnsembleClient:
                     raise
                 last = err
             if address:
+                named_us = clock.monotonic_us()
                 asked[address] = _shortly(last)
                 arrived = arrived or may_have_arrived(last)
             left_us = end_us - clock.monotonic_us()
+            if self._unnamed_ms is not None and not asked:
+                left_us = min(left_us, named_us + self._unnamed_ms * 1000 - clock.monotonic_us())
             if left_us < 2 * self._retry_ms * 1000:  # too little for another try
                 nobody = isinstance(last, NotLeading) or (address and not last.answered)
                 unknown = arrived and method not in READS
-                raise _nobody(asked, timeout_ms, unknown) if nobody else last from None
+                raise (
+                    _nobody(asked, (clock.monotonic_us() - began_us) // 1000, unknown)
+                    if nobody
+                    else last
+                ) from None
             await self._env.tasks.sleep_ms(self._retry_ms)
 
 
@@ -225,17 +242,17 @@ def _shortly(err: NyalaError) -> str:
     return "cannot be reached" if err.details.get("sent") == "no" else "does not answer in time"
 
 
-def _nobody(asked: Mapping[str, str], timeout_ms: int, unknown: bool) -> NyalaError:
+def _nobody(asked: Mapping[str, str], waited_ms: int, unknown: bool) -> NyalaError:
     """Return the error of a call that no leader has answered.
 
     Args:
         asked: addresses of coordinators that the journal has named as leaders, and why each gave no answer.
-        timeout_ms: time of the call.
+        waited_ms: time of the call so far.
         unknown: the request may have been executed.
     """
     who = ", ".join(f"{address} {why}" for address, why in asked.items())
     text = (
-        f"no coordinator leads: within {timeout_ms / 1000:g} s none has answered as the leader "
+        f"no coordinator leads: within {waited_ms / 1000:.1f} s none has answered as the leader "
         f"({who or 'the journal has named none'}); nyala ram status shows which run, nyala ram up starts the "
         "others, and then one leads within seconds"
     )

@@ -20,6 +20,8 @@ Name = Annotated[str, typer.Argument(help="Name of the table.")]
 COMPLETED = "what was sent may still take effect: nyala ram tables shows it"
 TIMEOUT_S = 10.0
 """Time for a command; after the loss of a leader another one is established within 8 s."""
+UNNAMED_MS = 1_500
+"""Time after which a command ends if the journal names no leader; one that resigns is replaced sooner."""
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds after which the command fails.")
 ]
@@ -71,7 +73,9 @@ def ask(
     from nyala.ram.coordinator import leader_address
 
     with opened(masters, journal, timeout_s) as (connection, found):
-        calls = EnsembleClient(connection.core.env, lambda: leader_address(found, ensemble))
+        calls = EnsembleClient(
+            connection.core.env, lambda: leader_address(found, ensemble), unnamed_ms=UNNAMED_MS
+        )
         return connection.run(calls.call(method, request, int(timeout_s * 1000)))
 
 
