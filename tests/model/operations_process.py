@@ -89,7 +89,9 @@ class Journal:
         """Return a step."""
         return StepBuilder(_unsent, "j")
 
-    async def step(self, conditions: Sequence[Any], changes: Sequence[Any], _: int) -> StepOutcome:
+    async def step(
+        self, conditions: Sequence[Any], changes: Sequence[Any], *_: object, **__: object
+    ) -> StepOutcome:
         """Execute a step of a leader: its two conditions, and one change."""
         key, last = conditions
         (change,) = changes

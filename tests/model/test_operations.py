@@ -17,7 +17,7 @@ STATES = {
     "put and remove, a crash": 1926,
     "put twice, a crash": 2126,
     "two recoveries crash": 6943,
-    "a lost answer and a crash": 4574,
+    "a lost answer and a crash": 1690,
     "a follower": 5601,
     "an interrupt": 17125,
 }

@@ -15,6 +15,11 @@ from nyala.journal.growth import Growth
 from nyala.journal.keys import Keys, KeyValue
 from nyala.journal.log import NamedLog
 
+RESERVE_BYTES = 64 << 10
+"""Size above its limit that a full journal may have by steps that establish leaders."""
+MOST_ELECTION_BYTES = 8 << 10
+"""Most bytes that such a step adds."""
+
 
 class Observer(Protocol):
     """Receiver of each change that takes effect, for the next flush."""
@@ -110,7 +115,8 @@ class JournalState:
         growth = Growth(self.logs, self.keys)
         growth.count(step.changes)
         after = self.size_bytes + growth.added - growth.freed
-        if growth.added > growth.freed and after > self.limit_bytes:
+        limit = self.limit_bytes + (RESERVE_BYTES if _elects(step, growth.added) else 0)
+        if growth.added > growth.freed and after > limit:
             return steps.Full(after, self.limit_bytes)
         return steps.Done([self._change(change, stamp) for change in step.changes])
 
@@ -197,6 +203,14 @@ class JournalState:
         """Yield the logs by name."""
         for name in sorted(self.logs):
             yield self.logs[name]
+
+
+def _elects(step: steps.Step, added: int) -> bool:
+    """Return whether a step establishes a leader: it sets a key that names one, and adds little."""
+    return added <= MOST_ELECTION_BYTES and any(
+        isinstance(change, steps.SetKey) and change.key.startswith(steps.LEADER_KEYS)
+        for change in step.changes
+    )
 
 
 def _expected(condition: steps.Condition) -> int:

@@ -24,6 +24,8 @@ MAX_STEP_BYTES = 4 << 20
 MAX_INVALIDATED = 10_000
 """Ids that one step may invalidate."""
 
+LEADER_KEYS = "leader/"
+"""Beginning of the names of the keys that name leaders; a full journal has room for them."""
 MAX_BATCH_STEPS = 64
 """Steps of one batch."""
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nyala.common.errors import (
-    NotFound,
     NotLeading,
     NyalaError,
     OutcomeUnknown,
@@ -14,6 +13,7 @@ from nyala.common.errors import (
     Unavailable,
     may_have_arrived,
 )
+from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.rpc import Method
 from nyala.ram.ids import HashRange, ServerId
@@ -27,6 +27,8 @@ TRY_MS = 5_000
 """Longest time for one try of a request to the leader."""
 READS = (methods.RAM_TABLET_MAP, methods.RAM_SERVER_LIST, methods.RAM_WILLS, methods.RAM_DUMP)
 """Requests to the leader that change nothing."""
+CHANGES = (methods.RAM_CREATE_TABLE, methods.RAM_DROP_TABLE, methods.RAM_SPLIT_TABLET)
+"""Requests of clients that take effect once each, by their operation ids."""
 
 
 def owned_message(tablet: HashRange) -> pb.Owned:
@@ -154,22 +156,31 @@ class EnsembleClient:
         env: the environment.
         leader: returns the address of the leader, by the journal; empty: there is none.
         retry_ms: pause before a request is sent again.
+        unnamed_ms: time after which a call ends if the journal names no leader; None: that of the call.
     """
 
-    def __init__(self, env: Env, leader: Callable[[], Awaitable[str]], retry_ms: int = 100) -> None:
+    def __init__(
+        self,
+        env: Env,
+        leader: Callable[[], Awaitable[str]],
+        retry_ms: int = 100,
+        unnamed_ms: int | None = None,
+    ) -> None:
         self._env = env
         self._leader = leader
         self._retry_ms = retry_ms
+        self._unnamed_ms = unnamed_ms
+        self._client = random_id(env.random)
+        self._sequence = 0
 
     async def call(self, method: Method, request: Any, timeout_ms: int) -> Any:
-        """Send a request to the leader until it answers; requests may be executed twice.
+        """Send a request to the leader until it answers.
 
-        A drop is sent with the id that the table has at first: of another table of this name, which somebody
-        has created since an earlier try, nothing is dropped.
+        A request that changes tables takes effect once, by its operation id.
 
         Args:
             method: of the coordinator.
-            request: its message.
+            request: its message; without an operation id it gets one.
             timeout_ms: for all tries.
 
         Raises:
@@ -178,15 +189,16 @@ class EnsembleClient:
             NyalaError: the leader's answer, or the journal's.
         """
         clock = self._env.clock
-        end_us = clock.monotonic_us() + timeout_ms * 1000
-        if method is methods.RAM_DROP_TABLE and request.name and not request.id:
-            asked_for = pb.TabletMapRequest(name=request.name)
-            found = await self.call(methods.RAM_TABLET_MAP, asked_for, timeout_ms)
-            request = pb.DropTableRequest(
-                name=request.name, operation=request.operation, id=found.tables[0].id
-            )
+        began_us = clock.monotonic_us()
+        end_us = began_us + timeout_ms * 1000
+        if method in CHANGES and not request.operation.client:
+            numbered, request = request, type(request)()
+            request.CopyFrom(numbered)
+            self._sequence += 1
+            request.operation.client, request.operation.sequence = self._client, self._sequence
         asked: dict[str, str] = {}
         arrived = False
+        named_us = clock.monotonic_us()
         while True:
             left_ms = max(1, (end_us - clock.monotonic_us()) // 1000)
             address = ""
@@ -196,24 +208,25 @@ class EnsembleClient:
                     try_ms = min(left_ms, TRY_MS, max(1_000, timeout_ms // 3))  # for three or more
                     return await self._env.rpc.call(address, method, request, timeout_ms=try_ms)
                 last: NyalaError = NotLeading("the journal names no leader")
-            except NotFound:
-                if (
-                    address and arrived and method is methods.RAM_DROP_TABLE
-                ):  # an earlier try has dropped it
-                    return pb.DropTableResponse()
-                raise
             except NyalaError as err:
                 if not _again(err):
                     raise
                 last = err
             if address:
+                named_us = clock.monotonic_us()
                 asked[address] = _shortly(last)
                 arrived = arrived or may_have_arrived(last)
             left_us = end_us - clock.monotonic_us()
+            if self._unnamed_ms is not None and not asked:
+                left_us = min(left_us, named_us + self._unnamed_ms * 1000 - clock.monotonic_us())
             if left_us < 2 * self._retry_ms * 1000:  # too little for another try
                 nobody = isinstance(last, NotLeading) or (address and not last.answered)
                 unknown = arrived and method not in READS
-                raise _nobody(asked, timeout_ms, unknown) if nobody else last from None
+                raise (
+                    _nobody(asked, (clock.monotonic_us() - began_us) // 1000, unknown)
+                    if nobody
+                    else last
+                ) from None
             await self._env.tasks.sleep_ms(self._retry_ms)
 
 
@@ -229,17 +242,17 @@ def _shortly(err: NyalaError) -> str:
     return "cannot be reached" if err.details.get("sent") == "no" else "does not answer in time"
 
 
-def _nobody(asked: Mapping[str, str], timeout_ms: int, unknown: bool) -> NyalaError:
+def _nobody(asked: Mapping[str, str], waited_ms: int, unknown: bool) -> NyalaError:
     """Return the error of a call that no leader has answered.
 
     Args:
         asked: addresses of coordinators that the journal has named as leaders, and why each gave no answer.
-        timeout_ms: time of the call.
+        waited_ms: time of the call so far.
         unknown: the request may have been executed.
     """
     who = ", ".join(f"{address} {why}" for address, why in asked.items())
     text = (
-        f"no coordinator leads: within {timeout_ms / 1000:g} s none has answered as the leader "
+        f"no coordinator leads: within {waited_ms / 1000:.1f} s none has answered as the leader "
         f"({who or 'the journal has named none'}); nyala ram status shows which run, nyala ram up starts the "
         "others, and then one leads within seconds"
     )

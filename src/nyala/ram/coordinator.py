@@ -6,15 +6,23 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from nyala.client.core import ClientCore, ClientOptions
 from nyala.client.journal.core import JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import AlreadyPresent, NotFound, NotLeading, NyalaError
+from nyala.common.errors import (
+    AlreadyPresent,
+    Corrupt,
+    NotFound,
+    NotLeading,
+    NyalaError,
+    Unavailable,
+)
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.ram.ids import ServerId
-from nyala.ram.operations import (
+from nyala.ram.answers import AlreadyAnswered
+from nyala.ram.checks import (
     check_enlist,
     check_ensemble,
     check_name,
@@ -22,14 +30,17 @@ from nyala.ram.operations import (
     check_span,
     check_split,
 )
-from nyala.ram.state import parse
-from nyala.ram.term import CoordinatorTerm, Point
+from nyala.ram.ids import ServerId
+from nyala.ram.state import answer_of, parse
+from nyala.ram.term import ALIVE_KEYS, CoordinatorTerm, Point
 from nyala.ram.upkeep import Upkeep
 from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart
 from nyala.recipes.candidate import LeaderCandidate
 from nyala.recipes.records import ElectionSettings, leader_info
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
+
+ALIVE_TIMEOUT_MS = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +86,19 @@ async def leader_address(journal: AsyncJournal, ensemble: str) -> str:
     return "" if found is None else found.locator
 
 
+async def note_alive(journal: AsyncJournal, ensemble: str, address: str) -> None:
+    """Note in the journal that a server is alive, which no leader has pinged for a while.
+
+    Args:
+        journal: of the ensemble.
+        ensemble: its name.
+        address: of the server.
+    """
+    step = journal.builder()
+    step.set(f"{ALIVE_KEYS}{ensemble}/{address}", b"")
+    await journal.step(*step.parts, timeout_ms=ALIVE_TIMEOUT_MS)
+
+
 class Coordinator:
     """A coordinator: a candidate that follows the log, and leads by it when it is elected.
 
@@ -109,6 +133,7 @@ class Coordinator:
         self._candidate = LeaderCandidate(journal, settings, self._on_lost)
         self._rounds: asyncio.Task[object] | None = None
         self._task: asyncio.Task[object] | None = None
+        self._failed = False
         self.term: CoordinatorTerm
         self.upkeep: Upkeep | None = None
 
@@ -129,29 +154,68 @@ class Coordinator:
     def _new_term(self) -> None:
         config = self._config
         self.upkeep = None
-        self.term = CoordinatorTerm(self._journal, config.ensemble, config.call_ms, self._point)
+        self.term = CoordinatorTerm(
+            self._journal, config.ensemble, config.call_ms, self._point, self._on_corrupt
+        )
 
     async def _serve(self) -> None:
         while True:
             try:
                 await self._candidate.elected()
             except NyalaError as err:
-                self._on_end(err)
+                await self._fail(err)
                 return
-            with contextlib.suppress(NyalaError):
+            try:
                 await self._lead()
+            except Corrupt as err:
+                self._on_corrupt(err)
+                return
+            except NyalaError as err:
+                log.info("the leadership ended: %s", err)
+            except Exception as bug:
+                log.error("the coordinator failed", exc_info=bug)
+                await self._fail(Unavailable(f"the coordinator failed: {bug!r}; its log has more"))
+                return
             self.term.close()
             self._new_term()  # what the lost term knew may be ahead of the log
             await self._env.tasks.sleep_ms(100)
 
+    def _on_corrupt(self, err: Corrupt) -> None:
+        """End, since the log has an entry that no coordinator of this version can apply."""
+        name = self._config.ensemble
+        end = Corrupt(
+            f"log {name!r} of the ensemble cannot be replayed: {err.message}. See: nyala ram log. If another "
+            f"program appended it: nyala journal invalidate JOURNAL {name} {err.details.get('entry')}, and "
+            "start the coordinators again; else start those of the version that has written it",
+            err.details,
+        )
+        self._env.tasks.spawn(self._fail(end), "end of the coordinator")
+
+    async def _fail(self, err: NyalaError) -> None:
+        """Lead and follow no more, so that another coordinator may; report why."""
+        if not self._failed:
+            self._failed = True
+            self.term.close()
+            await self._candidate.close()
+            self._on_end(err)
+
     async def _lead(self) -> None:
-        """Replay, then serve until the leadership is lost."""
+        """Replay, then serve until the leadership is lost.
+
+        Raises:
+            Exception: of the upkeep.
+        """
         await self.term.take_over(self._candidate.steps)
         log.info("leads ensemble %s with epoch %d", self._config.ensemble, self.term.epoch)
         upkeep = Upkeep(self._env, self.term, self._config.ping_ms, self._config.limit)
         self.upkeep = upkeep
         self._rounds = self._env.tasks.spawn(upkeep.run(), "upkeep")
-        await asyncio.gather(self._rounds, return_exceptions=True)
+        try:
+            await asyncio.wait([self._rounds])
+        finally:
+            self._rounds.cancel()
+        if not self._rounds.cancelled():
+            self._rounds.result()
 
     async def _on_lost(self, reason: str) -> None:
         log.warning("the leadership is lost: %s", reason)
@@ -196,38 +260,38 @@ class Coordinator:
         up = pb.Records.FromString(payload).records[-1].server_up
         return pb.EnlistResponse(id=up.id, epoch=term.epoch, ensemble=term.ensemble)
 
-    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+    async def _change(self, kind: str, request: Any) -> pb.Table:
+        """Carry out a request of a client, once; return its table, without tablets if it was dropped.
+
+        Args:
+            kind: of the operation.
+            request: with the name of the table, and an operation id.
+        """
         check_name(request.name)
-        check_span(request.server_span)
         check_operation(request.operation)
         term, _ = self._leading()
         try:
-            payload = await term.execute("create_table", request)
-        except AlreadyPresent:
-            found = term.state.tablets.by_name(request.name)
-            if (
-                found is None
-                or not request.operation.client
-                or found.operation != request.operation
-            ):
-                raise
+            table_id = answer_of(parse(await term.execute(kind, request))).table_id
+        except AlreadyAnswered as before:
             term.check()
-            return pb.CreateTableResponse(table=found)  # the request came before
-        return pb.CreateTableResponse(table=parse(payload).create_table)
+            table_id = before.table_id
+        found = term.state.tablets.tables.get(table_id)
+        return pb.Table(id=table_id, name=request.name) if found is None else found
+
+    async def _create(self, request: pb.CreateTableRequest) -> pb.CreateTableResponse:
+        check_span(request.server_span)
+        return pb.CreateTableResponse(table=await self._change("create_table", request))
 
     async def _drop(self, request: pb.DropTableRequest) -> pb.DropTableResponse:
-        check_name(request.name)
-        payload = await self._leading()[0].execute("drop_table", request)
-        return pb.DropTableResponse(id=parse(payload).drop_table.id)
+        return pb.DropTableResponse(id=(await self._change("drop_table", request)).id)
 
     async def _split(self, request: pb.SplitTabletRequest) -> pb.SplitTabletResponse:
-        check_name(request.name)
         check_split(request.split_hash)
-        term, _ = self._leading()
-        with contextlib.suppress(AlreadyPresent):  # it is split there
-            await term.execute("split_tablet", request)
-        term.check()
-        return pb.SplitTabletResponse(table=term.state.tablets.named(request.name))
+        try:
+            return pb.SplitTabletResponse(table=await self._change("split_tablet", request))
+        except AlreadyPresent:  # it is split there
+            tablets = self._leading()[0].state.tablets
+            return pb.SplitTabletResponse(table=tablets.named(request.name))
 
     async def _tablet_map(self, request: pb.TabletMapRequest) -> pb.TabletMapResponse:
         tablets = self._leading()[0].state.tablets

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from nyala.common.errors import InvalidArgument, NotFound
 from nyala.ram.ids import HashRange, ServerId
-from nyala.ram.will import TabletLoad
 from nyala.recipes.broadcast import BroadcastCopy, ListMessage, Update
 from nyala.recipes.guard import EpochGuard
 from nyala.wire.proto import ram_pb2 as pb
@@ -32,7 +31,6 @@ class EnsembleMember:
     Attributes:
         ensemble: id of the ensemble.
         owned: the tablets that it owns.
-        loads: what they hold.
         servers: its copy of the list.
         guard: refuses leaders that were replaced.
     """
@@ -42,7 +40,6 @@ class EnsembleMember:
         self.ensemble = ensemble
         self.guard = EpochGuard(epoch)
         self.owned: set[HashRange] = set()
-        self.loads: dict[HashRange, TabletLoad] = {}
         self.servers = BroadcastCopy()
 
     def check(self, fence: pb.Fence) -> None:

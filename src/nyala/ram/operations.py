@@ -11,20 +11,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from nyala.common import addresses
 from nyala.common.errors import AlreadyPresent, InvalidArgument, NotFound, Unavailable
-from nyala.ram.ids import LAST_HASH, HashRange, ServerId, equal_ranges
-from nyala.ram.server_list import MASTER, ROLES, ServerStatus
-from nyala.ram.state import LARGEST, VERSION, CoordinatorState, objects_of, objects_of_server, parse
+from nyala.ram.answers import name_of
+from nyala.ram.checks import check_size
+from nyala.ram.ids import HashRange, ServerId, equal_ranges
+from nyala.ram.server_list import MASTER, ServerStatus
+from nyala.ram.state import (
+    LARGEST,
+    VERSION,
+    CoordinatorState,
+    answer_of,
+    objects_of,
+    objects_of_server,
+    parse,
+)
 from nyala.ram.tablet_map import mapping
 from nyala.recipes.operations import Operation
 from nyala.wire.proto import ram_pb2 as pb
 
-MAX_SPAN = 1024
-"""Most tablets with which a table is created."""
-MAX_NAME = 256
-"""Most characters of a table's name."""
-MAX_ADDRESS = 256
+MOST_MOVED = 30
+"""Most backups that leave their groups in one step, which may have 64 changes."""
 
 
 class OwnershipCalls(Protocol):
@@ -108,6 +114,20 @@ class RecordOperation(Operation):
         table = self.state.tablets.tables.get(table_id)
         return () if table is None else (self.record(alive_table=table).SerializeToString(),)
 
+    def answered(self, payload: bytes) -> Sequence[bytes]:
+        """Return the record of the client's request that an intent carries out; none if it has no id."""
+        answer = answer_of(parse(payload))
+        if not answer.operation.client:
+            return ()
+        return (self.record(answered=answer).SerializeToString(),)
+
+    def answers(self, payload: bytes) -> Sequence[str]:
+        """Return the objects of the answer of an intent, and of those that are forgotten for it."""
+        operation = answer_of(parse(payload)).operation
+        if not operation.client:
+            return ()
+        return [name_of(operation), *self.state.answers.surplus(operation)]
+
     def takes(self, tablets: Iterable[pb.Mapping], table_id: int) -> list[Action]:
         """Return the action by which servers that are up take tablets of a table."""
         found: dict[ServerId, list[HashRange]] = {}
@@ -128,6 +148,7 @@ class CreateTable(RecordOperation):
 
     def compute(self, request: pb.CreateTableRequest) -> bytes:
         """See `Operation.compute`."""
+        self.state.answers.check(request.operation, f"create {request.name}")
         tablets = self.state.tablets
         if tablets.by_name(request.name) is not None:
             raise AlreadyPresent(f"the ensemble has a table {request.name!r}; drop it first")
@@ -151,11 +172,11 @@ class CreateTable(RecordOperation):
 
     def obsolete(self, payload: bytes) -> Iterable[str]:
         """See `Operation.obsolete`."""
-        return [f"table {parse(payload).create_table.id}", LARGEST]
+        return [f"table {parse(payload).create_table.id}", LARGEST, *self.answers(payload)]
 
     def results(self, payload: bytes) -> Sequence[bytes]:
         """See `Operation.results`."""
-        return self.alive(parse(payload).create_table.id)
+        return [*self.alive(parse(payload).create_table.id), *self.answered(payload)]
 
 
 class DropTable(RecordOperation):
@@ -165,6 +186,7 @@ class DropTable(RecordOperation):
 
     def compute(self, request: pb.DropTableRequest) -> bytes:
         """See `Operation.compute`."""
+        self.state.answers.check(request.operation, f"drop {request.name}")
         table = self.state.tablets.named(request.name)
         if request.id not in (0, table.id):
             raise NotFound(f"table {request.name!r} has id {table.id}, not {request.id}")
@@ -194,14 +216,16 @@ class DropTable(RecordOperation):
     def obsolete(self, payload: bytes) -> Iterable[str]:
         """See `Operation.obsolete`."""
         table_id = parse(payload).drop_table.id
-        return [f"table {table_id}", *([LARGEST] if self._was_largest(table_id) else [])]
+        largest = [LARGEST] if self._was_largest(table_id) else []
+        return [f"table {table_id}", *largest, *self.answers(payload)]
 
     def results(self, payload: bytes) -> Sequence[bytes]:
         """See `Operation.results`."""
         table_id = parse(payload).drop_table.id
         if not self._was_largest(table_id):
-            return ()
-        return (self.record(largest_table_id=table_id).SerializeToString(),)
+            return self.answered(payload)
+        largest = self.record(largest_table_id=table_id).SerializeToString()
+        return [largest, *self.answered(payload)]
 
     def _was_largest(self, table_id: int) -> bool:
         return self.state.tablets.largest == table_id
@@ -214,12 +238,17 @@ class SplitTablet(RecordOperation):
 
     def compute(self, request: pb.SplitTabletRequest) -> bytes:
         """See `Operation.compute`."""
+        wanted = f"split {request.name} {request.split_hash}"
+        self.state.answers.check(request.operation, wanted)
         table = self.state.tablets.named(request.name)
         if any(t.first == request.split_hash for t in table.tablets):
             raise AlreadyPresent(
                 f"a tablet of {request.name!r} begins with hash {request.split_hash}"
             )
-        split = pb.SplitTablet(table_id=table.id, split_hash=request.split_hash)
+        check_size(table)
+        split = pb.SplitTablet(
+            table_id=table.id, split_hash=request.split_hash, operation=request.operation, name=table.name
+        )  # fmt: skip
         return self.record(split_tablet=split).SerializeToString()
 
     def actions(self, payload: bytes, epoch: int) -> Sequence[Action]:
@@ -233,11 +262,11 @@ class SplitTablet(RecordOperation):
 
     def obsolete(self, payload: bytes) -> Iterable[str]:
         """See `Operation.obsolete`."""
-        return [f"table {parse(payload).split_tablet.table_id}"]
+        return [f"table {parse(payload).split_tablet.table_id}", *self.answers(payload)]
 
     def results(self, payload: bytes) -> Sequence[bytes]:
         """See `Operation.results`."""
-        return self.alive(parse(payload).split_tablet.table_id)
+        return [*self.alive(parse(payload).split_tablet.table_id), *self.answered(payload)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,70 +472,38 @@ class AssignGroup(FactOperation):
         return found
 
 
+class DissolveGroups(FactOperation):
+    """Take the backups that are left of a replication group out of it; they may form another one."""
+
+    kind = "dissolve_groups"
+
+    def facts(self, request: None) -> list[pb.Record]:
+        """See `FactOperation.facts`."""
+        first, found = self.state.servers.version + 1, []
+        for number, server in enumerate(self.state.servers.of_broken_groups()[:MOST_MOVED]):
+            left = pb.ReplicationGroup(id=server.up.id, group=0, update_version=first + number)
+            found.append(self.record(server_replication_up_update=left))
+            found.append(self.record(server_replication_update=left))
+        return found
+
+
+class NoteLoads(FactOperation):
+    """Keep the loads that a server reports, so that a later leader divides its tablets by them."""
+
+    kind = "note_loads"
+
+    def facts(self, request: pb.ServerLoads) -> list[pb.Record]:
+        """See `FactOperation.facts`."""
+        server = ServerId.of(request.id)
+        if not self.state.servers.is_up(server):
+            raise NotFound(f"server {server} is not up; see: nyala ram servers")
+        return [self.record(server_loads=request)]
+
+
 KINDS = (CreateTable, DropTable, SplitTablet, RecoverTablets, Enlist, Crash, RemoveServer, Confirm,
-         SetRecoveryInfo, AssignGroup)  # fmt: skip
+         SetRecoveryInfo, AssignGroup, DissolveGroups, NoteLoads)  # fmt: skip
 
 
 def operations(context: OperationContext) -> list[Operation]:
     """Return all operations."""
     return [kind(context) for kind in KINDS]
-
-
-# ---- checks of requests, before the lock is taken --------------------------------------------------------
-
-
-def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a table.
-
-    Raises:
-        InvalidArgument: it is empty, too long, or has characters that cannot be printed.
-    """
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise InvalidArgument(
-            f"{name[:40]!r} is no name of a table; give 1 to {MAX_NAME} printable characters"
-        )
-
-
-def check_operation(operation: pb.OperationId) -> None:
-    """Refuse an operation id that is too long to be kept with its table."""
-    if len(operation.client) > MAX_NAME:
-        raise InvalidArgument(
-            f"operation.client has more than {MAX_NAME} characters; send a shorter one"
-        )
-
-
-def check_span(span: int) -> None:
-    """Refuse a number of tablets that no table is created with."""
-    if not 1 <= span <= MAX_SPAN:
-        raise InvalidArgument(f"server_span={span}: give 1 to {MAX_SPAN}")
-
-
-def check_split(split_hash: int) -> None:
-    """Refuse a hash at which no tablet can be split."""
-    if not 0 < split_hash <= LAST_HASH:
-        raise InvalidArgument(f"split_hash={split_hash}: give a hash from 1 to {LAST_HASH}")
-
-
-def check_ensemble(name: str, address: str) -> None:
-    """Refuse what cannot be the name of an ensemble, or the address of its coordinator."""
-    if not 0 < len(name) <= MAX_NAME or not name.isprintable():
-        raise InvalidArgument(
-            f"{name[:40]!r} is no name of an ensemble; give 1 to {MAX_NAME} printable characters"
-        )
-    check_address(address)
-
-
-def check_enlist(request: pb.EnlistRequest) -> None:
-    """Refuse a server without roles or address."""
-    if not request.roles or not set(request.roles) <= set(ROLES):
-        raise InvalidArgument(f"roles={list(request.roles)!r}: give {' or '.join(ROLES)}, or both")
-    check_address(request.address)
-
-
-def check_address(address: str) -> None:
-    """Refuse an address at which nobody can be reached."""
-    shown = address[:40]
-    if len(address) > MAX_ADDRESS:
-        raise InvalidArgument(f"address={shown!r}...: give at most {MAX_ADDRESS} characters")
-    if not addresses.parse(address)[1]:
-        raise InvalidArgument(f"address={shown!r}: nobody is at port 0; give host:port")

@@ -1,9 +1,11 @@
 """EnsembleServerList: the servers of the ensemble, with a version that each change raises. It does no I/O."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from nyala.common.errors import Corrupt
 from nyala.ram.ids import ServerId
 from nyala.wire.proto import ram_pb2 as pb
 
@@ -31,7 +33,8 @@ class EnsembleServer:
         needs_recovery: it may have owned tablets, and they are not recovered.
         removed_version: version of the list by which it is removed; 0: it is not.
         recovery: what a recovery of it needs to know.
-        group: replication group; 0: none.
+        group: replication group; None, or of number 0: none.
+        loads: what its tablets hold, as it reported.
     """
 
     up: pb.ServerUp
@@ -40,6 +43,7 @@ class EnsembleServer:
     removed_version: int = 0
     recovery: pb.RecoveryInfo | None = None
     group: pb.ReplicationGroup | None = None
+    loads: pb.ServerLoads | None = None
 
     @property
     def id(self) -> ServerId:
@@ -53,12 +57,17 @@ class EnsembleServer:
             return ServerStatus.REMOVE
         return ServerStatus.CRASHED if self.crashed_version else ServerStatus.UP
 
+    @property
+    def group_number(self) -> int:
+        """Number of its replication group; 0: it is in none."""
+        return self.group.group if self.group else 0
+
     def message(self) -> pb.ServerState:
         """Return what other servers are told of it."""
         info = self.recovery or pb.RecoveryInfo()
         return pb.ServerState(
             id=self.up.id, roles=self.up.roles, address=self.up.address, read_mb_s=self.up.read_mb_s,
-            status=self.status, group=self.group.group if self.group else 0,
+            status=self.status, group=self.group_number,
             min_open_segment=info.min_open_segment, min_open_epoch=info.min_open_epoch,
         )  # fmt: skip
 
@@ -130,6 +139,10 @@ class EnsembleServerList:
         self._reached(record.update_version)
         self.moved[record.update_version] = record
 
+    def note_loads(self, record: pb.ServerLoads) -> None:
+        """Keep what the tablets of a server hold, for a recovery by a later leader."""
+        self._of(record.id).loads = record
+
     def confirm(self, version: int) -> None:
         """Note that all servers that are up have this version."""
         self._reached(version)
@@ -140,8 +153,15 @@ class EnsembleServerList:
         self.servers.pop(server, None)
 
     def _of(self, server: pb.ServerId) -> EnsembleServer:
-        """Return a server; records of one follow that by which it enlisted."""
-        return self.servers[ServerId.of(server)]
+        """Return a server; records of one follow that by which it enlisted.
+
+        Raises:
+            Corrupt: no record says that it enlisted.
+        """
+        found = self.servers.get(ServerId.of(server))
+        if found is None:
+            raise Corrupt(f"a record names server {ServerId.of(server)}, which never enlisted")
+        return found
 
     # ---- questions ---------------------------------------------------------------------------------
 
@@ -177,16 +197,24 @@ class EnsembleServerList:
 
     def without_group(self) -> list[EnsembleServer]:
         """Return the backups that are up and in no group, if they are enough for one."""
-        free = [s for s in self.with_status(ServerStatus.UP, BACKUP) if s.group is None]
+        free = [s for s in self.with_status(ServerStatus.UP, BACKUP) if not s.group_number]
         return free[:GROUP_SIZE] if len(free) >= GROUP_SIZE else []
+
+    def of_broken_groups(self) -> list[EnsembleServer]:
+        """Return the backups that are up, of groups that have lost a member."""
+        backups = self.with_status(ServerStatus.UP, BACKUP)
+        left = Counter(s.group_number for s in backups)
+        return [s for s in backups if s.group_number and left[s.group_number] < GROUP_SIZE]
 
     def updates(self) -> Iterator[tuple[int, EnsembleServer]]:
         """Yield the changes above `confirmed`: version and server, in order (S3.8)."""
         found: dict[int, EnsembleServer] = {}
         for server in self.servers.values():
-            group = server.group.update_version if server.group else 0
             versions = (server.up.update_version, server.crashed_version, server.removed_version)
-            found.update((v, server) for v in (*versions, group) if v > self.confirmed)
+            found.update((v, server) for v in versions if v > self.confirmed)
+        for version, moved in self.moved.items():  # a server may have moved twice
+            if version > self.confirmed and ServerId.of(moved.id) in self.servers:
+                found[version] = self.servers[ServerId.of(moved.id)]
         yield from sorted(found.items(), key=lambda one: one[0])
 
     # ---- description -------------------------------------------------------------------------------
@@ -205,6 +233,8 @@ class EnsembleServerList:
                 yield pb.Record(server_update=entry.recovery)
             if entry.group is not None:
                 yield pb.Record(server_replication_update=entry.group)
+            if entry.loads is not None:
+                yield pb.Record(server_loads=entry.loads)
             for name, version in (
                 ("server_crashed", entry.crashed_version),
                 ("server_needs_recovery", entry.crashed_version * entry.needs_recovery),

@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError
 
+from nyala.ram.answers import PREFIX, RequestAnswers, name_of
 from nyala.ram.ids import ServerId
 from nyala.ram.server_list import EnsembleServerList
 from nyala.ram.tablet_map import TabletMap
@@ -16,7 +17,7 @@ from nyala.wire.proto import ram_pb2 as pb
 
 LARGEST, VERSION = "largest_table_id", "server_list_version"
 _SERVER = ("server_up", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update",
-           "server_replication_update")  # fmt: skip
+           "server_replication_update", "server_loads")  # fmt: skip
 
 
 def parse(data: bytes) -> pb.Record:
@@ -34,6 +35,8 @@ def objects_of(record: pb.Record) -> tuple[str, ...]:
         return (f"table {record.alive_table.id}",)
     if what in (LARGEST, VERSION):
         return (what,)
+    if what == "answered":
+        return (name_of(record.answered.operation),)
     if what == "server_up_update":
         return (f"{what} {record.server_up_update}",)
     if what == "server_replication_up_update":
@@ -41,6 +44,24 @@ def objects_of(record: pb.Record) -> tuple[str, ...]:
     if what in _SERVER:
         return (f"{what} {ServerId.of(getattr(record, what).id)}",)
     return ()
+
+
+def answer_of(record: pb.Record) -> pb.Answered:
+    """Return what an intent notes of the request of a client; empty: it is no intent of one."""
+    what = record.WhichOneof("what")
+    if what == "create_table":
+        made = record.create_table
+        return pb.Answered(
+            operation=made.operation, request=f"create {made.name}", table_id=made.id
+        )
+    if what == "drop_table":
+        drop = record.drop_table
+        return pb.Answered(operation=drop.operation, request=f"drop {drop.name}", table_id=drop.id)
+    if what == "split_tablet":
+        split = record.split_tablet
+        request = f"split {split.name} {split.split_hash}"
+        return pb.Answered(operation=split.operation, request=request, table_id=split.table_id)
+    return pb.Answered()
 
 
 def objects_of_server(server: ServerId) -> list[str]:
@@ -54,17 +75,20 @@ class CoordinatorState:
     Attributes:
         servers: the list of servers.
         tablets: tables and tablets.
+        answers: requests of clients that took effect.
     """
 
     def __init__(self) -> None:
         self.servers = EnsembleServerList()
         self.tablets = TabletMap()
+        self.answers = RequestAnswers()
         servers, tablets = self.servers, self.tablets
         self._apply: dict[str, Callable[[Any], object]] = {
             "create_table": tablets.add_table,
             "alive_table": tablets.add_table,
             "drop_table": lambda r: tablets.remove_table(r.id),
             LARGEST: tablets.note_largest,
+            "answered": self.answers.note,
             "split_tablet": lambda r: tablets.split(r.table_id, r.split_hash),
             "tablet_recovered": lambda r: tablets.recovered(
                 r.table_id, ServerId.of(r.lost), r.pieces
@@ -76,6 +100,7 @@ class CoordinatorState:
             "server_remove_update": servers.remove,
             "server_update": servers.recovery_info,
             "server_replication_update": servers.group,
+            "server_loads": servers.note_loads,
             "server_replication_up_update": servers.group_update,
             VERSION: servers.confirm,
         }
@@ -85,12 +110,15 @@ class CoordinatorState:
         what = record.WhichOneof("what")
         if what is not None:
             self._apply[what](getattr(record, what))
+            self.answers.note(answer_of(record))
 
     def retract(self, name: str) -> None:
         """Remove an object that no record describes any more."""
         what, _, rest = name.partition(" ")
         if what == "table":
             self.tablets.forget(int(rest))
+        elif what == PREFIX:
+            self.answers.forget(name)
         elif what == LARGEST:
             self.tablets.forget_largest()
         elif what == "server_up":
@@ -104,6 +132,7 @@ class CoordinatorState:
         """Yield the records that describe the state: the valid entries of the log in a quiet moment."""
         yield from self.servers.describe()
         yield from self.tablets.describe()
+        yield from self.answers.describe()
 
     def dump(self) -> dict[str, Any]:
         """Return the whole state, to be compared and shown."""

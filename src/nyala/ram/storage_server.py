@@ -5,17 +5,18 @@ enlists anew if it is not up there any more.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import InvalidArgument, NyalaError, Unavailable
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient, owned_message, range_of
+from nyala.ram.checks import check_enlist
 from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.member import EnsembleMember, owned_digest
-from nyala.ram.operations import check_enlist
 from nyala.ram.server_list import ROLES
 from nyala.ram.will import TabletLoad
 from nyala.wire import methods
@@ -24,6 +25,8 @@ from nyala.wire.proto import ram_pb2 as pb
 log = logging.getLogger(__name__)
 
 ASK_MS = 5_000
+ReportLoads = Callable[[], Mapping[HashRange, TabletLoad]]
+"""Returns what the tablets of a server hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +53,40 @@ class StorageServer:
         env: the environment.
         config: see `StorageConfig`.
         coordinator: calls to the coordinator.
+        loads: returns what the tablets hold, for the wills; one without rows has no loads.
+        note_alive: notes in the journal that it is alive; called while it is not pinged.
 
     Raises:
         InvalidArgument: the configuration has no roles, or no address.
     """
 
-    def __init__(self, env: Env, config: StorageConfig, coordinator: EnsembleClient) -> None:
+    def __init__(
+        self, env: Env, config: StorageConfig, coordinator: EnsembleClient,
+        note_alive: Callable[[], Awaitable[object]], loads: ReportLoads = dict,
+    ) -> None:  # fmt: skip
         check_enlist(pb.EnlistRequest(roles=config.roles, address=config.address))
         self._env = env
         self._config = config
         self._coordinator = coordinator
+        self._note_alive = note_alive
+        self._loads = loads
         self._member: EnsembleMember | None = None
         self._pinged_us = 0
-        self._task: asyncio.Task[object] | None = None
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def start(self) -> None:
         """Enlist, in the background."""
-        self._task = self._env.tasks.spawn(self._stay(), "stay in the ensemble")
+        spawn = self._env.tasks.spawn
+        self._tasks = [
+            spawn(self._stay(), "stay in the ensemble"),
+            spawn(self._stay_known(), "be alive in the journal"),
+        ]
 
     async def close(self) -> None:
         """Answer no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._member = None
 
     @property
@@ -101,9 +115,20 @@ class StorageServer:
                 log.info("the coordinator cannot be asked: %s", err)
             await self._env.tasks.sleep_ms(self._config.silent_ms // 4)
 
+    async def _stay_known(self) -> None:
+        """Note that this server is alive, while no leader pings it: it may be the leader that is cut off."""
+        while True:
+            await self._env.tasks.sleep_ms(self._config.silent_ms // 4)
+            if self._member is not None and self._silent_us > self._config.silent_ms * 500:
+                with contextlib.suppress(NyalaError):
+                    await self._note_alive()
+
+    @property
+    def _silent_us(self) -> int:
+        return self._env.clock.monotonic_us() - self._pinged_us
+
     async def _is_gone(self) -> bool:
-        now_us = self._env.clock.monotonic_us()
-        if now_us - self._pinged_us < self._config.silent_ms * 1000:
+        if self._silent_us < self._config.silent_ms * 1000:
             return False
         found = await self._coordinator.call(
             methods.RAM_SERVER_LIST, pb.ServerListRequest(), ASK_MS
@@ -123,10 +148,6 @@ class StorageServer:
         self._member = EnsembleMember(ServerId.of(found.id), found.ensemble, found.epoch)
         self._pinged_us = self._env.clock.monotonic_us()
         log.info("enlisted as server %s", self._member.id)
-
-    def set_loads(self, loads: dict[HashRange, TabletLoad]) -> None:
-        """Report these loads, for the wills."""
-        self.member.loads = dict(loads)
 
     # ---- handlers ----------------------------------------------------------------------------------
 
@@ -171,7 +192,7 @@ class StorageServer:
         self._pinged_us = self._env.clock.monotonic_us()
         loads = [
             pb.TabletLoad(tablet=owned_message(t), bytes=load.bytes, rows=load.rows)
-            for t, load in member.loads.items()
+            for t, load in sorted(self._loads().items())
             if t in member.owned
         ]
         return pb.PingResponse(

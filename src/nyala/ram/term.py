@@ -7,7 +7,14 @@ from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import NotLeading, NotReady, NyalaError, OutcomeUnknown, Unavailable
+from nyala.common.errors import (
+    Corrupt,
+    NotLeading,
+    NotReady,
+    NyalaError,
+    OutcomeUnknown,
+    Unavailable,
+)
 from nyala.ram.calls import ServerCalls
 from nyala.ram.operations import OperationContext, operations
 from nyala.ram.state import CoordinatorState
@@ -15,6 +22,8 @@ from nyala.recipes.operations import OperationLog
 from nyala.recipes.own_steps import OwnSteps
 
 Point = Callable[[str], None]
+ALIVE_KEYS = "alive/"
+"""Beginning of the keys by which servers say that they are alive; ensemble and address follow."""
 
 
 async def call(fn: Callable[..., Any], *args: Any) -> Any:
@@ -31,6 +40,7 @@ class CoordinatorTerm:
         log: name of the log; the ensemble has the same name.
         call_ms: time for each call to a server.
         point: called at each crash point.
+        on_corrupt: called once if the log has an entry that cannot be applied.
 
     Attributes:
         ensemble: id of the ensemble: its name, and the id of its journal.
@@ -40,18 +50,30 @@ class CoordinatorTerm:
         changed: set after each operation.
     """
 
-    def __init__(self, journal: AsyncJournal, log: str, call_ms: int, point: Point) -> None:
+    def __init__(
+        self, journal: AsyncJournal, log: str, call_ms: int, point: Point,
+        on_corrupt: Callable[[Corrupt], object],
+    ) -> None:  # fmt: skip
         self._env = journal.env
         self.state = CoordinatorState()
         self.ensemble = f"{log}@{journal.id}"
         self.calls = ServerCalls(journal.env, self.ensemble, self.state, call_ms)
         self._context = OperationContext(self.state, self.calls)
         kinds = operations(self._context)
+        self._journal = journal
+        self._log = log
         self._operations = OperationLog(journal, log, kinds, self.state.retract, call, point)
-        self._follower = self._env.tasks.spawn(self._operations.follow(), f"records of {log}")
+        self._on_corrupt = on_corrupt
+        self._follower = self._env.tasks.spawn(self._follow(), f"records of {log}")
         self._steps: OwnSteps | None = None
         self.epoch = 0
         self.changed = asyncio.Event()
+
+    async def _follow(self) -> None:
+        try:
+            await self._operations.follow()
+        except Corrupt as err:
+            self._on_corrupt(err)
 
     @property
     def reached(self) -> int:
@@ -80,6 +102,18 @@ class CoordinatorTerm:
             raise NotLeading("this coordinator does not lead, or replays its log; retry")
         if self._steps.check() != self.epoch:
             raise NotLeading("this coordinator was established again; retry")
+
+    async def alive(self) -> dict[str, int]:
+        """Return the versions of the keys by which servers say that they are alive, by address."""
+        prefix, found = f"{ALIVE_KEYS}{self._log}/", dict[str, int]()
+        async for page in self._journal.keys(prefix):
+            found.update((key.name.removeprefix(prefix), key.version) for key in page)
+        return found
+
+    async def resign(self) -> None:
+        """End the leadership; another coordinator is established at once."""
+        if self._steps is not None:
+            await self._steps.resign()
 
     async def execute(self, kind: str, request: Any) -> bytes:
         """Execute an operation, also if the caller ends meanwhile; return the payload of `compute`.

@@ -7,6 +7,7 @@ sent all of theirs. Crashed servers are recovered by their wills. Each server is
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 
 from nyala.common.errors import NotLeading, NyalaError
 from nyala.env.env import Env
@@ -16,7 +17,7 @@ from nyala.ram.member import owned_digest
 from nyala.ram.operations import TabletRecovery
 from nyala.ram.server_list import MASTER, EnsembleServer, ServerStatus
 from nyala.ram.term import CoordinatorTerm
-from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills
+from nyala.ram.will import PART_LIMIT, TabletLoad, WillPart, Wills, drifted
 from nyala.recipes.broadcast import BroadcastList, ListMessage, Update
 from nyala.wire import methods
 from nyala.wire.proto import ram_pb2 as pb
@@ -25,6 +26,62 @@ log = logging.getLogger(__name__)
 
 PINGS = 3
 """Number of pings in a row that a server may miss."""
+DOUBT_MS = 3_000
+"""Time for which most servers have to be silent, also in the journal, before they crash, in milliseconds."""
+MOST_LOADS = 10_000
+"""Most loads of a server that are kept, the largest; an entry of the log has 1 MiB."""
+
+
+class SilentServers:
+    """Servers that do not answer pings, and whether they, or this process, are cut off.
+
+    If most servers are silent, a leader that reaches the journal may be the one that nobody reaches. Servers
+    that nobody pings note in the journal that they are alive. A leader that finds such a note crashes none of
+    them and resigns; without one it waits for `DOUBT_MS` before they crash.
+
+    Args:
+        env: the environment.
+        term: the term that leads.
+    """
+
+    def __init__(self, env: Env, term: CoordinatorTerm) -> None:
+        self._env = env
+        self._term = term
+        self._missed: dict[ServerId, int] = {}
+        self._doubt: tuple[int, dict[str, int]] | None = None
+
+    def answered(self, server: ServerId) -> None:
+        """Take an answer."""
+        self._missed.pop(server, None)
+
+    def missed(self, server: ServerId) -> None:
+        """Take a ping without an answer."""
+        self._missed[server] = self._missed.get(server, 0) + 1
+
+    def __contains__(self, server: ServerId) -> bool:
+        return server in self._missed
+
+    async def crashed(self) -> list[ServerId]:
+        """Return the servers that are to crash.
+
+        Raises:
+            NotLeading: this process has resigned, since the servers are alive and it does not reach them.
+        """
+        up = {s.id: s.up.address for s in self._term.state.servers.with_status(ServerStatus.UP)}
+        self._missed = {s: n for s, n in self._missed.items() if s in up}
+        silent = sorted(s for s, n in self._missed.items() if n >= PINGS)
+        if 2 * len(silent) <= len(up):
+            self._doubt = None
+            return silent
+        now_us, alive = self._env.clock.monotonic_us(), await self._term.alive()
+        since_us, before = self._doubt = self._doubt or (now_us, alive)
+        if any(alive.get(up[s]) != before.get(up[s]) for s in silent):
+            await self._term.resign()
+            raise NotLeading(
+                f"{len(silent)} of {len(up)} servers do not answer this coordinator, and are alive by the "
+                "journal; it resigns, so that one leads that reaches them"
+            )
+        return silent if now_us - since_us >= DOUBT_MS * 1000 else []
 
 
 class Upkeep:
@@ -48,8 +105,9 @@ class Upkeep:
         self._ping_ms = ping_ms
         self.wills = Wills(limit)
         self._pinged_us: int | None = None
-        self._missed: dict[ServerId, int] = {}
+        self._silent = SilentServers(env, term)
         self._has: dict[ServerId, int] = {}
+        self._reported: dict[ServerId, pb.ServerLoads] = {}
         self._list = self._first_list()
 
     # ---- the rounds --------------------------------------------------------------------------------
@@ -75,8 +133,11 @@ class Upkeep:
         try:
             if self._ping_is_due():
                 await self._ping_all()
+                await self._note_loads()
                 await self._crash_silent()
             await self._recover()
+            if self._term.state.servers.of_broken_groups():
+                await self._term.execute("dissolve_groups", None)
             if self._term.state.servers.without_group():
                 await self._term.execute("assign_group", None)
             await self._broadcast()
@@ -114,19 +175,36 @@ class Upkeep:
     def present_wills(self) -> dict[ServerId, list[WillPart]]:
         """Return the wills of the servers that are up; one is made when it is needed."""
         owners = self._term.state.tablets.owners()
-        return {s.id: self.wills.parts(s.id, owners.get(s.id, [])) for s in self._up()}
+        return {s.id: self._parts(s.id, owners.get(s.id, [])) for s in self._up()}
+
+    def _parts(self, server: ServerId, owned: list[HashRange]) -> list[WillPart]:
+        self.wills.reported(server, self._loads(server))
+        return self.wills.parts(server, owned)
+
+    def _loads(self, server: ServerId) -> dict[HashRange, TabletLoad]:
+        """Return the loads that are in the log."""
+        found = self._term.state.servers.servers.get(server)
+        return loads_of(found.loads.loads) if found is not None and found.loads is not None else {}
+
+    async def _note_loads(self) -> None:
+        """Append the loads that differ from what is in the log."""
+        reported, self._reported = self._reported, {}
+        for server, loads in sorted(reported.items()):
+            if self._term.state.servers.is_up(server):
+                await self._term.execute("note_loads", loads)
 
     async def _ping(self, server: ServerId, owned: list[HashRange]) -> None:
         changes = self._term.state.tablets.changes
         answer = await self._term.calls.ping(server)
         if answer is None:
-            self._missed[server] = self._missed.get(server, 0) + 1
+            self._silent.missed(server)
             return
-        self._missed.pop(server, None)
+        self._silent.answered(server)
         if server in self._has:  # a new one joins the list first, with version 0
             self._has[server] = answer.version
-        loads = {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in answer.loads}
-        self.wills.reported(server, loads)
+        loads = sorted(answer.loads, key=lambda one: (-one.bytes, -one.rows))[:MOST_LOADS]
+        if drifted(self._loads(server), loads_of(loads)):
+            self._reported[server] = pb.ServerLoads(id=server.message(), loads=loads)
         if changes != self._term.state.tablets.changes:
             return  # the answer may be older than the map; the next round compares
         if answer.owned_digest != owned_digest(owned):
@@ -137,11 +215,8 @@ class Upkeep:
         return await self._term.calls.ping(server) is not None
 
     async def _crash_silent(self) -> None:
-        for server, missed in sorted(self._missed.items()):
-            if not self._term.state.servers.is_up(server):
-                del self._missed[server]
-            elif missed >= PINGS:
-                await self._term.execute("crash", server)
+        for server in await self._silent.crashed():
+            await self._term.execute("crash", server)
 
     # ---- recovery ----------------------------------------------------------------------------------
 
@@ -161,13 +236,13 @@ class Upkeep:
         masters = [
             s.id
             for s in self._term.state.servers.with_status(ServerStatus.UP, MASTER)
-            if s.id not in self._missed
+            if s.id not in self._silent
         ]
         masters.sort(key=lambda m: (len(owners.get(m, ())), m))
         if not masters:
             return []
         found: dict[int, list[tuple[HashRange, ServerId]]] = {}
-        for number, part in enumerate(self.wills.parts(lost, owners.get(lost, []))):
+        for number, part in enumerate(self._parts(lost, owners.get(lost, []))):
             for piece in part.pieces:
                 taker = masters[number % len(masters)]
                 found.setdefault(piece.table_id, []).append((piece, taker))
@@ -234,6 +309,11 @@ class Upkeep:
             self._has[server] = answer.version
             if answer.version <= self._list.version:
                 self._list.confirmed(str(server), answer.version)
+
+
+def loads_of(messages: Iterable[pb.TabletLoad]) -> dict[HashRange, TabletLoad]:
+    """Return the loads of messages."""
+    return {range_of(one.tablet): TabletLoad(one.bytes, one.rows) for one in messages}
 
 
 def _updates(message: ListMessage) -> list[pb.ListUpdate]:

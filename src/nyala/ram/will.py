@@ -27,6 +27,8 @@ class TabletLoad:
 
 PART_LIMIT = TabletLoad(512 << 20, 4_000_000)
 """Most that one server recovers of another one."""
+MOST_TABLETS = 8
+"""Most tablets, or pieces of them, that one server recovers of another one, whatever they hold."""
 Loads = Mapping[HashRange, TabletLoad]
 
 
@@ -37,16 +39,20 @@ class WillPart:
     load: TabletLoad = field(default_factory=TabletLoad)
     pieces: list[HashRange] = field(default_factory=list)
 
+    def has_room(self, load: TabletLoad, limit: TabletLoad) -> bool:
+        """Return True if another piece with this load fits."""
+        return len(self.pieces) < MOST_TABLETS and not self.load.plus(load).exceeds(limit)
+
 
 def divide(
     tablets: Iterable[HashRange], loads: Loads, limit: TabletLoad = PART_LIMIT
 ) -> list[WillPart]:
-    """Divide tablets into parts within both limits: the largest first, each into the first part with room.
+    """Divide tablets into parts within all limits: the largest first, each into the first part with room.
 
     Args:
         tablets: of one server.
         loads: of those that are not empty.
-        limit: of a part; a tablet above it is cut into pieces of equal ranges.
+        limit: of a part, which has `MOST_TABLETS` too; a tablet above it is cut into pieces of equal ranges.
     """
     found: list[tuple[TabletLoad, HashRange]] = []
     for tablet in tablets:
@@ -55,7 +61,7 @@ def divide(
         found += _cut(tablet, load, min(count, tablet.last - tablet.first + 1))
     parts: list[WillPart] = []
     for load, piece in sorted(found, key=lambda one: (-one[0].bytes, -one[0].rows, one[1])):
-        part = next((p for p in parts if not p.load.plus(load).exceeds(limit)), None)
+        part = next((p for p in parts if p.has_room(load, limit)), None)
         if part is None:
             part = WillPart()
             parts.append(part)
@@ -109,7 +115,11 @@ class Wills:
             True if it was made anew.
         """
         known, loads = self._wills.get(server), self._loads.get(server, {})
-        if known is not None and known.tablets == tuple(tablets) and not _drifted(known, loads):
+        if (
+            known is not None
+            and known.tablets == tuple(tablets)
+            and not drifted(known.loads, loads)
+        ):
             return False
         parts = divide(tablets, loads, self._limit)
         self._wills[server] = _Will(tuple(tablets), dict(loads), parts)
@@ -129,10 +139,10 @@ class Wills:
             del self._loads[one]
 
 
-def _drifted(known: _Will, loads: Loads) -> bool:
-    """Return True if a tablet holds so much more, or less, than when the will was made."""
-    for tablet in known.loads.keys() | loads.keys():
-        before, now = known.loads.get(tablet, TabletLoad()), loads.get(tablet, TabletLoad())
+def drifted(known: Loads, loads: Loads) -> bool:
+    """Return True if a tablet holds so much more, or less, than is known."""
+    for tablet in known.keys() | loads.keys():
+        before, now = known.get(tablet, TabletLoad()), loads.get(tablet, TabletLoad())
         for was, has in ((before.bytes, now.bytes), (before.rows, now.rows)):
             if abs(has - was) > DRIFT * was:
                 return True

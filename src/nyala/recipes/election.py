@@ -265,8 +265,8 @@ class Election:
         return False
 
     def in_doubt(self) -> None:
-        """Record that it cannot be decided which own step took effect: the log has to be read again."""
-        self.lost = "it cannot be decided which of two steps took effect"
+        """Record that the outcome of an own step is not told: the log has to be read again."""
+        self.lost = "the journal does not tell whether a step took effect"
 
     def dropped(self, now_us: int) -> None:
         """Be a candidate again, after `Lose`, or in order to resign."""

@@ -17,6 +17,7 @@ from nyala.client.journal.builder import StepBuilder
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.items import Entry, Event, Invalidated, Rebased
 from nyala.common.errors import (
+    Corrupt,
     InvalidArgument,
     LogGone,
     NotLeading,
@@ -160,7 +161,13 @@ class OperationState:
         if record.state == INTENT:
             self.pending.add(entry_id, record.kind, record.payload)
             return
-        await self._call(operation.apply, record.payload)
+        try:
+            await self._call(operation.apply, record.payload)
+        except Corrupt as err:
+            raise Corrupt(
+                f"entry {entry_id}, of a {record.kind!r}, cannot be applied: {err.message}",
+                {**err.details, "entry": str(entry_id)},
+            ) from err
         self.describe(entry_id, tuple(operation.objects(record.payload)))
 
     def describe(self, entry_id: int, objects: tuple[str, ...]) -> None:
@@ -447,7 +454,11 @@ class OperationLog:
         self.last = max(self.last, last)
 
     async def follow(self) -> None:
-        """Apply results as they come, until cancelled; intents wait until they are invalid."""
+        """Apply results as they come, until cancelled; intents wait until they are invalid.
+
+        Raises:
+            Corrupt: an entry that is none of this service; `details["entry"]` has its id.
+        """
         after = self.last
         while True:
             try:
@@ -460,6 +471,8 @@ class OperationLog:
                             after = events[-1].id - 1  # its invalidations may follow
             except (Retryable, OutcomeUnknown, LogGone):
                 await self._journal.env.tasks.sleep_ms(PAUSE_MS)
+            except Corrupt:
+                raise
             except Exception as bug:  # of an operation: what comes after it waits too
                 log.error("a change of log %s was not applied", self._log, exc_info=bug)
                 await self._journal.env.tasks.sleep_ms(FAILED_PAUSE_MS)

@@ -94,9 +94,9 @@ class OwnSteps:
     ) -> StepOutcome:
         """Execute a step that takes effect only while this process leads; it renews the leadership.
 
-        A step whose outcome is unknown is followed by one that has the same conditions on the leadership: one
-        of the two takes effect. If it was the second, the first is sent again. If the outcome of the second
-        is unknown as well, a third cannot tell which it was: the process leads no more, and reads the log.
+        It is sent again, under the same number, until the journal tells its outcome, which it keeps with the
+        client's session: no refusal of another step is taken for it. If none is told within the window, or
+        the session was forgotten, the process leads no more, and reads the log.
 
         Args:
             conditions: further ones, on the state before the step.
@@ -104,81 +104,58 @@ class OwnSteps:
             epoch: that of the term in which the caller's work began; None: the present one. It has no effect
                 in another one.
 
-        Returns:
-            The ids of the changes. If the outcome was unknown at first, those before a deletion are 0.
-
         Raises:
             NotLeading: this process does not lead, or leads in a later term; nothing took effect.
             ConditionFailed, JournalFull, TooLarge, InvalidArgument, TimedOut: nothing took effect.
             OutcomeUnknown: it may take effect, and this process does not lead any more.
         """
-        unknown: NyalaError | None = None
         epoch = self.check(epoch)
         async with self.sending:
             try:
-                while True:
-                    self.check(epoch)
-                    took_effect = await self._settle(epoch, matters=unknown is not None)
-                    self.check(epoch)
-                    if took_effect and unknown is not None:
-                        assert self._election.leadership is not None
-                        return StepOutcome(
-                            _ids(changes, self._log, self._election.leadership.last), 0
-                        )
-                    unknown = None
-                    try:
-                        return await self._send(conditions, changes)
-                    except (OutcomeUnknown, SessionExpired) as err:
-                        unknown = err
-            except NotLeading as err:
-                if unknown is None:
-                    raise
-                raise OutcomeUnknown(
-                    f"{unknown.message}. {err.message}; the next leader finds the step in the log, or not"
-                ) from err
+                self.check(epoch)
+                await self._settle(epoch)
+                self.check(epoch)
+                return await self._send(conditions, changes, told=True)
             finally:
                 self._changed()
 
-    async def _settle(self, epoch: int, *, matters: bool) -> bool:
-        """Have the outcome of the step before decided; return whether it was unknown, and took effect.
+    async def _settle(self, epoch: int) -> None:
+        """Find the last id of the log after a renewal, or a step whose caller has gone, without an answer.
+
+        Whether that took effect matters to nobody.
 
         Args:
             epoch: that of the caller's term.
-            matters: the caller has to know it; else only the last id of the log.
 
         Raises:
             NotLeading: this process does not lead any more, or in a later term.
         """
         leadership = self._election.leadership
-        if leadership is None or leadership.unsettled_us is None:
-            return False
-        again = False
-        while True:
+        while leadership is not None and leadership.unsettled_us is not None:
             try:
                 await self._send((), ())
             except _TookEffect:
-                if again and matters:
-                    self._election.in_doubt()
-                    self.check(epoch)
-                return True
-            except (Retryable, OutcomeUnknown, SessionExpired) as err:
-                again = again or not isinstance(err, Retryable)
+                return
+            except (Retryable, OutcomeUnknown, SessionExpired):
                 await self._env.tasks.sleep_ms(PAUSE_MS)
                 self.check(epoch)
-            else:
-                return False
 
     async def _send(
-        self, conditions: Sequence[pb.JournalCondition], changes: Sequence[pb.JournalChange]
+        self,
+        conditions: Sequence[pb.JournalCondition],
+        changes: Sequence[pb.JournalChange],
+        *,
+        told: bool = False,
     ) -> StepOutcome:
-        """Send an own step once.
+        """Send an own step.
 
         Args:
             conditions: further ones.
             changes: none: it only renews the leadership.
+            told: its outcome matters to the caller: it is sent until it is told, or the leadership ends.
 
         Raises:
-            _TookEffect: it was refused, because the step before, whose outcome was unknown, took effect.
+            _TookEffect: it was refused, because the log has changed by the step before, which had no answer.
         """
         election, leadership = self._election, self._election.leadership
         assert leadership is not None
@@ -190,12 +167,14 @@ class OwnSteps:
         ends_with_log = bool(changes) and _changes_log(changes[-1], self._log)
         sent_us = self._now_us()
         left_us = leadership.sent_us + election.window_us - sent_us
-        timeout_ms = max(1, min(left_us // 1000, self._settings.timeout_ms // 3))
+        left_ms = max(1, left_us // 1000)
+        try_ms = min(left_ms, max(1, self._settings.timeout_ms // 3))
         try:
             outcome = await self._journal.step(
                 [*own_conditions, *conditions],
                 [*changes, *(() if ends_with_log else renewal)],
-                timeout_ms,
+                left_ms if told else try_ms,
+                try_ms=try_ms if told else None,
             )
         except ConditionFailed as err:
             number = int(err.details["condition"]) - OWN_CONDITIONS
@@ -211,10 +190,17 @@ class OwnSteps:
             raise NotLeading(
                 f"{self._settings.holder!r} does not lead log {self._log!r} any more: {err.message}"
             ) from err
-        except (OutcomeUnknown, SessionExpired, asyncio.CancelledError):
+        except (OutcomeUnknown, SessionExpired, asyncio.CancelledError) as err:
             if self._election.leadership is leadership:
                 election.unsettled(sent_us)
-            raise
+                if told and isinstance(err, NyalaError):
+                    election.in_doubt()
+            if not told or not isinstance(err, NyalaError):
+                raise
+            raise OutcomeUnknown(
+                f"{err.message}. {self._settings.holder!r} does not lead log {self._log!r} any more; the "
+                "next leader finds the step in the log, or not"
+            ) from err
         if self._election.leadership is leadership:
             election.taken(sent_us, outcome.ids[-1])
         return StepOutcome(outcome.ids[: len(changes)], outcome.timestamp)
@@ -282,25 +268,10 @@ class TermSteps:
 
 
 class _TookEffect(Exception):
-    """The step before, whose outcome was unknown, took effect."""
+    """The log was changed by the step before, which had no answer."""
 
 
 def _changes_log(change: pb.JournalChange, log: str) -> bool:
     """Return whether a change certainly advances the last id of a log that there is."""
     kind = change.WhichOneof("what")
     return kind in ("append", "invalidate") and getattr(change, kind).log == log
-
-
-def _ids(changes: Sequence[pb.JournalChange], log: str, last: int) -> tuple[int, ...]:
-    """Return the ids of changes of a step that took effect, from the last id of the log; 0: not known.
-
-    Changes of a step have consecutive ids, except deletions of what was not there.
-    """
-    next_id = last if changes and _changes_log(changes[-1], log) else last - 1
-    found: list[int] = []
-    for change in reversed(changes):
-        if change.WhichOneof("what") in ("delete_key", "delete_log"):
-            break
-        found.append(next_id)
-        next_id -= 1
-    return tuple([0] * (len(changes) - len(found)) + found[::-1])

@@ -70,7 +70,7 @@ def standing_of(last: int, key: Key | None) -> Standing:
 def _parsed(value: bytes | None) -> dict[str, str]:
     try:
         found = json.loads(value or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):  # of another program
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
-from nyala.common.errors import NotFound, NotLeading, NyalaError, OutcomeUnknown, Retryable
+from nyala.common.errors import NotLeading, NyalaError, OutcomeUnknown, Retryable
 from nyala.env.rpc import Method
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
@@ -102,7 +102,9 @@ class EnsembleActor:
             )
         if number < 0.55 and len(tables[name].pieces) < MOST_TABLETS:
             split_hash = rng.choice((rng.randint(1, LAST_HASH), 1 << 62, LAST_HASH))
-            return methods.RAM_SPLIT_TABLET, pb.SplitTabletRequest(name=name, split_hash=split_hash)
+            return methods.RAM_SPLIT_TABLET, pb.SplitTabletRequest(
+                name=name, split_hash=split_hash, operation=operation
+            )
         if number < 0.65:
             return methods.RAM_CREATE_TABLE, pb.CreateTableRequest(
                 name=name, server_span=1, operation=operation
@@ -121,10 +123,6 @@ class EnsembleActor:
             except (Retryable, OutcomeUnknown, NotLeading):
                 self._history.done["tries"] += 1
                 continue
-            except NotFound as err:
-                answer = err
-                if made.tries > 1 and method is methods.RAM_DROP_TABLE:  # an earlier try
-                    answer = pb.DropTableResponse()
             except NyalaError as err:
                 answer = err
             break

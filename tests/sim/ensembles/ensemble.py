@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.common.errors import NotLeading, Unavailable
 from nyala.env.env import Env
-from nyala.ram.coordinator import Coordinator, CoordinatorConfig
+from nyala.ram.coordinator import Coordinator, CoordinatorConfig, note_alive
 from nyala.ram.storage_server import StorageConfig
 from nyala.ram.will import TabletLoad
 from tests.sim.ensembles.clients import EnsembleActor, client_of
@@ -101,8 +102,15 @@ class SimulatedEnsemble:
 
     def _member(self, process: SimProcess, env: Env) -> MemberProcess:
         rng = seeded(self.cluster.seed, process.name, process.starts, "member")
-        client, config = client_of(self.journal(env)), StorageConfig(process.address)
-        return MemberProcess(env, config, client, self._rules[process.name], rng)
+        journal, config = self.journal(env), StorageConfig(process.address)
+        alive = partial(note_alive, journal, LOG, process.address)
+        rules = self._rules[process.name]
+        return MemberProcess(env, config, client_of(journal), alive, rules, rng)
+
+    def keep_loads(self) -> None:
+        """Have servers report the same loads from now on."""
+        for rules in self._rules.values():
+            rules.loads_change = False
 
     # ---- processes ---------------------------------------------------------------------------------
 

@@ -152,13 +152,13 @@ def _fits(call: Call, model: EnsembleModel, position: int) -> bool:
         case pb.CreateTableRequest(), AlreadyPresent():
             return table is not None and table.operation != operation_of(request.operation)
         case pb.CreateTableRequest(), pb.CreateTableResponse():
-            return _created(table, request, answer)
+            return _created(table, request, answer) or _was_dropped(call, model, position)
         case pb.DropTableRequest(), pb.DropTableResponse():
             before = model.seen[max(position - 1, 0)].get(request.name)
-            if not answer.id:  # an earlier try or another client has dropped it
-                return _is_gone(table, request)
             return table is None and before is not None and before.id == answer.id
         case pb.SplitTabletRequest(), pb.SplitTabletResponse():
+            if _was_dropped(call, model, position):
+                return True
             return (
                 table is not None
                 and table_of(answer.table) == table
@@ -170,6 +170,16 @@ def _fits(call: Call, model: EnsembleModel, position: int) -> bool:
 def _is_gone(table: ModelTable | None, drop: Any) -> bool:
     """Return whether a name has no table, or another one than the client wants to drop."""
     return table is None or drop.id not in (0, table.id)
+
+
+def _was_dropped(call: Call, model: EnsembleModel, position: int) -> bool:
+    """Return whether the answer, without tablets, names a table that was there and was dropped since."""
+    found, name = call.answer.table, call.request.name
+    if found.tablets:
+        return False
+    seen = [model.seen[p].get(name) for p in range(call.called, position + 1)]
+    was_there = any(t is not None and t.id == found.id for t in seen)
+    return was_there and (seen[-1] is None or seen[-1].id != found.id)
 
 
 def _created(table: ModelTable | None, request: Any, answer: Any) -> bool:

@@ -16,6 +16,7 @@ from nyala.common.errors import NotFound, StaleEpoch, Unavailable
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers, Method
 from nyala.ram.calls import EnsembleClient
+from nyala.ram.ids import HashRange
 from nyala.ram.member import EnsembleMember
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.ram.will import TabletLoad
@@ -39,11 +40,13 @@ class MemberRules:
 
     Attributes:
         checks: number of checks.
+        loads_change: the server reports other loads from time to time.
     """
 
     model: EnsembleModel
     name: str
     checks: Counter[str]
+    loads_change: bool = True
     _member: EnsembleMember | None = None
     _epoch: int = 0
     _version: int = 0
@@ -84,6 +87,7 @@ class MemberProcess:
         env: the environment.
         config: of the server.
         client: its calls to the coordinator.
+        note_alive: see `StorageServer`.
         rules: of this process.
         rng: draws loads and late requests.
     """
@@ -93,13 +97,15 @@ class MemberProcess:
         env: Env,
         config: StorageConfig,
         client: EnsembleClient,
+        note_alive: Callable[[], Awaitable[object]],
         rules: MemberRules,
         rng: random.Random,
     ) -> None:
         self._env = env
         self._rng = rng
         self.rules = rules
-        self.server = StorageServer(env, config, client)
+        self._loads: dict[HashRange, TabletLoad] = {}
+        self.server = StorageServer(env, config, client, note_alive, lambda: self._loads)
         self._last: dict[Method, Any] = {}
 
     async def start(self) -> None:
@@ -148,8 +154,6 @@ class MemberProcess:
         """Report other loads from time to time."""
         while True:
             await self._env.tasks.sleep_ms(self._rng.expovariate(1 / LOAD_MS))
-            if self.server.enlisted:
+            if self.server.enlisted and self.rules.loads_change:
                 owned = sorted(self.server.member.owned)
-                self.server.set_loads(
-                    {t: TabletLoad(self._rng.randrange(MOST_BYTES), 1) for t in owned}
-                )
+                self._loads = {t: TabletLoad(self._rng.randrange(MOST_BYTES), 1) for t in owned}

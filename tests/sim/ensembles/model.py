@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from nyala.ram.ids import LAST_HASH, ServerId
-from nyala.ram.server_list import ServerStatus
+from nyala.ram.server_list import GROUP_SIZE, ServerStatus
 from nyala.wire.proto import ram_pb2 as pb
 from tests.sim.ensembles.commits import INTENT, Commit, words
 
@@ -239,7 +239,11 @@ class EnsembleModel:
             case "server_replication_update":
                 group = record.server_replication_update
                 one = self.servers[ServerId.of(group.id)]
-                assert not one.group, f"{one} gets group {group}"
+                left = [
+                    s for s in self.servers.values() if s.group == one.group and s.id in self.up()
+                ]
+                dissolved = one.group and not group.group and len(left) < GROUP_SIZE
+                assert not one.group or dissolved, f"{one} gets group {group}"
                 self._next(group.update_version, replace(one, group=group.group))
             case "server_list_version":
                 version = record.server_list_version

@@ -16,6 +16,8 @@ from tests.sim.ensembles.model import Piece, assert_covered, table_of
 
 ANSWER_S = 90
 """Longest time until every client is answered after healing, in seconds."""
+LOADS_S = 5
+"""Time in which the leader notes the last loads that servers have reported, in seconds."""
 SETTLE_S = 60
 """Longest time until servers own what the log says, in seconds."""
 TAKE_OVER_S = 15
@@ -36,6 +38,8 @@ async def settle(ensemble: SimulatedEnsemble) -> None:
     await cluster.until(answered, "every client is answered after healing", ANSWER_S)
     for actor in ensemble.actors:
         actor.stopped = True
+    ensemble.keep_loads()
+    await ensemble.loop.delay(LOADS_S * 1e6)
     await asyncio.gather(*ensemble.working)
     await cluster.until(lambda: not differs(ensemble), "it is settled", SETTLE_S)
     check_quiet(ensemble)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nyala.common.errors import StaleEpoch
+from nyala.common.errors import StaleEpoch, Unavailable
 from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.ram.coordinator import Coordinator
@@ -35,6 +35,10 @@ EPOCH = 7
 # ---- late requests -------------------------------------------------------------------------------------
 
 
+async def no_journal() -> None:
+    raise Unavailable("there is no journal")
+
+
 class Coordinators:
     """Enlists a server as number one, at the leader of epoch 7."""
 
@@ -51,7 +55,7 @@ def late_request() -> Counter[str]:
             SimClock(loop), random.Random(1), SystemFiles(), SimTasks(loop, random.Random(1)), None  # type: ignore[arg-type]
         )  # fmt: skip
         made = MemberProcess(
-            env, StorageConfig("m:1", silent_ms=60_000), Coordinators(), rules, random.Random(1)  # type: ignore[arg-type]
+            env, StorageConfig("m:1", silent_ms=60_000), Coordinators(), no_journal, rules, random.Random(1)  # type: ignore[arg-type]
         )  # fmt: skip
         await made.start()
         await loop.delay(1e6)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nyala.client.journal.pages import MAX_ID
-from nyala.common.errors import AlreadyPresent, NotLeading, StaleEpoch
+from nyala.common.errors import AlreadyPresent, NotLeading, StaleEpoch, Unavailable
 from nyala.ram.calls import EnsembleClient
 from nyala.ram.coordinator import leader_address
 from nyala.ram.ids import LAST_HASH, ServerId
@@ -28,7 +28,7 @@ async def started(e: SimEnsemble, *, coordinators: int = 2, servers: int = 3) ->
     await e.until(e.settled)
 
 
-def create(name: str, span: int = 3, *, client: str = "c") -> tuple[Any, Any]:
+def create(name: str, span: int = 3, *, client: str = "") -> tuple[Any, Any]:
     operation = pb.OperationId(client=client, sequence=1)
     return methods.RAM_CREATE_TABLE, pb.CreateTableRequest(
         name=name, server_span=span, operation=operation
@@ -273,3 +273,19 @@ async def test_silent_servers_delay_an_operation_by_one_call_however_many_they_a
     began = e.loop.now_us()
     await other.call(*drop("gone"), 20_000)
     assert e.loop.now_us() - began < 1_500_000
+
+
+@ensemble
+async def test_command_without_an_ensemble_says_so_soon_and_waits_for_a_leader_that_is_named(e):
+    env, journal = await e.open("command")
+    command = EnsembleClient(env, lambda: leader_address(journal, LOG), unnamed_ms=1_500)
+    began = e.loop.now_us()
+    with pytest.raises(Unavailable, match=r"the journal has named none\); .*nyala ram up"):
+        await command.call(methods.RAM_TABLET_MAP, pb.TabletMapRequest(), 10_000)
+    assert e.loop.now_us() - began < 2_500_000
+    await started(e, coordinators=1)
+    await e.kill("c0")
+    waiting = asyncio.get_running_loop().create_task(tables(command))
+    await e.wait_s(1)
+    await e.coordinator("c1")
+    assert await waiting == [], "the leader that crashed is named, and another one is elected"

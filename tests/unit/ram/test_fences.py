@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from nyala.common.errors import InvalidArgument, NotFound, NyalaError, StaleEpoch, TimedOut
+from nyala.ram.coordinator import note_alive
 from nyala.ram.ids import LAST_HASH, ServerId
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.wire import methods
@@ -94,9 +95,10 @@ class _NewEnsemble:
 
 @ensemble
 async def test_server_of_another_ensemble_enlists_anew_though_its_id_is_up_here(e):
-    env, _ = await e.open("s0")
+    env, journal = await e.open("s0")
     coordinators: Any = _NewEnsemble()
-    server = StorageServer(env, StorageConfig("s0:1"), coordinators)
+    noted = lambda: note_alive(journal, LOG, "s0:1")  # noqa: E731
+    server = StorageServer(env, StorageConfig("s0:1"), coordinators, noted)
     await server.start()
     await e.until(lambda: not coordinators.ensembles)
     assert coordinators.replaced == ["", f"{LOG}@before"]

@@ -31,13 +31,15 @@ ONE, TWO, THREE = ServerId(1, 1), ServerId(2, 2), ServerId(3, 3)
 ALL: list[Request] = [
     enlist(1), enlist(2), enlist(3), create("a", 3), split("a", 5), ("assign_group", None), ("confirm", 3),
     ("set_recovery_info", pb.RecoveryInfo(id=TWO.message(), min_open_segment=4, min_open_epoch=1)),
-    ("crash", ONE), ("recover_tablets", (1, ONE)), ("remove", ONE), drop("a"),
+    ("note_loads", pb.ServerLoads(id=TWO.message())),
+    ("crash", ONE), ("dissolve_groups", None), ("recover_tablets", (1, ONE)), ("remove", ONE), drop("a"),
 ]  # fmt: skip
 """One request of each kind at least, in an order in which all are executed."""
 PAGE = Path(__file__).parents[3] / "docs/internals/coordinator.md"
 ROW = {"create_table": "create", "drop_table": "drop", "split_tablet": "split", "confirm": "confirm",
        "recover_tablets": "recover", "enlist": "enlist", "crash": "crash", "remove": "remove",
-       "set_recovery_info": "set recovery", "assign_group": "assign group"}  # fmt: skip
+       "set_recovery_info": "set recovery", "assign_group": "assign group",
+       "dissolve_groups": "dissolve groups", "note_loads": "note loads"}  # fmt: skip
 """First words of the row that an operation has in the page's table."""
 
 

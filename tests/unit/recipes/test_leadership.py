@@ -11,6 +11,7 @@ from nyala.common.errors import (
     NotFound,
     NotLeading,
     OutcomeUnknown,
+    SessionExpired,
     StaleEpoch,
     Unavailable,
 )
@@ -253,21 +254,47 @@ async def test_step_that_never_arrived_is_sent_again(c):
     assert c.entries()[1:] == [b"x"], "once"
 
 
+@pytest.mark.row("S3.60")
 @candidates
-async def test_step_is_in_doubt_if_the_step_that_decides_about_it_is_too(c):
+async def test_outcome_of_a_step_is_told_by_the_journal_whatever_takes_effect_besides(c):
+    """The step is lost; its requests, then answers, are lost for as long as two renewals take."""
     one = await c.candidate("one")
     await one.elected()
     c.servers.step_faults = [LOST_REQUEST] * 100_000
     task = asyncio.get_running_loop().create_task(one.steps.step((), [append(LOG, b"x")]))
-    await c.wait_s(1.1)
-    c.servers.step_faults = [LOST_ANSWER] * 100_000
-    await c.wait_s(0.95)
+    await c.wait_s(1.05)
+    c.servers.step_faults = [LOST_ANSWER] + [LOST_REQUEST] * 100_000
+    await c.wait_s(1.02)
     c.servers.step_faults = []
-    with pytest.raises(OutcomeUnknown, match="does not lead log 'service'"):
-        await task
-    assert c.entries()[1:] == [], "it never arrived"
+    (step_id,) = (await task).ids
+    *_, found = c.servers.state.logs[LOG].entries.read(0, step_id)
+    assert found == (step_id, b"x"), "what was acknowledged is there"
+    assert c.entries()[1:] == [b"x"], "once"
+    assert c.lost == []
+
+
+@candidates
+async def test_step_whose_session_the_journal_has_forgotten_ends_the_leadership(c):
+    one = await c.candidate("one")
+    await one.elected()
+    c.servers.step_faults = [LOST_REQUEST, Fault(SessionExpired("forgotten", {}))]
+    with pytest.raises(OutcomeUnknown, match="does not lead log 'service' any more"):
+        await one.steps.step((), [append(LOG, b"x")])
+    with pytest.raises(NotLeading):
+        one.check()
     await c.wait_s(0.1)
-    assert c.lost == [("one", "it cannot be decided which of two steps took effect")]
+    assert c.lost == [("one", "the journal does not tell whether a step took effect")]
+
+
+@candidates
+async def test_step_after_a_renewal_without_answer_takes_effect(c):
+    one = await c.candidate("one")
+    await one.elected()
+    c.servers.step_faults = [LOST_ANSWER] * 12
+    await c.wait_s(1.3)
+    assert (await one.steps.step((), [append(LOG, b"x")])).ids
+    assert c.entries()[1:] == [b"x"]
+    assert c.lost == []
 
 
 @candidates

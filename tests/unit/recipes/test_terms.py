@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from nyala.common.errors import JournalFull, NotLeading, OutcomeUnknown, TimedOut, Unavailable
+from nyala.journal.steps import LEADER_KEYS
 from nyala.recipes import Leader
 from nyala.recipes.candidate import LeaderCandidate, elected_within
 from nyala.recipes.records import KEYS, ElectionSettings
@@ -63,12 +64,37 @@ async def test_candidate_closed_while_its_step_has_no_answer_resigns_when_it_too
     )
 
 
+@pytest.mark.row("S3.62")
+@candidates
+async def test_full_journal_has_room_for_elections_whose_leader_makes_room(c):
+    assert KEYS == LEADER_KEYS, "by which the journal knows elections"
+    for member in c.servers.members.values():
+        member.state.limit_bytes = 1_500
+    one = await c.candidate("one")
+    await one.elected()
+    filling = (await one.steps.step((), [append(LOG, b"x" * 700)])).ids[0]
+    with pytest.raises(JournalFull):
+        await one.steps.step((), [append(LOG, b"y" * 700)])
+    leading = "one"
+    for name in "two", "three", "four":
+        await c.crash(leading)
+        one, leading = await c.candidate(name), name
+        assert await elected_within(one, 30), "though the journal is full"
+    with pytest.raises(JournalFull):
+        await one.steps.step((), [append(LOG, b"y" * 700)])
+    step = (await c.journal()).builder()
+    step.append(LOG, b"y" * 700, [filling])
+    await one.steps.step(*step.parts)
+    assert c.entries()[1:] == [b"y" * 700]
+    await one.close()
+
+
 @candidates
 async def test_full_journal_is_told_by_wait_and_its_candidate_leads_once_there_is_room(c):
     other = await c.journal()
+    await other.step([], [append("other", b"x" * 70_000)])
     for member in c.servers.members.values():
-        member.state.limit_bytes = 1_500
-    await other.step([], [append("other", b"x" * 900)])
+        member.state.limit_bytes = 1_500  # there is no room in what is kept for elections
     one = await c.candidate("one")
     began, asked = c.loop.time(), len(c.servers.asked)
     with pytest.raises(

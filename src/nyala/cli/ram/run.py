@@ -142,8 +142,10 @@ def coordinator_run(
     ping_ms: Annotated[int, typer.Option(min=10, help="Interval of the pings of servers.")] = 500,
 ) -> None:
     """Run a coordinator until SIGTERM; one of an ensemble leads, the others follow."""
+    from nyala.ram.checks import check_ensemble
     from nyala.ram.coordinator import Coordinator, CoordinatorConfig
 
+    check_ensemble(ensemble, address)
     config = CoordinatorConfig(address, ensemble, timeout_ms, timeout_ms * 3 // 2, ping_ms)
 
     def make(env: "Env", opened: "AsyncJournal", on_end: OnEnd) -> RamProcess:
@@ -166,13 +168,16 @@ def server_run(
 ) -> None:
     """Run a server of an ensemble until SIGTERM. It keeps no rows yet."""
     from nyala.ram.calls import EnsembleClient
-    from nyala.ram.coordinator import leader_address
+    from nyala.ram.checks import check_enlist
+    from nyala.ram.coordinator import leader_address, note_alive
     from nyala.ram.storage_server import StorageConfig, StorageServer
+    from nyala.wire.proto import ram_pb2 as pb
 
     config = StorageConfig(address, tuple(roles.split(",")), silent_ms=silent_ms)
+    check_enlist(pb.EnlistRequest(roles=config.roles, address=address))
 
     def make(env: "Env", opened: "AsyncJournal", _: OnEnd) -> RamProcess:
         calls = EnsembleClient(env, lambda: leader_address(opened, ensemble))
-        return StorageServer(env, config, calls)
+        return StorageServer(env, config, calls, lambda: note_alive(opened, ensemble, address))
 
     raise typer.Exit(_run("server", address, masters, journal, make))

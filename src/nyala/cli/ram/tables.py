@@ -20,6 +20,8 @@ Name = Annotated[str, typer.Argument(help="Name of the table.")]
 COMPLETED = "what was sent may still take effect: nyala ram tables shows it"
 TIMEOUT_S = 10.0
 """Time for a command; after the loss of a leader another one is established within 8 s."""
+UNNAMED_MS = 1_500
+"""Time after which a command ends if the journal names no leader; one that resigns is replaced sooner."""
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0.1, help="Seconds after which the command fails.")
 ]
@@ -71,7 +73,9 @@ def ask(
     from nyala.ram.coordinator import leader_address
 
     with opened(masters, journal, timeout_s) as (connection, found):
-        calls = EnsembleClient(connection.core.env, lambda: leader_address(found, ensemble))
+        calls = EnsembleClient(
+            connection.core.env, lambda: leader_address(found, ensemble), unnamed_ms=UNNAMED_MS
+        )
         return connection.run(calls.call(method, request, int(timeout_s * 1000)))
 
 
@@ -87,13 +91,10 @@ def create(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Create a table of the ensemble, with tablets at its servers in turn."""
-    import uuid
-
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 
-    operation = pb.OperationId(client=uuid.uuid4().hex, sequence=1)
-    request = pb.CreateTableRequest(name=name, server_span=span, operation=operation)
+    request = pb.CreateTableRequest(name=name, server_span=span)
     found = ask(masters, journal, ensemble, timeout, methods.RAM_CREATE_TABLE, request)
     print(f"created {name}, id {found.table.id}")
 
@@ -111,7 +112,7 @@ def drop(
 ) -> None:
     """Drop a table of the ensemble."""
     from nyala.cli.journal.journals import confirm
-    from nyala.ram.operations import check_name
+    from nyala.ram.checks import check_name
     from nyala.wire import methods
     from nyala.wire.proto import ram_pb2 as pb
 

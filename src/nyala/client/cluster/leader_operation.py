@@ -75,6 +75,7 @@ class LeaderOperation(Generic[T]):
             if there is none.
         texts: texts of errors.
         exclusive: no other process sends the same operation.
+        try_ms: timeout of one try, in milliseconds.
     """
 
     locations: TabletCache
@@ -84,6 +85,7 @@ class LeaderOperation(Generic[T]):
     look_up: Callable[[int], Awaitable[None]]
     texts: Texts
     exclusive: bool
+    try_ms: int = TRY_TIMEOUT_MS
 
     async def send(self, attempts: Attempts) -> T:
         """Send the operation until it is answered; `attempts` has the deadline and the pauses between tries.
@@ -105,7 +107,7 @@ class LeaderOperation(Generic[T]):
                 if left_ms <= 0:
                     break
                 try:
-                    found = await self.attempt(address, min(left_ms, TRY_TIMEOUT_MS))
+                    found = await self.attempt(address, min(left_ms, self.try_ms))
                 except RangesChanged:
                     raise  # decided in the tablet's log: no try has any effect
                 except NotLeader as err:

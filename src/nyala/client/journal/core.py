@@ -100,6 +100,7 @@ class JournalCore:
         conditions: Sequence[journal_pb2.JournalCondition],
         changes: Sequence[journal_pb2.JournalChange],
         timeout_ms: int | None = None,
+        try_ms: int | None = None,
     ) -> StepOutcome:
         """Execute a step; see `StepDelivery.execute`.
 
@@ -108,9 +109,10 @@ class JournalCore:
             conditions: on the state before it.
             changes: that take effect together.
             timeout_ms: for all tries; None: the client's.
+            try_ms: for one try; None: the default.
         """
         timeout_ms = timeout_ms or self._timeout_ms
-        return await self._steps.execute(journal, conditions, changes, timeout_ms)
+        return await self._steps.execute(journal, conditions, changes, timeout_ms, try_ms)
 
     def log(self, journal: OpenJournal, name: str) -> LogReader:
         """Return a reader of a log; nothing is sent yet."""

@@ -40,6 +40,7 @@ class AsyncJournal:
         conditions: Sequence[pb.JournalCondition],
         changes: Sequence[pb.JournalChange],
         timeout_ms: int | None = None,
+        try_ms: int | None = None,
     ) -> StepOutcome:
         """Execute a step; see `StepDelivery.execute`.
 
@@ -47,8 +48,9 @@ class AsyncJournal:
             conditions: on the state before it.
             changes: that take effect together.
             timeout_ms: for all tries; None: the client's.
+            try_ms: for one try; None: the default, and the step may share an operation with others.
         """
-        return await self._core.step(self._journal, conditions, changes, timeout_ms)
+        return await self._core.step(self._journal, conditions, changes, timeout_ms, try_ms)
 
     async def last_id(self, log: str) -> int:
         """Return the id of a log's last change; 0: there is no such log."""

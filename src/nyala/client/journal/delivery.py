@@ -7,7 +7,12 @@ again takes effect once, and a retry gets the first result.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nyala.client.cluster.leader_operation import LeaderOperation, TabletReplaced, Texts
+from nyala.client.cluster.leader_operation import (
+    TRY_TIMEOUT_MS,
+    LeaderOperation,
+    TabletReplaced,
+    Texts,
+)
 from nyala.client.deadline import Attempts
 from nyala.client.journal.combining import StepCombiner
 from nyala.client.journal.locations import JournalLocations, OpenJournal
@@ -70,6 +75,7 @@ class StepDelivery:
         conditions: Sequence[pb.JournalCondition],
         changes: Sequence[pb.JournalChange],
         timeout_ms: int,
+        try_ms: int | None = None,
     ) -> StepOutcome:
         """Execute one step; with those of other callers it may share an operation, and its sequence number.
 
@@ -81,6 +87,7 @@ class StepDelivery:
             conditions: on the state before it.
             changes: that take effect together.
             timeout_ms: for all tries.
+            try_ms: for one try, of a step that shares no operation; None: the default.
 
         Raises:
             ConditionFailed, JournalFull, InvalidArgument, TooLarge, NotFound: it had no effect.
@@ -89,14 +96,18 @@ class StepDelivery:
             TimedOut: no leader took it in time; it had no effect.
         """
         step = pb.JournalStep(conditions=conditions, changes=changes)
-        if self._since is None:
+        if self._since is None and try_ms is None:
             response = await self._combiner.execute(journal, step, timeout_ms)
-        else:  # other processes send the same steps under the same numbers
-            (response,) = await self._deliver(journal, [step], timeout_ms)
+        else:  # with `since`, other processes send the same steps under the same numbers
+            (response,) = await self._deliver(journal, [step], timeout_ms, try_ms)
         return self._outcome(journal, step, response)
 
     async def _deliver(
-        self, journal: OpenJournal, batch: Sequence[pb.JournalStep], timeout_ms: int
+        self,
+        journal: OpenJournal,
+        batch: Sequence[pb.JournalStep],
+        timeout_ms: int,
+        try_ms: int | None = None,
     ) -> list[pb.JournalStepResponse]:
         """Execute some steps as one operation, under its own sequence number; return their results.
 
@@ -104,6 +115,7 @@ class StepDelivery:
             journal: journal of the steps.
             batch: the steps.
             timeout_ms: for all tries.
+            try_ms: for one try; None: the default.
         """
         attempts = Attempts(self._env, timeout_ms)
         while True:
@@ -114,14 +126,16 @@ class StepDelivery:
             request.sequence, request.first_outstanding = sequence, first
             request.since = max(1, self._clock.seen) if self._since is None else self._since
             try:
-                response = await self._send(journal, request, attempts)
+                response = await self._send(journal, request, attempts, try_ms)
             except TabletReplaced:
                 continue
             finally:
                 self._sequences.end(to, sequence)
             return self._results(response, len(batch))
 
-    async def _send(self, journal: OpenJournal, request: Request, attempts: Attempts) -> Response:
+    async def _send(
+        self, journal: OpenJournal, request: Request, attempts: Attempts, try_ms: int | None
+    ) -> Response:
         async def attempt(address: str, timeout_ms: int) -> Response:
             request.propagated_time, request.timeout_ms = self._clock.seen, timeout_ms
             alone = isinstance(request, pb.JournalStepRequest)
@@ -145,6 +159,7 @@ class StepDelivery:
                 content="step",
             ),
             exclusive=self._since is None,
+            try_ms=TRY_TIMEOUT_MS if try_ms is None else try_ms,
         )
         return await operation.send(attempts)
 

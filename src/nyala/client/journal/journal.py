@@ -10,6 +10,7 @@ from nyala.client.journal.builder import StepBuilder, id_of, text_of
 from nyala.client.journal.core import LIMIT_OPTION, JournalCore
 from nyala.client.journal.coroutines import AsyncJournal
 from nyala.client.journal.delivery import StepOutcome
+from nyala.client.journal.following import Following
 from nyala.client.journal.items import Key, KeyEvent, LogSummary
 from nyala.client.journal.locations import OpenJournal
 from nyala.client.journal.log import Log
@@ -146,8 +147,12 @@ class Journal:
             key_pages(self._core.reads, self._journal, text_of("prefix", prefix), max_age_ms)
         )
 
-    def watch(self, prefix: str = "", after: int = 0) -> Iterator[KeyEvent]:
-        """Return an iterator, without end, over the changes of keys, in the order of their versions.
+    def watch(
+        self, prefix: str = "", after: int = 0, *, timeout: float | None = None
+    ) -> Following[KeyEvent]:
+        """Return an iterator over the changes of keys, in the order of their versions.
+
+        It ends when it is closed, which any thread may do, and never by itself without a `timeout`.
 
         A `Key` whose value is None was deleted. Of several changes of a key between two answers, the last
         is told. `Synced`, once after the keys that come first: all have been reported, as of its `through`.
@@ -157,13 +162,13 @@ class Journal:
         Args:
             prefix: prefix of the keys; empty: all.
             after: id; the reader has seen everything up to it. 0: it holds nothing, and begins with all keys.
+            timeout: seconds without an event after which it ends; None: it waits without end.
 
         Raises:
             TimedOut: no replica answered within `timeout_ms`; go on after the last version.
         """
-        return self._connection.iterate_pages(
-            self._core.watch(self._journal, text_of("prefix", prefix), id_of("after", after))
-        )
+        pages = self._core.watch(self._journal, text_of("prefix", prefix), id_of("after", after))
+        return Following(self._connection, pages, timeout)
 
     def __repr__(self) -> str:
         return f"<nyala.Journal {self.name!r}>"

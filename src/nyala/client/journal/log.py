@@ -7,6 +7,7 @@ from nyala.client.checks import check_age, is_int
 from nyala.client.connection import Connection
 from nyala.client.journal.builder import StepBuilder, id_of
 from nyala.client.journal.core import JournalCore
+from nyala.client.journal.following import Following
 from nyala.client.journal.items import Entry, Event
 from nyala.client.journal.pages import LogReader
 from nyala.common.errors import InvalidArgument
@@ -129,8 +130,10 @@ class Log:
         pages = self._log.entry_pages(after, limit or 0, max_age_ms=max_age_ms)
         return self._connection.iterate_pages(pages)
 
-    def tail(self, after: int = 0) -> Iterator[Event]:
-        """Return an iterator, without end, over what changes in the log, in the order of the ids.
+    def tail(self, after: int = 0, *, timeout: float | None = None) -> Following[Event]:
+        """Return an iterator over what changes in the log, in the order of the ids.
+
+        It ends when it is closed, which any thread may do, and never by itself without a `timeout`.
 
         `Entry`: a valid entry. `Invalidated`: entries became invalid, by the change with its `id`; after an
         entry with the same id, if an append did it. `Rebased`: the changes since are not all known any more;
@@ -140,12 +143,14 @@ class Log:
         Args:
             after: id; the reader has seen everything up to it. 0: it holds nothing, and begins with all valid
                 entries.
+            timeout: seconds without an event after which it ends; None: it waits without end.
 
         Raises:
             LogGone: the log was deleted.
             TimedOut: no replica answered within `timeout_ms`; go on after the last id.
         """
-        return self._connection.iterate_pages(self._core.tail(self._log, id_of("after", after)))
+        pages = self._core.tail(self._log, id_of("after", after))
+        return Following(self._connection, pages, timeout)
 
     def __repr__(self) -> str:
         return f"<nyala.Log {self.name!r} of journal {self._log.journal.name!r}>"

@@ -31,6 +31,7 @@ class Record(_message.Message):
     LARGEST_TABLE_ID_FIELD_NUMBER: _builtins.int
     SPLIT_TABLET_FIELD_NUMBER: _builtins.int
     TABLET_RECOVERED_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
     SERVER_UP_FIELD_NUMBER: _builtins.int
     SERVER_UP_UPDATE_FIELD_NUMBER: _builtins.int
     SERVER_CRASHED_FIELD_NUMBER: _builtins.int
@@ -40,6 +41,7 @@ class Record(_message.Message):
     SERVER_REPLICATION_UPDATE_FIELD_NUMBER: _builtins.int
     SERVER_REPLICATION_UP_UPDATE_FIELD_NUMBER: _builtins.int
     SERVER_LIST_VERSION_FIELD_NUMBER: _builtins.int
+    SERVER_LOADS_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """of the leader that wrote it"""
     largest_table_id: _builtins.int
@@ -56,6 +58,8 @@ class Record(_message.Message):
     @_builtins.property
     def tablet_recovered(self) -> Global___TabletRecovered: ...
     @_builtins.property
+    def answered(self) -> Global___Answered: ...
+    @_builtins.property
     def server_up(self) -> Global___ServerUp: ...
     @_builtins.property
     def server_crashed(self) -> Global___ServerChange: ...
@@ -69,6 +73,8 @@ class Record(_message.Message):
     def server_replication_update(self) -> Global___ReplicationGroup: ...
     @_builtins.property
     def server_replication_up_update(self) -> Global___ReplicationGroup: ...
+    @_builtins.property
+    def server_loads(self) -> Global___ServerLoads: ...
     def __init__(
         self,
         *,
@@ -79,6 +85,7 @@ class Record(_message.Message):
         largest_table_id: _builtins.int = ...,
         split_tablet: Global___SplitTablet | None = ...,
         tablet_recovered: Global___TabletRecovered | None = ...,
+        answered: Global___Answered | None = ...,
         server_up: Global___ServerUp | None = ...,
         server_up_update: _builtins.int = ...,
         server_crashed: Global___ServerChange | None = ...,
@@ -88,12 +95,13 @@ class Record(_message.Message):
         server_replication_update: Global___ReplicationGroup | None = ...,
         server_replication_up_update: Global___ReplicationGroup | None = ...,
         server_list_version: _builtins.int = ...,
+        server_loads: Global___ServerLoads | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "create_table", b"create_table", "drop_table", b"drop_table", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_loads", b"server_loads", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "create_table", b"create_table", "drop_table", b"drop_table", "epoch", b"epoch", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive_table", b"alive_table", "answered", b"answered", "create_table", b"create_table", "drop_table", b"drop_table", "epoch", b"epoch", "largest_table_id", b"largest_table_id", "server_crashed", b"server_crashed", "server_list_version", b"server_list_version", "server_loads", b"server_loads", "server_needs_recovery", b"server_needs_recovery", "server_remove_update", b"server_remove_update", "server_replication_up_update", b"server_replication_up_update", "server_replication_update", b"server_replication_update", "server_up", b"server_up", "server_up_update", b"server_up_update", "server_update", b"server_update", "split_tablet", b"split_tablet", "tablet_recovered", b"tablet_recovered", "what", b"what"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["create_table", "alive_table", "drop_table", "largest_table_id", "split_tablet", "tablet_recovered", "server_up", "server_up_update", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update", "server_replication_update", "server_replication_up_update", "server_list_version"]  # noqa: Y015
+    _WhichOneofReturnType_what: _TypeAlias = _typing.Literal["create_table", "alive_table", "drop_table", "largest_table_id", "split_tablet", "tablet_recovered", "answered", "server_up", "server_up_update", "server_crashed", "server_needs_recovery", "server_remove_update", "server_update", "server_replication_update", "server_replication_up_update", "server_list_version", "server_loads"]  # noqa: Y015
     _WhichOneofArgType_what: _TypeAlias = _typing.Literal["what", b"what"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_what) -> _WhichOneofReturnType_what | None: ...
 
@@ -262,21 +270,54 @@ class SplitTablet(_message.Message):
 
     TABLE_ID_FIELD_NUMBER: _builtins.int
     SPLIT_HASH_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     table_id: _builtins.int
     split_hash: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def operation(self) -> Global___OperationId: ...
     def __init__(
         self,
         *,
         table_id: _builtins.int = ...,
         split_hash: _builtins.int = ...,
+        operation: Global___OperationId | None = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["split_hash", b"split_hash", "table_id", b"table_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operation", b"operation", "split_hash", b"split_hash", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SplitTablet: _TypeAlias = SplitTablet  # noqa: Y015
+
+@_typing.final
+class Answered(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    table_id: _builtins.int
+    @_builtins.property
+    def operation(self) -> Global___OperationId: ...
+    def __init__(
+        self,
+        *,
+        operation: Global___OperationId | None = ...,
+        request: _builtins.str = ...,
+        table_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation", "request", b"request", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Answered: _TypeAlias = Answered  # noqa: Y015
 
 @_typing.final
 class TabletRecovered(_message.Message):
@@ -412,6 +453,81 @@ class ReplicationGroup(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplicationGroup: _TypeAlias = ReplicationGroup  # noqa: Y015
+
+@_typing.final
+class ServerLoads(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def id(self) -> Global___ServerId: ...
+    @_builtins.property
+    def loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___TabletLoad]: ...
+    def __init__(
+        self,
+        *,
+        id: Global___ServerId | None = ...,
+        loads: _abc.Iterable[Global___TabletLoad] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "loads", b"loads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerLoads: _TypeAlias = ServerLoads  # noqa: Y015
+
+@_typing.final
+class TabletLoad(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLET_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    bytes: _builtins.int
+    rows: _builtins.int
+    @_builtins.property
+    def tablet(self) -> Global___Owned: ...
+    def __init__(
+        self,
+        *,
+        tablet: Global___Owned | None = ...,
+        bytes: _builtins.int = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tablet", b"tablet"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "rows", b"rows", "tablet", b"tablet"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TabletLoad: _TypeAlias = TabletLoad  # noqa: Y015
+
+@_typing.final
+class Owned(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_ID_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    table_id: _builtins.int
+    first: _builtins.int
+    last: _builtins.int
+    def __init__(
+        self,
+        *,
+        table_id: _builtins.int = ...,
+        first: _builtins.int = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "table_id", b"table_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Owned: _TypeAlias = Owned  # noqa: Y015
 
 @_typing.final
 class EnlistRequest(_message.Message):
@@ -571,17 +687,21 @@ class SplitTabletRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     SPLIT_HASH_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     split_hash: _builtins.int
+    @_builtins.property
+    def operation(self) -> Global___OperationId: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         split_hash: _builtins.int = ...,
+        operation: Global___OperationId | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "split_hash", b"split_hash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operation", b"operation", "split_hash", b"split_hash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -988,31 +1108,6 @@ class Fence(_message.Message):
 Global___Fence: _TypeAlias = Fence  # noqa: Y015
 
 @_typing.final
-class Owned(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLE_ID_FIELD_NUMBER: _builtins.int
-    FIRST_FIELD_NUMBER: _builtins.int
-    LAST_FIELD_NUMBER: _builtins.int
-    table_id: _builtins.int
-    first: _builtins.int
-    last: _builtins.int
-    def __init__(
-        self,
-        *,
-        table_id: _builtins.int = ...,
-        first: _builtins.int = ...,
-        last: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "last", b"last", "table_id", b"table_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Owned: _TypeAlias = Owned  # noqa: Y015
-
-@_typing.final
 class TakeTabletOwnershipRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1214,32 +1309,6 @@ class PingResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PingResponse: _TypeAlias = PingResponse  # noqa: Y015
-
-@_typing.final
-class TabletLoad(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    TABLET_FIELD_NUMBER: _builtins.int
-    BYTES_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    bytes: _builtins.int
-    rows: _builtins.int
-    @_builtins.property
-    def tablet(self) -> Global___Owned: ...
-    def __init__(
-        self,
-        *,
-        tablet: Global___Owned | None = ...,
-        bytes: _builtins.int = ...,
-        rows: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tablet", b"tablet"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "rows", b"rows", "tablet", b"tablet"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___TabletLoad: _TypeAlias = TabletLoad  # noqa: Y015
 
 @_typing.final
 class ServerState(_message.Message):

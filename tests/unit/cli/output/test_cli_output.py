@@ -181,6 +181,9 @@ def nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+AT = ["--address", "127.0.0.1:2", "--masters", "127.0.0.1:1"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
@@ -205,6 +208,8 @@ def nowhere(tmp_path, monkeypatch):
         (["ram", "status", "--dir", "/nonexistent/x"], 5, "nyala ram up --dir /nonexistent/x"),
         (["ram", "split", "t", "12ab", "--masters", "127.0.0.1:1"], 2, "'12ab' is no hash below 2^64"),
         (["ram", "split", "t", "0x1ffffffffffffffff", "--masters", "127.0.0.1:1"], 2, "no hash below 2^64"),
+        (["ram", "server", "run", *AT, "--roles", "bogus"], 2, "give master or backup, or both"),
+        (["ram", "coordinator", "run", *AT, "--ensemble", ""], 2, "no name of an ensemble"),
         (["ram", "split", "t", "0xff", "--masters", "127.0.0.1:1"], 3, "127.0.0.1:1"),
         (["master", "run", "--dir", "/nonexistent/x", "--address", "10.0.0.1:1"], 4, "refusing to bind"),
         (["tserver", "run", "--dir", "/nonexistent/x"], 2, "--master-addresses"),

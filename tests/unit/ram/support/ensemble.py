@@ -13,8 +13,8 @@ from nyala.env.env import Env
 from nyala.env.files import SystemFiles
 from nyala.env.rpc import Handlers
 from nyala.ram.calls import EnsembleClient
-from nyala.ram.coordinator import Coordinator, CoordinatorConfig, leader_address
-from nyala.ram.ids import ServerId
+from nyala.ram.coordinator import Coordinator, CoordinatorConfig, leader_address, note_alive
+from nyala.ram.ids import HashRange, ServerId
 from nyala.ram.server_list import ServerStatus
 from nyala.ram.storage_server import StorageConfig, StorageServer
 from nyala.ram.will import PART_LIMIT, TabletLoad
@@ -36,9 +36,11 @@ class SimEnsemble:
         coordinators: by name.
         servers: by name.
         cut: names of processes that nobody reaches, and that reach nobody.
+        apart: pairs of names of processes that do not reach each other.
         without_journal: names of processes whose steps do not reach the journal.
         late: requests of these processes reach others so many microseconds later.
         limit: of the parts of wills.
+        loads: that servers report, by name.
         full_lists: number of times that a server was sent the whole list.
         most_updates: most changes of the list in one message.
     """
@@ -49,9 +51,11 @@ class SimEnsemble:
         self.coordinators: dict[str, Coordinator] = {}
         self.servers: dict[str, StorageServer] = {}
         self.cut: set[str] = set()
+        self.apart: set[frozenset[str]] = set()
         self.without_journal: set[str] = set()
         self.late: dict[str, int] = {}
         self.limit = limit
+        self.loads: dict[str, dict[HashRange, TabletLoad]] = {}
         self.seed = seed
         self.full_lists = self.most_updates = 0
         self._made = 0
@@ -91,7 +95,10 @@ class SimEnsemble:
         env, journal = await self.open(name)
         config = StorageConfig(f"{name}:1")
         client = EnsembleClient(env, lambda: leader_address(journal, LOG))
-        made = self.servers[name] = StorageServer(env, config, client)
+        loads = self.loads.setdefault(name, {})
+        made = self.servers[name] = StorageServer(
+            env, config, client, lambda: note_alive(journal, LOG, config.address), lambda: loads
+        )
         self._hosts[config.address] = (name, made.handlers())
         await made.start()
         return made
@@ -113,7 +120,7 @@ class SimEnsemble:
         name, handlers = self._hosts.get(address, ("", {}))
         if name == "":
             raise Unavailable(f"nobody is at {address}", NOT_SENT)
-        if {name, sender} & self.cut:
+        if self._is_cut(name, sender):
             await self.loop.delay(timeout_ms * 1000)
             raise TimedOut(f"no answer from {address}")
         if method not in handlers:
@@ -127,10 +134,13 @@ class SimEnsemble:
         except NyalaError as err:
             raise status.from_proto(status.to_proto(err)) from None
         await self.loop.delay(CALL_US)
-        if {name, sender} & self.cut:
+        if self._is_cut(name, sender):
             await self.loop.delay(timeout_ms * 1000)
             raise TimedOut(f"no answer from {address}")
         return method.decode_response(method.encode_response(answer))
+
+    def _is_cut(self, one: str, other: str) -> bool:
+        return bool({one, other} & self.cut) or frozenset((one, other)) in self.apart
 
     # ---- a client, and what it sees ----------------------------------------------------------------
 

@@ -20,11 +20,7 @@ async def started(e: SimEnsemble, *, coordinators: int = 2, servers: int = 3) ->
 
 def create(name: str, span: int = 3) -> tuple[Any, Any]:
     """Return the request."""
-    return methods.RAM_CREATE_TABLE, pb.CreateTableRequest(
-        name=name,
-        server_span=span,
-        operation=pb.OperationId(client="c", sequence=1),
-    )
+    return methods.RAM_CREATE_TABLE, pb.CreateTableRequest(name=name, server_span=span)
 
 
 def drop(name: str) -> tuple[Any, Any]:

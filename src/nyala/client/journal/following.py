@@ -1,0 +1,91 @@
+"""Following: the events of a tail or a watch, for one thread at a time; any thread may end it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from nyala.client.connection import Connection
+from nyala.common.errors import InvalidArgument
+
+T = TypeVar("T")
+MAX_TIMEOUT_S = 1 << 31
+
+
+class Following(Iterator[T], Generic[T]):
+    """An iterator over events, which ends when it is closed, or when none has come for a while.
+
+    Args:
+        connection: runs the coroutines.
+        pages: pages of events, without end.
+        timeout_s: seconds without an event after which the iteration ends; None: it waits without end.
+
+    Raises:
+        InvalidArgument: `timeout_s` is no number of seconds.
+    """
+
+    def __init__(
+        self, connection: Connection, pages: AsyncGenerator[list[T], None], timeout_s: float | None
+    ) -> None:
+        usable = isinstance(timeout_s, int | float) and 0 <= timeout_s < MAX_TIMEOUT_S
+        if timeout_s is not None and not usable:
+            raise InvalidArgument(
+                f"timeout={timeout_s!r}: give a number of seconds from 0 on, or None"
+            )
+        self._connection = connection
+        self._over = asyncio.Event()
+        self._items = connection.iterate_pages(_until(self._over, pages, timeout_s))
+
+    def __next__(self) -> T:
+        return next(self._items)
+
+    def close(self) -> None:
+        """End the iteration, also that of another thread that waits for an event; again: without effect."""
+        if not self._connection.closed:
+            self._connection.run(self._end())
+        with contextlib.suppress(ValueError):  # another thread is in it, and ends
+            self._items.close()  # type: ignore[attr-defined]
+
+    async def _end(self) -> None:
+        self._over.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def _until(
+    over: asyncio.Event, pages: AsyncGenerator[list[T], None], timeout_s: float | None
+) -> AsyncGenerator[list[T], None]:
+    """Yield pages until an event is set, or none has come for a while.
+
+    Args:
+        over: the event.
+        pages: the pages; closed at the end.
+        timeout_s: longest wait for a page, in seconds; None: no limit.
+    """
+    ended = asyncio.ensure_future(over.wait())
+    step: asyncio.Future[list[T]] | None = None
+    try:
+        while True:
+            step = asyncio.ensure_future(anext(pages))
+            await asyncio.wait(
+                {step, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if ended.done() or not step.done():
+                return
+            yield step.result()
+    finally:
+        waiting = [one for one in (step, ended) if one is not None]
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await pages.aclose()
