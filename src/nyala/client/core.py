@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from nyala.client.cluster.ddl import Definitions, describe
 from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.past_schemas import PastSchema, schema_at
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.hold import Holding
@@ -89,7 +90,9 @@ class ClientCore:
         self._times = Times(env, self.locations, self.clock)
         # A given client id is for repeated writes; DDL operations of two processes are different.
         definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
-        self.ddl = Definitions(env, self.masters, self.locations, definer, options.timeout_ms)
+        self.ddl = Definitions(
+            env, self.masters, self.locations, definer, options.timeout_ms, self.clock
+        )
 
     async def describe(self, name: str, *, max_age_ms: int = 0) -> pb.DescribeTableResponse:
         """Return the description of a table; from any master if `max_age_ms` is not 0.
@@ -227,6 +230,14 @@ class ClientCore:
         )
         await holding.begin(attempts.left_ms())
         return holding
+
+    async def schema_at(self, table: OpenTable, at: int) -> PastSchema:
+        """Return the columns that a table had at a time. Raises as `past_schemas.schema_at`."""
+        options = self.options
+        return await schema_at(
+            self.masters, table, at, max_age_ms=options.lookup_max_age_ms,
+            timeout_ms=options.timeout_ms,
+        )  # fmt: skip
 
     def plan(self, table: OpenTable, spec: ReadSpec) -> ReadPlan:
         """Return the plan of a read; nothing is sent yet."""

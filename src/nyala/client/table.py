@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from nyala.client.alter import Alter
 from nyala.client.checks import OtherNames
+from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.feed.change_feed import ChangeFeed, follow_options
@@ -273,8 +274,8 @@ class Table(OtherNames):
         Args:
             columns: names wanted, in this order; None: all.
             where: a small SQL expression, for instance "value > 3 and host in ('a', 'b')".
-            at: snapshot, a hybrid time or an aware datetime; None: one moment, fixed as the scan
-                begins, that includes every write acknowledged before.
+            at: snapshot, a hybrid time or an aware datetime, with the columns that the table had then; None:
+                one moment, fixed as the scan begins, that includes every write acknowledged before.
             limit: most rows, 0 for none; None: all.
             order: by primary key.
             mode: "snapshot" (repeatable); "latest" (each tablet as its leader has it, linearizable per
@@ -286,10 +287,19 @@ class Table(OtherNames):
         Raises:
             NotFound: an unknown column.
             InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
+            HistoryGone: the columns at `at` are not kept any more.
         """
-        schema = self._table.schema
+        then = self._columns_at(at)
+        schema = then.schema
         spec = scan_spec(schema, columns, where, at, limit, order, mode, max_age_ms)
-        return Scan(self._connection, self._table, replace(spec, schema=schema))
+        return Scan(self._connection, self._table, replace(spec, schema=schema, past=then.dropped))
+
+    def _columns_at(self, at: int | datetime | None) -> PastSchema:
+        """Return the columns of a read at a time; None: of now, as this table was opened."""
+        if at is None:
+            return PastSchema(self._table.schema)
+        core = self._connection.core
+        return self._connection.run(core.schema_at(self._table, max(1, as_stamp(at))))
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
@@ -318,16 +328,17 @@ class Table(OtherNames):
 
         Args:
             since: exclusive lower end.
-            until: inclusive upper end; None: now.
+            until: inclusive upper end, whose columns the rows have; None: now.
             net: one row per key that changed, 'insert', 'update' or 'delete'; else every version.
             columns: names wanted; key columns are always there.
             where: as for `scan`; the changes are those of the table of matching rows: a row that no longer
                 matches is a 'delete', one that matches from now on is an 'insert'.
             before: add the struct `_before`, the row before the change; null for an 'insert'.
         """
-        schema = self._table.schema
-        spec = changes_spec(schema, since, until, net, columns, where, before=before)
-        return Scan(self._connection, self._table, replace(spec, schema=schema))
+        then = self._columns_at(until)
+        spec = changes_spec(then.schema, since, until, net, columns, where, before=before)
+        spec = replace(spec, schema=then.schema, past=then.dropped)
+        return Scan(self._connection, self._table, spec)
 
     def follow(
         self,
