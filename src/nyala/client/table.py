@@ -358,7 +358,8 @@ class Table(OtherNames):
         columns change. Failures of servers, moved tablets, and added or dropped ranges do not end it.
 
         Args:
-            since: exclusive lower end: the `through` of a batch, for example; None: now.
+            since: exclusive lower end: the `through` of a batch, for example; None: now. The feed begins with
+                the columns that the table had then.
             columns: as for `changes`.
             where: as for `changes`.
             before: as for `changes`.
@@ -371,8 +372,9 @@ class Table(OtherNames):
             HistoryGone: the history after `since` is gone.
             InvalidArgument: a time in the future, or another argument that makes no sense.
         """
-        schema = self._table.schema
+        schema = self._columns_at(since).schema
         spec = changes_spec(schema, since or 0, None, False, columns, where, before=before)
+        spec = replace(spec, schema=schema)
         options = follow_options(poll, hold, heartbeat)
         core = self._connection.core
         follower = self._connection.acquire(
