@@ -18,7 +18,7 @@ from nyala.client.feed.follower import Follower, follow
 from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
-from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
+from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
@@ -289,17 +289,9 @@ class Table(OtherNames):
             InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
             HistoryGone: the columns at `at` are not kept any more.
         """
-        then = self._columns_at(at)
-        schema = then.schema
-        spec = scan_spec(schema, columns, where, at, limit, order, mode, max_age_ms)
-        return Scan(self._connection, self._table, replace(spec, schema=schema, past=then.dropped))
-
-    def _columns_at(self, at: int | datetime | None) -> PastSchema:
-        """Return the columns of a read at a time; None: of now, as this table was opened."""
-        if at is None:
-            return PastSchema(self._table.schema)
-        core = self._connection.core
-        return self._connection.run(core.schema_at(self._table, max(1, as_stamp(at))))
+        then = _columns_at(self._connection, self._table, at)
+        spec = scan_spec(then.schema, columns, where, at, limit, order, mode, max_age_ms)
+        return Scan(self._connection, self._table, _of(then, spec))
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
@@ -335,10 +327,9 @@ class Table(OtherNames):
                 matches is a 'delete', one that matches from now on is an 'insert'.
             before: add the struct `_before`, the row before the change; null for an 'insert'.
         """
-        then = self._columns_at(until)
+        then = _columns_at(self._connection, self._table, until)
         spec = changes_spec(then.schema, since, until, net, columns, where, before=before)
-        spec = replace(spec, schema=then.schema, past=then.dropped)
-        return Scan(self._connection, self._table, spec)
+        return Scan(self._connection, self._table, _of(then, spec))
 
     def follow(
         self,
@@ -372,9 +363,9 @@ class Table(OtherNames):
             HistoryGone: the history after `since` is gone.
             InvalidArgument: a time in the future, or another argument that makes no sense.
         """
-        schema = self._columns_at(since).schema
-        spec = changes_spec(schema, since or 0, None, False, columns, where, before=before)
-        spec = replace(spec, schema=schema)
+        then = _columns_at(self._connection, self._table, since)
+        spec = changes_spec(then.schema, since or 0, None, False, columns, where, before=before)
+        spec = _of(then, spec)
         options = follow_options(poll, hold, heartbeat)
         core = self._connection.core
         follower = self._connection.acquire(
@@ -418,3 +409,20 @@ class Table(OtherNames):
         ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
         choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
         return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
+
+
+def _columns_at(connection: Connection, table: OpenTable, at: int | datetime | None) -> PastSchema:
+    """Return the columns of a read at a time; None: of now, as the table was opened.
+
+    Args:
+        connection: of the table.
+        table: the open table.
+        at: hybrid time, or an aware datetime.
+    """
+    if at is None:
+        return PastSchema(table.schema)
+    return connection.run(connection.core.past.at(table, max(1, as_stamp(at))))
+
+
+def _of(then: PastSchema, spec: ReadSpec) -> ReadSpec:
+    return replace(spec, schema=then.schema, past=then.dropped)

@@ -187,7 +187,7 @@ class Rounds:
         if version:
             table.follow(await self._core.locations.open_again(table, version, attempts))
             table.schema = old
-        then = await self._core.schema_at(table, since + 1)
+        then = await self._core.past.at(table, since + 1)
         if then.version < version:
             raise Unavailable(
                 f"a master answers with version {then.version} of table {table.name!r}, which has version "

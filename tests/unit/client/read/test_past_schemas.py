@@ -2,15 +2,20 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from nyala.client.feed.follower import FollowOptions, follow
+from nyala.client.feed.rounds import Rounds
 from nyala.client.read.read_spec import ReadSpec, changes_spec, scan_spec
 from nyala.common.errors import HistoryGone, NotReady, SchemaMismatch
+from nyala.common.hybrid_time import to_micros
 from nyala.master.catalog import past_columns
-from tests.unit.master.support.ddl_cluster import rows_in, with_cluster
+from tests.sim.systems.cluster import SimCluster
+from tests.sim.world.loop import run
+from tests.unit.master.support.ddl_cluster import Ddl, rows_in, with_cluster
 
 OPTIONS = FollowOptions(poll_ms=1_000, hold_ms=0, heartbeat_ms=500)
 KINDS = (pa.int64(), pa.string())
@@ -18,7 +23,7 @@ KINDS = (pa.int64(), pa.string())
 
 async def read(ddl, table, at, columns=None, where=None):
     """Return rows at a time, by key, as `Table.scan` reads them."""
-    then = await ddl.ask(ddl.core.schema_at, table, at)
+    then = await ddl.ask(ddl.core.past.at, table, at)
     spec = scan_spec(then.schema, columns, where, at, None, False, "snapshot", None)
     plan = ddl.core.plan(table, past(spec, then))
     return sorted(rows_in(await ddl.ask(plan.collect)), key=lambda r: r["k"])
@@ -33,6 +38,7 @@ async def write(ddl, table, keys, **columns):
     assert await ddl.write(table, batch) == []
 
 
+@pytest.mark.row("A14")
 def test_each_time_has_the_columns_of_then():
     async def work(ddl):
         table = first = await ddl.create(tablets=3)
@@ -99,7 +105,7 @@ def test_columns_of_a_time_before_the_oldest_kept_are_refused(monkeypatch):
         for name in ("a", "b"):
             table = await ddl.alter(table, ("add_column", name, pa.int64()))
         with pytest.raises(HistoryGone, match="columns of table 't' are not kept") as gone:
-            await ddl.ask(ddl.core.schema_at, table, before)
+            await ddl.ask(ddl.core.past.at, table, before)
         earliest = int(gone.value.details["horizon"])
         assert await read(ddl, table, earliest) == [{"k": 1, "v": 10, "a": None}]
 
@@ -117,7 +123,7 @@ def test_read_of_a_time_goes_on_without_masters_if_the_table_had_its_columns_the
             process.kill()
         assert await read(ddl, table, after) == [{"k": 1, "v": 10, "n": None}]
         with pytest.raises(Exception, match="master"):
-            await ddl.ask(ddl.core.schema_at, table, before)
+            await ddl.ask(ddl.core.past.at, table, before)
         for process in ddl.cluster.masters:
             process.start()
         assert await read(ddl, table, before) == [{"k": 1, "v": 10}]
@@ -127,7 +133,8 @@ def test_read_of_a_time_goes_on_without_masters_if_the_table_had_its_columns_the
 
 async def history(ddl, rng, steps):
     """Alter and write at random; return the table, and (time, names, rows by key) after each step."""
-    table, rows, moments = await ddl.create(tablets=2), {}, []
+    table, moments = await ddl.create(tablets=2), []
+    rows: dict[int, dict[str, Any]] = {}
     kinds = {"v": pa.int64()}
     for _ in range(steps):
         names = [c.name for c in table.schema.value_columns]
@@ -155,16 +162,16 @@ async def history(ddl, rng, steps):
             }
         else:
             gone = rng.choice(names)
-            steps_ = [("drop_column", gone)]
+            changes: list[tuple[Any, ...]] = [("drop_column", gone)]
             if kind == "again":
                 kinds[gone] = rng.choice(KINDS)
-                steps_.append(("add_column", gone, kinds[gone]))
-            table = await ddl.alter(table, *steps_)
+                changes.append(("add_column", gone, kinds[gone]))
+            table = await ddl.alter(table, *changes)
             rows = {k: {n: v for n, v in r.items() if n != gone} for k, r in rows.items()}
             if kind == "again":
                 rows = {k: r | {gone: None} for k, r in rows.items()}
-        names = tuple(c.name for c in table.schema.columns)
-        moments.append((await ddl.now(table), names, {k: dict(r) for k, r in rows.items()}))
+        every = tuple(c.name for c in table.schema.columns)
+        moments.append((await ddl.now(table), every, {k: dict(r) for k, r in rows.items()}))
     return table, moments
 
 
@@ -177,7 +184,7 @@ def test_random_history_reads_the_same_by_scans_and_by_a_followed_feed(seed):
             assert found == [{"k": k, **rows[k]} for k in sorted(rows)], names
             assert all(tuple(r) == names for r in found)
         start, last = moments[3][0], moments[-1][0]
-        then = await ddl.ask(ddl.core.schema_at, table, start)
+        then = await ddl.ask(ddl.core.past.at, table, start)
         spec = past(changes_spec(then.schema, start, None, False, None, None), then)
         feed = await ddl.ask(lambda: follow(ddl.core, table, spec, OPTIONS))
         seen = []
@@ -205,7 +212,7 @@ def test_feed_from_the_past_begins_with_the_columns_of_then():
         table = await ddl.alter(table, ("drop_column", "w"))
         await write(ddl, table, [3], n=pa.array([6]))
         last = await ddl.now(table)
-        then = await ddl.ask(ddl.core.schema_at, table, start)
+        then = await ddl.ask(ddl.core.past.at, table, start)
         some = changes_spec(then.schema, start, None, False, ["v"], None)
         every = changes_spec(then.schema, start, None, False, None, None)
         feed = await ddl.ask(lambda: follow(ddl.core, table, past(every, then), OPTIONS))
@@ -230,7 +237,7 @@ def test_feed_from_the_past_begins_with_the_columns_of_then():
             await ddl.ask(feed.next)
         again = feed.position
         await ddl.ask(feed.close)
-        then = await ddl.ask(ddl.core.schema_at, table, again + 1)
+        then = await ddl.ask(ddl.core.past.at, table, again + 1)
         assert then.schema.by_name.keys() == {"k", "n"}
         spec = ReadSpec(changes=True, since=again, net=False, schema=then.schema)
         feed = await ddl.ask(lambda: follow(ddl.core, table, spec, OPTIONS))
@@ -238,3 +245,49 @@ def test_feed_from_the_past_begins_with_the_columns_of_then():
         await ddl.ask(feed.close)
 
     with_cluster(work)
+
+
+def test_rounds_of_a_feed_that_goes_back_have_the_columns_of_then_again():
+    async def work(ddl):
+        table = await ddl.create()
+        start = await ddl.now(table)
+        await ddl.put(table, 1)
+        table = await ddl.alter(table, ("rename_column", "v", "w"))
+        await write(ddl, table, [2], w=pa.array([5]))
+        last = await ddl.now(table)
+        then = await ddl.ask(ddl.core.past.at, table, start)
+        spec = past(changes_spec(then.schema, start, None, False, ["v"], None), then)
+        own = await ddl.open()
+        own.schema = then.schema
+        rounds = Rounds(ddl.core, own, spec, 10_000)
+
+        async def names():
+            found = [b async for b in rounds.read(start, last)]
+            return [b.schema.names[:-2] for b in found if b.num_rows]
+
+        assert await ddl.ask(names) == [["k", "v"], ["k", "w"]]
+        assert await ddl.ask(names) == [["k", "v"], ["k", "w"]]
+
+    with_cluster(work)
+
+
+@pytest.mark.parametrize("seconds", [-2, 5])
+def test_alteration_takes_effect_above_what_its_client_has_seen_under_a_slow_clock(seconds):
+    """And under a fast one not so late that tablets would have to wait for it."""
+
+    async def main(loop):
+        cluster = SimCluster(loop, 5)
+        for process in cluster.masters:
+            process.clock.skew_us = seconds * 1_000_000
+        ddl = Ddl(cluster, await cluster.start())
+        table = await ddl.create()
+        await ddl.put(table, 1)
+        before = await ddl.now(table)
+        table = await ddl.alter(table, ("drop_column", "v"))
+        after = await ddl.now(table)
+        assert before < table.columns_from < after
+        assert to_micros(table.columns_from) - to_micros(before) < 2_000_000
+        assert await read(ddl, table, before) == [{"k": 1, "v": 10}]
+        assert await read(ddl, table, after) == [{"k": 1}]
+
+    run(main, max_time_s=400)

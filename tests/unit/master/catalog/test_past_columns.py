@@ -13,6 +13,7 @@ from nyala.common.alteration import (
     RenameColumn,
     SetComment,
     SetDefault,
+    Step,
     alter,
 )
 from nyala.common.errors import HistoryGone
@@ -64,15 +65,16 @@ def random_steps(rng, schema):
         name = rng.choice(names) if names else ""
         kind = rng.choice(["add", "add", "drop", "rename", "nulls", "default", "comment"])
         if kind == "add" or not names:
-            step = AddColumn(free[0], pa.int64(), nullable=rng.random() < 0.5, default=3)
+            step: Step = AddColumn(free[0], pa.int64(), nullable=rng.random() < 0.5, default=3)
         else:
-            step = {
+            changes: dict[str, Step] = {
                 "drop": DropColumn(name),
                 "rename": RenameColumn(rng.choice([name, "k"]), free[0]),
                 "nulls": AllowNulls(name),
                 "default": SetDefault(name, None),
                 "comment": SetComment(name, "c"),
-            }[kind]
+            }
+            step = changes[kind]
         if isinstance(step, RenameColumn) and step.name not in now.by_name:
             continue
         now = alter(now, [step])

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tests.enough import enough
-from tests.properties.support.past_world import STEPS, PastWorld
+from tests.unit.tablet.support.past_world import STEPS, PastWorld
 from tests.unit.tablet.support.tablet_support import Driver
 
 
@@ -18,6 +18,7 @@ def run(directory: str, seed: int, steps: int) -> PastWorld:
     return world
 
 
+@pytest.mark.row("A14")
 @pytest.mark.parametrize("seed", range(6))
 def test_read_of_any_time_has_columns_and_values_of_then(tmp_path, seed):
     run(str(tmp_path / "t"), seed, 60)
