@@ -299,7 +299,7 @@ def test_alteration_is_stamped_above_the_time_that_the_masters_have_chosen():
     async def work(t):
         leader = t.cluster.leader_of(t.tablet_id)
         tablet = leader.server.tablets.get(t.tablet_id).tablet
-        above = tablet.last_stamp + from_micros(2_000_000)  # the leader waits for it
+        above = from_micros(leader.clock.wall_us() + 2_000_000)  # the leader waits for it
         order = pb.AlterTabletRequest(
             tablet_id=t.tablet_id,
             table_name="t",
