@@ -20,26 +20,30 @@ LONGEST_HOLD_S = 7 * 86_400
 def note(
     record: cat.TableRecord, before: pb.Schema, time: int, *, history_s: int, max_bytes: int
 ) -> None:
-    """Note in a table's record what an alteration changes of its columns; nothing if reads see no change.
+    """Note in a table's record what an alteration changes of its columns, and remove notes beyond the bounds.
+
+    Nothing is noted if reads see no change.
 
     Args:
         record: record with the new definition; changed in place.
         before: schema before the alteration.
         time: hybrid time from which it is to take effect; it does so later than the one before.
         history_s: history of the table in seconds; older notes are removed.
-        max_bytes: maximum size of all notes; the oldest are removed. 0: any.
+        max_bytes: maximum size of the record; notes take at most a quarter of it, the newest ones. 0: any.
     """
     made = _difference(before, record.spec.schema)
-    if made is None:
+    if made is not None:
+        made.until = max(time, last_time(record) + 1)
+        record.past.append(made)
+    if not record.past:
         return
-    made.until = max(time, record.past[-1].until + 1 if record.past else 0)
-    record.past.append(made)
-    oldest = made.until - from_micros((history_s + LONGEST_HOLD_S) * 1_000_000)
+    oldest = record.past[-1].until - from_micros((history_s + LONGEST_HOLD_S) * 1_000_000)
     size = sum(note.ByteSize() for note in record.past)
+    most = min(max_bytes // 4, max_bytes - (record.ByteSize() - size)) if max_bytes else size
     removed = 0
     for noted in record.past:
         left = len(record.past) - removed
-        if noted.until > oldest and left <= MAX_PAST and (not max_bytes or size <= max_bytes):
+        if noted.until > oldest and left <= MAX_PAST and size <= most:
             break
         record.past_from = noted.until
         size -= noted.ByteSize()

@@ -102,7 +102,7 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, inputs: PlanInputs) ->
         table.spec.schema,
         inputs.time(),
         history_s=table_spec.history_of(altered.spec, inputs.history_s),
-        max_bytes=inputs.max_definition_bytes // 2,
+        max_bytes=2 * inputs.max_definition_bytes,
     )
     dropped_tablets, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, inputs)

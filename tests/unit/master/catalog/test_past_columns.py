@@ -116,9 +116,13 @@ def test_times_of_alterations_increase_whatever_the_clock():
     note(record, one, 50)
     note(record, alter(one, [DropColumn("a")]), 40)
     assert [noted.until for noted in record.past] == [50, 51]
+    record.past_from = 99
+    del record.past[:]
+    note(record, alter(one, [RenameColumn("a", "c")]), 40)
+    assert [noted.until for noted in record.past] == [100]
 
 
-def test_notes_are_bounded_by_number_size_and_age(monkeypatch):
+def test_notes_are_bounded_by_number_and_age(monkeypatch):
     monkeypatch.setattr(past_columns, "MAX_PAST", 3)
     record, schema = record_of(FIRST), FIRST
     for number in range(5):
@@ -129,21 +133,24 @@ def test_notes_are_bounded_by_number_size_and_age(monkeypatch):
     with pytest.raises(HistoryGone, match="lies below 101, before which the columns") as gone:
         at(record, 100)
     assert gone.value.details["horizon"] == "101"
-    schema = alter(schema, [RenameColumn("b", "x" * 200)])
-    note(record, schema, 105)
-    schema = alter(schema, [RenameColumn("x" * 200, "b")])
-    note(record, schema, 106, max_bytes=228)
-    assert [noted.until for noted in record.past] == [106]
     note(record, alter(schema, [DropColumn("b")]), 200 + 8 * DAY, history_s=86_400)
     assert [noted.until for noted in record.past] == [200 + 8 * DAY]
-    assert record.past_from == 106
+    assert record.past_from == 104
+
+
+def test_notes_are_bounded_by_size():
+    record, long = record_of(FIRST), "x" * 200
+    schema = alter(FIRST, [RenameColumn("b", long)])
+    note(record, schema, 105)
+    note(record, alter(schema, [RenameColumn(long, "b")]), 106, max_bytes=4 * 228)
+    assert [noted.until for noted in record.past] == [106]
 
 
 def test_alteration_too_large_to_note_ends_the_earlier_times():
     record = record_of(FIRST)
     schema = alter(FIRST, [SetComment("b", "c" * 1000)])
-    note(record, schema, 50, max_bytes=500)
-    note(record, alter(schema, [DropColumn("b")]), 60, max_bytes=500)
+    note(record, schema, 50, max_bytes=4000)
+    note(record, alter(schema, [DropColumn("b")]), 60, max_bytes=4000)
     assert (len(record.past), record.past_from, past_columns.last_time(record)) == (0, 60, 60)
 
 
@@ -169,3 +176,15 @@ def test_recalled_table_has_its_earlier_columns():
     put(catalog, drop_table.operation(pb.DropTableRequest(name="t", reserve_seconds=60), 0))
     put(catalog, recall_table.operation(pb.RecallTableRequest(id=table.id, new_name="u")))
     assert at(catalog.require("u").record, 76)[0].column("v")
+
+
+def test_notes_take_no_more_than_the_definitions_leave():
+    record = record_of(FIRST)
+    one = alter(FIRST, [RenameColumn("b", "c")])
+    note(record, one, 50)
+    size = record.ByteSize()
+    note(record, alter(one, [SetComment("c", "d" * 100)]), 60, max_bytes=size + 140)
+    assert [noted.until for noted in record.past] == [50]
+    long = alter(one, [SetComment("c", "d" * 200)])
+    note(record, replace(long, version=9), 70, max_bytes=size + 140)
+    assert (len(record.past), record.past_from) == (0, 50)
