@@ -35,7 +35,7 @@ def test_readme_commands_run(cluster, capsys):
 
 
 SCRIPTS = {
-    "use/history.md": 6,
+    "use/history.md": 7,
     "use/client.md": 7,
     "use/journals.md": 9,
     "use/recipes.md": 6,

@@ -264,3 +264,25 @@ def test_unreadable_input_gives_clear_error(spark, cluster, load):
     ):
         other.count()
     assert load().count() == len(ROWS)
+
+
+@pytest.mark.full
+def test_frame_of_a_time_has_the_columns_of_then(spark, cluster, client):
+    fields = pa.schema([("k", pa.int64()), ("price", pa.int64()), ("note", pa.string())])
+    table = client.create_table("altered_since", fields, ["k"], replicas=1)
+    table.insert([{"k": 1, "price": 42, "note": "a"}, {"k": 2, "price": 7, "note": "b"}])
+    at = client.now()
+    source = spark.read.format("nyala").options(table=table.name, masters=cluster.masters)
+    begun = source.load()
+    table.alter().drop_column("price").rename_column("note", "remark").commit()
+    table.alter().add_column("price", pa.string(), default="x").commit()
+    then = source.options(at=str(at)).load()
+    for frame in (then, begun):
+        assert frame.columns == ["k", "price", "note"]
+        rows = [(r.k, r.price, r.note) for r in frame.orderBy("k").collect()]
+        assert rows == [(1, 42, "a"), (2, 7, "b")]
+    chosen = source.options(at=str(at), where="price > 10", columns="note").load()
+    assert [r.note for r in chosen.collect()] == ["a"]
+    now = spark.read.format("nyala").options(table=table.name, masters=cluster.masters).load()
+    assert now.columns == ["k", "remark", "price"]
+    client.drop_table(table.name)

@@ -105,7 +105,7 @@ def add_column(
 @verb
 @stays(TABLES)
 def delete_column(name: Name, column: Column, masters: MastersOption = "") -> None:
-    """Drop a column with all its values."""
+    """Drop a column; reads at earlier times have it as long as history is kept."""
     _alter(name, masters, "drop_column", column)
 
 

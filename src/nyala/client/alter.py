@@ -173,7 +173,7 @@ class Alter(OtherNames):
         return self
 
     def drop_column(self, name: str) -> "Alter":
-        """Drop a column that is not in the key, with all its values, past ones too."""
+        """Drop a column that is not in the key; reads at earlier times have it as long as history is kept."""
         self._steps.drop_column(name)
         return self
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from nyala.client.cluster.ddl import Definitions, describe
 from nyala.client.cluster.masters import Masters
+from nyala.client.cluster.past_schemas import PastSchemas
 from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLocation
 from nyala.client.deadline import Attempts
 from nyala.client.hold import Holding
@@ -77,6 +78,7 @@ class ClientCore:
         self.masters = Masters(env, addresses)
         self.locations = TabletCache(self.masters, options.lookup_max_age_ms)
         self.masters.addresses.tservers = self.locations.servers
+        self.past = PastSchemas(self.masters, options.lookup_max_age_ms, options.timeout_ms)
         self.client_id = options.client_id or bytes.fromhex(random_id(env.random))
         self.session = Writer(
             env, self.client_id, self.locations, self.clock, options.limits,
@@ -88,8 +90,9 @@ class ClientCore:
         self.getter = PointGetter(env, self.locations, self.clock, self.reader)
         self._times = Times(env, self.locations, self.clock)
         # A given client id is for repeated writes; DDL operations of two processes are different.
-        definer = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
-        self.ddl = Definitions(env, self.masters, self.locations, definer, options.timeout_ms)
+        name = bytes.fromhex(random_id(env.random)) if options.client_id else self.client_id
+        timeout_ms = options.timeout_ms
+        self.ddl = Definitions(env, self.masters, self.locations, name, timeout_ms, self.clock)
 
     async def describe(self, name: str, *, max_age_ms: int = 0) -> pb.DescribeTableResponse:
         """Return the description of a table; from any master if `max_age_ms` is not 0.
@@ -249,7 +252,7 @@ class ClientCore:
         known: RangesChanged | None = None
         fresh = False
         while True:
-            numbers, tablets = self._locate(table, keys), table.tablets
+            numbers, tablets = locate(table.schema, table.partition_schema, keys), table.tablets
             if fresh or (numbers >= 0).all():
                 try:
                     with attempts.keeping(known):
@@ -287,9 +290,6 @@ class ClientCore:
 
         await asyncio.gather(*(one(int(n)) for n in np.unique(numbers) if n >= 0))
         return found
-
-    def _locate(self, table: OpenTable, keys: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        return locate(table.schema, table.partition_schema, keys)
 
     async def close(self) -> None:
         """End streams and tasks; nothing acknowledged is affected."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from nyala.client.alter import Alter
 from nyala.client.checks import OtherNames
+from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.client.connection import Connection
 from nyala.client.feed.change_feed import ChangeFeed, follow_options
@@ -17,7 +18,7 @@ from nyala.client.feed.follower import Follower, follow
 from nyala.client.hold import Hold, Holding, ttl_ms
 from nyala.client.modify import statements as modify
 from nyala.client.modify.results import ChangeResult
-from nyala.client.read.read_spec import changes_spec, key_names, scan_spec
+from nyala.client.read.read_spec import ReadSpec, changes_spec, key_names, scan_spec
 from nyala.client.results import WriteResult
 from nyala.client.row_getter import RowGetter
 from nyala.client.row_writer import RowWriter
@@ -273,8 +274,8 @@ class Table(OtherNames):
         Args:
             columns: names wanted, in this order; None: all.
             where: a small SQL expression, for instance "value > 3 and host in ('a', 'b')".
-            at: snapshot, a hybrid time or an aware datetime; None: one moment, fixed as the scan
-                begins, that includes every write acknowledged before.
+            at: snapshot, a hybrid time or an aware datetime, with the columns that the table had then; None:
+                one moment, fixed as the scan begins, that includes every write acknowledged before.
             limit: most rows, 0 for none; None: all.
             order: by primary key.
             mode: "snapshot" (repeatable); "latest" (each tablet as its leader has it, linearizable per
@@ -286,10 +287,11 @@ class Table(OtherNames):
         Raises:
             NotFound: an unknown column.
             InvalidArgument: a `where` that cannot be read, a wrong mode or limit.
+            HistoryGone: the columns at `at` are not kept any more.
         """
-        schema = self._table.schema
-        spec = scan_spec(schema, columns, where, at, limit, order, mode, max_age_ms)
-        return Scan(self._connection, self._table, replace(spec, schema=schema))
+        then = _columns_at(self._connection, self._table, at)
+        spec = scan_spec(then.schema, columns, where, at, limit, order, mode, max_age_ms)
+        return Scan(self._connection, self._table, _of(then, spec))
 
     def alter(self) -> Alter:
         """Start an alteration; nothing happens before its `commit`."""
@@ -318,16 +320,16 @@ class Table(OtherNames):
 
         Args:
             since: exclusive lower end.
-            until: inclusive upper end; None: now.
+            until: inclusive upper end, whose columns the rows have; None: now.
             net: one row per key that changed, 'insert', 'update' or 'delete'; else every version.
             columns: names wanted; key columns are always there.
             where: as for `scan`; the changes are those of the table of matching rows: a row that no longer
                 matches is a 'delete', one that matches from now on is an 'insert'.
             before: add the struct `_before`, the row before the change; null for an 'insert'.
         """
-        schema = self._table.schema
-        spec = changes_spec(schema, since, until, net, columns, where, before=before)
-        return Scan(self._connection, self._table, replace(spec, schema=schema))
+        then = _columns_at(self._connection, self._table, until)
+        spec = changes_spec(then.schema, since, until, net, columns, where, before=before)
+        return Scan(self._connection, self._table, _of(then, spec))
 
     def follow(
         self,
@@ -347,7 +349,8 @@ class Table(OtherNames):
         columns change. Failures of servers, moved tablets, and added or dropped ranges do not end it.
 
         Args:
-            since: exclusive lower end: the `through` of a batch, for example; None: now.
+            since: exclusive lower end: the `through` of a batch, for example; None: now. The feed begins with
+                the columns that the table had then.
             columns: as for `changes`.
             where: as for `changes`.
             before: as for `changes`.
@@ -360,8 +363,9 @@ class Table(OtherNames):
             HistoryGone: the history after `since` is gone.
             InvalidArgument: a time in the future, or another argument that makes no sense.
         """
-        schema = self._table.schema
-        spec = changes_spec(schema, since or 0, None, False, columns, where, before=before)
+        then = _columns_at(self._connection, self._table, since)
+        spec = changes_spec(then.schema, since or 0, None, False, columns, where, before=before)
+        spec = _of(then, spec)
         options = follow_options(poll, hold, heartbeat)
         core = self._connection.core
         follower = self._connection.acquire(
@@ -405,3 +409,20 @@ class Table(OtherNames):
         ) + ("\n  ..." if len(schema.columns) > SHOWN else "")
         choices = "".join(f"\n  ({choice})" for choice in self._choices[:SHOWN])
         return f"<nyala.Table {self.name!r}, {len(self._table.tablets)} tablets>{columns}{choices}"
+
+
+def _columns_at(connection: Connection, table: OpenTable, at: int | datetime | None) -> PastSchema:
+    """Return the columns of a read at a time; None: of now, as the table was opened.
+
+    Args:
+        connection: of the table.
+        table: the open table.
+        at: hybrid time, or an aware datetime.
+    """
+    if at is None:
+        return PastSchema(table.schema)
+    return connection.run(connection.core.past.at(table, max(1, as_stamp(at))))
+
+
+def _of(then: PastSchema, spec: ReadSpec) -> ReadSpec:
+    return replace(spec, schema=then.schema, past=then.dropped)

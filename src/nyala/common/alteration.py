@@ -52,7 +52,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """Drops a column with all its values; its id is not reused."""
+    """Drops a column, which reads at earlier times have still; its id is not reused."""
 
     name: str
 

@@ -89,7 +89,8 @@ class TableRead:
         with connect(options.masters) as client:
             table = client.table(options.table)
             if options.where:
-                table.scan(where=options.where)  # raises if it is not a valid expression by itself
+                # raises if it is not a valid expression by itself
+                table.scan(where=options.where, at=options.at or None)
             scan = table.scan(
                 columns=options.columns,
                 where=self.where,

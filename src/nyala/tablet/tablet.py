@@ -227,6 +227,7 @@ class Tablet:
             seed=self._maintenance.manifest.index_seed,
             hash_keys=self._place.hash_keys,
             check=partial(diskrowset.check, self._place.files, self._store.disks),
+            retired=self._store.retired,
         )
 
 

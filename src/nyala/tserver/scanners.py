@@ -22,7 +22,7 @@ from nyala.common.errors import (
 from nyala.common.ids import ColumnId
 from nyala.common.options import Options
 from nyala.common.predicate import Predicate
-from nyala.common.schema import arrow_schema
+from nyala.common.schema import Column, arrow_schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.replica.replica import Replica
@@ -102,7 +102,7 @@ class Scanners:
     async def _stream(
         self, hosted: HostedTablet, token: pb.ScanToken, at: int, age_ms: int
     ) -> AsyncIterator[FlightData]:
-        view = hosted.tablet.view()
+        view = view_at(hosted.tablet.view(), token, at)
         check_ranges(view, token, at)
         through = at
         if token.changes and token.limit:
@@ -134,8 +134,7 @@ class Scanners:
         if token.count_only:
             columns = []
         where = check_predicate(view, token, columns)
-        chosen = view.schema.columns if columns is None else [view.schema.by_id[i] for i in columns]
-        schema = arrow_schema(chosen)
+        schema = arrow_schema(_chosen(view, columns))
         within = bounds_of(token)
         if token.keys_ipc:
             return _get(view, token, at, columns, schema)
@@ -225,6 +224,30 @@ def bounds_of(token: pb.ScanToken) -> KeyBounds:
     if token.resume_after:
         lower = max(lower, token.resume_after + b"\0")
     return KeyBounds(lower, upper or None)
+
+
+def view_at(view: View, token: pb.ScanToken, at: int) -> View:
+    """Return the view that a token is read from: with the columns of its time, if it names any that are gone.
+
+    Args:
+        view: view of the tablet.
+        token: the scan token.
+        at: hybrid time of the read.
+
+    Raises:
+        HistoryGone: the time is below the horizon, so that values of dropped columns may have been removed.
+        InvalidArgument: the token's definition of a column is invalid.
+    """
+    missing = any(ColumnId(i) not in view.schema.by_id for i in token.column_ids)
+    if not (missing or token.past_columns) or token.schema_version > view.schema.version:
+        return view
+    return view.at_time(at, [convert.column_from_proto(c) for c in token.past_columns])
+
+
+def _chosen(view: View, columns: list[ColumnId] | None) -> list[Column]:
+    if columns is None:
+        return list(view.info.schema.columns)
+    return [view.schema.by_id[i] for i in columns]
 
 
 def check_predicate(
@@ -317,9 +340,8 @@ def _changes(
     view: View, token: pb.ScanToken, at: int, columns: list[ColumnId] | None, where: Predicate | None,
     sizes: tuple[int, int],
 ) -> tuple[pa.Schema, Callable[[], Iterator[pa.RecordBatch]]]:  # fmt: skip
-    schema = view.schema
-    chosen = schema.columns if columns is None else [schema.by_id[i] for i in columns]
-    return schema_of(chosen, schema.key_ids, before=token.before), lambda: view.changes(
+    chosen = _chosen(view, columns)
+    return schema_of(chosen, view.schema.key_ids, before=token.before), lambda: view.changes(
         token.since, at, net=token.net, where=where, columns=columns, before=token.before,
         batch_rows=sizes[0], batch_bytes=sizes[1],
     )  # fmt: skip

@@ -7,7 +7,7 @@ from nyala.env.rpc import Handlers
 from nyala.env.tasks import Lane
 from nyala.tablet.read.selection import ScanFilter
 from nyala.tablet.read.view import split_keys
-from nyala.tserver.scanners import bounds_of, check_predicate, failing_on_damage
+from nyala.tserver.scanners import bounds_of, check_predicate, failing_on_damage, view_at
 from nyala.tserver.tablets import Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
@@ -44,7 +44,7 @@ class Splits:
         if token.changes or token.keys_ipc:
             raise InvalidArgument("only scans can be split; change feeds and look-ups cannot")
         hosted = self._tablets.get(token.tablet_id)
-        view = hosted.tablet.view()
+        view = view_at(hosted.tablet.view(), token, token.at or _NOW)
         columns = None if token.all_columns else [ColumnId(i) for i in token.column_ids]
         where = check_predicate(view, token, columns)
         wanted = ScanFilter(token.at or _NOW, where, bounds_of(token))

@@ -158,8 +158,9 @@ class Tablets:
         if payload is not None:
             sender = hashlib.blake2b(payload, digest_size=CLIENT_ID_BYTES).digest()
             outcome = await hosted.replica.write(
-                payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms
-            )
+                payload, client_id=sender, sequence=1, first_outstanding=1, timeout_ms=timeout_ms,
+                seen=order.above,
+            )  # fmt: skip
             kind.check_result(outcome.result)
         return kind.describe(hosted.machine).version
 

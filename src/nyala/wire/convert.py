@@ -64,13 +64,14 @@ def schema_to_proto(schema: Schema) -> pb.Schema:
     """Return the message of a schema."""
     return pb.Schema(
         version=schema.version,
-        columns=[_column_to_proto(c) for c in schema.columns],
+        columns=[column_to_proto(c) for c in schema.columns],
         key_ids=schema.key_ids,
         next_column_id=schema.next_column_id,
     )
 
 
-def _column_to_proto(column: Column) -> pb.Column:
+def column_to_proto(column: Column) -> pb.Column:
+    """Return the message of a column."""
     return pb.Column(
         id=column.id,
         name=column.name,
@@ -90,14 +91,19 @@ def schema_from_proto(message: pb.Schema) -> Schema:
         InvalidArgument: an unknown type, a default that is not one value of the column's type, or
             what `check_schema` refuses.
     """
-    columns = tuple(_column_from_proto(c) for c in message.columns)
+    columns = tuple(column_from_proto(c) for c in message.columns)
     keys = tuple(ColumnId(i) for i in message.key_ids)
     schema = Schema(columns, keys, message.version, message.next_column_id)
     check_schema(schema)
     return schema
 
 
-def _column_from_proto(message: pb.Column) -> Column:
+def column_from_proto(message: pb.Column) -> Column:
+    """Return the column of a message; only its type and defaults are validated.
+
+    Raises:
+        InvalidArgument: an unknown type, or a default that is not one value of it.
+    """
     kind = arrow_type(message.type)
     default = value_from_ipc(message.default_ipc, message.name, kind)
     if default is not None and not default.is_valid:

@@ -103,6 +103,19 @@ def stages_tablet(place: str) -> Driver:
     return driver
 
 
+def dropped_tablet(place: str) -> Driver:
+    """A tablet with rows of a column that was dropped, and of one that was added under its name."""
+    driver = Driver(place)
+    driver.write(RowOp.INSERT, [{"k": 1, "a": 1, "s": "one"}, {"k": 2, "a": 2, "s": "two"}])
+    driver.flush()
+    driver.write(RowOp.UPSERT, [{"k": 2, "s": "new"}], ["k", "s"])
+    driver.alter(AddColumn("n", pa.int8(), default=5))
+    driver.alter(DropColumn("s"), DropColumn("n"), AddColumn("s", pa.int16()))
+    driver.write(RowOp.UPSERT, [{"k": 3, "s": 3}], ["k", "s"])
+    driver.flush()
+    return driver
+
+
 def write_payload() -> bytes:
     """An operation as it is replicated."""
     return payload(
@@ -120,6 +133,7 @@ def make(directory: Path) -> None:
     result = transaction_ops.encode_result(TRANSACTION_RESULT)
     (directory / "transaction-result-v2.bin").write_bytes(result)
     stages_tablet(str(directory / "stages-v1"))
+    dropped_tablet(str(directory / "dropped-v1"))
     host, ts = (SCHEMA.column(n).id for n in ("host", "ts"))
     parts = PartitionSchema((HashLevel((host,), 4, 77),), (ts,), (KeyRange(None, b"\x80"),))
     base = info(SCHEMA, compression="lz4", comment="golden")

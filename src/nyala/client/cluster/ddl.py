@@ -9,6 +9,7 @@ from nyala.client.deadline import Attempts, is_cut_short
 from nyala.common.errors import NotFound, NotReady, Retryable
 from nyala.common.partition_spec import Partition, resolve
 from nyala.common.schema import Schema
+from nyala.env.clock import HybridClock
 from nyala.env.env import Env
 from nyala.wire import convert, methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -52,8 +53,10 @@ class Definitions:
     """DDL operations of one client. Runs on the client's loop."""
 
     def __init__(
-        self, env: Env, masters: Masters, locations: TabletCache, client_id: bytes, timeout_ms: int
-    ) -> None:
+        self, env: Env, masters: Masters, locations: TabletCache, client_id: bytes, timeout_ms: int,
+        clock: HybridClock,
+    ) -> None:  # fmt: skip
+        self._clock = clock
         self._env = env
         self._masters = masters
         self._locations = locations
@@ -128,7 +131,9 @@ class Definitions:
             OutcomeUnknown: it may have been altered, or may still be.
         """
         attempts = Attempts(self._env, self._timeout_ms)
-        request = pb.AlterTableRequest(id=table.id, steps=steps, operation=self._operation())
+        request = pb.AlterTableRequest(
+            id=table.id, steps=steps, operation=self._operation(), propagated_time=self._clock.seen
+        )
         await self._masters.define(
             methods.ALTER_TABLE, request, timeout_ms=max(1, attempts.left_ms())
         )

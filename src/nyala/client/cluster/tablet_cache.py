@@ -65,6 +65,7 @@ class OpenTable:
         ranges_version: schema version of the last change of ranges.
         dropped: tablets of dropped ranges, needed for reads at earlier times.
         history_from: earliest time that can be read; 0: not limited, as far as is known.
+        columns_from: hybrid time from which the table has the columns of `schema`; 0: always.
     """
 
     id: TableId
@@ -78,6 +79,7 @@ class OpenTable:
     ranges_version: int = 0
     dropped: list[TabletLocation] = field(default_factory=list)
     history_from: int = 0
+    columns_from: int = 0
     write_max_bytes: int = 0
     """Largest write that servers accept, in bytes; 0: not known."""
 
@@ -110,6 +112,7 @@ class OpenTable:
         """Take over definition, ranges and tablets of a newly opened table. On the client's loop only."""
         assert fresh.id == self.id, f"{fresh.id} is not {self.id}"
         self.name, self.schema, self.replicas = fresh.name, fresh.schema, fresh.replicas
+        self.columns_from = fresh.columns_from
         self.update_ranges(fresh)
         self.options, self.until_us = fresh.options, fresh.until_us
         self.write_max_bytes = fresh.write_max_bytes
@@ -169,6 +172,7 @@ class TabletCache:
             convert.partition_schema_from_proto(answer.table.partition),
             answer.table.replicas,
             dict(answer.table.options),
+            columns_from=answer.columns_from,
         )
         left_ms = timeout_ms - (self._masters.now_us() - began_us) // 1000
         await self.refresh(table, max(1, left_ms))

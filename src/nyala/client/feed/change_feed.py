@@ -69,7 +69,7 @@ class ChangeFeed:
 
     @property
     def definition(self) -> Schema:
-        """Columns of the table with ids, defaults and types, as of the newest read."""
+        """Columns of the table at the position, with ids and types; their defaults are those of now."""
         return self._follower.definition
 
     def __iter__(self) -> "ChangeFeed":

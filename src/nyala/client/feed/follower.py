@@ -47,7 +47,7 @@ class Follower:
 
     Args:
         core: the client.
-        table: its own handle of the table, whose schema it replaces.
+        table: its own handle of the table; its schema is that of the position.
         spec: the feed, of every version; `since` is where it begins.
         options: see `FollowOptions`.
 
@@ -73,7 +73,7 @@ class Follower:
 
     @property
     def definition(self) -> Schema:
-        """Schema of the table as of the newest round."""
+        """Schema of the table at the position, as of the newest round."""
         return self._table.schema
 
     @property
@@ -213,9 +213,7 @@ async def follow(
         As `Follower.begin`.
     """
     own = await core.locations.open("", core.options.timeout_ms, table_id=table.id)
-    own.schema = (
-        table.schema
-    )  # the one that the columns were checked with; the first round replaces it
+    own.schema = spec.schema or table.schema  # with which the columns were checked
     follower = Follower(core, own, spec, options)
     try:
         await follower.begin(now=now)

@@ -2,7 +2,8 @@
 
 A round reads every tablet at one time and merges the tablets, so its end is a position of the whole table.
 If a tablet has more changes than a server reads at once, the round is repeated with an earlier end. A round
-that fails is repeated from the position that it has reached, one that finds a newer schema with that schema.
+that fails is repeated from the position that it has reached. A round reads with the columns that the table
+had in its interval: it ends before the time from which the table has others, with which the next one begins.
 """
 
 from collections.abc import AsyncGenerator
@@ -11,13 +12,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from nyala.client.cluster.past_schemas import PastSchema
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
 from nyala.client.deadline import Attempts
 from nyala.client.feed.change_batch import ChangeBatch
 from nyala.client.feed.time_merge import TimedStream, empty_batch, fill_all, in_time_order
 from nyala.client.read.read_spec import ReadSpec, schema_of
-from nyala.common.errors import Retryable, SchemaMismatch, TimedOut
+from nyala.common.errors import Retryable, SchemaMismatch, TimedOut, Unavailable
 from nyala.common.predicate import columns_of
 from nyala.wire.proto import nyala_pb2 as pb
 
@@ -50,7 +52,7 @@ class Rounds:
 
     Args:
         core: the client.
-        table: its own handle of the table, whose schema it replaces.
+        table: its own handle of the table; its schema is that of the position.
         spec: the feed, of every version.
         timeout_ms: deadline of a round, from its last progress.
     """
@@ -60,6 +62,8 @@ class Rounds:
         self._core = core
         self._spec = spec
         self._timeout_ms = timeout_ms
+        self._then: PastSchema | None = None  # not looked up yet
+        self._entered = 0  # position from which it is valid
 
     @property
     def schema(self) -> pa.Schema:
@@ -83,22 +87,36 @@ class Rounds:
             TimedOut: no leader of some tablet answered in time.
         """
         attempts = Attempts(self._core.env, self._timeout_ms)
+        newer = 0
+        if since < self._entered:  # a batch that was fetched ahead has been discarded
+            self._then = None
         while True:
             try:
-                async with aclosing(self._once(since, until)) as found:
-                    async for rows, through in found:
-                        attempts.progressed()
-                        since = through
-                        yield ChangeBatch(rows, since)
-                return
+                if self._then is None or newer:
+                    changed = await self._enter(since, newer, attempts)
+                    newer = 0
+                    if changed:
+                        yield ChangeBatch(empty_batch(self.schema), since, True)
+                assert self._then is not None, "the columns of the position are known"
+                other = self._then.until
+                end = min(until, other - 1) if other else until
+                if since < end:
+                    async with aclosing(self._once(since, end, self._then)) as found:
+                        async for rows, through in found:
+                            attempts.progressed()
+                            since = through
+                            yield ChangeBatch(rows, since)
+                if end == until:
+                    return
+                self._then = None
             except _OnlyPart as part:
                 until = part.through
-            except (_SchemaIsNewer, SchemaMismatch) as err:
-                newer = self.table.schema.version + 1
-                if isinstance(err, _SchemaIsNewer):
-                    newer = err.version
-                if await self._reopen(newer, attempts):
-                    yield ChangeBatch(empty_batch(self.schema), since, True)
+            except _SchemaIsNewer as err:
+                newer = err.version
+            except SchemaMismatch:
+                if self._then is None or newer:
+                    raise  # of the feed's columns
+                newer = self._then.version + 1
             except Retryable as err:
                 if isinstance(err, TimedOut) or not await attempts.pause():
                     raise
@@ -112,25 +130,29 @@ class Rounds:
             return
 
     async def _once(
-        self, since: int, until: int
+        self, since: int, until: int, then: PastSchema
     ) -> AsyncGenerator[tuple[pa.RecordBatch, int], None]:
         """Yield the changes of (since, until] as `in_time_order`.
 
         Args:
             since: exclusive lower hybrid time.
             until: inclusive upper hybrid time.
+            then: columns of the table in that interval.
 
         Raises:
             _SchemaIsNewer, _OnlyPart: nothing was yielded.
         """
-        version, ends = self.table.schema.version, list[int]()
+        ends = list[int]()
 
         def on_header(header: pb.ScanHeader) -> None:
-            if header.schema_version > version:
+            if header.schema_version > then.version:
                 raise _SchemaIsNewer(header.schema_version)
             ends.append(header.through)
 
-        spec = replace(self._spec, since=since, at=until, limit=ROUND_VERSIONS)
+        spec = replace(
+            self._spec, since=since, at=until, limit=ROUND_VERSIONS, schema=then.schema,
+            past=then.dropped,
+        )  # fmt: skip
         planned = await self._core.plan(self.table, spec).make_tokens()
         size = max(MIN_BATCH_BYTES, MERGE_BYTES // max(1, len(planned.tokens)))
         schema = self.schema
@@ -149,20 +171,29 @@ class Rounds:
             for stream in streams:
                 await stream.close()
 
-    async def _reopen(self, version: int, attempts: Attempts) -> bool:
-        """Take over a newer schema; return whether columns of the feed changed.
+    async def _enter(self, since: int, version: int, attempts: Attempts) -> bool:
+        """Take over the columns after a position; return whether columns of the feed changed.
 
         Args:
-            version: of the schema, at least.
+            since: hybrid time of the position.
+            version: of the table's schema now, at least; 0: it is not known to be newer.
             attempts: deadline and pauses.
 
         Raises:
             SchemaMismatch: a column of the feed, or of its condition, was dropped.
             Unavailable: the masters do not know that version yet.
         """
-        table, spec = self.table, self._spec
-        fresh = await self._core.locations.open_again(table, version, attempts)
-        old, new = table.schema, fresh.schema
+        table, spec, old = self.table, self._spec, self.table.schema
+        if version:
+            table.follow(await self._core.locations.open_again(table, version, attempts))
+            table.schema = old
+        then = await self._core.past.at(table, since + 1)
+        if then.version < version:
+            raise Unavailable(
+                f"a master answers with version {then.version} of table {table.name!r}, which has version "
+                f"{version}; check: nyala cluster ksck"
+            )
+        new = then.schema
         named = () if spec.columns is None else spec.columns
         used = [old.column(n).id for n in named]
         used += columns_of(spec.where) if spec.where is not None else ()
@@ -172,10 +203,10 @@ class Rounds:
                 f"column {dropped[0]!r}, which this feed reads, was dropped from table {table.name!r}; "
                 "follow it again without that column, with since=feed.position"
             )
-        before = schema_of(old, spec), old.columns
-        table.follow(fresh)
+        before = schema_of(old, spec)
+        table.schema, self._then, self._entered = new, then, since
         if spec.columns is not None:
             names = tuple(new.by_id[old.column(n).id].name for n in named)
             self._spec = spec = replace(spec, columns=names)
-            return not schema_of(new, spec).equals(before[0])
-        return bool(new.columns != before[1])
+            return not schema_of(new, spec).equals(before)
+        return bool(new.columns != old.columns)

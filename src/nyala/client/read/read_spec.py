@@ -10,8 +10,8 @@ from nyala.client.checks import check_list, is_int
 from nyala.client.cluster.tablet_cache import OpenTable, TabletLocation
 from nyala.common.errors import InvalidArgument
 from nyala.common.hybrid_time import as_stamp
-from nyala.common.predicate import FALSE, Predicate
-from nyala.common.schema import Schema, arrow_schema
+from nyala.common.predicate import FALSE, Predicate, columns_of
+from nyala.common.schema import Column, Schema, arrow_schema
 from nyala.common.where import parse
 from nyala.wire import convert
 from nyala.wire.proto import nyala_pb2 as pb
@@ -42,6 +42,7 @@ class ReadSpec:
         before: with the row before each change.
         after: encoded primary key; only rows above it are read, of each tablet.
         schema: whose columns have these names; None: the table's as the read begins.
+        past: columns of `schema` that the table does not have any more.
     """
 
     columns: tuple[str, ...] | None = None
@@ -58,6 +59,7 @@ class ReadSpec:
     before: bool = False
     after: bytes = b""
     schema: Schema | None = None
+    past: tuple[Column, ...] = ()
 
 
 def scan_spec(
@@ -254,6 +256,9 @@ def make_token(table: OpenTable, tablet: TabletLocation, spec: ReadSpec, at: int
         token.column_names.extend(names)
     if spec.where is not None:
         token.where.CopyFrom(convert.predicate_to_proto(spec.where))
+    if spec.past:
+        used = {*token.column_ids, *(columns_of(spec.where) if spec.where is not None else ())}
+        token.past_columns.extend(convert.column_to_proto(c) for c in spec.past if c.id in used)
     return token
 
 

@@ -4,6 +4,7 @@ from nyala.common.errors import InvalidArgument, NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines import registry
 from nyala.machines.kind import MachineKind
+from nyala.master.catalog import past_columns
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.records import CatalogTable, CatalogTablet, TableState, TabletState
 from nyala.master.tservers import TServers
@@ -74,13 +75,19 @@ def find(
     return table
 
 
-def describe(catalog: Catalog, servers: TServers, table: CatalogTable) -> pb.DescribeTableResponse:
+def describe(
+    catalog: Catalog, servers: TServers, table: CatalogTable, at: int = 0
+) -> pb.DescribeTableResponse:
     """Return the definition of a table, and how many of its tablets run and have applied it.
 
     Args:
         catalog: the leader's catalog.
         servers: the tablet servers known to this master.
         table: a table of that catalog.
+        at: hybrid time of which the schema is returned too; 0: none is.
+
+    Raises:
+        HistoryGone: the schema at that time is not kept any more.
     """
     tablets = catalog.current_of(table.id)
     running = sum(t.state is TabletState.RUNNING for t in tablets)
@@ -88,7 +95,7 @@ def describe(catalog: Catalog, servers: TServers, table: CatalogTable) -> pb.Des
     if table.state is TableState.ALTERING:
         version = table.version
         altered = sum(servers.schema_version(t.id) >= version for t in tablets)
-    return pb.DescribeTableResponse(
+    answer = pb.DescribeTableResponse(
         id=table.id,
         state=table.state.name,
         table=table.spec,
@@ -96,7 +103,12 @@ def describe(catalog: Catalog, servers: TServers, table: CatalogTable) -> pb.Des
         tablets=len(tablets),
         tablets_running=running,
         tablets_altered=altered,
+        columns_from=past_columns.last_time(table.record),
     )
+    if at:
+        schema, answer.schema_until = past_columns.schema_at(table.record, at)
+        answer.schema_at.CopyFrom(schema)
+    return answer
 
 
 def locations(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from nyala.common.errors import AlreadyPresent
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition, partitions
-from nyala.master.catalog import queries
+from nyala.master.catalog import past_columns, queries
 from nyala.master.catalog.actions import (
     Action,
     AlterTabletAction,
@@ -97,6 +97,13 @@ def plan(catalog: Catalog, request: pb.AlterTableRequest, inputs: PlanInputs) ->
     if altered.spec == table.spec and not altered.added and not altered.dropped:
         return CatalogPlan(answer=table.id)
     record = changed(catalog, table, altered.spec, request.operation)
+    past_columns.note(
+        record,
+        table.spec.schema,
+        inputs.time(),
+        history_s=table_spec.history_of(altered.spec, inputs.history_s),
+        max_bytes=2 * inputs.max_definition_bytes,
+    )
     dropped_tablets, orders = _dropped(catalog, table, altered)
     new = _added(catalog, table, altered, inputs)
     actions = (*orders, *follow(catalog, record))

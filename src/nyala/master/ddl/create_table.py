@@ -1,7 +1,7 @@
 """Create a table: request, catalog and live servers to plan. Pure; the random source is passed in."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -36,6 +36,8 @@ class PlanInputs:
         default_replicas: number of replicas if the request gives none.
         opening: number of further live servers that are still opening their replicas.
         max_definition_bytes: maximum size of a definition; 0: any.
+        history_s: seconds of history of a table that names none.
+        time: returns a hybrid time from which an alteration is to take effect for reads.
     """
 
     live: Sequence[pb.ServerInfoResponse]
@@ -45,6 +47,8 @@ class PlanInputs:
     default_replicas: int = 0
     opening: int = 0
     max_definition_bytes: int = 0
+    history_s: int = 0
+    time: Callable[[], int] = lambda: 0
 
 
 def plan_inputs(env: Env, catalog: Catalog, servers: TServers) -> PlanInputs:

@@ -11,7 +11,7 @@ from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogTablet, TabletState
 from nyala.master.ddl.operation import CatalogOperation
-from nyala.master.ddl.table_spec import HISTORY_OPTION
+from nyala.master.ddl.table_spec import history_of
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 
@@ -31,8 +31,7 @@ def is_expired(catalog: Catalog, tablet: CatalogTablet, now_us: int, history_s: 
     table = catalog.table(tablet.table_id)
     if table is None or not table.live or not tablet.record.dropped_at:
         return False
-    text = table.spec.options.get(HISTORY_OPTION)
-    age_us = (history_s if text is None else int(text)) * 1_000_000
+    age_us = history_of(table.spec, history_s) * 1_000_000
     return now_us - to_micros(tablet.record.dropped_at) > age_us
 
 

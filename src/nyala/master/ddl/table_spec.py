@@ -164,6 +164,17 @@ def check_size(spec: pb.TableSpec, limit: int, before: int = 0) -> None:
         )
 
 
+def history_of(spec: pb.TableSpec, default_s: int) -> int:
+    """Return the seconds for which a table keeps its history.
+
+    Args:
+        spec: its definition.
+        default_s: of a table without the option.
+    """
+    text = spec.options.get(HISTORY_OPTION)
+    return default_s if text is None else int(text)
+
+
 def check_options(options: Mapping[str, str]) -> None:
     """Check the values of a table's options.
 

@@ -7,6 +7,7 @@ costs one interval, but no work is lost (S0.37, S0.53).
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from nyala.common.ids import ServerUuid, TabletId
+from nyala.master.catalog import past_columns
 from nyala.master.catalog.actions import (
     Action,
     AlterTabletAction,
@@ -179,6 +180,7 @@ def alter_request(
         options=table.spec.options,
         ranges_version=table.spec.ranges_version,
         retire=tablet.dropped,
+        above=past_columns.last_time(table.record),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from nyala.common.errors import InvalidArgument, Unavailable
+from nyala.common.hybrid_time import from_micros
 from nyala.common.ids import TableId
 from nyala.common.options import Options
 from nyala.env.env import Env
@@ -72,6 +73,22 @@ class MasterContext:
     def now(self) -> int:
         """Return a hybrid time at or above the stamp of everything that was done here."""
         return self.info().hybrid_time
+
+    def next_time(self, seen: int) -> int:
+        """Return a hybrid time above those that a client and the live tablet servers have reported.
+
+        It is the time of this master's clock, unless that is ahead of all tablet servers: these would wait
+        for it. What a client has seen counts up to `clock_max_ahead_ms` ahead of this master.
+
+        Args:
+            seen: hybrid time that the client has seen.
+        """
+        wall_us, options = self.env.clock.wall_us(), self.options
+        reported = self.servers.time(wall_us)
+        late_us = 2 * options.server_heartbeat_ms * 1000
+        own = min(self.now(), reported + from_micros(late_us)) if reported else self.now()
+        limit = from_micros(wall_us + options.clock_max_ahead_ms * 1000)
+        return 1 + max(own, reported, seen if seen <= limit else 0)
 
 
 class MasterService:
@@ -138,7 +155,11 @@ class MasterService:
         replicas = 0 if table is None else alter_table.servers_for(table, request.steps)
         if replicas:
             await _wait_for_servers(self._context, self._started_us, term, replicas)
-        wanted = alter_table.operation(request, _plan_inputs(self._context))
+        inputs = replace(
+            _plan_inputs(self._context),
+            time=lambda: self._context.next_time(request.propagated_time),
+        )
+        wanted = alter_table.operation(request, inputs)
         table_id = await self._run(wanted, term)
         table = term.catalog.table(table_id)
         assert table is not None, table_id
@@ -191,6 +212,7 @@ class MasterService:
         Raises:
             NotFound: no such table.
             InvalidArgument: it is of another kind.
+            HistoryGone: the columns at the time `at` are not kept any more.
         """
         kind = kinds.rules_of(request.kind).machine
         seen = await self._context.look_up(request.staleness)
@@ -199,7 +221,7 @@ class MasterService:
         def answer() -> pb.DescribeTableResponse:
             table = queries.find(seen.catalog, request.name, request.id, kind)
             kinds.check_kind(table, request.kind)
-            return queries.describe(seen.catalog, servers, table)
+            return queries.describe(seen.catalog, servers, table, request.at)
 
         return seen.answer(answer)
 
@@ -263,6 +285,7 @@ def _plan_inputs(context: MasterContext) -> PlanInputs:
         create_table.plan_inputs(context.env, catalog, context.servers),
         max_tablets=options.tablets_per_table_max,
         default_replicas=options.replicas,
+        history_s=options.history_max_age_s,
         max_definition_bytes=min(options.catalog_batch_bytes, options.write_max_bytes) // 2,
     )
 

@@ -163,7 +163,7 @@ def write(
     number: int,
     sources: Sequence[RowSetView],
     rows: Sequence[Int64s],
-    schema: Schema,
+    columns: Sequence[Column],
     *,
     compression: str,
     seed: int,
@@ -178,8 +178,8 @@ def write(
         number: number of the files.
         sources: rowsets whose versions it will hold.
         rows: rows of each source, the rows to take; one at least in all.
-        schema: schema of the table.
-        compression: compression of the columns.
+        columns: those that it will hold, in order.
+        compression: compression of the values.
         seed: seed of the index hash.
         hash_keys: the index hash.
         direct_io: writes of columns bypass the page cache.
@@ -200,7 +200,7 @@ def write(
     hashes = hash_keys(keys.offsets, keys.data, seed)
     _write_index(files, f"{directory}/{index_name(number)}", keys, ins, hashes, seed)
     _write_data(
-        files, f"{directory}/{data_name(number)}", sources, which, taken, schema, compression,
+        files, f"{directory}/{data_name(number)}", sources, which, taken, columns, compression,
         direct_io=direct_io,
     )  # fmt: skip
     moved = [np.full(s.rows, -1, np.int64) for s in sources]
@@ -239,24 +239,22 @@ def _write_data(
     sources: Sequence[RowSetView],
     which: Int64s,
     rows: Int64s,
-    schema: Schema,
+    columns: Sequence[Column],
     compression: str,
     *,
     direct_io: bool,
 ) -> None:
     chunks = [s.chunks for s in sources]
     sizes = []
-    for column in schema.columns:
+    for column in columns:
         if column.type in (pa.string(), pa.binary()):
             sizes.append(_sizes(sources, which, rows, column))
     file = files.open_new(path) if direct_io else files.open_append(path)
     try:
-        writer = ColumnWriter(
-            SectionWriter(FileKind.DATA, file.append), schema.columns, compression
-        )
+        writer = ColumnWriter(SectionWriter(FileKind.DATA, file.append), columns, compression)
         begin = 0
         for end in block_ends(sizes, len(rows)):
-            writer.add(gather(chunks, which[begin:end], rows[begin:end], schema.columns))
+            writer.add(gather(chunks, which[begin:end], rows[begin:end], columns))
             begin = end
         writer.finish()
         file.sync(data_only=False)

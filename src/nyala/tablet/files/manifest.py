@@ -18,7 +18,8 @@ from nyala.common.types import arrow_type, type_name
 from nyala.env.files import Files
 from nyala.storage.flush_point import StoredFlushPoint
 from nyala.storage.sections import Sections, pack
-from nyala.tablet.files import stored_schema
+from nyala.tablet.files import dropped_columns, stored_schema
+from nyala.tablet.files.dropped_columns import DroppedColumn
 from nyala.tablet.files.file_kind import FileKind
 from nyala.tablet.files.stored_schema import StoredSchema
 from nyala.tablet.files.stored_stages import StoredStages, stage_name
@@ -26,7 +27,7 @@ from nyala.tablet.files.stored_stages import StoredStages, stage_name
 NAME = "MANIFEST"
 MAX_RANGES = 256
 """Maximum number of changes of ranges that a tablet keeps; beyond it the two oldest become one."""
-_BODY, _EXTRA, _RANGES, _STAGES = 1, 2, 3, 4
+_BODY, _EXTRA, _RANGES, _STAGES, _DROPPED = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class TabletInfo:
         ranges: (schema version, stamp) of the changes of the table's ranges that it has followed, oldest
             first: what it was created with has stamp 0, and the newest `MAX_RANGES` are kept.
         retired_at: when its range was dropped: its rows end there; 0: it was not.
+        dropped: dropped columns whose values can still be read, in the order of their drops.
     """
 
     tablet_id: TabletId
@@ -55,6 +57,7 @@ class TabletInfo:
     options: Mapping[str, str] = field(default_factory=dict)
     ranges: tuple[tuple[int, int], ...] = ()
     retired_at: int = 0
+    dropped: tuple[DroppedColumn, ...] = ()
 
     def newer_ranges(self, known: int, at: int) -> int:
         """Return the version of the newest ranges in force at a time, if a reader does not know them; else 0.
@@ -195,10 +198,14 @@ def encode(manifest: Manifest) -> bytes:
     if info.ranges:
         ranges = _StoredRanges(list(info.ranges), info.retired_at)
         sections.append((_RANGES, msgspec.msgpack.encode(ranges)))
-    if manifest.stages == StoredStages():
-        return pack(FileKind.MANIFEST, sections)
-    sections.append((_STAGES, msgspec.msgpack.encode(manifest.stages)))
-    return pack(FileKind.MANIFEST_2, sections)
+    magic = FileKind.MANIFEST
+    if manifest.stages != StoredStages():
+        sections.append((_STAGES, msgspec.msgpack.encode(manifest.stages)))
+        magic = FileKind.MANIFEST_2
+    if info.dropped:
+        sections.append((_DROPPED, dropped_columns.pack(info.dropped)))
+        magic = FileKind.MANIFEST_3
+    return pack(magic, sections)
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -207,17 +214,21 @@ def decode(data: bytes, path: str) -> Manifest:
     Raises:
         Corrupt: damaged, or of another kind or version.
     """
-    known = data[: len(FileKind.MANIFEST_2)] == FileKind.MANIFEST_2
-    magic = FileKind.MANIFEST_2 if known else FileKind.MANIFEST
+    found = bytes(data[: len(FileKind.MANIFEST)])
+    later = (FileKind.MANIFEST_2, FileKind.MANIFEST_3)
+    magic = found if found in later else FileKind.MANIFEST
     sections = Sections(memoryview(data), path, magic)
     body, extra = sections.tagged(_BODY), bytes(sections.tagged(_EXTRA))
     ranges, stages = _StoredRanges([], 0), StoredStages()
+    dropped: tuple[DroppedColumn, ...] = ()
     try:
         stored = msgspec.msgpack.decode(body, type=_Stored)
         if _RANGES in sections.tags:
             ranges = msgspec.msgpack.decode(sections.tagged(_RANGES), type=_StoredRanges)
         if _STAGES in sections.tags:
             stages = msgspec.msgpack.decode(sections.tagged(_STAGES), type=StoredStages)
+        if _DROPPED in sections.tags:
+            dropped = dropped_columns.unpack(sections.tagged(_DROPPED))
         schema = stored_schema.load(stored.schema)
         retired = {ColumnId(i): arrow_type(name) for i, name in stored.retired.items()}
     except (msgspec.MsgspecError, NyalaError) as err:
@@ -232,6 +243,7 @@ def decode(data: bytes, path: str) -> Manifest:
         options=stored.options,
         ranges=tuple(ranges.followed),
         retired_at=ranges.retired_at,
+        dropped=dropped,
     )
     return Manifest(
         info=info,

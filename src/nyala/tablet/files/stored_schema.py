@@ -37,14 +37,16 @@ class StoredSchema(msgspec.Struct, frozen=True):
 
 def store(schema: Schema) -> StoredSchema:
     """Return a schema as it is stored."""
-    columns = [
-        StoredColumn(
-            c.id, c.name, type_name(c.type), c.nullable, _pack(c.default), c.immutable,
-            _pack(c.read_default), c.comment,
-        )
-        for c in schema.columns
-    ]  # fmt: skip
+    columns = [store_column(c) for c in schema.columns]
     return StoredSchema(columns, list(schema.key_ids), schema.version, schema.next_column_id)
+
+
+def store_column(column: Column) -> StoredColumn:
+    """Return a column as it is stored."""
+    return StoredColumn(
+        column.id, column.name, type_name(column.type), column.nullable, _pack(column.default),
+        column.immutable, _pack(column.read_default), column.comment,
+    )  # fmt: skip
 
 
 def load(stored: StoredSchema) -> Schema:
@@ -61,6 +63,18 @@ def load(stored: StoredSchema) -> Schema:
     except (pa.ArrowException, InvalidArgument, OSError, ValueError, IndexError) as err:
         raise Corrupt(f"a stored schema of version {stored.version} is not valid: {err}") from err
     return schema
+
+
+def load_column(stored: StoredColumn) -> Column:
+    """Return the column that was stored; the inverse of `store_column`.
+
+    Raises:
+        Corrupt: it has an unknown type, or a default that does not decode.
+    """
+    try:
+        return _column(stored)
+    except (pa.ArrowException, InvalidArgument, OSError, ValueError, IndexError) as err:
+        raise Corrupt(f"a stored column {stored.name[:80]!r} is not valid: {err}") from err
 
 
 def _column(stored: StoredColumn) -> Column:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nyala.storage.disk_space import require_space
 from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.dropped_columns import readable
 from nyala.tablet.files.manifest import Manifest
 from nyala.tablet.maintain import rewrite
 from nyala.tablet.write.store import Store
@@ -199,11 +200,28 @@ class Compaction:
         below = 0 if self._horizon is None else self._horizon
         dropped = any((i.ended[1] <= np.uint64(below)).any() for i in self._inputs)
         horizon = max(current.horizon, below) if dropped else current.horizon
-        base = replace(current, rowsets=left, horizon=horizon, next_file=self._next_file)
+        horizon = max(horizon, self._end_of_dropped(below))
+        info = replace(current.info, dropped=readable(current.info.dropped, horizon))
+        base = replace(current, info=info, rowsets=left, horizon=horizon, next_file=self._next_file)
         plan = rewrite.RewritePlan(
             below, split_history=True, position=position, numbers=self._numbers
         )
         return rewrite.build(self._place, base, self._inputs, plan)
+
+    def _end_of_dropped(self, below: int) -> int:
+        """Return the last time up to `below` at which a column was dropped that an input has; 0: none.
+
+        Its values are left out, so that earlier times cannot be read any more.
+        """
+        chunks = [i.view.chunks for i in self._inputs]
+        return max(
+            (
+                d.stamp
+                for d in self._current.info.dropped
+                if d.stamp <= below and not all(c.lacks(d.column.id) for c in chunks)
+            ),
+            default=0,
+        )
 
     def install(self, built: rewrite.Built) -> None:
         """Switch to the new files. Lane APPLY."""

@@ -54,6 +54,7 @@ class Flush:
         number: Callable[[], int],
     ) -> None:
         store.freeze()
+        store.forget_dropped(current.horizon)
         self._place = place
         self._store = store
         self._batches = store.stages.unflushed()

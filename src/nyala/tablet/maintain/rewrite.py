@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nyala.common.schema import Column
 from nyala.env.files import Files
 from nyala.tablet.files import diskrowset, end_stamps, manifest
 from nyala.tablet.files.columns import compression_of
 from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.dropped_columns import readable
 from nyala.tablet.files.end_stamps import Rows, Stamps
 from nyala.tablet.files.manifest import Manifest, RowSetEntry
 from nyala.tablet.rows.rowset import HashKeys, Int64s, RowSetView
@@ -151,7 +153,7 @@ def _write(
             numbers[0],
             [s.view for s in inputs],
             kept,
-            base.info.schema,
+            _columns(base, inputs),
             compression=compression_of(base.info.options),
             seed=base.index_seed,
             hash_keys=place.hash_keys,
@@ -164,6 +166,14 @@ def _write(
     path = f"{place.directory}/{manifest.del_name(numbers[1])}"
     end_stamps.write(place.files, path, rows, stamps)
     return RowSetEntry(numbers[0], (numbers[1],)), moved
+
+
+def _columns(base: Manifest, inputs: Sequence[RewriteInput]) -> list[Column]:
+    """Return the columns of new rowsets: those of the schema, and dropped ones that an input has."""
+    dropped = readable(base.info.dropped, base.horizon)
+    chunks = [i.view.chunks for i in inputs]
+    kept = [d.column for d in dropped if not all(c.lacks(d.column.id) for c in chunks)]
+    return [*base.info.schema.columns, *kept]
 
 
 def _ended_after_move(

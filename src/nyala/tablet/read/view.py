@@ -4,7 +4,8 @@ Take it anywhere with `tablet.view()`; read it in lane COMPUTE. Contract: every 
 at or below which no further operation can be applied (a safe time).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ from nyala.common.bounds import KeyBounds
 from nyala.common.errors import HistoryGone, InvalidArgument
 from nyala.common.ids import ColumnId
 from nyala.common.predicate import Predicate
-from nyala.common.schema import Column, Schema
+from nyala.common.schema import Column
+from nyala.tablet.files.dropped_columns import with_read_default
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.read import changes as feed
 from nyala.tablet.read import lookup, scan, split_points
@@ -32,7 +34,7 @@ class View:
 
     Attributes:
         info: definition of the tablet.
-        schema: schema of the table.
+        schema: schema of the table; in a view that `at_time` made, with columns that were dropped since.
         horizon: the earliest time that can be read.
         check: raises Corrupt if a mapped file could not be read; to be called before a result derived from a
             batch is returned.
@@ -47,8 +49,10 @@ class View:
         seed: int,
         hash_keys: HashKeys,
         check: Callable[[], None],
+        retired: Collection[ColumnId] = (),
     ) -> None:
         self.info = info
+        self._retired = retired
         self.schema = info.schema
         self.horizon = horizon
         self._rowsets = rowsets
@@ -60,6 +64,32 @@ class View:
     def rowsets(self) -> tuple[RowSetView, ...]:
         """Rowsets with rows, oldest first; memory rowsets last."""
         return self._rowsets
+
+    def at_time(self, at: int, columns: Sequence[Column] = ()) -> "View":
+        """Return this view with the columns that were dropped after a time, besides those of now.
+
+        Args:
+            at: hybrid time of a read, or the end of a change feed.
+            columns: columns that the table had at that time. Those that this tablet never had, because it
+                went from an older schema to a newer one at once, or was created later, are added as they are.
+
+        Raises:
+            HistoryGone: the time is below the horizon: values may have been removed.
+        """
+        _check_time(at, self.horizon)
+        past = [d.column for d in self.info.dropped if d.stamp > at]
+        known = {*self.info.schema.by_id, *self._retired}
+        past += [
+            with_read_default(c)
+            for c in columns
+            if c.id not in known and c.id < self.info.schema.next_column_id
+        ]
+        made = View(
+            self.info, self.horizon, self._rowsets, seed=self._seed, hash_keys=self._hash_keys,
+            check=self.check, retired=self._retired,
+        )  # fmt: skip
+        made.schema = replace(self.info.schema, columns=(*self.info.schema.columns, *past))
+        return made
 
     def scan(
         self,
@@ -91,7 +121,7 @@ class View:
             Corrupt: a file is damaged (from the iterator).
         """
         rowsets, wanted = self._at(at), ScanFilter(at, where, within)
-        chosen = _columns(self.schema, columns)
+        chosen = _columns(self, columns)
         if ordered:
             found = by_key.scan_ordered(rowsets, self.schema, wanted, chosen, limit)
         else:
@@ -126,7 +156,7 @@ class View:
         Raises as `scan`; InvalidArgument also when `keys` are not the key columns.
         """
         found = lookup.get(
-            self._at(at), self.schema, at, keys, _columns(self.schema, columns),
+            self._at(at), self.schema, at, keys, _columns(self, columns),
             seed=self._seed, hash_keys=self._hash_keys,
         )  # fmt: skip
         self.check()
@@ -145,7 +175,7 @@ class View:
         Raises:
             As `get`.
         """
-        rowsets, chosen = self._at(at), _columns(self.schema, columns)
+        rowsets, chosen = self._at(at), _columns(self, columns)
         found = found_few(rowsets, at, keys, chosen, seed=self._seed, hash_keys=self._hash_keys)
         self.check()
         return found
@@ -181,7 +211,7 @@ class View:
         Raises as `scan`; HistoryGone when `since` is below the horizon.
         """
         _check_time(since, self.horizon)
-        chosen = _columns(self.schema, columns)
+        chosen = _columns(self, columns)
 
         def rows() -> Iterator[pa.RecordBatch]:
             found = feed.touched(
@@ -230,15 +260,17 @@ def split_keys(
         columns: wanted, in this order.
         split_bytes: approximate bytes of one piece.
     """
-    chosen = _columns(view.schema, columns)
+    chosen = _columns(view, columns)
     found = split_points.split_keys(view._rowsets, view.schema, wanted, chosen, split_bytes)
     view.check()
     return found
 
 
-def _columns(schema: Schema, ids: Sequence[ColumnId] | None) -> list[Column]:
+def _columns(view: View, ids: Sequence[ColumnId] | None) -> list[Column]:
+    """Return the columns with these ids; None: all of now."""
     if ids is None:
-        return list(schema.columns)
+        return list(view.info.schema.columns)
+    schema = view.schema
     unknown = [i for i in ids if i not in schema.by_id]
     if unknown or len(set(ids)) < len(ids):
         raise InvalidArgument(

@@ -1,10 +1,11 @@
 """Change of a tablet's schema: a pure function of (current definition, operation). Lane APPLY.
 
 Only the definition changes; no row is modified. Existing versions keep the columns they were written with
-until a flush or a compaction rewrites them, and are read by column id: a column that they lack has its read
-default, a dropped one is ignored. A later entry of the log refers to this schema, whichever one it was made
-for: values of a dropped column are ignored; a column that the entry does not know is absent from it, so a
-new row takes the *current* default, as from any client that omits the column, and an old row keeps its value.
+and are read by column id: a column that they lack has its read default. A dropped column is kept with the
+time of its drop, for reads at earlier times; rewrites keep its values as long as such a time can be read.
+A later entry of the log refers to this schema, whichever one it was made for: values of a dropped column are
+ignored; a column that the entry does not know is absent from it, so a new row takes the *current* default,
+as from any client that omits the column, and an old row keeps its value.
 """
 
 from dataclasses import replace
@@ -13,6 +14,7 @@ from nyala.common.alteration import check_successor
 from nyala.common.errors import InvalidArgument
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.columns import compression_of
+from nyala.tablet.files.dropped_columns import dropped_by
 from nyala.tablet.files.manifest import MAX_RANGES, TabletInfo
 from nyala.tablet.files.replicated_ops import RowError
 from nyala.tablet.write.store import Store
@@ -42,7 +44,8 @@ def apply_schema(store: Store, payload: bytes, stamp: int) -> bytes:
     except InvalidArgument as err:
         return replicated_ops.encode_result(0, (RowError(0, "invalid_argument", err.message),))
     info = replace(store.info, schema=op.schema, table_name=op.table_name, options=op.options)
-    info = replace(info, ranges=_ranges(info, op.ranges_version, stamp))
+    dropped = (*info.dropped, *dropped_by(store.schema, op.schema, stamp))
+    info = replace(info, ranges=_ranges(info, op.ranges_version, stamp), dropped=dropped)
     if op.retire and not info.retired_at:
         info = replace(info, retired_at=stamp)
         store.live = 0

@@ -4,7 +4,7 @@ Rules: everything here runs in lane APPLY. Readers get tuples of `RowSetView`s, 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,7 @@ from nyala.common.keys import KeyBytes
 from nyala.common.schema import Column, Schema
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.diskrowset import DiskRowSet
+from nyala.tablet.files.dropped_columns import readable
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tablet.kernels import key_bytes, live_versions
@@ -176,6 +177,12 @@ class Store:
         if [c.id for c in old.columns] != [c.id for c in new.columns]:
             self.freeze()
             self.mem = MemRowSet(new.columns)  # also where there was nothing to freeze
+
+    def forget_dropped(self, horizon: int) -> None:
+        """Forget the dropped columns that no read at or above a horizon can name."""
+        kept = readable(self.info.dropped, horizon)
+        if len(kept) < len(self.info.dropped):
+            self.info = replace(self.info, dropped=kept)
 
     def kind_of(self, write: WriteOp) -> WriteKind:
         """Return the properties of all writes with this header.

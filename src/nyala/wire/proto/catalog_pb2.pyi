@@ -93,6 +93,8 @@ class TableRecord(_message.Message):
     PURGE_AFTER_US_FIELD_NUMBER: _builtins.int
     HISTORY_FROM_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    PAST_FIELD_NUMBER: _builtins.int
+    PAST_FROM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: Global___TableState.ValueType
     created_us: _builtins.int
@@ -104,6 +106,8 @@ class TableRecord(_message.Message):
     """hybrid time below which rows of dropped ranges cannot be read"""
     parts: _builtins.int
     """IN_PARTS: number of rows that hold the record"""
+    past_from: _builtins.int
+    """hybrid time below which the columns are not kept; 0: all are"""
     @_builtins.property
     def spec(self) -> _nyala_pb2.TableSpec: ...
     @_builtins.property
@@ -122,6 +126,10 @@ class TableRecord(_message.Message):
     def earlier(self) -> _containers.RepeatedCompositeFieldContainer[_nyala_pb2.TableSpec]:
         """definitions with which the logs of replicas not created yet begin"""
 
+    @_builtins.property
+    def past(self) -> _containers.RepeatedCompositeFieldContainer[Global___PastColumns]:
+        """what alterations changed of the columns, the oldest first"""
+
     def __init__(
         self,
         *,
@@ -138,14 +146,60 @@ class TableRecord(_message.Message):
         purge_after_us: _builtins.int = ...,
         history_from: _builtins.int = ...,
         parts: _builtins.int = ...,
+        past: _abc.Iterable[Global___PastColumns] | None = ...,
+        past_from: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_by", b"created_by", "dropped_by", b"dropped_by", "fully_applied_schema", b"fully_applied_schema", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "history_from", b"history_from", "id", b"id", "parts", b"parts", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_by", b"altered_by", "created_by", b"created_by", "created_us", b"created_us", "dropped_by", b"dropped_by", "dropped_us", b"dropped_us", "earlier", b"earlier", "fully_applied_schema", b"fully_applied_schema", "history_from", b"history_from", "id", b"id", "parts", b"parts", "past", b"past", "past_from", b"past_from", "purge_after_us", b"purge_after_us", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TableRecord: _TypeAlias = TableRecord  # noqa: Y015
+
+@_typing.final
+class PastColumns(_message.Message):
+    """What one alteration changed of a table's columns, so that the columns before it can be found from those after it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    PLACES_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """schema version before the alteration"""
+    until: _builtins.int
+    """hybrid time from which the columns after the alteration are valid"""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[_nyala_pb2.Column]:
+        """columns as they were, of those that it changed or dropped"""
+
+    @_builtins.property
+    def places(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """positions of the dropped ones, of `columns`, in the schema before it"""
+
+    @_builtins.property
+    def added(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ids of the columns that it added"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        until: _builtins.int = ...,
+        columns: _abc.Iterable[_nyala_pb2.Column] | None = ...,
+        places: _abc.Iterable[_builtins.int] | None = ...,
+        added: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "columns", b"columns", "places", b"places", "until", b"until", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PastColumns: _TypeAlias = PastColumns  # noqa: Y015
 
 @_typing.final
 class TabletRecord(_message.Message):

@@ -927,10 +927,13 @@ class AlterTableRequest(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     OPERATION_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    PROPAGATED_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
     kind: _builtins.int
     """as DropTableRequest.kind"""
+    propagated_time: _builtins.int
+    """highest hybrid time that the client has seen: the alteration takes effect above it"""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlterStep]: ...
     @_builtins.property
@@ -943,10 +946,11 @@ class AlterTableRequest(_message.Message):
         steps: _abc.Iterable[Global___AlterStep] | None = ...,
         operation: Global___OperationId | None = ...,
         kind: _builtins.int = ...,
+        propagated_time: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "operation", b"operation", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "operation", b"operation", "propagated_time", b"propagated_time", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1083,10 +1087,13 @@ class DescribeTableRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     id: _builtins.str
     kind: _builtins.int
     """as DropTableRequest.kind"""
+    at: _builtins.int
+    """hybrid time: also return the schema at that time; 0: no"""
     @_builtins.property
     def staleness(self) -> Global___Staleness:
         """name or id"""
@@ -1098,10 +1105,11 @@ class DescribeTableRequest(_message.Message):
         id: _builtins.str = ...,
         staleness: Global___Staleness | None = ...,
         kind: _builtins.int = ...,
+        at: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind", "name", b"name", "staleness", b"staleness"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "id", b"id", "kind", b"kind", "name", b"name", "staleness", b"staleness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1119,6 +1127,9 @@ class DescribeTableResponse(_message.Message):
     TABLETS_RUNNING_FIELD_NUMBER: _builtins.int
     TABLETS_ALTERED_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
+    SCHEMA_AT_FIELD_NUMBER: _builtins.int
+    SCHEMA_UNTIL_FIELD_NUMBER: _builtins.int
+    COLUMNS_FROM_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     ready: _builtins.bool
@@ -1127,10 +1138,18 @@ class DescribeTableResponse(_message.Message):
     tablets_running: _builtins.int
     tablets_altered: _builtins.int
     """tablets that have reported the current schema version"""
+    schema_until: _builtins.int
+    """hybrid time from which the table has other columns than schema_at; 0: it has them now"""
+    columns_from: _builtins.int
+    """hybrid time from which the table has its present columns"""
     @_builtins.property
     def table(self) -> Global___TableSpec: ...
     @_builtins.property
     def as_of(self) -> Global___AsOf: ...
+    @_builtins.property
+    def schema_at(self) -> Global___Schema:
+        """the schema at the requested time"""
+
     def __init__(
         self,
         *,
@@ -1142,10 +1161,13 @@ class DescribeTableResponse(_message.Message):
         tablets_running: _builtins.int = ...,
         tablets_altered: _builtins.int = ...,
         as_of: Global___AsOf | None = ...,
+        schema_at: Global___Schema | None = ...,
+        schema_until: _builtins.int = ...,
+        columns_from: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "schema_at", b"schema_at", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "id", b"id", "ready", b"ready", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "columns_from", b"columns_from", "id", b"id", "ready", b"ready", "schema_at", b"schema_at", "schema_until", b"schema_until", "state", b"state", "table", b"table", "tablets", b"tablets", "tablets_altered", b"tablets_altered", "tablets_running", b"tablets_running"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2340,6 +2362,7 @@ class AlterTabletRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
     RETIRE_FIELD_NUMBER: _builtins.int
+    ABOVE_FIELD_NUMBER: _builtins.int
     destination_uuid: _builtins.str
     tablet_id: _builtins.str
     table_name: _builtins.str
@@ -2347,6 +2370,8 @@ class AlterTabletRequest(_message.Message):
     """schema version of the last change of the table's ranges"""
     retire: _builtins.bool
     """the tablet's range is dropped: its rows end, and it accepts no writes"""
+    above: _builtins.int
+    """hybrid time; the alteration is stamped above it"""
     @_builtins.property
     def fence(self) -> Global___Fence: ...
     @_builtins.property
@@ -2364,10 +2389,11 @@ class AlterTabletRequest(_message.Message):
         options: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ranges_version: _builtins.int = ...,
         retire: _builtins.bool = ...,
+        above: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "schema", b"schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["destination_uuid", b"destination_uuid", "fence", b"fence", "options", b"options", "ranges_version", b"ranges_version", "retire", b"retire", "schema", b"schema", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["above", b"above", "destination_uuid", b"destination_uuid", "fence", b"fence", "options", b"options", "ranges_version", b"ranges_version", "retire", b"retire", "schema", b"schema", "table_name", b"table_name", "tablet_id", b"tablet_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3801,6 +3827,7 @@ class ScanToken(_message.Message):
     KEY_UPPER_FIELD_NUMBER: _builtins.int
     RANGES_VERSION_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
+    PAST_COLUMNS_FIELD_NUMBER: _builtins.int
     table_id: _builtins.str
     tablet_id: _builtins.str
     schema_version: _builtins.int
@@ -3849,6 +3876,10 @@ class ScanToken(_message.Message):
     def column_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of column_ids at planning; none: the current names"""
 
+    @_builtins.property
+    def past_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Column]:
+        """definitions of the columns read, at `at`, that were dropped since"""
+
     def __init__(
         self,
         *,
@@ -3881,10 +3912,11 @@ class ScanToken(_message.Message):
         key_upper: _builtins.bytes = ...,
         ranges_version: _builtins.int = ...,
         before: _builtins.bool = ...,
+        past_columns: _abc.Iterable[Global___Column] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["where", b"where"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "before", b"before", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "propagated_time", b"propagated_time", "ranges_version", b"ranges_version", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_columns", b"all_columns", "at", b"at", "batch_bytes", b"batch_bytes", "batch_rows", b"batch_rows", "before", b"before", "changes", b"changes", "column_ids", b"column_ids", "column_names", b"column_names", "count_only", b"count_only", "key_lower", b"key_lower", "key_upper", b"key_upper", "keys_ipc", b"keys_ipc", "limit", b"limit", "masters", b"masters", "max_age_ms", b"max_age_ms", "mode", b"mode", "net", b"net", "ordered", b"ordered", "past_columns", b"past_columns", "propagated_time", b"propagated_time", "ranges_version", b"ranges_version", "replicas", b"replicas", "resume_after", b"resume_after", "schema_version", b"schema_version", "since", b"since", "table_id", b"table_id", "table_name", b"table_name", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,9 @@ def test_definitions_require_a_majority_of_masters(masters, down):
         last = next(m for m in cluster.masters if m.alive)
         last.kill()
         core = ddl.core
-        brief = Definitions(core.env, core.masters, core.locations, b"b" * 16, timeout_ms=3_000)
+        brief = Definitions(
+            core.env, core.masters, core.locations, b"b" * 16, timeout_ms=3_000, clock=core.clock
+        )
         with pytest.raises((TimedOut, OutcomeUnknown)):
             await ddl.ask(brief.drop_table, "third")
         assert ddl.leading() is None

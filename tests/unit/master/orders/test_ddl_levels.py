@@ -203,6 +203,7 @@ def test_unknown_fields_survive_record_edits():
         assert now is not None
         assert of_tablet is not None
         now.record.ClearField("fully_applied_schema")  # the records are copies
+        now.record.ClearField("past")  # has its own copies of columns
         bodies = table_row(now.record).body, tablet_row(of_tablet.record).body
         return [body.count(unknown) for body in bodies]
 

@@ -103,6 +103,19 @@ def test_golden_stages_read_the_same(tmp_path):
     assert rows == [{"k": 0, "a": 10, "s": "t"}, {"k": 1, "a": 10, "s": "t"}]
 
 
+def test_golden_dropped_columns_read_the_same(tmp_path):
+    directory = tmp_path / "tablet"
+    shutil.copytree(GOLDEN / "dropped-v1", directory)
+    tablet = Tablet.open(SystemFiles(), str(directory))
+    assert [(d.column.name, d.stamp) for d in tablet.info.dropped] == [("s", 40), ("n", 40)]
+    ids = [d.column.id for d in tablet.info.dropped]
+    found = tablet.view().at_time(39).scan(39, ids, ordered=True)
+    values = [tuple(row.values()) for b in found for row in b.to_pylist()]
+    assert values == [("one", 5), ("new", 5)]
+    rows = [r for b in tablet.view().scan(50, ordered=True) for r in b.to_pylist()]
+    assert [(r["k"], r["a"], r["s"]) for r in rows] == [(1, 1, None), (2, 2, None), (3, None, 3)]
+
+
 @pytest.mark.parametrize("position", range(0, 56, 3))
 def test_damaged_operation_of_a_transaction_does_not_decode(position):
     data = bytearray(transaction_ops.encode(TRANSACTION_OPS[4]))

@@ -10,6 +10,7 @@ from nyala.client.read.read_spec import ReadSpec
 from nyala.client.write.put_streams import PutStreams
 from nyala.common.alteration import AddColumn, DropColumn, RenameColumn, alter
 from nyala.common.errors import InvalidArgument, NotLeader, SchemaMismatch, Unavailable
+from nyala.common.hybrid_time import from_micros
 from nyala.common.predicate import Compare
 from nyala.common.predicate import CompareOp as Sign
 from nyala.wire import convert, flight
@@ -258,5 +259,55 @@ def test_retry_of_write_that_was_applied_before_its_range_was_dropped_returns_it
         await t.cluster.until(lambda: t.cluster.leader_of(t.tablet_id), "another leader")
         again = await put(1)
         assert (again.timestamp, again.rows, again.duplicate) == (first.timestamp, 1, True)
+
+    with_table(work)
+
+
+def test_token_of_a_time_before_a_drop_is_read_and_strange_definitions_are_refused():
+    async def work(t):
+        await t.write(rows_of([1], [10]))
+        spec = ReadSpec(schema=t.schema)
+        [token] = await t.ask(lambda: t.core.reader.tokens(t.table, spec, TIMEOUT_MS))
+        await t.alter(DropColumn("v"), AddColumn("n", pa.int32()))
+
+        async def rows(token):
+            found = await t.ask(lambda: t.core.reader.collect(token))
+            return [r for b in found for r in b.to_pylist()]
+
+        assert await rows(token) == [{"k": 1, "v": 10}]
+        token.past_columns.add(id=1, name="v", type="string", nullable=True)
+        assert await rows(token) == [{"k": 1, "v": 10}], "the tablet's own definition counts"
+        for strange, error in (
+            (pb.Column(id=1, type="no such type"), InvalidArgument),
+            (pb.Column(id=7, name="new", type="int64", nullable=True), SchemaMismatch),
+        ):
+            bad = pb.ScanToken()
+            bad.CopyFrom(token)
+            del bad.past_columns[:]
+            bad.past_columns.append(strange)
+            bad.column_ids[1] = strange.id
+            with pytest.raises(error):
+                await rows(bad)
+        token.at = 0
+        with pytest.raises(SchemaMismatch, match="column id 1"):
+            await rows(token)
+
+    with_table(work)
+
+
+def test_alteration_is_stamped_above_the_time_that_the_masters_have_chosen():
+    async def work(t):
+        leader = t.cluster.leader_of(t.tablet_id)
+        tablet = leader.server.tablets.get(t.tablet_id).tablet
+        above = from_micros(leader.clock.wall_us() + 2_000_000)  # the leader waits for it
+        order = pb.AlterTabletRequest(
+            tablet_id=t.tablet_id,
+            table_name="t",
+            schema=convert.schema_to_proto(alter(t.schema, [DropColumn("v")])),
+            above=above,
+        )
+        await leader.run(leader.server.tablets.alter, order, TIMEOUT_MS)
+        [dropped] = tablet.info.dropped
+        assert dropped.stamp > above
 
     with_table(work)
