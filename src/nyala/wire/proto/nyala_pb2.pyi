@@ -3477,6 +3477,7 @@ class WriteHeader(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     schema_version: _builtins.int
     op: Global___WriteOp.ValueType
@@ -3497,6 +3498,10 @@ class WriteHeader(_message.Message):
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of the batch's columns, in order (without "_op")"""
 
+    @_builtins.property
+    def stage(self) -> Global___StageHeader:
+        """set: the batch is staged for a transaction, and is not visible before its commit"""
+
     def __init__(
         self,
         *,
@@ -3512,14 +3517,40 @@ class WriteHeader(_message.Message):
         timeout_ms: _builtins.int = ...,
         request: _builtins.int = ...,
         since: _builtins.int = ...,
+        stage: Global___StageHeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "since", b"since", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "since", b"since", "stage", b"stage", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WriteHeader: _TypeAlias = WriteHeader  # noqa: Y015
+
+@_typing.final
+class StageHeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.bytes
+    part: _builtins.str
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        transaction: _builtins.bytes = ...,
+        part: _builtins.str = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "part", b"part", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageHeader: _TypeAlias = StageHeader  # noqa: Y015
 
 @_typing.final
 class RowError(_message.Message):
