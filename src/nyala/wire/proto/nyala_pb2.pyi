@@ -3589,10 +3589,13 @@ class WriteResult(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     ROW_ERRORS_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    CRC_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     timestamp: _builtins.int
     rows: _builtins.int
     duplicate: _builtins.bool
+    crc: _builtins.int
+    """of a staged batch: transaction_ops.crc_of_batch of what was replicated"""
     @_builtins.property
     def error(self) -> Global___Error:
         """error: no row of this batch took effect, or it is unknown"""
@@ -3608,10 +3611,11 @@ class WriteResult(_message.Message):
         rows: _builtins.int = ...,
         row_errors: _abc.Iterable[Global___RowError] | None = ...,
         duplicate: _builtins.bool = ...,
+        crc: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "error", b"error", "request", b"request", "row_errors", b"row_errors", "rows", b"rows", "timestamp", b"timestamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc", b"crc", "duplicate", b"duplicate", "error", b"error", "request", b"request", "row_errors", b"row_errors", "rows", b"rows", "timestamp", b"timestamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
