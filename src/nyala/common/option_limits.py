@@ -222,5 +222,11 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     "locations_ttl_ms": _number(
         100, 86_400_000, "Time for which clients may cache tablet locations."
     ),
+    "txn_prepare_timeout_ms": _number(
+        10, 600_000, "Time in which every tablet of a transaction must be prepared, or the attempt ends."
+    ),
+    "job_ledger_days": _number(
+        1, 36_500, "Days for which the key of a transaction of a job is kept, so that it takes effect once."
+    ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }

@@ -680,6 +680,40 @@ class TxnStatusAnswer(_message.Message):
 Global___TxnStatusAnswer: _TypeAlias = TxnStatusAnswer  # noqa: Y015
 
 @_typing.final
+class TxnReadyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnReadyRequest: _TypeAlias = TxnReadyRequest  # noqa: Y015
+
+@_typing.final
+class TxnReadyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_S_FIELD_NUMBER: _builtins.int
+    timeout_s: _builtins.int
+    def __init__(
+        self,
+        *,
+        timeout_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_s", b"timeout_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TxnReadyResponse: _TypeAlias = TxnReadyResponse  # noqa: Y015
+
+@_typing.final
 class TxnListRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
