@@ -259,6 +259,7 @@ class Catalog:
                 self.cluster = item
             elif item is not None:
                 self.decisions.load(item)
+        self.decisions.loaded()
         for tablet in sorted(tablets, key=_partition_order):
             self._put_tablet(tablet)
 

@@ -303,7 +303,9 @@ def parse_key(row: CatalogRow) -> cat.KeyRecord:
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
     if record.key.name != row.id:
-        raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {record.key.name!r}")
+        raise Corrupt(
+            f"the catalog row {row.kind}/{row.id} holds the record of {record.key.name!r}"
+        )
     return record
 
 

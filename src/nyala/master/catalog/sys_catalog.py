@@ -285,7 +285,7 @@ class SysCatalog:
             kind: its kind.
             row: its id.
         """
-        view, at = self._tablet.view(), self._replica.status().applied_stamp
+        at, view = self._replica.status().applied_stamp, self._tablet.view()
         return await self._env.tasks.run(Lane.COMPUTE, find, view, at, kind, row)
 
     async def keys(self, after: str, limit: int) -> list[CatalogRow]:
@@ -295,7 +295,7 @@ class SysCatalog:
             after: name after which they begin; empty: from the first.
             limit: most rows.
         """
-        view, at = self._tablet.view(), self._replica.status().applied_stamp
+        at, view = self._replica.status().applied_stamp, self._tablet.view()
         return await self._env.tasks.run(Lane.COMPUTE, keys, view, at, after, limit)
 
     async def rows(self) -> list[CatalogRow]:
