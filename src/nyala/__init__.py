@@ -16,7 +16,9 @@ _CLIENT = (
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_CLIENT, "nyala.client"),
-    **dict.fromkeys(("ConditionFailed", "JournalFull", "LogGone", "TransactionDenied"), "nyala.common.errors"),
+    **dict.fromkeys(
+        ("ConditionFailed", "JournalFull", "LogGone", "TransactionDenied"), "nyala.common.errors"
+    ),
     "FarTime": "nyala.common.far_times",
     "Hash": "nyala.common.partition_spec",
     "Range": "nyala.common.partition_spec",

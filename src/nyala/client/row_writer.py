@@ -167,8 +167,8 @@ def _check_ops(ops: Iterable[str | None], table: str) -> None:
     for op in ops:
         if op in OPS and op not in IN_TRANSACTIONS:
             raise InvalidArgument(
-                f"{op} into table {table!r} could fail because of the rows in the table, so a transaction does "
-                f"not take it; it takes {', '.join(IN_TRANSACTIONS)}"
+                f"{op} into table {table!r} could fail because of the rows in the table, so a transaction "
+                f"does not take it; it takes {', '.join(IN_TRANSACTIONS)}"
             )
 
 

@@ -89,6 +89,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     client_result_ttl_s: int = 600
     client_results_bytes: int = 64 * MIB
 
+    # ---- staged transactions
+    txn_timeout_s: int = 300
+    txn_stage_bytes: int = 2 * GIB
+    txn_stage_total_bytes: int = 8 * GIB
+
     # ---- storage
     flush_bytes: int = 64 * MIB
     flush_log_bytes: int = 64 * MIB

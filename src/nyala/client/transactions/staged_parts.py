@@ -69,8 +69,8 @@ class StagedParts:
             or name in self._included
         ):
             raise InvalidArgument(
-                f"a part cannot be named {name!r}: use text of 1 to {MAX_PART_NAME} characters, another one for "
-                "each attempt of a task"
+                f"a part cannot be named {name!r}: use text of 1 to {MAX_PART_NAME} characters, another one "
+                "for each attempt of a task"
             )
         if name not in self._parts:
             made = self._parts[name] = PartStage(self._core.staging, self.transaction, name)
@@ -144,8 +144,8 @@ class StagedParts:
             gone = set(await self.coordination.keep(staged))
             if lost := [t.tablet_id for t in staged if t.tablet_id in gone]:
                 self._expired = (
-                    f"the stage of transaction {self.transaction.hex()} in tablet {lost[0]} has expired or was "
-                    "dropped; write its rows again in another transaction"
+                    f"the stage of transaction {self.transaction.hex()} in tablet {lost[0]} has expired or "
+                    "was dropped; write its rows again in another transaction"
                 )
             await self.coordination.keep(self._others(staged))
         self._expired = (

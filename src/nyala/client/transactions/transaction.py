@@ -98,7 +98,7 @@ class Transaction:
         return self._committed is not None and self._committed.before
 
     def part(self, name: str) -> TransactionPart:
-        """Return a part with a name, a new one if there is none; parts take effect in order of their creation.
+        """Return a part with a name, a new one if there is none; parts take effect in order of creation.
 
         Raises:
             InvalidArgument: the transaction has ended, or the name is taken by a part of another process.
@@ -112,11 +112,11 @@ class Transaction:
         return TransactionPart(self._connection, made, self._parts.transaction)
 
     def token(self, *tables: HasTable) -> TransactionToken:
-        """Return a token with which other processes stage parts: `Client.transaction_part`. It can be pickled.
+        """Return a token with which other processes stage parts (`Client.transaction_part`), to be pickled.
 
         Args:
-            *tables: into which they write. The stages in all tablets of these tables are kept alive while this
-                transaction is open; in others they end `txn_timeout_s` after the last write.
+            *tables: into which they write. The stages in all tablets of these tables are kept alive while
+                this transaction is open; in others they end `txn_timeout_s` after the last write.
         """
         self._check_open()
 
@@ -129,7 +129,7 @@ class Transaction:
         return TransactionToken(self.id, masters)
 
     def include(self, *parts: StagedPart) -> None:
-        """Add parts that other processes have staged; they take effect in this order, after those staged here.
+        """Add parts that other processes have staged; they take effect in this order, after those of this one.
 
         Raises:
             InvalidArgument: a part of this name is there already, or the transaction has ended.
@@ -263,6 +263,6 @@ def check_client(connection: Connection, session: StageSession, transaction: str
     """
     if connection.core.staging is not session:
         raise InvalidArgument(
-            f"transaction {transaction} belongs to another client; open the table with the client that began it, "
-            "or stage a part of it with client.transaction_part(token, name)"
+            f"transaction {transaction} belongs to another client; open the table with the client that began "
+            "it, or stage a part of it with client.transaction_part(token, name)"
         )

@@ -1,7 +1,7 @@
-"""Staging of rows for a transaction: the requests of a write, replicated by their tablets and not visible.
+"""Staging of rows for a transaction: the requests of a write, which their tablets replicate and do not show.
 
-A stage is made of parts. A part has one writer, which numbers its batches in each tablet; what the tablets have
-acknowledged is described by `StagedPart`, which may be sent to the process that commits.
+A stage is made of parts. A part has one writer, which numbers its batches in each tablet; what the tablets
+have acknowledged is described by `StagedPart`, which may be sent to the process that commits.
 """
 
 from collections.abc import Mapping

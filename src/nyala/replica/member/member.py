@@ -21,6 +21,8 @@ from nyala.replica.member.flusher import Fail, Flusher
 from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_reads import PendingReads
 from nyala.replica.member.requests import MemberRequests
+from nyala.replica.member.transactions.prepared import PreparedTransactions
+from nyala.replica.member.transactions.requests import TransactionRequests
 from nyala.replica.memory import MemoryPart
 
 
@@ -53,8 +55,17 @@ class ReplicaMember:
         self.leadership_watch = LeadershipWatch(opened.node)
         reads = PendingReads()
         self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
+        prepared = PreparedTransactions(self.applier.prepared)
         self.requests = MemberRequests(
-            context, group, opened.node, self.driver, self.leadership_watch, reads
+            context, group, opened.node, self.driver, self.leadership_watch, reads, prepared
+        )
+        self.transactions = TransactionRequests(
+            context,
+            opened.node,
+            self.requests,
+            self.leadership_watch,
+            prepared,
+            self._complete_reads,
         )
         self._listeners: dict[Callable[[], None], None] = {}
         self._context = context
@@ -88,6 +99,7 @@ class ReplicaMember:
         self._context.offsets.transfer_leadership(self.node)
         self._context.log_disk.transfer_leadership(self._group, self.node)
         self.requests.tick()
+        self.transactions.tick()
         self.node.tick(hlc, absent)
 
     def pump(self) -> bool:
@@ -105,6 +117,7 @@ class ReplicaMember:
         change = self.leadership_watch.update()
         if change.deposed:
             self.requests.on_leadership_lost()
+            self.transactions.on_leadership_lost()
             self._progressed()
         if change.elected:
             self._context.counters.elected.inc()
@@ -152,6 +165,7 @@ class ReplicaMember:
         if self._closed:
             return
         self.requests.applied(entries, answers)
+        self.transactions.applied(entries[-1].id.index, self.applier.prepared)
         self.node.applied(entries[-1].id.index)
         if self.node.view.reads_from_disk:
             self._context.schedule(self._group)  # the next entries are to be read

@@ -28,9 +28,10 @@ from nyala.replica.member import pending_writes, session_header
 from nyala.replica.member.applier import Answer
 from nyala.replica.member.driver import RaftDriver
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
 from nyala.replica.member.request_clock import RequestClock
+from nyala.replica.member.transactions.prepared import PreparedTransactions
 from nyala.replica.status import WriteOutcome
 
 RETRY_AFTER_MS = 20
@@ -46,6 +47,7 @@ class MemberRequests:
         driver: has the configuration, and the state of the log's queue.
         leadership_watch: reports whether the node accepts writes.
         reads: pending reads.
+        prepared: prepared transactions, for which writes and reads wait.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class MemberRequests:
         driver: RaftDriver,
         leadership_watch: LeadershipWatch,
         reads: PendingReads,
+        prepared: PreparedTransactions,
     ) -> None:
         self._context = context
         self._node = node
@@ -66,6 +69,7 @@ class MemberRequests:
         self._group = group
         self._writes = PendingWrites()
         self._reads = reads
+        self._prepared = prepared
 
     async def write(
         self,
@@ -76,6 +80,7 @@ class MemberRequests:
         timeout_ms: int,
         seen: int = 0,
         since: int | None = None,
+        staged: bool = False,
     ) -> WriteOutcome:
         """Replicate an operation once; see `Replica.write`.
 
@@ -87,31 +92,98 @@ class MemberRequests:
             timeout_ms: how long the caller waits.
             seen: highest stamp that the client has seen.
             since: hybrid time before which no attempt was executed; 0: not known; None: now.
+            staged: it is a STAGE, which does not wait for prepared transactions.
         """
         session_header.check(client_id, sequence, first_outstanding, since or 0)
-        context, node = self._context, self._node
+        context = self._context
         if since is not None:
             _check_since(context, since)
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
-        await self.accepting(deadline_us, await self._wait_until_seen(seen, deadline_us))
+        seen = await self._wait_until_seen(seen, deadline_us)
+        await self.accepting(deadline_us, seen)
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
         done = self._writes.join(identity, deadline_us)
+        while done is None and self._prepared.writes_wait and not staged:
+            await self._wait_for_prepared(deadline_us)
+            await self.accepting(deadline_us, seen)
+            done = self._writes.join(identity, deadline_us)
         if done is None:
             self.check_capacity(len(payload), self._writes.inflight_bytes)
             since = context.clock.peek() if since is None else since
-            ttl_s = context.options.client_result_ttl_s
-            table_kib = context.memory.table_bytes() >> 10
-            wrapped = session_header.wrap(
-                payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
-            )
-            if (op := node.propose(wrapped, self.clock.next_stamp(node.last_stamp))) is None:
-                raise self.not_leader()
-            done = self._writes.add(op, len(payload), deadline_us, identity)
-            context.schedule(self._group)
+            index = self.append(payload, client_id, sequence, first_outstanding, since)
+            done = self.follow(index, len(payload), deadline_us, identity)
         try:
             return _outcome(await done, identity)
         finally:
             del done  # its error has this frame, and so the payload
+
+    def append(
+        self,
+        payload: bytes,
+        client_id: bytes,
+        sequence: int,
+        first_outstanding: int,
+        since: int,
+        above: int = 0,
+    ) -> int:
+        """Append an operation to the log of this leader, which accepts; return its index.
+
+        Args:
+            payload: operation for the state machine.
+            client_id: 16 bytes.
+            sequence: as of `write`.
+            first_outstanding: as of `write`.
+            since: as of `write`; not None.
+            above: hybrid time above which the entry is stamped.
+
+        Raises:
+            NotLeader: leadership is being transferred. Unavailable: see `RequestClock.next_stamp`.
+        """
+        context, node = self._context, self._node
+        ttl_s = context.options.client_result_ttl_s
+        table_kib = context.memory.table_bytes() >> 10
+        wrapped = session_header.wrap(
+            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
+        )
+        op = node.propose(wrapped, self.clock.next_stamp(max(node.last_stamp, above)))
+        if op is None:
+            raise self.not_leader()
+        context.schedule(self._group)
+        return op.index
+
+    def join(self, identity: WriteId, deadline_us: int) -> "asyncio.Future[Answer | None] | None":
+        """Return a future of an operation in flight; None: it is not in flight."""
+        return self._writes.join(identity, deadline_us)
+
+    def follow(
+        self, index: int, size_bytes: int, deadline_us: int, identity: WriteId
+    ) -> "asyncio.Future[Answer | None]":
+        """Return a future of the entry that was just appended.
+
+        Args:
+            index: of the entry.
+            size_bytes: of its payload.
+            deadline_us: monotonic deadline of the caller.
+            identity: by which `join` finds it.
+        """
+        return self._writes.add(OpId(self._node.term, index), size_bytes, deadline_us, identity)
+
+    async def _wait_for_prepared(self, deadline_us: int) -> None:
+        """Wait until no prepared transaction holds up writes (W), or for a change of leadership.
+
+        Raises:
+            Throttled: not before the deadline; nothing was proposed.
+        """
+        watch, clock = self._leadership_watch, self._context.env.clock
+        while self._prepared.writes_wait and watch.accepting:
+            if clock.monotonic_us() >= deadline_us:
+                raise Throttled(
+                    "a transaction is prepared in this tablet and its outcome did not arrive in time; "
+                    "nothing was written: send it again. If it stays so, check the masters: "
+                    "nyala cluster ksck",
+                    {"retry_after_ms": str(RETRY_AFTER_MS)},
+                )
+            await watch.next_change()
 
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
@@ -170,6 +242,7 @@ class MemberRequests:
         context, node = self._context, self._node
         if not node.is_leader:
             raise self.not_leader()
+        kind = ReadKind.LATEST if at is None else ReadKind.SNAPSHOT
         if at is None:
             at = self.clock.next_stamp(0)
         else:
@@ -177,7 +250,7 @@ class MemberRequests:
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
-        done = self._reads.add(at, number, node.last.index, deadline_us)
+        done = self._reads.add(at, number, node.last.index, deadline_us, kind)
         context.schedule(self._group)
         return done
 
@@ -264,8 +337,8 @@ class MemberRequests:
         self._reads.confirmed(number)
 
     def complete_reads(self, applied: OpId, applied_stamp: int) -> int:
-        """Complete the reads that are due; return the latest of their times; 0: none was due."""
-        return self._reads.complete(applied.index, applied_stamp)
+        """Complete the reads that are due; return the latest time that may be closed; 0: none was due."""
+        return self._reads.complete(applied.index, applied_stamp, self._prepared.readable)
 
     def on_leadership_lost(self) -> None:
         """Fail pending requests after the loss of leadership."""
