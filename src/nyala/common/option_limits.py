@@ -234,9 +234,6 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     "locations_ttl_ms": _number(
         100, 86_400_000, "Time for which clients may cache tablet locations."
     ),
-    "txn_timeout_s": _number(
-        1, 86_400, "Time after which a staged transaction ends that no client has kept alive."
-    ),
     "txn_prepare_timeout_ms": _number(
         10,
         600_000,

@@ -123,7 +123,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 3
     tablets_per_table_max: int = 1000
     locations_ttl_ms: int = 60_000
-    txn_timeout_s: int = 60
     txn_prepare_timeout_ms: int = 1000
     job_ledger_days: int = 365
     compute_threads: int = 2

@@ -129,7 +129,7 @@ class Transaction:
         return TransactionToken(self.id, masters)
 
     def include(self, *parts: StagedPart) -> None:
-        """Add parts that other processes have staged; they take effect in this order, after those of this one.
+        """Add parts that other processes have staged; they take effect in this order, after those made here.
 
         Raises:
             InvalidArgument: a part of this name is there already, or the transaction has ended.

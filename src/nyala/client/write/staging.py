@@ -253,6 +253,7 @@ class PartStage:
         if result.row_errors:
             self.failure = self.failure or _refused(table, result)
             return result
+        result.rows = piece.num_rows
         stage.crcs[number] = result.crc
         self._rows += piece.num_rows
         self._since = self._since or result.timestamp
