@@ -65,7 +65,7 @@ def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> N
 def show_(
     transaction: Id, masters: MastersOption = "", format: FormatOption = Format.TABLE
 ) -> None:
-    """Show the tablets of a transaction: `at` is the prepare time, or the commit time once it is committed."""
+    """Show the tablets of a transaction: `at` is the prepare time, or the commit time once there is one."""
     from nyala.operate import transactions
 
     view = _run(masters, lambda core: transactions.find(core, transaction))
