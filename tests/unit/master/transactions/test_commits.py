@@ -24,9 +24,10 @@ def test_commit_prepares_all_tablets_writes_row_above_prepares_and_resolves_befo
         assert row.at == done.at
         assert sorted(row.tablet_ids) == sorted(term.tablets)
         assert [t.ended[T1] for t in term.tablets.values()] == [done.at] * 2
-        assert term.methods_sent() == ["Prepare", "row", "Resolve"], (
-            "one request a server, in order"
-        )
+        assert term.methods_sent() == ["Check", "Prepare", "row", "Resolve"], "one request a server"
+        del term.sent[:]
+        await term.commit(2)
+        assert term.methods_sent() == ["Prepare", "row", "Resolve"], "one server leads all, as is known"
 
     with_term(work)
 
