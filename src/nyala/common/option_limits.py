@@ -161,11 +161,6 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         "Memory of a tablet's results and client sessions kept for retries; the oldest go first.",
     ),
     # ---- staged transactions
-    "txn_timeout_s": _number(
-        1,
-        31_622_400,
-        "Time after its last batch or extension at which a transaction that is not committed ends.",
-    ),
     "txn_stage_bytes": _number(
         KIB, 1 << 50, "Staged batches of transactions in one tablet; further ones are throttled."
     ),
