@@ -161,11 +161,6 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         "Memory of a tablet's results and client sessions kept for retries; the oldest go first.",
     ),
     # ---- staged transactions
-    "txn_timeout_s": _number(
-        1,
-        31_622_400,
-        "Time after its last batch or extension at which a transaction that is not committed ends.",
-    ),
     "txn_stage_bytes": _number(
         KIB, 1 << 50, "Staged batches of transactions in one tablet; further ones are throttled."
     ),
@@ -233,6 +228,9 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     "tablets_per_table_max": _number(1, 1_000_000, "Maximum tablets of a new table."),
     "locations_ttl_ms": _number(
         100, 86_400_000, "Time for which clients may cache tablet locations."
+    ),
+    "txn_timeout_s": _number(
+        1, 86_400, "Time after which a staged transaction ends that no client has kept alive."
     ),
     "txn_prepare_timeout_ms": _number(
         10,

@@ -90,7 +90,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     client_results_bytes: int = 64 * MIB
 
     # ---- staged transactions
-    txn_timeout_s: int = 300
     txn_stage_bytes: int = 2 * GIB
     txn_stage_total_bytes: int = 8 * GIB
 
@@ -123,6 +122,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 3
     tablets_per_table_max: int = 1000
     locations_ttl_ms: int = 60_000
+    txn_timeout_s: int = 300
     txn_prepare_timeout_ms: int = 1000
     job_ledger_days: int = 365
     compute_threads: int = 2

@@ -197,9 +197,7 @@ class StagedTable:
 
     async def drop(self, tablet: TabletId, transaction: bytes) -> tb.TxnTabletResult:
         """Drop the stage of a transaction in a tablet."""
-        request = tb.TxnDropRequest(
-            transaction=transaction, tablet_ids=[tablet], refuse_s=REFUSE_S
-        )
+        request = tb.TxnDropRequest(transaction=transaction, tablet_ids=[tablet], refuse_s=REFUSE_S)
         return await self.order(tablet, methods.TXN_DROP, request)
 
     async def keep(self, tablet: TabletId, transaction: bytes) -> tb.TxnTabletResult:
@@ -236,9 +234,7 @@ class StagedTable:
                 header = pb.ScanHeader.FromString(bytes(data.app_metadata))
                 continue
             batch = flight.read_batch(schema, data.header, data.body)
-            rows.update(
-                zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-            )
+            rows.update(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
         if schema is None:
             raise Unavailable(f"{to} sent no schema")
         return header.at, rows

@@ -5,7 +5,7 @@ import pytest
 from nyala.common.errors import CasFailed, NotLeader, Throttled, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.tablet.files.transaction_ops import TransactionOutcome
-from nyala.wire import methods, status
+from nyala.wire import convert, methods, status
 from nyala.wire.proto import nyala_pb2 as pb
 from nyala.wire.proto import reads_pb2
 from nyala.wire.proto import transactions_pb2 as tb
@@ -62,8 +62,6 @@ def test_schema_change_waits_for_a_prepared_transaction():
         process = group.process_of()
         tablets = process.server.tablets
         hosted = tablets.get(group.tablet)
-        from nyala.wire import convert
-
         schema = convert.schema_to_proto(hosted.tablet.info.schema)
         schema.version += 1
         order = pb.AlterTabletRequest(
@@ -196,6 +194,7 @@ def test_resolve_is_stamped_above_a_commit_time_ahead_of_the_clock():
 
 def test_resolves_are_applied_in_the_order_of_commit_times():
     async def work(group: StagedGroup) -> None:
+        group.decisions.silent = True
         p1 = await group.on(group.prepared, T1, {1: 1})
         p2 = await group.on(group.prepared, T2, {1: 2})
         first = group.decisions.decide(T2, [p2], ahead=5)

@@ -104,7 +104,7 @@ SMALL = msgspec.structs.replace(OPTIONS, txn_stage_bytes=4096)
 
 def test_staged_bytes_of_a_tablet_are_bounded():
     async def work(group: StagedGroup) -> None:
-        rows = {k: k for k in range(100)}
+        rows = {k: k for k in range(150)}
         assert not (await group.on(group.stage_in, group.tablet, T1, rows)).HasField("error")
         error = refusal(await group.on(group.stage_in, group.tablet, T2, rows))
         assert isinstance(error, Throttled), error
