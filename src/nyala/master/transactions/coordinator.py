@@ -58,6 +58,11 @@ class Coordinator:
         self._participants = participants
         self._running: dict[bytes, asyncio.Task[object]] = {}
 
+    @property
+    def running(self) -> list[bytes]:
+        """Transactions whose commit is being carried out."""
+        return list(self._running)
+
     async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
         """Commit a transaction, or return what became of it; NONE: not decided within the time.
 
