@@ -203,7 +203,7 @@ class Replica:
         if found is not None:
             return found
         if not self.is_leader:
-            err = member.requests.not_leader()
+            err = member.admission.not_leader()
             why = f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}"
             raise NotLeader(why, err.details | {"reason": "TOO_OLD"})
         began_us = clock.monotonic_us()
@@ -258,7 +258,7 @@ class Replica:
         """
         member = self.running_member()
         if not member.node.is_leader:
-            raise member.requests.not_leader()
+            raise member.admission.not_leader()
         successor = member.node.transfer(to)
         self.context.schedule(self.group)
         return successor

@@ -30,7 +30,7 @@ from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tserver.tablets import HostedTablet, Tablets, replicate
-from nyala.tserver.transactions.staging import Staging
+from nyala.tserver.transactions.staging import BatchStaging
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -48,7 +48,7 @@ class WritePath:
         self._tablets = tablets
         self._memory = memory
         self._options = options
-        self._staging = Staging(env, tablets, options)
+        self._staging = BatchStaging(env, tablets, options)
 
     async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
         """Write one batch; a failure becomes the result's error, so that the stream continues.

@@ -1,8 +1,8 @@
 """A scripted coordinator in place of the masters' part: decisions in one object, answers to status requests.
 
 The masters of the simulated cluster are the real ones, except for their answers to
-`TransactionService.Status`. The object is what a catalog would be: it loses nothing. What a coordinator's crash
-leaves undone is that its orders are not sent; tablets then learn the outcome by their own questions.
+`TransactionService.Status`. The object is what a catalog would be: it loses nothing. After a coordinator's
+crash its orders are not sent; tablets then learn the outcome by their own questions.
 """
 
 from collections.abc import Mapping, Sequence

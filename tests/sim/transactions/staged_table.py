@@ -219,11 +219,12 @@ class StagedTable:
     ) -> tuple[int, dict[int, int]]:
         """Read a tablet at a server, by default its leader; return the time and the rows."""
         columns = [c.id for c in self.table.schema.columns]
-        wanted = pb.ScanToken(
-            **({"tablet_id": tablet, "column_ids": columns, "timeout_ms": CALL_MS,
-                "schema_version": self.table.schema.version,
-                "ranges_version": self.table.ranges_version} | token)
-        )  # fmt: skip
+        values: dict[str, Any] = {
+            "tablet_id": tablet, "column_ids": columns, "timeout_ms": CALL_MS,
+            "schema_version": self.table.schema.version,
+            "ranges_version": self.table.ranges_version,
+        }  # fmt: skip
+        wanted = pb.ScanToken(**(values | token))
         ticket = flight_pb2.Ticket(ticket=wanted.SerializeToString())
         to = address or self.leader(tablet)
         stream = self.core.env.rpc.stream(to, methods.DO_GET, ticket, timeout_ms=CALL_MS)

@@ -10,7 +10,7 @@ from nyala.common.errors import NyalaError, OutcomeUnknown, TransactionDenied
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.systems.cluster import SimCluster
 from tests.sim.systems.table_client import rows_of
-from tests.sim.transactions.bank import balances, commit, stage
+from tests.sim.transactions.accounts import balances, commit, stage
 from tests.sim.world.loop import SimLoop, run
 from tests.sim.world.process import SimProcess
 

@@ -13,6 +13,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
 from nyala.replica.context import ReplicaContext
+from nyala.replica.member.admission import RequestAdmission
 from nyala.replica.member.applier import Answer, Applier
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.closed_time import ClosedTime
@@ -56,14 +57,17 @@ class ReplicaMember:
         reads = PendingReads()
         self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
         prepared = PreparedTransactions(self.applier.prepared)
+        watch = self.leadership_watch
+        self.admission = RequestAdmission(context, opened.node, self.driver, watch, prepared)
         self.requests = MemberRequests(
-            context, group, opened.node, self.driver, self.leadership_watch, reads, prepared
+            context, group, opened.node, watch, self.admission, reads, prepared
         )
         self.transactions = TransactionRequests(
             context,
             opened.node,
             self.requests,
-            self.leadership_watch,
+            self.admission,
+            watch,
             prepared,
             self._complete_reads,
         )
@@ -116,8 +120,8 @@ class ReplicaMember:
         self._count()
         change = self.leadership_watch.update()
         if change.deposed:
-            self.requests.on_leadership_lost()
             self.transactions.on_leadership_lost()
+            self.requests.on_leadership_lost()
             self._progressed()
         if change.elected:
             self._context.counters.elected.inc()
@@ -129,7 +133,7 @@ class ReplicaMember:
         See `RaftNode.unsafe_change_config`: it is committed when one of those kept leads.
         """
         self.node.unsafe_change_config(
-            keep, self.requests.clock.next_stamp(self.node.last_stamp), term
+            keep, self.admission.clock.next_stamp(self.node.last_stamp), term
         )
         self._context.schedule(self._group)
         return self.node.config

@@ -95,8 +95,9 @@ class PendingReads:
         for read in self._waiting:
             if read.done.done():
                 continue  # its caller was cancelled
-            due = read.confirmed and (applied >= read.upto or applied_stamp >= read.at)
-            at = _answered_at(read, applied_stamp, readable) if due else None
+            at = None
+            if read.confirmed and (applied >= read.upto or applied_stamp >= read.at):
+                at = _answered_at(read, applied_stamp, readable)
             if at is None:
                 left.append(read)
                 continue

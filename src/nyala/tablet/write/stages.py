@@ -167,7 +167,13 @@ class Stages:
         return 0 if stage is None else stage.size_bytes
 
     def has_batch(self, transaction: bytes, part: str, number: int) -> bool:
-        """Return whether a batch is staged already. Any lane."""
+        """Return whether a batch is staged already. Any lane.
+
+        Args:
+            transaction: its id.
+            part: name of the part.
+            number: order of the batch in its part.
+        """
         stage = self.stages.get(transaction)
         return stage is not None and number in stage.parts.get(part, ())
 

@@ -36,7 +36,7 @@ TOTAL_AGE_US = 250_000
 """Age above which the staged bytes of all tablets are added up again, in microseconds."""
 
 
-class Staging:
+class BatchStaging:
     """Stages batches in the tablets that this server leads.
 
     Args:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from nyala.common.errors import CasFailed, NotFound, Throttled, TooLarge
+from nyala.common.errors import CasFailed, NotFound, NyalaError, Throttled, TooLarge
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire import status
 from nyala.wire.proto import nyala_pb2 as pb
@@ -11,7 +11,7 @@ from tests.sim.systems.cluster import OPTIONS
 from tests.unit.tserver.support.staged_group import T1, T2, StagedGroup, with_group
 
 
-def refusal(result: pb.WriteResult) -> Exception:
+def refusal(result: pb.WriteResult) -> NyalaError:
     assert result.HasField("error"), result
     return status.from_proto(result.error)
 

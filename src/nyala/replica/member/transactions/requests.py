@@ -11,6 +11,7 @@ from nyala.common.errors import NyalaError, TimedOut, Unavailable
 from nyala.common.ids import PreparedTransaction
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
+from nyala.replica.member.admission import RequestAdmission
 from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_writes import WriteId, outcome
 from nyala.replica.member.requests import MemberRequests
@@ -26,6 +27,7 @@ class TransactionRequests:
         context: the process.
         node: the member's Raft node.
         requests: proposes entries.
+        admission: admits requests.
         leadership_watch: observer of the member's leadership; its waiters are woken at changes.
         known: what is prepared.
         readable: called when reads may have become due, because a commit time is known.
@@ -36,6 +38,7 @@ class TransactionRequests:
         context: ReplicaContext,
         node: RaftNode,
         requests: MemberRequests,
+        admission: RequestAdmission,
         leadership_watch: LeadershipWatch,
         known: PreparedTransactions,
         readable: Callable[[], None],
@@ -43,6 +46,7 @@ class TransactionRequests:
         self._context = context
         self._node = node
         self._requests = requests
+        self._admission = admission
         self._leadership_watch = leadership_watch
         self._known = known
         self._readable = readable
@@ -53,7 +57,7 @@ class TransactionRequests:
 
     @property
     def prepared(self) -> Mapping[bytes, PreparedTransaction]:
-        """What is prepared, as of the last entry applied."""
+        """Transactions that are prepared as of the last entry applied."""
         return self._known.prepared
 
     def undecided(self) -> Mapping[bytes, PreparedTransaction]:
@@ -62,8 +66,8 @@ class TransactionRequests:
         return {t: p for t, p in known.prepared.items() if known.commit_time(t) is None}
 
     async def accepting(self, timeout_ms: int) -> None:
-        """Wait until this leader has applied its own NOOP. Raises as `MemberRequests.accepting`."""
-        await self._requests.accepting(self._deadline_us(timeout_ms))
+        """Wait until this leader has applied its own NOOP. Raises as `RequestAdmission.accepting`."""
+        await self._admission.accepting(self._deadline_us(timeout_ms))
 
     async def check(self, timeout_ms: int) -> None:
         """Check that this replica leads and could propose an entry now.
@@ -72,7 +76,7 @@ class TransactionRequests:
             NotLeader, Unavailable, Throttled: it could not; the message says why.
         """
         await self.accepting(timeout_ms)
-        self._requests.check_capacity(0, 0)
+        self._admission.check_capacity(0, 0)
 
     async def propose(
         self, payload: bytes, timeout_ms: int, *, prepares: bool = False, urgent: bool = False
@@ -92,12 +96,12 @@ class TransactionRequests:
             NotLeader, Throttled, Unavailable: nothing was proposed. OutcomeUnknown: it may take effect.
         """
         deadline_us = self._deadline_us(timeout_ms)
-        await self._requests.accepting(deadline_us)
+        await self._admission.accepting(deadline_us)
         identity = WriteId(payload, 0, 0)
         done = self._requests.join(identity, deadline_us)
         if done is None:
             if not urgent:
-                self._requests.check_capacity(len(payload), 0)
+                self._admission.check_capacity(len(payload), 0)
             index = self._append(payload, 0)
             if prepares:
                 self._known.prepare_proposed(index)
@@ -125,7 +129,7 @@ class TransactionRequests:
                 commit time yet, or the RESOLVE was refused. TimedOut: not within the time.
         """
         deadline_us = self._deadline_us(timeout_ms)
-        await self._requests.accepting(deadline_us, at)
+        await self._admission.accepting(deadline_us, at)
         known, term = self._known, self._node.term
         if transaction not in known.prepared:
             return False
@@ -135,7 +139,7 @@ class TransactionRequests:
         self.resolve_some()
         while transaction in known.prepared:
             if not self._leadership_watch.accepting or self._node.term != term:
-                raise self._requests.not_leader()
+                raise self._admission.not_leader()
             if known.commit_time(transaction) is None:
                 raise Unavailable(
                     f"the tablet refused to apply transaction {transaction.hex()} at {at} and stays "

@@ -9,7 +9,7 @@ import pytest
 from nyala.common.errors import NyalaError
 from tests.enough import enough
 from tests.sim.systems.cluster import SimCluster
-from tests.sim.transactions.bank import Auditor, Teller, balances
+from tests.sim.transactions.accounts import Auditor, Teller, balances
 from tests.sim.world.loop import SimLoop, run, seeded
 
 Work = Callable[["Bank"], Awaitable[None]]
