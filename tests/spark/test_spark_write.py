@@ -12,7 +12,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import nyala
 from nyala.spark.source import NyalaSource
-from nyala.spark.writer import TableWriter, WriteOptions
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.writer import TableWriter
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int16())]

@@ -24,7 +24,14 @@ from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
-from nyala.client.transactions.keys import TransactionOptions, TransactionToken, id_of, options_of
+from nyala.client.transactions.coordination import find_key
+from nyala.client.transactions.keys import (
+    CommittedKey,
+    TransactionOptions,
+    TransactionToken,
+    id_of,
+    options_of,
+)
 from nyala.client.transactions.staged_parts import StagedParts
 from nyala.client.transactions.transaction import Transaction, TransactionPart
 from nyala.client.write.staging import PartStage
@@ -399,6 +406,46 @@ class Client(OtherNames):
             return StagedParts(core, transaction).part(name)
 
         return TransactionPart(self._connection, self._connection.run(make()), transaction)
+
+    def resume_transaction(
+        self, token: TransactionToken, *tables: Table, **options: Unpack[TransactionOptions]
+    ) -> Transaction:
+        """Return a transaction that another process has begun, to stage parts, to commit or to abort it.
+
+        The process that began it need not exist any more. Only one of them should commit it; a second
+        commit of the same parts returns the outcome of the first.
+
+        Args:
+            token: what `Transaction.token` returned there.
+            *tables: as of `Transaction.token`.
+            **options: as of `transaction`; the key has to be given again.
+
+        Raises:
+            InvalidArgument: a wrong token or option.
+            Forbidden: some server of the cluster has no transactions.
+            TimedOut: no master led in time.
+        """
+        given, transaction = options_of(options), id_of(token)
+        core = self._connection.core
+
+        async def begin() -> StagedParts:
+            parts = StagedParts(core, transaction, given.key)
+            for table in tables:
+                parts.cover(table.open_table)
+            await parts.begin(given.timeout_s)
+            return parts
+
+        parts = self._connection.run(begin())
+        return Transaction(self._connection, parts, given.key is not None, resumed=True)
+
+    def find_key(self, name: str) -> CommittedKey | None:
+        """Return the last commit under a key: of the job with this id, or of the stream with this name.
+
+        Raises:
+            TimedOut: no master led in time.
+        """
+        check_text("name", name)
+        return self._connection.run(find_key(self._connection.core, name))
 
     def sql(self, query: str) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.

@@ -10,6 +10,7 @@ from typing import Any
 from nyala.client.core import ClientCore
 from nyala.client.deadline import Attempts
 from nyala.client.transactions import outcome as outcomes
+from nyala.client.transactions.keys import CommittedKey
 from nyala.client.transactions.outcome import Committed
 from nyala.client.write.staging import StagedPart, StagedTablet
 from nyala.common.errors import (
@@ -193,6 +194,27 @@ class Coordination:
         except NyalaError:
             return ()
         return list(answer.results)
+
+
+async def find_key(core: ClientCore, name: str) -> CommittedKey | None:
+    """Return the last commit under a key; None: there is none.
+
+    Args:
+        core: the client.
+        name: id of a job, or name of a stream.
+
+    Raises:
+        TimedOut: no master led in time.
+    """
+    request, timeout_ms = txn.TxnKeyRequest(name=name), core.options.timeout_ms
+    found: txn.TxnKeyResponse = await core.masters.call(
+        methods.TXN_KEY, request, timeout_ms=timeout_ms
+    )
+    if not found.found:
+        return None
+    core.clock.merge(found.at)
+    key = found.key
+    return CommittedKey(name, found.at, found.transaction.hex(), key.query, key.epoch)
 
 
 _GONE = (3, 4)

@@ -33,6 +33,25 @@ class StreamKey:
     replaces: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedKey:
+    """The last commit under a key.
+
+    Attributes:
+        name: id of the job, or name of the stream.
+        at: commit time, a hybrid time.
+        transaction: id of the transaction, in hexadecimal digits.
+        query: of a stream: id of the query that wrote it; empty: a job.
+        epoch: of a stream: number of its last epoch.
+    """
+
+    name: str
+    at: int
+    transaction: str
+    query: str = ""
+    epoch: int = 0
+
+
 Key = str | StreamKey
 """Key of a transaction: the id of a job, or an epoch of a stream."""
 

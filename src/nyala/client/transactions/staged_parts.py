@@ -122,8 +122,9 @@ class StagedParts:
             self._keeping.cancel()
 
     async def drop(self) -> None:
-        """Free all stages that are known."""
-        await self.coordination.drop(self._tablets())
+        """Free all stages that are known, and those in the tables that are covered."""
+        known = self._tablets()
+        await self.coordination.drop([*known, *self._others(known)])
 
     def _tablets(self) -> list[StagedTablet]:
         """Return the tablets with stages, as far as they are known here."""

@@ -74,8 +74,11 @@ class Transaction:
     and the `_ignore` forms of tables of the same client. May be used from any thread.
     """
 
-    def __init__(self, connection: Connection, parts: StagedParts, has_key: bool) -> None:
+    def __init__(
+        self, connection: Connection, parts: StagedParts, has_key: bool, resumed: bool = False
+    ) -> None:
         self._connection = connection
+        self._resumed = resumed
         self._parts = parts
         self._has_key = has_key
         self._own: PartStage | None = None
@@ -193,12 +196,16 @@ class Transaction:
         return self._connection.change(self._abort())
 
     async def _abort(self) -> bool:
-        asked, self._ended = bool(self._ended), f"transaction {self.id} was aborted"
+        asked, self._ended = (
+            bool(self._ended) or self._resumed,
+            f"transaction {self.id} was aborted",
+        )
         self._parts.end(self._ended)
-        if not asked:  # no master was asked to commit it, so dropping its stages ends it
+        known = [p for p in self._parts.known() if p.tablets]
+        if asked and known:  # a master may have been asked to commit it
+            self._committed = await self._parts.coordination.abort(known)
+        if self._committed is None:
             await self._parts.drop()
-            return True
-        self._committed = await self._parts.coordination.abort(self._parts.known())
         return self._committed is None
 
     def _drop_later(self) -> None:
