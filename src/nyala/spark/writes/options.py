@@ -1,10 +1,10 @@
 """Options of a write job, checked in the driver.
 
-`op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or `kind_column`
-with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are written with that op,
-and only that kind's columns (the key is always there). `atomic` (true by default): the job takes effect as a
-whole, in a transaction. `job_id`: an atomic job that takes effect once, however often it is submitted. Spark
-passes option names in lower case, so values are looked up without regard to case.
+`op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
+`kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
+written with that op, and only that kind's columns (the key is always there). `atomic` (true by default): the
+job takes effect as a whole, in a transaction. `job_id`: an atomic job that takes effect once, however often
+it is submitted. Spark passes option names in lower case, so values are looked up without regard to case.
 """
 
 import os

@@ -132,22 +132,22 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
             last = -1 if known is None else known.epoch
             if epoch > last + 1:
                 raise InvalidArgument(
-                    f"batch {epoch} of stream {self._name!r} follows batch {last} in this cluster: the batches "
-                    "between are missing, because the checkpoint belongs to another cluster or stream. Use the "
-                    "checkpoint that this stream was written with, or a new one with option "
+                    f"batch {epoch} of stream {self._name!r} follows batch {last} in this cluster: the "
+                    "batches between are missing, because the checkpoint belongs to another cluster or "
+                    "stream. Use the checkpoint that this stream was written with, or a new one with option "
                     "new_checkpoint=restart"
                 )
             return StreamKey(self._name, query, epoch)
         if not self._restart:
             raise InvalidArgument(
-                f"stream {self._name!r} is written by the query {known.query}, up to batch {known.epoch}, and "
-                f"this is query {query}: its checkpoint is new, or two queries have one name. Start with the old "
-                "checkpoint, use another query name, or take the stream over, from batch 0 of this query on, "
-                "with option new_checkpoint=restart. Nothing was written"
+                f"stream {self._name!r} is written by the query {known.query}, up to batch {known.epoch}, "
+                f"and this is query {query}: its checkpoint is new, or two queries have one name. Start with "
+                "the old checkpoint, use another query name, or take the stream over, from batch 0 of this "
+                "query on, with option new_checkpoint=restart. Nothing was written"
             )
         if epoch:
             raise InvalidArgument(
-                f"stream {self._name!r} was taken over by the query {known.query}; this query, {query}, has lost "
-                f"it at batch {epoch}. Stop one of the two"
+                f"stream {self._name!r} was taken over by the query {known.query}; this query, {query}, has "
+                f"lost it at batch {epoch}. Stop one of the two"
             )
         return StreamKey(self._name, query, 0, replaces=known.query)
