@@ -12,11 +12,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import nyala
 from nyala.spark.source import NyalaSource
-from nyala.spark.writer import TableWriter, WriteOptions
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.writer import TableWriter
 
 SCHEMA = pa.schema(
     [("k", pa.int64()), ("text", pa.string()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int16())]
 )
+ROWS = {"atomic": "false"}
+"""Option with which each row takes effect by itself."""
 
 
 @pytest.fixture
@@ -58,7 +61,11 @@ def test_types_time_zones_and_omitted_columns(spark, table, save, cluster):
 
 
 def test_op_for_all_rows_or_per_row(spark, table, save):
-    save(spark.createDataFrame([(k, "new") for k in range(6)], "k long, text string"), op="insert")
+    save(
+        spark.createDataFrame([(k, "new") for k in range(6)], "k long, text string"),
+        **ROWS,
+        op="insert",
+    )
     save(
         spark.createDataFrame([(0, "kept"), (9, "new")], "k long, text string"), op="insert_ignore"
     )
@@ -70,7 +77,7 @@ def test_op_for_all_rows_or_per_row(spark, table, save):
         (3, "again", "insert"),
     ]
     mixed = spark.createDataFrame(ops, "k long, text string, what string").coalesce(1)
-    save(mixed, op_column="what")
+    save(mixed, op_column="what", **ROWS)
     texts = {k: v[0] for k, v in rows(table).items()}
     expected = {0: "new", 2: "changed", 3: "again", 4: "new", 5: "new", 8: "more", 9: "new"}
     assert texts == expected
@@ -78,7 +85,11 @@ def test_op_for_all_rows_or_per_row(spark, table, save):
 
 @pytest.mark.full
 def test_op_kind_accepts_only_its_options_and_columns(spark, table, save):
-    kinds = {"kind.Born": "insert: text", "kind.counted": "update: n", "kind.gone": "delete:"}
+    kinds = ROWS | {
+        "kind.Born": "insert: text",
+        "kind.counted": "update: n",
+        "kind.gone": "delete:",
+    }
     stream = [
         (1, "one", None, "Born"), (2, "two", None, "Born"), (1, None, 5, "counted"),
         (3, "three", None, "Born"), (2, None, None, "gone"),
@@ -137,7 +148,7 @@ def test_repeated_spark_task_takes_effect_once(spark, table, save, client):
             .repartition(2, "k")
         )
         # A second insert of the same key would be a row error, and a row error fails the job.
-        save(frame.sortWithinPartitions("k"), source="nyala_fails_once", op="insert")
+        save(frame.sortWithinPartitions("k"), source="nyala_fails_once", op="insert", **ROWS)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
@@ -151,7 +162,7 @@ def test_repeated_spark_task_with_reordered_rows_succeeds(spark, table, save):
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         frame = spark.range(2000).selectExpr("id as k", "concat('row ', id) as text")
-        save(frame.coalesce(1), source="nyala_fails_once", op="upsert")
+        save(frame.coalesce(1), source="nyala_fails_once", op="upsert", **ROWS)
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     assert {k: v[0] for k, v in rows(table).items()} == {k: f"row {k}" for k in range(2000)}
@@ -167,7 +178,7 @@ def test_invalid_write_fails_job_with_reason(spark, table, save):
             save(frame, mode, **options)
         return str(raised.value)
 
-    assert "already_present" in message(one, op="insert")
+    assert "already_present" in message(one, op="insert", **ROWS)
     assert "overwrite" in message(one, mode="overwrite")
     assert 'name the table: .option("table"' in message(one, table="")
     assert "no table 'nowhere'" in message(one, table="nowhere")

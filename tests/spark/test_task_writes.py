@@ -10,9 +10,9 @@ import pytest
 
 import nyala
 from nyala.common.errors import InvalidArgument, SchemaMismatch, SessionExpired
-from nyala.spark import task as task_module
-from nyala.spark.task import REPEATABLE, TaskWrites, in_runs
-from nyala.spark.writer import WriteOptions
+from nyala.spark.writes import task as task_module
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.task import REPEATABLE, TaskWrites, in_runs
 from nyala.testing import MiniCluster
 from tests.waiting import wait_until
 

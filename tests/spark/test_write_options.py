@@ -9,7 +9,7 @@ import pytest
 
 from nyala.common.errors import SchemaMismatch
 from nyala.common.schema import from_arrow
-from nyala.spark import writer
+from nyala.spark.writes import options as writer
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)

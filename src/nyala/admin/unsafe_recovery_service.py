@@ -60,7 +60,7 @@ class UnsafeRecoveryService:
         last = replica.running_member().node.last
         if changed:
             standing = replica.running_member()
-            await standing.requests.clock.advance_past(standing.node.last_stamp)
+            await standing.admission.clock.advance_past(standing.node.last_stamp)
             member = await self._wait_leaderless(replica)
             if not 0 <= request.term <= member.node.term + MAX_TERM_STEP:
                 raise InvalidArgument(

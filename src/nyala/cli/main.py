@@ -24,6 +24,7 @@ from nyala.cli import (
     tablet,
     tablet_unsafe,
     tservers,
+    txn,
     wal,
 )
 from nyala.cli.journal import dump, journals, logs
@@ -52,6 +53,7 @@ journals.app.add_typer(logs.app)
 journals.app.add_typer(dump.app)
 app.add_typer(journals.app, name="journal")
 app.add_typer(ram.app, name="ram")
+app.add_typer(txn.app, name="txn")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)

@@ -12,6 +12,9 @@ from nyala.client.results import PartlyWritten, RowErrors, WriteResult
 from nyala.client.scan import Scan
 from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
+from nyala.client.transactions.keys import StreamKey, TransactionToken
+from nyala.client.transactions.transaction import Transaction, TransactionPart
+from nyala.client.write.staging import StagedPart
 
 __all__ = [
     "ChangeBatch",
@@ -29,8 +32,13 @@ __all__ = [
     "RowErrors",
     "Scan",
     "ScanToken",
+    "StagedPart",
+    "StreamKey",
     "Synced",
     "Table",
+    "Transaction",
+    "TransactionPart",
+    "TransactionToken",
     "WriteResult",
     "connect",
     "expr",

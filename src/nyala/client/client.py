@@ -25,6 +25,17 @@ from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
+from nyala.client.transactions.coordination import find_key
+from nyala.client.transactions.keys import (
+    CommittedKey,
+    TransactionOptions,
+    TransactionToken,
+    id_of,
+    options_of,
+)
+from nyala.client.transactions.staged_parts import StagedParts
+from nyala.client.transactions.transaction import Transaction, TransactionPart
+from nyala.client.write.staging import PartStage
 from nyala.client.write.writer import BatchLimits
 from nyala.common.casting import Requested, conversion_of
 from nyala.common.errors import InvalidArgument
@@ -365,6 +376,89 @@ class Client(OtherNames):
     def now(self) -> int:
         """Return the current hybrid time: every write acknowledged before this call lies at or below."""
         return self._connection.run(self._connection.core.now())
+
+    def transaction(self, **options: Unpack[TransactionOptions]) -> Transaction:
+        """Begin a transaction: rows of any tables that become visible at one time, or never.
+
+        Args:
+            **options: `timeout_s`: the longest time for which it stays open, one hour if not given. `key`: it
+                takes effect once: the id of a job, or a `StreamKey`.
+
+        Returns:
+            The transaction: use it in a `with`, and pass it as `txn=` to writes.
+
+        Raises:
+            InvalidArgument: an unknown option, or a wrong value.
+            Forbidden: some server of the cluster has no transactions.
+            TimedOut: no master led in time.
+        """
+        given = options_of(options)
+        core = self._connection.core
+
+        async def begin() -> StagedParts:
+            parts = StagedParts(core, key=given.key)
+            await parts.begin(given.timeout_s)
+            return parts
+
+        return Transaction(self._connection, self._connection.run(begin()), given.key is not None)
+
+    def transaction_part(self, token: TransactionToken, name: str) -> TransactionPart:
+        """Return a part of a transaction of another process, into which this one stages rows.
+
+        Args:
+            token: what `Transaction.token` returned there.
+            name: of the part, another one for each attempt of a task.
+
+        Raises:
+            InvalidArgument: the token or the name is wrong.
+        """
+        transaction = id_of(token)
+        core = self._connection.core
+
+        async def make() -> PartStage:
+            return StagedParts(core, transaction).part(name)
+
+        return TransactionPart(self._connection, self._connection.run(make()), transaction)
+
+    def resume_transaction(
+        self, token: TransactionToken, *tables: Table, **options: Unpack[TransactionOptions]
+    ) -> Transaction:
+        """Return a transaction that another process has begun, to stage parts, to commit or to abort it.
+
+        The process that began it need not exist any more. Only one of them should commit it; a second
+        commit of the same parts returns the outcome of the first.
+
+        Args:
+            token: what `Transaction.token` returned there.
+            *tables: as of `Transaction.token`.
+            **options: as of `transaction`; the key has to be given again.
+
+        Raises:
+            InvalidArgument: a wrong token or option.
+            Forbidden: some server of the cluster has no transactions.
+            TimedOut: no master led in time.
+        """
+        given, transaction = options_of(options), id_of(token)
+        core = self._connection.core
+
+        async def begin() -> StagedParts:
+            parts = StagedParts(core, transaction, given.key)
+            for table in tables:
+                parts.cover(table.open_table)
+            await parts.begin(given.timeout_s)
+            return parts
+
+        parts = self._connection.run(begin())
+        return Transaction(self._connection, parts, given.key is not None, resumed=True)
+
+    def find_key(self, name: str) -> CommittedKey | None:
+        """Return the last commit under a key: of the job with this id, or of the stream with this name.
+
+        Raises:
+            TimedOut: no master led in time.
+        """
+        check_text("name", name)
+        return self._connection.run(find_key(self._connection.core, name))
 
     def sql(self, query: str) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.

@@ -1,7 +1,7 @@
 """Identifiers: distinct types for ids, and the ordered op id."""
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import msgspec
 
@@ -44,3 +44,15 @@ class CommittedOperation:
     id: OpId
     stamp: int
     payload: bytes
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction that a tablet has prepared and not resolved.
+
+    Attributes:
+        at: prepare time; its commit time is above it.
+        attempt: attempt of the coordinator, which is ordered as it is.
+    """
+
+    at: int
+    attempt: tuple[int, int, int]

@@ -160,6 +160,13 @@ LIMITS: Mapping[str, msgspec.Meta] = {
         GIB,
         "Memory of a tablet's results and client sessions kept for retries; the oldest go first.",
     ),
+    # ---- staged transactions
+    "txn_stage_bytes": _number(
+        KIB, 1 << 50, "Staged batches of transactions in one tablet; further ones are throttled."
+    ),
+    "txn_stage_total_bytes": _number(
+        KIB, 1 << 50, "As txn_stage_bytes, over all tablets of a server."
+    ),
     # ---- storage
     "flush_bytes": _number(1, 64 * GIB, "Memory of a tablet above which it is flushed."),
     "flush_log_bytes": _number(
@@ -221,6 +228,19 @@ LIMITS: Mapping[str, msgspec.Meta] = {
     "tablets_per_table_max": _number(1, 1_000_000, "Maximum tablets of a new table."),
     "locations_ttl_ms": _number(
         100, 86_400_000, "Time for which clients may cache tablet locations."
+    ),
+    "txn_timeout_s": _number(
+        1, 86_400, "Time after which a staged transaction ends that no client has kept alive."
+    ),
+    "txn_prepare_timeout_ms": _number(
+        10,
+        600_000,
+        "Time in which every tablet of a transaction must be prepared, or the attempt ends.",
+    ),
+    "job_ledger_days": _number(
+        1,
+        36_500,
+        "Days for which the key of a transaction of a job is kept, so that it takes effect once.",
     ),
     "compute_threads": _number(1, 256, "Threads for flushes, compactions and scans."),
 }

@@ -89,6 +89,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     client_result_ttl_s: int = 600
     client_results_bytes: int = 64 * MIB
 
+    # ---- staged transactions
+    txn_stage_bytes: int = 2 * GIB
+    txn_stage_total_bytes: int = 8 * GIB
+
     # ---- storage
     flush_bytes: int = 64 * MIB
     flush_log_bytes: int = 64 * MIB
@@ -118,6 +122,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 3
     tablets_per_table_max: int = 1000
     locations_ttl_ms: int = 60_000
+    txn_timeout_s: int = 300
+    txn_prepare_timeout_ms: int = 1000
+    job_ledger_days: int = 365
     compute_threads: int = 2
 
     def __post_init__(self) -> None:

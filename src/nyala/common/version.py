@@ -2,5 +2,7 @@
 
 VERSION = "0.1.0"
 """Release version, as in pyproject.toml."""
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Protocol version, incremented when the meaning of messages changes; used once all servers support it."""
+TRANSACTIONS = 2
+"""First protocol version of servers that have transactions."""

@@ -113,8 +113,9 @@ class TableKind:
         return manifest.load(files, directory).flush_point
 
     def verify(self, machine: StateMachine) -> int:
-        """Read all rows of a tablet's files, as of its flush point; return how many there are."""
+        """Read all rows and staged batches of a tablet's files; return how many rows there are."""
         assert isinstance(machine, Tablet), machine
+        machine.verify_stages()
         retired, at = machine.info.retired_at, machine.flush_point.stamp
         at = min(at, retired - 1) if retired else at
         view = machine.view()
@@ -133,6 +134,8 @@ class TableKind:
             "tablet_ended_versions": found.ended,
             "tablet_file_bytes": found.file_bytes,
             "tablet_memory_bytes": found.memory_bytes,
+            "tablet_staged_bytes": machine.stages.size_bytes,
+            "tablet_staged_transactions": len(machine.stages.stages),
             "tablet_history_seconds": found.history_s,
             "tablet_amplification_ratio": found.amplification,
             "tablet_flushed_versions_total": found.flushed,

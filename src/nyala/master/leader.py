@@ -5,11 +5,10 @@ Level-triggered: the role is checked before each use, not only when it changes. 
 a majority has confirmed the term, so a deposed leader answers nothing (S0.18).
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from nyala.common.errors import Corrupt, NotLeader, NyalaError, Unavailable
 from nyala.common.options import Options
@@ -23,8 +22,11 @@ from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import operation
 from nyala.master.ddl.background import BackgroundOperations
+from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import CatalogOperation, CatalogWriter, LeaderMemory
 from nyala.master.orders.dispatcher import Dispatcher
+from nyala.master.transactions.denials import CatalogReader
+from nyala.master.transactions.term import Coordination, TransactionsOfTerm
 from nyala.master.tservers import TServers
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
@@ -36,12 +38,8 @@ log = logging.getLogger(__name__)
 CATALOG_FORMAT = 1
 
 
-class CatalogStore(CatalogWriter, Protocol):
+class CatalogStore(CatalogWriter, CatalogReader, Protocol):
     """The sys catalog, as one leader uses it in one term."""
-
-    async def confirm(self) -> int:
-        """Return once a majority has confirmed that this master leads and all is applied."""
-        ...
 
     async def rows(self) -> list[CatalogRow]:
         """Return every row, up to date."""
@@ -57,6 +55,7 @@ class Term:
         rows: the sys catalog.
         dispatcher: dispatcher of orders to tablet servers.
         background: operations that the leader starts by itself.
+        transactions: coordinator of transactions.
         elected_us: monotonic time at which the memory was ready.
     """
 
@@ -64,6 +63,7 @@ class Term:
     rows: CatalogStore
     dispatcher: Dispatcher
     background: BackgroundOperations
+    transactions: TransactionsOfTerm
     elected_us: int
 
     @property
@@ -81,6 +81,7 @@ class MasterLeadership:
         status: status of this master's replica of it.
         servers: the tablet servers.
         options: options of this master.
+        coordination: clock and peers of this master as a coordinator of transactions.
         followed: catalog of this master's own replica; None: look-ups need the leader.
     """
 
@@ -91,12 +92,14 @@ class MasterLeadership:
         status: Callable[[], ReplicaStatus],
         servers: TServers,
         options: Options,
+        coordination: Coordination,
         followed: FollowerCatalog | None = None,
     ) -> None:
         self._env = env
         self._sys_catalog = sys_catalog
         self._servers = servers
         self._options = options
+        self._coordination = coordination
         self._followed = followed
         self._term: Term | None = None
         self._ended: LeaderMemory | None = None  # of the term before
@@ -183,10 +186,7 @@ class MasterLeadership:
         Raises:
             NyalaError: as `operation.run`.
         """
-        outcome = await detached(self._env, operation.run(wanted, term.memory))
-        if isinstance(outcome, NyalaError):
-            raise outcome
-        return outcome
+        return await detached(self._env, operation.run(wanted, term.memory))
 
     async def _follow(self) -> None:
         while not self._stopped:
@@ -208,7 +208,9 @@ class MasterLeadership:
     async def _rebuild(self, number: int) -> None:
         try:
             rows = self._sys_catalog()
-            term = await build(self._env, rows, self._servers, number, self._options)
+            term = await build(
+                self._env, rows, self._servers, number, self._options, self._coordination
+            )
         except Corrupt as err:
             log.error("the sys catalog cannot be read: %s", err)
             self.failure = err
@@ -220,6 +222,7 @@ class MasterLeadership:
             self._term = term
             term.dispatcher.start()
             term.background.start(term.memory, term.dispatcher.creations)
+            term.transactions.start()
             self._env.tasks.spawn(self._keep_fresh(term), "keep the followers' catalogs fresh")
             log.info("leader of term %d, with %d tables", number, len(term.catalog.tables()))
 
@@ -258,7 +261,12 @@ def refusal(failure: NyalaError | None, status: ReplicaStatus) -> NyalaError:
 
 
 async def build(
-    env: Env, rows: CatalogStore, servers: TServers, number: int, options: Options
+    env: Env,
+    rows: CatalogStore,
+    servers: TServers,
+    number: int,
+    options: Options,
+    coordination: Coordination,
 ) -> Term:
     """Read the whole catalog into memory, in a worker thread; the first leader creates the cluster's record.
 
@@ -268,6 +276,7 @@ async def build(
         servers: the tablet servers.
         number: the term.
         options: options of this master.
+        coordination: clock and peers of this master as a coordinator of transactions.
 
     Raises:
         Corrupt: a row cannot be read.
@@ -279,15 +288,21 @@ async def build(
     background = BackgroundOperations(env, servers, options)
     dispatcher = Dispatcher(env, catalog, servers, number, options, background.trigger)
 
+    started: list[TransactionsOfTerm] = []
+
     def stop() -> None:
         dispatcher.stop()
         background.stop()
+        for transactions in started:
+            transactions.stop()
 
     now_us = env.clock.monotonic_us
     memory = LeaderMemory(number, catalog, rows, dispatcher, Locks(), stop, now_us)
     if catalog.cluster is None:
         await create_cluster_record(env, memory)
-    return Term(memory, rows, dispatcher, background, env.clock.monotonic_us())
+    transactions = TransactionsOfTerm(env, memory, rows, servers, options, coordination)
+    started.append(transactions)
+    return Term(memory, rows, dispatcher, background, transactions, env.clock.monotonic_us())
 
 
 async def create_cluster_record(env: Env, memory: LeaderMemory) -> None:
@@ -302,18 +317,3 @@ async def create_cluster_record(env: Env, memory: LeaderMemory) -> None:
         "create cluster record", lambda _: Scope(), lambda _: CatalogPlan(cluster=record)
     )
     await operation.run(wanted, memory)
-
-
-async def detached(env: Env, work: Coroutine[Any, Any, CatalogPlan]) -> CatalogPlan | NyalaError:
-    """Run a coroutine to its end in a task of its own, and return its result or its error."""
-
-    async def guarded() -> CatalogPlan | NyalaError:
-        try:
-            return await work
-        except NyalaError as err:
-            return err
-
-    task = env.tasks.spawn(guarded(), "catalog operation")
-    done = await asyncio.shield(task)
-    assert isinstance(done, CatalogPlan | NyalaError), done
-    return done

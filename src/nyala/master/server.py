@@ -28,6 +28,7 @@ from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterContext, MasterService
 from nyala.master.services.tablets import TabletsService
+from nyala.master.services.transactions import TransactionsService
 from nyala.master.tservers import TServers
 from nyala.replica.host import ReplicaHost
 from nyala.replica.state_machine import Transport
@@ -104,6 +105,7 @@ class Master:
             FlightInfoService(context),
             ServersService(context),
             TabletsService(context),
+            TransactionsService(context),
             GroupService(env, self.identity, self._open_host),
         )
 

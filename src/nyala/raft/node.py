@@ -231,6 +231,10 @@ class RaftNode:
         """
         self.core.out_of_memory = out_of_memory
 
+    def set_awake(self, awake: bool) -> None:
+        """Set whether the group must not quiesce while this member leads."""
+        self.core.awake = awake
+
     def shrink(self, limit_bytes: int) -> None:
         """Evict applied entries until at most `limit_bytes` are in memory."""
         self.core.log.shrink(limit_bytes)

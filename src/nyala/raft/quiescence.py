@@ -42,7 +42,8 @@ def offer(core: RaftCore, leadership: Leadership, absent: Container[ServerUuid])
     waited_for = [
         u for u in leadership.peers if u not in absent and not _silent(core, leadership, u)
     ]
-    if not least or inputs != leadership.idle_inputs or not _settled(core, leadership, waited_for):
+    busy = not least or core.awake or inputs != leadership.idle_inputs
+    if busy or not _settled(core, leadership, waited_for):
         leadership.idle_inputs = inputs
         _reset_idle(leadership)
         return False

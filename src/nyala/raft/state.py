@@ -115,6 +115,7 @@ class RaftCore:
     out: Output = field(default_factory=Output)
     dirty: bool = False  # a leader has something to replicate
     quiesced: bool = False  # see `quiescence.py`
+    awake: bool = False  # the host has work that needs ticks: as leader it does not quiesce
     out_of_memory: bool = False  # no memory for entries: a follower discards them, and replies so
     suffix_candidate: ServerUuid | None = None  # see `witness.py`
 

@@ -19,6 +19,7 @@ from nyala.replica.context import ReplicaContext
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.flusher import Maintenance
 from nyala.replica.member.member import ReplicaMember
+from nyala.replica.member.transactions.requests import TransactionRequests
 from nyala.replica.state_machine import StateMachine
 from nyala.replica.status import MaintenanceStats, ReplicaStatus, State, WriteOutcome
 from nyala.replica.superblock import ReplicaStage, Superblock
@@ -124,6 +125,7 @@ class Replica:
         timeout_ms: int,
         seen: int = 0,
         since: int | None = None,
+        staged: bool = False,
     ) -> WriteOutcome:
         """Replicate an operation once; returns when it is durable on a majority and applied here.
 
@@ -137,6 +139,7 @@ class Replica:
                 it, unless that lies further in the future than `clock_max_ahead_ms`.
             since: hybrid time before which no attempt was executed, the same for all attempts; 0: not known;
                 None: now, for callers whose operations are never sent twice, or are idempotent.
+            staged: it is a STAGE, which does not wait for prepared transactions.
 
         Raises:
             InvalidArgument: the ids are malformed, or the sequence was used with other bytes; with details
@@ -147,7 +150,14 @@ class Replica:
                 `reason` = CLIENT_FORGOTTEN: unless no attempt came before `forgotten_until`.
         """
         write = self.running_member().requests.write
-        return await write(payload, client_id, sequence, first_outstanding, timeout_ms, seen, since)
+        return await write(
+            payload, client_id, sequence, first_outstanding, timeout_ms, seen, since, staged
+        )
+
+    @property
+    def transactions(self) -> TransactionRequests:
+        """Operations of transactions. Raises as `machine`."""
+        return self.running_member().transactions
 
     async def read_point(self, at: int | None, timeout_ms: int) -> int:
         """Return a time T (`at`, once it is not in the future, or now) at which this leader can be read.
@@ -193,7 +203,7 @@ class Replica:
         if found is not None:
             return found
         if not self.is_leader:
-            err = member.requests.not_leader()
+            err = member.admission.not_leader()
             why = f"what this replica has is older than {max_age_ms} ms, or than was asked for; {err.message}"
             raise NotLeader(why, err.details | {"reason": "TOO_OLD"})
         began_us = clock.monotonic_us()
@@ -248,7 +258,7 @@ class Replica:
         """
         member = self.running_member()
         if not member.node.is_leader:
-            raise member.requests.not_leader()
+            raise member.admission.not_leader()
         successor = member.node.transfer(to)
         self.context.schedule(self.group)
         return successor

@@ -4,14 +4,14 @@
 `wire/peers.py` and the simulator satisfy `Transport`. `replica/` imports neither.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from nyala.common.ids import NO_OP, CommittedOperation, OpId, ServerUuid
+from nyala.common.ids import NO_OP, CommittedOperation, OpId, PreparedTransaction, ServerUuid
 from nyala.raft.messages import PeerBatch
 
-__all__ = ["FlushPoint", "PeerBatch", "StateMachine", "Transport"]
+__all__ = ["FlushPoint", "PeerBatch", "PreparesTransactions", "StateMachine", "Transport"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +133,16 @@ class StateMachine(Protocol):
 
     def close(self) -> None:
         """Release files and memory; durable state stays as it is. Lane APPLY."""
+        ...
+
+
+@runtime_checkable
+class PreparesTransactions(Protocol):
+    """Interface of a state machine in which transactions can be prepared, beside `StateMachine`."""
+
+    @property
+    def prepared(self) -> Mapping[bytes, PreparedTransaction]:
+        """Transactions that are prepared as of what has been applied, as an immutable value. Lane APPLY."""
         ...
 
 

@@ -4,7 +4,7 @@ Options of both sides: `table` (required), `masters` (or NYALA_MASTERS in the dr
 Of reads: `columns` (names, by commas), `where` (rows wanted, in the language of `Table.scan`), `at` (a
 hybrid time; default: one snapshot, taken by `load()`), `hold_s` (seconds for which that snapshot stays
 readable; default 3600), `split_bytes` (about what one partition reads; default: a tablet),
-`pushdown`. Of streams: see `spark/stream_options.py`. Of writes: see `spark/writer.py`.
+`pushdown`. Of streams: see `spark/stream_options.py`. Of writes: see `spark/writes/options.py`.
 
 `pushdown` sends Spark's own filters to the servers. It is off by default, as PySpark 4.3 keeps the plan
 once per `load()`, not once per scan: another query over the same frame without a filter, or a self-join,
@@ -23,7 +23,10 @@ from nyala.spark.options import flag, hold_s, split, split_bytes, where
 from nyala.spark.reader import PlainReader, PushingReader, ReadOptions, print_snapshot
 from nyala.spark.stream_options import STARTING, StreamOptions, check_columns
 from nyala.spark.stream_reader import TableStreamReader
-from nyala.spark.writer import TableWriter, WriteOptions
+from nyala.spark.writes.atomic import AtomicWriter
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.stream import StreamTableWriter
+from nyala.spark.writes.writer import TableWriter
 
 PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -111,10 +114,22 @@ class NyalaSource(DataSource):
                 'mode("overwrite") is not offered: a table is changed row by row; use mode("append") with '
                 'option("op", "upsert"), or drop and create the table first'
             )
+        options = self._write_options(schema)
+        return AtomicWriter(options) if options.atomic else TableWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamTableWriter:
+        """Return a writer of the batches of one query."""
+        if overwrite:
+            raise InvalidArgument(
+                'outputMode("complete") is not offered: a table is changed row by row; use "update" or '
+                '"append"'
+            )
+        return StreamTableWriter.of(self._write_options(schema), self.options)
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
         table, masters = where(self.options)
-        return TableWriter(
-            WriteOptions.of(table, masters, self.options, to_arrow_schema(schema, timezone="UTC"))
-        )
+        frame = to_arrow_schema(schema, timezone="UTC")
+        return WriteOptions.of(table, masters, self.options, frame)
 
 
 def offers_filters() -> bool:

@@ -4,12 +4,12 @@ Lanes: `apply`, `prepare_*`, the installs and `close` in APPLY; builds in COMPUT
 are no locks: lane APPLY publishes an immutable view by one assignment, and readers take it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from nyala.common.errors import Unavailable
 from nyala.common.hashing import hash_bytes, hash_one
-from nyala.common.ids import CommittedOperation
+from nyala.common.ids import CommittedOperation, PreparedTransaction
 from nyala.env.files import Files
 from nyala.storage.checkpoint import Checkpoint
 from nyala.storage.flush_point import LogPoint, StoredFlushPoint
@@ -123,7 +123,27 @@ class Tablet:
     @property
     def data_bytes(self) -> int:
         """Bytes on disk and in memory."""
-        return sum(d.file_bytes for d in self._store.disks) + self._store.memory_bytes()
+        store = self._store
+        on_disk = sum(d.file_bytes for d in store.disks) + store.stages.file_bytes
+        return on_disk + store.memory_bytes()
+
+    @property
+    def stages(self) -> Stages:
+        """Staged transactions as of what has been applied. Lane APPLY, except for what says otherwise."""
+        return self._store.stages
+
+    @property
+    def prepared(self) -> Mapping[bytes, PreparedTransaction]:
+        """Prepared transactions as of what has been applied."""
+        return self._store.stages.prepared
+
+    def verify_stages(self) -> None:
+        """Read the staged batches of a tablet that was just opened.
+
+        Raises:
+            Corrupt: a file is damaged.
+        """
+        self._store.stages.verify(StageFiles(self._place.files, self._place.directory))
 
     def unflushed_bytes(self) -> int:
         """Memory that a flush would free."""

@@ -89,6 +89,11 @@ class Heartbeater:
         for address in self._triggers if self._leader not in self._triggers else (self._leader,):
             self._triggers[address].set()
 
+    @property
+    def leader(self) -> str | None:
+        """Address of the master that last reported that it leads; None: not known at present."""
+        return self._leader
+
     def views(self) -> dict[str, MasterView]:
         """Return the acknowledged state of each master."""
         return dict(self._views)

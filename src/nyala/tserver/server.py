@@ -43,6 +43,9 @@ from nyala.tserver.startup_reports import StartupReports
 from nyala.tserver.tablet_metrics import TabletMetrics
 from nyala.tserver.tablet_service import TabletService
 from nyala.tserver.tablets import Tablets
+from nyala.tserver.transactions.expiry import StageExpiry
+from nyala.tserver.transactions.service import TransactionTablets
+from nyala.tserver.transactions.undecided import UndecidedTransactions
 from nyala.tserver.write_path import WritePath
 from nyala.web.pages import Listing
 from nyala.wire import methods
@@ -56,6 +59,8 @@ SERVED = (
     methods.DO_GET, methods.DO_PUT, methods.GET, methods.CHECKSUM, methods.SPLIT_KEY_RANGE,
     methods.AWAIT_CHANGES,
     methods.JOURNAL_STEP, methods.JOURNAL_STEPS, methods.JOURNAL_READ, methods.JOURNAL_TAIL,
+    methods.TXN_CHECK, methods.TXN_KEEP, methods.TXN_DROP, methods.TXN_PREPARE, methods.TXN_UNPREPARE,
+    methods.TXN_RESOLVE, methods.TXN_STAGES,
 )  # fmt: skip
 
 
@@ -186,7 +191,12 @@ class TabletServer:
         self._running.shown.expose(self.metrics)
         data = _data_plane(self._env, tablets, scans, resident, self.uuid, options)
         control = _control_plane(self._env, tablets, holds, orders, self.heartbeater.changed)
-        self._gate.open({**control, **data})
+        transactions = TransactionTablets(self._env, tablets, self.fence, options)
+        self._gate.open({**control, **data, **transactions.handlers()})
+        UndecidedTransactions(
+            self._env, tablets, self.uuid, lambda: self.heartbeater.leader
+        ).start()
+        StageExpiry(self._env, tablets, options).start()
         compactions.start()
         health.start()
         self.heartbeater.start()

@@ -202,7 +202,12 @@ ANSWER_MS = 200
 
 
 async def replicate(
-    replica: Replica, payload: bytes, header: OperationHeader, timeout_ms: int
+    replica: Replica,
+    payload: bytes,
+    header: OperationHeader,
+    timeout_ms: int,
+    *,
+    staged: bool = False,
 ) -> WriteOutcome:
     """Replicate an operation under its client's sequence number.
 
@@ -211,6 +216,7 @@ async def replicate(
         payload: the operation.
         header: names it.
         timeout_ms: deadline if the header has none, from now.
+        staged: it is a STAGE; see `Replica.write`.
 
     Raises:
         OutcomeUnknown: a broken invariant failed the replica; the server continues.
@@ -226,6 +232,7 @@ async def replicate(
             timeout_ms=timeout_ms - min(timeout_ms // 10, ANSWER_MS),
             seen=header.propagated_time,
             since=header.since,
+            staged=staged,
         )
     except AssertionError as err:
         raise OutcomeUnknown(f"tablet {header.tablet_id} failed: {err}") from err

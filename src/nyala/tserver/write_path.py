@@ -3,7 +3,8 @@
 1. The tablet must be on this server, and its replica running. 2. The header must fit the tablet's schema.
 3. The bytes are decoded and validated. 4. Every row must belong to this tablet. 5. The operation is encoded
 once; those bytes are replicated. 6. The result is returned when the operation is committed and applied. A
-batch that fails before step 5 has no effect.
+batch that fails before step 5 has no effect. A batch of a transaction is staged in steps 5 and 6
+(`tserver/transactions/staging.py`).
 """
 
 import numpy as np
@@ -29,6 +30,7 @@ from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
 from nyala.tserver.tablets import HostedTablet, Tablets, replicate
+from nyala.tserver.transactions.staging import BatchStaging
 from nyala.wire import flight, status
 from nyala.wire.flight_data import FlightData
 from nyala.wire.proto import nyala_pb2 as pb
@@ -46,6 +48,7 @@ class WritePath:
         self._tablets = tablets
         self._memory = memory
         self._options = options
+        self._staging = BatchStaging(env, tablets, options)
 
     async def write(self, stream_schema: pa.Schema, data: FlightData) -> pb.WriteResult:
         """Write one batch; a failure becomes the result's error, so that the stream continues.
@@ -56,23 +59,9 @@ class WritePath:
         header = _header(data)
         try:
             hosted = self._tablets.get(header.tablet_id)
-            outcome = await self._replicate(hosted, header, stream_schema, data)
+            return await self._replicate(hosted, header, stream_schema, data)
         except NyalaError as err:
             return pb.WriteResult(request=header.request, error=status.to_proto(err))
-        rows, errors = replicated_ops.decode_result(outcome.result)
-        if errors and errors[0].code == replicated_ops.RANGE_DROPPED:
-            dropped = RangesChanged(
-                f"the range of tablet {header.tablet_id} was dropped; nothing was written; read the "
-                "table's ranges again"
-            )
-            return pb.WriteResult(request=header.request, error=status.to_proto(dropped))
-        return pb.WriteResult(
-            request=header.request,
-            timestamp=outcome.stamp,
-            rows=rows,
-            duplicate=outcome.duplicate,
-            row_errors=[pb.RowError(row=e.row, code=e.code, message=e.message) for e in errors],
-        )
 
     async def _replicate(
         self,
@@ -80,7 +69,7 @@ class WritePath:
         header: pb.WriteHeader,
         stream_schema: pa.Schema,
         data: FlightData,
-    ) -> WriteOutcome:
+    ) -> pb.WriteResult:
         size = len(data.header) + len(data.body or b"")
         limit = self._options.write_max_bytes
         if size > limit:
@@ -93,15 +82,22 @@ class WritePath:
         if hosted.replica.is_leader:
             self._memory.check(size)
         with self._memory.hold(MemoryPart.WRITES, size):
-            return await self._propose(hosted, header, stream_schema, data)
+            payload = await self._encoded(hosted, header, stream_schema, data)
+            if header.HasField("stage"):
+                return await self._staging.stage(hosted, header, payload)
+            return _result(
+                header,
+                await replicate(hosted.replica, payload, header, self._options.write_timeout_ms),
+            )
 
-    async def _propose(
+    async def _encoded(
         self,
         hosted: HostedTablet,
         header: pb.WriteHeader,
         stream_schema: pa.Schema,
         data: FlightData,
-    ) -> WriteOutcome:
+    ) -> bytes:
+        """Return the operation of a batch that is valid for the tablet."""
         info = hosted.tablet.info  # read once: an alteration may be applied at any time
         op, columns = check_header(header, info.schema)
         expected = batch_schema(info.schema, op, columns)
@@ -111,10 +107,30 @@ class WritePath:
         else:
             await self._env.tasks.run(Lane.COMPUTE, decode_and_check, info, op, expected, data)
         message = flight.join_message(data.header, data.body)
-        payload = replicated_ops.encode(
+        return replicated_ops.encode(
             WriteOp(op, header.schema_version, columns, header.all_or_nothing, message)
         )
-        return await replicate(hosted.replica, payload, header, self._options.write_timeout_ms)
+
+
+def _result(header: pb.WriteHeader, outcome: WriteOutcome) -> pb.WriteResult:
+    """Return the result of a batch that was applied.
+
+    Raises:
+        RangesChanged: the tablet's range was dropped; nothing was written.
+    """
+    rows, errors = replicated_ops.decode_result(outcome.result)
+    if errors and errors[0].code == replicated_ops.RANGE_DROPPED:
+        raise RangesChanged(
+            f"the range of tablet {header.tablet_id} was dropped; nothing was written; read the "
+            "table's ranges again"
+        )
+    return pb.WriteResult(
+        request=header.request,
+        timestamp=outcome.stamp,
+        rows=rows,
+        duplicate=outcome.duplicate,
+        row_errors=[pb.RowError(row=e.row, code=e.code, message=e.message) for e in errors],
+    )
 
 
 def _header(data: FlightData) -> pb.WriteHeader:

@@ -13,7 +13,14 @@ from google.protobuf.message_factory import GetMessageClass
 from nyala.common.errors import InvalidArgument
 from nyala.env.rpc import Method, Shape
 from nyala.wire import flight_data
-from nyala.wire.proto import flight_pb2, journal_pb2, nyala_pb2, ram_pb2, reads_pb2
+from nyala.wire.proto import (
+    flight_pb2,
+    journal_pb2,
+    nyala_pb2,
+    ram_pb2,
+    reads_pb2,
+    transactions_pb2,
+)
 
 _FLIGHT_DATA = flight_pb2.FlightData.DESCRIPTOR.full_name
 
@@ -84,6 +91,14 @@ SET_DECOMMISSION = _method(_master, "SetDecommission")
 STANDBY_PLANS = _method(_master, "StandbyPlans")
 REPLACE_TABLET = _method(_master, "ReplaceTablet")
 
+_transactions = transactions_pb2.DESCRIPTOR.services_by_name["TransactionService"]
+TXN_READY = _method(_transactions, "Ready")
+TXN_COMMIT = _method(_transactions, "Commit")
+TXN_ABORT = _method(_transactions, "Abort")
+TXN_STATUS = _method(_transactions, "Status")
+TXN_LIST = _method(_transactions, "List")
+TXN_KEY = _method(_transactions, "Key")
+
 _heartbeat = nyala_pb2.DESCRIPTOR.services_by_name["MasterHeartbeat"]
 HEARTBEAT = _method(_heartbeat, "Heartbeat")
 
@@ -112,6 +127,15 @@ GET = _method(_reads, "Get", Shape.REQUEST_STREAM)
 CHECKSUM = _method(_reads, "Checksum")
 SPLIT_KEY_RANGE = _method(_reads, "SplitKeyRange")
 AWAIT_CHANGES = _method(_reads, "AwaitChanges")
+
+_tablet_transactions = transactions_pb2.DESCRIPTOR.services_by_name["TabletTransactions"]
+TXN_CHECK = _method(_tablet_transactions, "Check")
+TXN_KEEP = _method(_tablet_transactions, "Keep")
+TXN_DROP = _method(_tablet_transactions, "Drop")
+TXN_PREPARE = _method(_tablet_transactions, "Prepare")
+TXN_UNPREPARE = _method(_tablet_transactions, "Unprepare")
+TXN_RESOLVE = _method(_tablet_transactions, "Resolve")
+TXN_STAGES = _method(_tablet_transactions, "Stages")
 
 _journal = journal_pb2.DESCRIPTOR.services_by_name["JournalService"]
 JOURNAL_STEP = _method(_journal, "Step")

@@ -14,6 +14,7 @@ from nyala.common.errors import NotFound
 from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.machines import registry
 from nyala.machines.kind import MachineKind
+from nyala.master.catalog.decisions import Decisions, rows_of
 from nyala.master.catalog.plan import CatalogPlan
 from nyala.master.catalog.records import (
     CatalogRow,
@@ -87,6 +88,7 @@ class Catalog:
         self._recallable: dict[TableId, None] = {}
         self.cluster: cat.ClusterRecord | None = None
         self.servers = ServerList()
+        self.decisions = Decisions()
 
     def table(self, table_id: TableId) -> CatalogTable | None:
         """Return a table by id, removed ones included."""
@@ -216,7 +218,7 @@ class Catalog:
         rows += map(server_row, plan.servers)
         if plan.cluster is not None:
             rows.append(cluster_row(plan.cluster))
-        return PreparedPlan(plan, tuple(rows))
+        return PreparedPlan(plan, (*rows, *rows_of(plan)))
 
     def publish(self, draft: PreparedPlan) -> None:
         """Publish a replicated plan: tablets first, then tables, then the other maps (S0.60)."""
@@ -228,6 +230,7 @@ class Catalog:
             self.servers.put(server)
         if draft.plan.cluster is not None:
             self.cluster = draft.plan.cluster
+        self.decisions.publish(draft.plan)
 
     def follow(self, plan: CatalogPlan) -> None:
         """Apply the combined effect of many operations, in which names may have moved between tables."""
@@ -252,8 +255,11 @@ class Catalog:
                 tablets.append(item)
             elif isinstance(item, pb.ListedServer):
                 self.servers.put(item)
-            elif item is not None:
+            elif isinstance(item, cat.ClusterRecord):
                 self.cluster = item
+            elif item is not None:
+                self.decisions.load(item)
+        self.decisions.loaded()
         for tablet in sorted(tablets, key=_partition_order):
             self._put_tablet(tablet)
 

@@ -21,6 +21,11 @@ class CatalogPlan:
         tables: new records of tables.
         cluster: the new record of the cluster, when it changes.
         servers: new entries of the server list, each with the next version.
+        decisions: new decisions of transactions.
+        removed: decisions whose rows are removed, by transaction.
+        marks: new marks of the decisions.
+        keys: new records of keys of transactions.
+        removed_keys: keys whose rows are removed, by name.
         actions: orders for tablet servers, sent after the commit point only.
         answer: the id of the table that the operation is about, for the client.
     """
@@ -31,11 +36,18 @@ class CatalogPlan:
     servers: tuple[pb.ListedServer, ...] = ()
     actions: tuple[Action, ...] = ()
     answer: TableId | None = None
+    decisions: tuple[cat.DecisionRecord, ...] = ()
+    removed: tuple[bytes, ...] = ()
+    marks: cat.DecisionMarks | None = None
+    keys: tuple[cat.KeyRecord, ...] = ()
+    removed_keys: tuple[str, ...] = ()
 
     @property
     def writes(self) -> bool:
         """True if anything is replicated."""
-        return bool(self.tables or self.tablets or self.servers or self.cluster is not None)
+        definitions = self.tables or self.tablets or self.servers or self.cluster is not None
+        ended = self.removed or self.removed_keys or self.marks is not None
+        return bool(definitions or self.decisions or self.keys or ended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,16 +199,25 @@ class CatalogTablet:
 
 
 KIND_TABLE, KIND_TABLET, KIND_CLUSTER, KIND_SERVER = "table", "tablet", "cluster", "server"
-CLUSTER_ROW = "cluster"
+KIND_DECISION, KIND_MARKS = "decision", "decision_marks"
+KIND_KEY = "txn_key"
+"""Kind of the keys of transactions, which are looked up and not loaded: it sorts after every other kind."""
+CLUSTER_ROW, MARKS_ROW = "cluster", "marks"
 
 
 @dataclass(frozen=True, slots=True)
 class CatalogRow:
-    """One row of the sys catalog."""
+    """One row of the sys catalog.
+
+    Attributes:
+        kind: kind of its record.
+        id: unique for the kind.
+        body: the record; None: the row is removed.
+    """
 
     kind: str
     id: str
-    body: bytes
+    body: bytes | None
 
 
 def table_row(record: cat.TableRecord) -> CatalogRow:
@@ -231,40 +240,93 @@ def server_row(record: pb.ListedServer) -> CatalogRow:
     return CatalogRow(KIND_SERVER, record.uuid, record.SerializeToString(deterministic=True))
 
 
-Item = CatalogTable | CatalogTablet | cat.ClusterRecord | pb.ListedServer
+def decision_row(record: cat.DecisionRecord) -> CatalogRow:
+    """Return the row of a decision."""
+    body = record.SerializeToString(deterministic=True)
+    return CatalogRow(KIND_DECISION, record.transaction.hex(), body)
+
+
+def removed_decision(transaction: bytes) -> CatalogRow:
+    """Return the row that removes a decision."""
+    return CatalogRow(KIND_DECISION, transaction.hex(), None)
+
+
+def marks_row(record: cat.DecisionMarks) -> CatalogRow:
+    """Return the row of the marks of all decisions."""
+    return CatalogRow(KIND_MARKS, MARKS_ROW, record.SerializeToString(deterministic=True))
+
+
+def key_row(record: cat.KeyRecord) -> CatalogRow:
+    """Return the row of a key."""
+    return CatalogRow(KIND_KEY, record.key.name, record.SerializeToString(deterministic=True))
+
+
+def removed_key(name: str) -> CatalogRow:
+    """Return the row that removes a key."""
+    return CatalogRow(KIND_KEY, name, None)
+
+
+Item = (
+    CatalogTable
+    | CatalogTablet
+    | cat.ClusterRecord
+    | pb.ListedServer
+    | cat.DecisionRecord
+    | cat.DecisionMarks
+)
 _RECORDS: dict[
     str,
     type[cat.TableRecord]
     | type[cat.TabletRecord]
     | type[cat.ClusterRecord]
-    | type[pb.ListedServer],
+    | type[pb.ListedServer]
+    | type[cat.DecisionRecord]
+    | type[cat.DecisionMarks],
 ] = {
     KIND_TABLE: cat.TableRecord,
     KIND_TABLET: cat.TabletRecord,
     KIND_CLUSTER: cat.ClusterRecord,
     KIND_SERVER: pb.ListedServer,
+    KIND_DECISION: cat.DecisionRecord,
+    KIND_MARKS: cat.DecisionMarks,
 }
 
 
+def parse_key(row: CatalogRow) -> cat.KeyRecord:
+    """Return the record of a key's row.
+
+    Raises:
+        Corrupt: the body is not such a record, or belongs to another key.
+    """
+    try:
+        record = cat.KeyRecord.FromString(row.body or b"")
+    except DecodeError as err:
+        raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
+    if record.key.name != row.id:
+        raise Corrupt(
+            f"the catalog row {row.kind}/{row.id} holds the record of {record.key.name!r}"
+        )
+    return record
+
+
 def parse(row: CatalogRow) -> Item | None:
-    """Return what a row holds; None for a kind of a newer release.
+    """Return what a row holds; None for a key, a removed row, or a kind of a newer release.
 
     Raises:
         Corrupt: the body is not a record of its kind, or belongs to another id.
         BadVersion: a state, or a kind of tables, of a newer release.
     """
-    if row.kind not in _RECORDS:
+    if row.kind not in _RECORDS or row.body is None:
         return None
     try:
         record = _RECORDS[row.kind].FromString(row.body)
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
-    if isinstance(record, cat.ClusterRecord):
+    if isinstance(record, cat.ClusterRecord | cat.DecisionMarks):
         return record
-    found = record.uuid if isinstance(record, pb.ListedServer) else record.id
-    if found != row.id:
+    if (found := _id_of(record)) != row.id:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} holds the record of {found!r}")
-    if isinstance(record, pb.ListedServer):
+    if isinstance(record, pb.ListedServer | cat.DecisionRecord):
         return record
     try:
         item = (
@@ -281,3 +343,12 @@ def parse(row: CatalogRow) -> Item | None:
             f"the catalog row {row.kind}/{row.id} has an unknown state: {err}"
         ) from err
     return item
+
+
+def _id_of(
+    record: cat.TableRecord | cat.TabletRecord | pb.ListedServer | cat.DecisionRecord,
+) -> str:
+    """Return the id that the row of a record has."""
+    if isinstance(record, cat.DecisionRecord):
+        return record.transaction.hex()
+    return record.uuid if isinstance(record, pb.ListedServer) else record.id

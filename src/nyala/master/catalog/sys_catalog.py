@@ -1,7 +1,8 @@
 """The catalog's rows in a replicated tablet: one batch per logical operation, a full scan on election.
 
 It is a tablet like any other (S0.2), of the fixed schema (kind, id, body), whose group is the masters.
-The row of a removed table or a deleted tablet is kept forever.
+The row of a removed table or a deleted tablet is kept forever, that of a decision for a time. The keys of
+transactions are not part of the scan: there may be millions of them, and one is looked up when it is needed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +11,17 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from nyala.common.bounds import KeyBounds
 from nyala.common.errors import NotFound, TooLarge, Unavailable
 from nyala.common.ids import SYS_CATALOG, ColumnId, TableId
+from nyala.common.keys import encode_prefix
 from nyala.common.partition import KeyRange, PartitionSchema, TabletPartition
 from nyala.common.schema import Column, Schema
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog import parts
-from nyala.master.catalog.records import CatalogRow
+from nyala.master.catalog.records import KIND_KEY, CatalogRow
+from nyala.replica.status import ReplicaStatus
 from nyala.tablet.files import replicated_ops
 from nyala.tablet.files.manifest import TabletInfo
 from nyala.tablet.files.replicated_ops import RowOp, WriteOp
@@ -39,6 +43,10 @@ _COLUMN_IDS = tuple(c.id for c in SCHEMA.columns)
 COMPRESS_BYTES = 4 << 10
 """Size in bytes from which on a batch is compressed; that of a table of 1,000 tablets shrinks to a tenth."""
 _ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
+_TYPES = [pa.string(), pa.string()]
+_KEYS_FROM = encode_prefix([pa.scalar(KIND_KEY), pa.scalar("")], _TYPES)
+_LOADED = KeyBounds(upper=_KEYS_FROM)
+"""Rows of every kind but the keys of transactions."""
 
 
 def tablet_info() -> TabletInfo:
@@ -89,22 +97,31 @@ class CatalogReplica(Protocol):
         """Return a time at which this replica, confirmed as leader, can be read."""
         ...
 
+    def status(self) -> ReplicaStatus:
+        """Return the status of this replica."""
+        ...
+
 
 def encode(rows: Sequence[CatalogRow]) -> bytes:
     """Return the payload that writes rows, all or none."""
     rows = parts.split(rows)
-    batch = pa.record_batch(
-        [
-            pa.array([r.kind for r in rows], pa.string()),
-            pa.array([r.id for r in rows], pa.string()),
-            pa.array([r.body for r in rows], pa.binary()),
-        ],
-        schema=SCHEMA.arrow,
-    )
+    mixed = any(r.body is None for r in rows)
+    columns = [
+        pa.array([r.kind for r in rows], pa.string()),
+        pa.array([r.id for r in rows], pa.string()),
+        pa.array([r.body or b"" for r in rows], pa.binary()),
+    ]
+    schema = SCHEMA.arrow
+    if mixed:
+        codes = [RowOp.DELETE_IGNORE if r.body is None else RowOp.UPSERT for r in rows]
+        columns.append(pa.array(codes, pa.uint8()))
+        schema = schema.append(pa.field(replicated_ops.OP_COLUMN, pa.uint8()))
+    batch = pa.record_batch(columns, schema=schema)
     message = flight.batch_message(batch)
     if len(message) > COMPRESS_BYTES:
         message = _compressed(batch)
-    return replicated_ops.encode(WriteOp(RowOp.UPSERT, SCHEMA.version, _COLUMN_IDS, True, message))
+    op = RowOp.MIXED if mixed else RowOp.UPSERT
+    return replicated_ops.encode(WriteOp(op, SCHEMA.version, _COLUMN_IDS, True, message))
 
 
 def _compressed(batch: pa.RecordBatch) -> bytes:
@@ -118,8 +135,35 @@ def _compressed(batch: pa.RecordBatch) -> bytes:
 
 
 def scan(view: View, at: int) -> list[CatalogRow]:
-    """Return every row of the sys catalog at a time. Blocking: lane COMPUTE."""
-    return _rows(view.scan(at, ordered=True))
+    """Return every row of the sys catalog at a time, but no keys. Blocking: lane COMPUTE."""
+    return _rows(view.scan(at, ordered=True, within=_LOADED))
+
+
+def find(view: View, at: int, kind: str, row: str) -> CatalogRow | None:
+    """Return one row at a time; None: there is none. Blocking: lane COMPUTE.
+
+    Args:
+        view: view of the sys catalog.
+        at: hybrid time.
+        kind: its kind.
+        row: its id.
+    """
+    key = pa.record_batch({"kind": pa.array([kind]), "id": pa.array([row])})
+    found = view.get(at, key).to_pylist()
+    return CatalogRow(kind, row, found[0]["body"]) if found else None
+
+
+def keys(view: View, at: int, after: str, limit: int) -> list[CatalogRow]:
+    """Return rows of keys of transactions at a time, in the order of their names. Blocking: lane COMPUTE.
+
+    Args:
+        view: view of the sys catalog.
+        at: hybrid time.
+        after: name after which they begin; empty: from the first.
+        limit: most rows.
+    """
+    lower = encode_prefix([pa.scalar(KIND_KEY), pa.scalar(f"{after}\0" if after else "")], _TYPES)
+    return _rows(view.scan(at, ordered=True, within=KeyBounds(lower), limit=limit))
 
 
 def changed(view: View, since: int, until: int) -> list[CatalogRow]:
@@ -234,8 +278,28 @@ class SysCatalog:
         with not_found_is_unavailable():
             return await self._replica.read_point(None, self._timeout_ms)
 
+    async def find(self, kind: str, row: str) -> CatalogRow | None:
+        """Return a row as of everything that is applied here; None: there is none.
+
+        Args:
+            kind: its kind.
+            row: its id.
+        """
+        at, view = self._replica.status().applied_stamp, self._tablet.view()
+        return await self._env.tasks.run(Lane.COMPUTE, find, view, at, kind, row)
+
+    async def keys(self, after: str, limit: int) -> list[CatalogRow]:
+        """Return rows of keys of transactions, in the order of their names, as `find`.
+
+        Args:
+            after: name after which they begin; empty: from the first.
+            limit: most rows.
+        """
+        at, view = self._replica.status().applied_stamp, self._tablet.view()
+        return await self._env.tasks.run(Lane.COMPUTE, keys, view, at, after, limit)
+
     async def rows(self) -> list[CatalogRow]:
-        """Return every row, with everything that earlier leaders committed.
+        """Return every row but keys, with everything that earlier leaders committed.
 
         Raises:
             NotLeader, Unavailable, TimedOut: as `confirm`.

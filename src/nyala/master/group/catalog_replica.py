@@ -10,7 +10,7 @@ from nyala.env.server_clock import ServerClock
 from nyala.env.tasks import Lane
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.follower_catalog import FollowerCatalog
-from nyala.master.catalog.records import parse
+from nyala.master.catalog.records import CLUSTER_ROW, KIND_CLUSTER, parse
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.config import MasterConfig
 from nyala.raft.membership import Configuration
@@ -162,10 +162,11 @@ class MasterReplica:
             view = self._tablet().view()
         except (NotFound, Unavailable):
             return None
-        rows = await self._env.tasks.run(Lane.COMPUTE, sys_catalog.scan, view, stamp)
-        found = [item for item in map(parse, rows) if isinstance(item, cat.ClusterRecord)]
-        assert len(found) <= 1, found
-        return found[0] if found else None
+        run = self._env.tasks.run
+        row = await run(Lane.COMPUTE, sys_catalog.find, view, stamp, KIND_CLUSTER, CLUSTER_ROW)
+        found = None if row is None else parse(row)
+        assert found is None or isinstance(found, cat.ClusterRecord), found
+        return found
 
     async def close(self) -> None:
         """Stop the replica and close its files."""

@@ -120,6 +120,12 @@ class MasterPeers:
                 found = peer.config
         return found
 
+    def registrations(self) -> list[pb.ServerInfoResponse]:
+        """Return the registrations of the other masters that have answered recently."""
+        now_us = self._env.clock.monotonic_us()
+        recent = (p for p in self._peers.values() if now_us - p.answered_us < self._unresponsive_us)
+        return [p.info for p in recent if p.info is not None]
+
     def first_configuration(self) -> Configuration:
         """Return the group that a fresh master joins, once every master has answered.
 

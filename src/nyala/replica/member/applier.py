@@ -9,16 +9,16 @@ the callbacks on the loop only. An exception in a lane ends the replica, never t
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from nyala.common.ids import CommittedOperation, OpId
+from nyala.common.ids import CommittedOperation, OpId, PreparedTransaction
 from nyala.env.tasks import Lane, Tasks
 from nyala.raft.messages import Entry, EntryKind
 from nyala.replica.member.client_sessions import Admitted, ClientSessions, SavedResult
 from nyala.replica.member.session_header import unwrap
-from nyala.replica.state_machine import FlushPoint, StateMachine
+from nyala.replica.state_machine import FlushPoint, PreparesTransactions, StateMachine
 
 SMALL_GROUP_OPS = 64
 SMALL_GROUP_BYTES = 32 << 10
@@ -30,6 +30,9 @@ DELAY_ENTRIES = 16
 """Time for which a follower's entries wait for others, in milliseconds, and number of entries that ends the
 wait.
 """
+
+
+_NOTHING: Mapping[bytes, PreparedTransaction] = {}
 
 
 class AnswerKind(Enum):
@@ -79,6 +82,12 @@ class Applier:
         group_bytes: maximum payload of one group, one operation at least.
         deliver: see `Delivery`.
         may_apply: returns whether there is memory for the rows of more entries; called again at `resume`.
+
+    Attributes:
+        applied: op id of the last entry applied.
+        applied_stamp: its stamp. Not all rows at or below it are there: a prepared transaction may become
+            visible below it.
+        prepared: transactions that are prepared then.
     """
 
     def __init__(
@@ -106,6 +115,8 @@ class Applier:
         self._position = AppliedPosition(machine.flush_point.op, machine.flush_point.stamp)
         self.applied = machine.flush_point.op
         self.applied_stamp = machine.flush_point.stamp
+        self._prepares = machine if isinstance(machine, PreparesTransactions) else None
+        self.prepared = _NOTHING if self._prepares is None else self._prepares.prepared
 
     def enqueue(self, entries: Sequence[Entry], *, awaited: bool) -> None:
         """Queue entries that are committed and durable here; `awaited`: clients may wait for them."""
@@ -139,7 +150,7 @@ class Applier:
                     and sum(len(e.payload) for e in group) <= SMALL_GROUP_BYTES
                 )
                 run = self._tasks.run_brief if brief else self._tasks.run
-                answers = await run(Lane.APPLY, self._apply, group)
+                answers, self.prepared = await run(Lane.APPLY, self._apply, group)
                 self.applied = group[-1].id
                 self.applied_stamp = group[-1].stamp
                 self._deliver(group, answers)
@@ -155,8 +166,14 @@ class Applier:
         self.backlog_bytes -= sum(len(e.payload) for e in group)
         return group
 
-    def _apply(self, group: Sequence[Entry]) -> list[Answer | None]:
-        """Lane APPLY: admit operations by the sessions, apply them as one group, and keep their results."""
+    def _apply(
+        self, group: Sequence[Entry]
+    ) -> tuple[list[Answer | None], Mapping[bytes, PreparedTransaction]]:
+        """Lane APPLY: admit operations by the sessions, apply them as one group, and keep their results.
+
+        Returns:
+            The answers, and the transactions that are prepared afterwards.
+        """
         first = group[0]
         assert first.id.index == self._position.op.index + 1, (
             f"{first.id} after {self._position.op}"
@@ -183,7 +200,8 @@ class Applier:
         self._position = AppliedPosition(group[-1].id, group[-1].stamp)
         outcomes = iter(results)
         forgotten = self.sessions.forgotten
-        return [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
+        answers = [None if v is None else _answer(*v, outcomes, forgotten) for v in verdicts]
+        return answers, _NOTHING if self._prepares is None else self._prepares.prepared
 
     def prepare_flush(self) -> Callable[[], Callable[[], None]] | None:
         """Lane APPLY: prepare a flush up to the last applied entry, with the sessions at that point."""

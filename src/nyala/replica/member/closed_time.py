@@ -1,9 +1,10 @@
 """Closed time: hybrid times that a leader closes for its followers, and their age at the reader.
 
 A leader that could answer a read at T may publish T: a majority has confirmed it with clocks at or above T,
-and every entry at or below T is applied. It publishes the times of clients' reads. It also runs rounds of its
-own, at most one a heartbeat interval and on the heartbeats themselves, while entries lie above the last
-closed time or stale reads arrive. The closed time of an idle group does not advance.
+every entry at or below T is applied, and no prepared transaction can become visible there. It publishes the
+times of clients' reads. It also runs rounds of its own, at most one a heartbeat interval and on the
+heartbeats themselves, while entries lie above the last closed time or stale reads arrive. The closed time of
+an idle group does not advance.
 """
 
 from nyala.common.errors import Unavailable
@@ -12,7 +13,7 @@ from nyala.raft.messages import AppendEntries
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.pending_reads import PendingReads, ReadKind
 
 KEEP_FRESH_MS = 10_000
 """Time for which a leader advances its closed time after a stale read that failed, in milliseconds."""
@@ -71,7 +72,7 @@ class ClosedTime:
         number = node.read_index(at)
         assert number is not None, "who accepts leads"
         self._round_running = True
-        done = self._reads.add(at, number, node.last.index, NO_DEADLINE_US)
+        done = self._reads.add(at, number, node.last.index, NO_DEADLINE_US, ReadKind.CLOSING)
         done.add_done_callback(lambda read: self._ended(read.exception()))
 
     def _ended(self, _lost_leadership: BaseException | None) -> None:

@@ -41,13 +41,13 @@ class LeadershipWatch:
             if not leads or self.accepting or not node.status().accepting:
                 return _SAME
             self.accepting = True
-            self._wake()
+            self.wake()
             return LeadershipChange(changed=True)
         deposed = self._leads and (not leads or term != self._term)
         elected = leads and (not self._leads or term != self._term)
         self._leads, self._term, self._leader = leads, term, leader
         self.accepting = leads and node.status().accepting
-        self._wake()
+        self.wake()
         return LeadershipChange(True, elected, deposed)
 
     async def next_change(self) -> None:
@@ -59,13 +59,14 @@ class LeadershipWatch:
     def tick(self) -> None:
         """Wake all waiters, so that they check their deadlines."""
         if self._waiters:
-            self._wake()
+            self.wake()
 
     def close(self) -> None:
         """Wake all waiters: the member ends."""
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake all waiters: what they wait for may have come."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():

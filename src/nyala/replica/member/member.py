@@ -13,6 +13,7 @@ from nyala.raft.membership import Configuration
 from nyala.raft.messages import AnyMessage, AppendEntries, Entry
 from nyala.raft.ready import NOTHING
 from nyala.replica.context import ReplicaContext
+from nyala.replica.member.admission import RequestAdmission
 from nyala.replica.member.applier import Answer, Applier
 from nyala.replica.member.bootstrap import Opened
 from nyala.replica.member.closed_time import ClosedTime
@@ -21,6 +22,8 @@ from nyala.replica.member.flusher import Fail, Flusher
 from nyala.replica.member.leadership_watch import LeadershipWatch
 from nyala.replica.member.pending_reads import PendingReads
 from nyala.replica.member.requests import MemberRequests
+from nyala.replica.member.transactions.prepared import PreparedTransactions
+from nyala.replica.member.transactions.requests import TransactionRequests
 from nyala.replica.memory import MemoryPart
 
 
@@ -53,8 +56,20 @@ class ReplicaMember:
         self.leadership_watch = LeadershipWatch(opened.node)
         reads = PendingReads()
         self.closed_time = ClosedTime(context, opened.node, self.leadership_watch, reads)
+        prepared = PreparedTransactions(self.applier.prepared)
+        watch = self.leadership_watch
+        self.admission = RequestAdmission(context, opened.node, self.driver, watch, prepared)
         self.requests = MemberRequests(
-            context, group, opened.node, self.driver, self.leadership_watch, reads
+            context, group, opened.node, watch, self.admission, reads, prepared
+        )
+        self.transactions = TransactionRequests(
+            context,
+            opened.node,
+            self.requests,
+            self.admission,
+            watch,
+            prepared,
+            self._complete_reads,
         )
         self._listeners: dict[Callable[[], None], None] = {}
         self._context = context
@@ -88,6 +103,7 @@ class ReplicaMember:
         self._context.offsets.transfer_leadership(self.node)
         self._context.log_disk.transfer_leadership(self._group, self.node)
         self.requests.tick()
+        self.transactions.tick()
         self.node.tick(hlc, absent)
 
     def pump(self) -> bool:
@@ -104,6 +120,7 @@ class ReplicaMember:
         self._count()
         change = self.leadership_watch.update()
         if change.deposed:
+            self.transactions.on_leadership_lost()
             self.requests.on_leadership_lost()
             self._progressed()
         if change.elected:
@@ -116,7 +133,7 @@ class ReplicaMember:
         See `RaftNode.unsafe_change_config`: it is committed when one of those kept leads.
         """
         self.node.unsafe_change_config(
-            keep, self.requests.clock.next_stamp(self.node.last_stamp), term
+            keep, self.admission.clock.next_stamp(self.node.last_stamp), term
         )
         self._context.schedule(self._group)
         return self.node.config
@@ -152,6 +169,7 @@ class ReplicaMember:
         if self._closed:
             return
         self.requests.applied(entries, answers)
+        self.transactions.applied(entries[-1].id.index, self.applier.prepared)
         self.node.applied(entries[-1].id.index)
         if self.node.view.reads_from_disk:
             self._context.schedule(self._group)  # the next entries are to be read

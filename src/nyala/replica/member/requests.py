@@ -12,12 +12,8 @@ from nyala.common.errors import (
     NotLeader,
     NyalaError,
     OutcomeUnknown,
-    Throttled,
-    TooLarge,
-    Unavailable,
 )
-from nyala.common.ids import OpId, ServerUuid, TabletId
-from nyala.common.options import ENTRY_SLACK_BYTES
+from nyala.common.ids import OpId, TabletId
 from nyala.env.server_clock import duration
 from nyala.raft.changes import Change
 from nyala.raft.membership import Configuration
@@ -25,15 +21,13 @@ from nyala.raft.messages import Entry
 from nyala.raft.node import RaftNode
 from nyala.replica.context import ReplicaContext
 from nyala.replica.member import pending_writes, session_header
+from nyala.replica.member.admission import RequestAdmission, full_disk
 from nyala.replica.member.applier import Answer
-from nyala.replica.member.driver import RaftDriver
 from nyala.replica.member.leadership_watch import LeadershipWatch
-from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.pending_reads import PendingReads, ReadKind
 from nyala.replica.member.pending_writes import PendingWrites, WriteId
-from nyala.replica.member.request_clock import RequestClock
+from nyala.replica.member.transactions.prepared import PreparedTransactions
 from nyala.replica.status import WriteOutcome
-
-RETRY_AFTER_MS = 20
 
 
 class MemberRequests:
@@ -43,9 +37,10 @@ class MemberRequests:
         context: the process.
         group: id of the member's group.
         node: its Raft node.
-        driver: has the configuration, and the state of the log's queue.
-        leadership_watch: reports whether the node accepts writes.
+        leadership_watch: detector of changes of its leadership.
+        admission: admits requests.
         reads: pending reads.
+        prepared: prepared transactions, for which writes and reads wait.
     """
 
     def __init__(
@@ -53,19 +48,20 @@ class MemberRequests:
         context: ReplicaContext,
         group: TabletId,
         node: RaftNode,
-        driver: RaftDriver,
         leadership_watch: LeadershipWatch,
+        admission: RequestAdmission,
         reads: PendingReads,
+        prepared: PreparedTransactions,
     ) -> None:
         self._context = context
         self._node = node
-        self._driver = driver
         self._leadership_watch = leadership_watch
-        self.clock = RequestClock(context)
-        self._closed = False
+        self._admission = admission
+        self._clock = admission.clock
         self._group = group
         self._writes = PendingWrites()
         self._reads = reads
+        self._prepared = prepared
 
     async def write(
         self,
@@ -76,6 +72,7 @@ class MemberRequests:
         timeout_ms: int,
         seen: int = 0,
         since: int | None = None,
+        staged: bool = False,
     ) -> WriteOutcome:
         """Replicate an operation once; see `Replica.write`.
 
@@ -87,31 +84,81 @@ class MemberRequests:
             timeout_ms: how long the caller waits.
             seen: highest stamp that the client has seen.
             since: hybrid time before which no attempt was executed; 0: not known; None: now.
+            staged: it is a STAGE, which does not wait for prepared transactions.
         """
         session_header.check(client_id, sequence, first_outstanding, since or 0)
-        context, node = self._context, self._node
+        context = self._context
         if since is not None:
             _check_since(context, since)
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
-        await self.accepting(deadline_us, await self._wait_until_seen(seen, deadline_us))
+        seen = await self._wait_until_seen(seen, deadline_us)
+        await self._admission.accepting(deadline_us, seen)
         identity = WriteId(client_id, sequence, session_header.crc_of(payload))
         done = self._writes.join(identity, deadline_us)
+        while done is None and self._prepared.writes_wait and not staged:
+            await self._admission.wait_for_prepared(deadline_us)
+            await self._admission.accepting(deadline_us, seen)
+            done = self._writes.join(identity, deadline_us)
         if done is None:
-            self.check_capacity(len(payload), self._writes.inflight_bytes)
+            self._admission.check_capacity(len(payload), self._writes.inflight_bytes)
             since = context.clock.peek() if since is None else since
-            ttl_s = context.options.client_result_ttl_s
-            table_kib = context.memory.table_bytes() >> 10
-            wrapped = session_header.wrap(
-                payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
-            )
-            if (op := node.propose(wrapped, self.clock.next_stamp(node.last_stamp))) is None:
-                raise self.not_leader()
-            done = self._writes.add(op, len(payload), deadline_us, identity)
-            context.schedule(self._group)
+            index = self.append(payload, client_id, sequence, first_outstanding, since)
+            done = self.follow(index, len(payload), deadline_us, identity)
         try:
             return _outcome(await done, identity)
         finally:
             del done  # its error has this frame, and so the payload
+
+    def append(
+        self,
+        payload: bytes,
+        client_id: bytes,
+        sequence: int,
+        first_outstanding: int,
+        since: int,
+        above: int = 0,
+    ) -> int:
+        """Append an operation to the log of this leader, which accepts; return its index.
+
+        Args:
+            payload: operation for the state machine.
+            client_id: 16 bytes.
+            sequence: as of `write`.
+            first_outstanding: as of `write`.
+            since: as of `write`; not None.
+            above: hybrid time above which the entry is stamped.
+
+        Raises:
+            NotLeader: leadership is being transferred. Unavailable: see `RequestClock.next_stamp`.
+        """
+        context, node = self._context, self._node
+        ttl_s = context.options.client_result_ttl_s
+        table_kib = context.memory.table_bytes() >> 10
+        wrapped = session_header.wrap(
+            payload, client_id, sequence, first_outstanding, ttl_s, since, table_kib
+        )
+        op = node.propose(wrapped, self._clock.next_stamp(max(node.last_stamp, above)))
+        if op is None:
+            raise self._admission.not_leader()
+        context.schedule(self._group)
+        return op.index
+
+    def join(self, identity: WriteId, deadline_us: int) -> "asyncio.Future[Answer | None] | None":
+        """Return a future of an operation in flight; None: it is not in flight."""
+        return self._writes.join(identity, deadline_us)
+
+    def follow(
+        self, index: int, size_bytes: int, deadline_us: int, identity: WriteId
+    ) -> "asyncio.Future[Answer | None]":
+        """Return a future of the entry that was just appended.
+
+        Args:
+            index: of the entry.
+            size_bytes: of its payload.
+            deadline_us: monotonic deadline of the caller.
+            identity: by which `join` finds it.
+        """
+        return self._writes.add(OpId(self._node.term, index), size_bytes, deadline_us, identity)
 
     async def change_config(
         self, changes: Sequence[Change], expected: OpId | None, timeout_ms: int
@@ -125,11 +172,11 @@ class MemberRequests:
         """
         node = self._node
         deadline_us = self._context.env.clock.monotonic_us() + timeout_ms * 1000
-        await self.accepting(deadline_us)
+        await self._admission.accepting(deadline_us)
         try:
-            op = node.change_config(changes, self.clock.next_stamp(node.last_stamp), expected)
+            op = node.change_config(changes, self._clock.next_stamp(node.last_stamp), expected)
         except NotLeader as err:
-            raise _with_address(err, self._driver.config) from err
+            raise self._admission.with_address(err) from err
         finally:  # also if the change only started a transfer of leadership
             self._context.schedule(self._group)
         changed = node.config
@@ -152,8 +199,8 @@ class MemberRequests:
         """
         if self._node.is_leader:
             _check_ahead(self._context, at)
-            await self.clock.wait_until(at, deadline_us)
-            await self.clock.advance_past(at)
+            await self._clock.wait_until(at, deadline_us)
+            await self._clock.advance_past(at)
 
     async def _wait_until_seen(self, seen: int, deadline_us: int) -> int:
         """Wait until the clock has reached a stamp that a client has seen, and return the stamp.
@@ -162,87 +209,25 @@ class MemberRequests:
         """
         if self._context.clock.ahead_us(seen) > self._context.clock.limit_us:
             return 0
-        await self.clock.wait_until(seen, deadline_us)
+        await self._clock.wait_until(seen, deadline_us)
         return seen
 
     def start_read(self, at: int | None, timeout_ms: int) -> "asyncio.Future[int]":
         """See `Replica.start_read`."""
         context, node = self._context, self._node
         if not node.is_leader:
-            raise self.not_leader()
+            raise self._admission.not_leader()
+        kind = ReadKind.LATEST if at is None else ReadKind.SNAPSHOT
         if at is None:
-            at = self.clock.next_stamp(0)
+            at = self._clock.next_stamp(0)
         else:
-            self.clock.merge(at)
+            self._clock.merge(at)
         number = node.read_index(at)
         assert number is not None, f"{self._group}: a leader refused a read"
         deadline_us = context.env.clock.monotonic_us() + timeout_ms * 1000
-        done = self._reads.add(at, number, node.last.index, deadline_us)
+        done = self._reads.add(at, number, node.last.index, deadline_us, kind)
         context.schedule(self._group)
         return done
-
-    # ---- preconditions of a request ----------------------------------------------------------------
-
-    async def accepting(self, deadline_us: int, above: int = 0) -> None:
-        """Wait until an entry of the leader's own term is applied (S4.38).
-
-        Checks before a proposal (schema, sessions, catalog) then see everything that earlier leaders
-        committed.
-
-        Args:
-            deadline_us: monotonic deadline.
-            above: also wait until stamps above it, and above the log's last entry, can be assigned.
-
-        Raises:
-            NotLeader: it does not lead. Unavailable: not in time, or the clock's ceiling cannot be saved.
-        """
-        leadership_watch, clock = self._leadership_watch, self._context.env.clock
-        while True:
-            while not leadership_watch.accepting:
-                if not self._node.is_leader or self._closed:
-                    raise self.not_leader()
-                if clock.monotonic_us() >= deadline_us:
-                    why = _full_disk(self._context) or "retry"
-                    raise Unavailable(
-                        f"this leader has not applied an entry of its term yet; {why}"
-                    )
-                await leadership_watch.next_change()
-            if self._context.clock.merge(max(above, self._node.last_stamp)):
-                return
-            await self.clock.advance_past(max(above, self._node.last_stamp))
-
-    def check_capacity(self, size_bytes: int, inflight: int) -> None:
-        """Check size and queue limits for an operation.
-
-        Raises:
-            TooLarge: it exceeds the limit. Throttled: the log's queue, the disk or the memory is full.
-        """
-        options = self._context.options
-        limit = max(options.write_max_bytes, options.catalog_batch_bytes) + ENTRY_SLACK_BYTES
-        if size_bytes > limit:
-            raise TooLarge(
-                f"the operation has {size_bytes} bytes; at most {limit} are replicated in one entry: send "
-                "smaller batches, or raise write_max_bytes on all servers",
-                {"limit": str(limit), "size": str(size_bytes)},
-            )
-        self._context.memory.check()
-        full = inflight and inflight + size_bytes > options.write_queue_bytes
-        if full or self._driver.stalled:
-            self._context.counters.throttled.inc()
-            raise Throttled(
-                _full_disk(self._context) or "the log's queue is full; wait and send again"
-                if self._driver.stalled
-                else f"{inflight} bytes of writes are in flight on this tablet; wait and send again",
-                {"retry_after_ms": str(RETRY_AFTER_MS)},
-            )
-
-    def not_leader(self) -> NotLeader:
-        """Return the error of a replica that does not lead, with the leader if it is known."""
-        leader = self._node.leader
-        if leader is None or leader == self._context.uuid:
-            why = _full_disk(self._context) or "retry"
-            return NotLeader(f"this replica does not lead its group, and no leader is known; {why}")
-        return _not_leader(leader, self._driver.config)
 
     # ---- events ------------------------------------------------------------------------------------
 
@@ -250,7 +235,7 @@ class MemberRequests:
         """Fail the requests whose deadline has passed."""
         if self._writes or self._reads:
             now_us = self._context.env.clock.monotonic_us()
-            self._writes.expire(now_us, lambda: _full_disk(self._context))
+            self._writes.expire(now_us, lambda: full_disk(self._context))
             self._reads.expire(now_us)
         self._leadership_watch.tick()
 
@@ -264,17 +249,17 @@ class MemberRequests:
         self._reads.confirmed(number)
 
     def complete_reads(self, applied: OpId, applied_stamp: int) -> int:
-        """Complete the reads that are due; return the latest of their times; 0: none was due."""
-        return self._reads.complete(applied.index, applied_stamp)
+        """Complete the reads that are due; return the latest time that may be closed; 0: none was due."""
+        return self._reads.complete(applied.index, applied_stamp, self._prepared.readable)
 
     def on_leadership_lost(self) -> None:
         """Fail pending requests after the loss of leadership."""
         self._writes.on_leadership_lost(self._node.commit_index)
-        self._reads.end(self.not_leader())
+        self._reads.end(self._admission.not_leader())
 
     def end(self, why: str, err: NyalaError) -> None:
         """End: writes in flight fail with `OutcomeUnknown`, reads fail with `err`."""
-        self._closed = True
+        self._admission.close()
         self._leadership_watch.close()
         self._writes.fail(why)
         self._reads.end(err)
@@ -306,27 +291,3 @@ def _check_ahead(context: ReplicaContext, at: int) -> None:
             f"clock_max_ahead_ms ({limit_ms}). Give an earlier time; if you gave none, the clocks of the "
             "servers differ by that much: synchronise them with NTP"
         )
-
-
-def _full_disk(context: ReplicaContext) -> str:
-    """Return why this server's log cannot grow, and what to do about it; empty: it can."""
-    err = context.wal.disk_error
-    if err is None:
-        return ""
-    return f"the log of this server cannot grow ({err}): free space on its disk, and it goes on by itself"
-
-
-def _not_leader(leader: ServerUuid, config: Configuration) -> NotLeader:
-    member = config.get(leader)
-    details = {"leader": str(leader)}
-    if member is not None:
-        details["address"] = member.address
-    where = "" if member is None else f" at {member.address}"
-    return NotLeader(f"this replica does not lead its group; {leader}{where} does", details)
-
-
-def _with_address(err: NotLeader, config: Configuration) -> NotLeader:
-    """Return the error with the address of the leader that it names."""
-    member = None if err.leader is None else config.get(ServerUuid(err.leader))
-    address = {} if member is None else {"address": member.address}
-    return NotLeader(err.message, {**err.details, **address})

@@ -163,6 +163,7 @@ def _prepare(
         return TransactionResult(TransactionOutcome.OLDER, stamp)
     if stage is not None and stage.prepared is not None:
         stage.attempt = stage.prepared.attempt = op.attempt
+        known.note_prepared()
         return TransactionResult(TransactionOutcome.DONE, stage.prepared.at)
     errors = _obstacles(store, stage, op, operation, files)
     parts = tuple(c.part for c in op.parts)

@@ -5,9 +5,11 @@ checks batches and applies them. What operations can add is bounded by the const
 the format.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from nyala.common.errors import BadChecksum
+from nyala.common.ids import PreparedTransaction
 from nyala.tablet.files.stored_stages import (
     StageFiles,
     StoredBatch,
@@ -72,6 +74,7 @@ class Stage:
         parts: batches of each part, by number.
         prepared: None: it is not prepared.
         count: number of batches.
+        size_bytes: length of all of them. Any lane.
     """
 
     kept: int
@@ -79,6 +82,7 @@ class Stage:
     parts: dict[str, dict[int, StagedBatch]] = field(default_factory=dict)
     prepared: Prepared | None = None
     count: int = 0
+    size_bytes: int = 0
 
     def batches(self, parts: tuple[str, ...]) -> list[StagedBatch]:
         """Return the batches of some parts, in the order in which they take effect."""
@@ -101,6 +105,25 @@ class Stage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """A stage without its batches.
+
+    Attributes:
+        transaction: its id.
+        kept: stamp of its last STAGE or KEEP.
+        size_bytes: length of its batches.
+        batches: number of them.
+        prepared: prepare time; 0: it is not prepared.
+    """
+
+    transaction: bytes
+    kept: int
+    size_bytes: int
+    batches: int
+    prepared: int
+
+
 class Stages:
     """Stages of a tablet, and its transactions that have ended.
 
@@ -114,8 +137,10 @@ class Stages:
         dropped: transactions without a stage that are refused, each with the time until which.
         settled: no decision has a commit time at or below it, or will.
         written: no version begins or ends above it.
+        prepared: the prepared transactions; replaced when they change, and never changed itself. Any lane.
         earliest: the least prepare time; None: nothing is prepared. Any lane.
-        memory_bytes: memory that a flush would free.
+        memory_bytes: memory that a flush would free. Any lane.
+        file_bytes: length of the batches that are in files. Any lane.
     """
 
     def __init__(self, stored: StoredStages, flush_stamp: int) -> None:
@@ -125,13 +150,73 @@ class Stages:
         self.settled = stored.settled
         self.written = stored.written if stored.prepare_times else flush_stamp
         self.memory_bytes = 0
+        self.file_bytes = sum(s.size_bytes for s in self.stages.values())
         self.earliest: int | None = None
+        self.prepared: Mapping[bytes, PreparedTransaction] = {}
         self.note_prepared()
 
     def note_prepared(self) -> None:
-        """Compute `earliest` again, after a stage was prepared, or ended to be."""
-        prepared = [s.prepared.at for s in self.stages.values() if s.prepared is not None]
-        self.earliest = min(prepared, default=None)
+        """Compute `prepared` again, after a stage was prepared, ended to be, or got another attempt."""
+        found = [(t, s.prepared) for t, s in self.stages.items() if s.prepared is not None]
+        self.prepared = {t: PreparedTransaction(p.at, p.attempt) for t, p in found}
+        self.earliest = min((p.at for _, p in found), default=None)
+
+    def size_of(self, transaction: bytes) -> int:
+        """Return the bytes of the staged batches of a transaction. Any lane."""
+        stage = self.stages.get(transaction)
+        return 0 if stage is None else stage.size_bytes
+
+    def has_batch(self, transaction: bytes, part: str, number: int) -> bool:
+        """Return whether a batch is staged already. Any lane.
+
+        Args:
+            transaction: its id.
+            part: name of the part.
+            number: order of the batch in its part.
+        """
+        stage = self.stages.get(transaction)
+        return stage is not None and number in stage.parts.get(part, ())
+
+    def listed(self) -> list[StageSummary]:
+        """Return all stages, without their batches."""
+        return [
+            StageSummary(
+                t, s.kept, s.size_bytes, s.count, 0 if s.prepared is None else s.prepared.at
+            )
+            for t, s in self.stages.items()
+        ]
+
+    def kept_until(self, bound: int) -> list[bytes]:
+        """Return the transactions that were kept last at or below a time and are not prepared."""
+        return [t for t, s in self.stages.items() if s.kept <= bound and s.prepared is None]
+
+    def ended_at(self, transaction: bytes, at: int) -> int | None:
+        """Return the commit time of a transaction that was applied here; None: it was not.
+
+        Args:
+            transaction: its id.
+            at: commit time of a decision; every decision at or below `settled` was applied.
+        """
+        return self.ended.get(transaction, at if at <= self.settled else None)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all staged batches, in memory and in files. Any lane."""
+        return self.memory_bytes + self.file_bytes
+
+    def verify(self, files: StageFiles) -> None:
+        """Read every staged batch.
+
+        Raises:
+            Corrupt: a file is missing or damaged, or has other bytes than were staged.
+        """
+        for transaction, stage in self.stages.items():
+            for batch in stage.all_batches:
+                if crc_of_batch(batch.read(files)) != batch.crc:
+                    raise BadChecksum(
+                        f"a staged batch of transaction {transaction.hex()} is damaged; copy the replica "
+                        "from another server"
+                    )
 
     def begin(self, transaction: bytes, stamp: int) -> Stage | None:
         """Return the stage of a transaction, a new one if it has none; None: there are too many."""
@@ -153,6 +238,7 @@ class Stages:
         made = StagedBatch(len(batch), crc_of_batch(batch), checked, batch)
         stage.parts.setdefault(part, {})[number] = made
         stage.count += 1
+        stage.size_bytes += len(batch)
         self.memory_bytes += len(batch) + OVERHEAD_BYTES
 
     def forget(self, transaction: bytes, stamp: int, until: int) -> None:
@@ -193,6 +279,7 @@ class Stages:
         for part in [p for p in stage.parts if p not in kept]:
             dropped = stage.parts.pop(part).values()
             stage.count -= len(dropped)
+            stage.size_bytes -= sum(b.size_bytes for b in dropped)
             self._release(dropped)
 
     def _remove(self, transaction: bytes) -> None:
@@ -203,7 +290,9 @@ class Stages:
 
     def _release(self, batches: Iterable[StagedBatch]) -> None:
         for batch in batches:
-            if batch.payload is not None:
+            if batch.payload is None:
+                self.file_bytes -= batch.size_bytes
+            else:
                 self.memory_bytes -= batch.size_bytes + OVERHEAD_BYTES
 
     def unflushed(self) -> list[StagedBatch]:
@@ -222,6 +311,8 @@ class Stages:
             batch.payload, batch.place = None, (file, section)
         left = self.unflushed()
         self.memory_bytes = sum(b.size_bytes + OVERHEAD_BYTES for b in left)
+        every = sum(s.size_bytes for s in self.stages.values())
+        self.file_bytes = every - sum(b.size_bytes for b in left)
 
     def stored(self, file: int) -> StoredStages:
         """Return this as a manifest stores it.
@@ -271,5 +362,6 @@ def _load(stored: StoredStage) -> Stage:
     }
     held = stored.prepared
     prepared = None if held is None else Prepared(held.at, held.attempt, tuple(held.parts))
-    count = sum(map(len, parts.values()))
-    return Stage(stored.kept, stored.attempt, parts, prepared, count)
+    batches = [b for found in parts.values() for b in found.values()]
+    size_bytes = sum(b.size_bytes for b in batches)
+    return Stage(stored.kept, stored.attempt, parts, prepared, len(batches), size_bytes)

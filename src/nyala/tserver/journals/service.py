@@ -197,7 +197,7 @@ class JournalService:
                 if response.rebased or response.events:
                     return response
                 if led and not member.node.is_leader:  # it may be partitioned from the new leader
-                    raise member.requests.not_leader()
+                    raise member.admission.not_leader()
                 left_ms = (deadline_us - clock.monotonic_us()) // 1000
                 if left_ms <= 0:
                     return response

@@ -23,25 +23,32 @@ _sym_db = _symbol_database.Default()
 
 
 from nyala.wire.proto import nyala_pb2 as nyala_dot_wire_dot_proto_dot_nyala__pb2
+from nyala.wire.proto import transactions_pb2 as nyala_dot_wire_dot_proto_dot_transactions__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enyala/wire/proto/catalog.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\"\xd5\x03\n\x0bTableRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.nyala.v1.TableState\x12!\n\x04spec\x18\x03 \x01(\x0b\x32\x13.nyala.v1.TableSpec\x12)\n\ncreated_by\x18\x04 \x01(\x0b\x32\x15.nyala.v1.OperationId\x12\x12\n\ncreated_us\x18\x05 \x01(\x04\x12)\n\ndropped_by\x18\x06 \x01(\x0b\x32\x15.nyala.v1.OperationId\x12\x12\n\ndropped_us\x18\x07 \x01(\x04\x12)\n\naltered_by\x18\x08 \x03(\x0b\x32\x15.nyala.v1.OperationId\x12.\n\x14\x66ully_applied_schema\x18\t \x01(\x0b\x32\x10.nyala.v1.Schema\x12$\n\x07\x65\x61rlier\x18\n \x03(\x0b\x32\x13.nyala.v1.TableSpec\x12\x16\n\x0epurge_after_us\x18\x0b \x01(\x04\x12\x14\n\x0chistory_from\x18\x0c \x01(\x04\x12\r\n\x05parts\x18\r \x01(\r\x12#\n\x04past\x18\x0e \x03(\x0b\x32\x15.nyala.v1.PastColumns\x12\x11\n\tpast_from\x18\x0f \x01(\x04\"o\n\x0bPastColumns\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05until\x18\x02 \x01(\x04\x12!\n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x10.nyala.v1.Column\x12\x0e\n\x06places\x18\x04 \x03(\r\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x05 \x03(\r\"\xc9\x02\n\x0cTabletRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08table_id\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.nyala.v1.TabletState\x12&\n\tpartition\x18\x04 \x01(\x0b\x32\x13.nyala.v1.Partition\x12+\n\tconsensus\x18\x05 \x01(\x0b\x32\x18.nyala.v1.ConsensusState\x12\x13\n\x0breported_by\x18\x06 \x03(\t\x12\x12\n\ncreated_us\x18\x07 \x01(\x04\x12\x1c\n\x14\x66irst_schema_version\x18\x08 \x01(\r\x12\x13\n\x0breplaced_by\x18\t \x01(\t\x12\x0f\n\x07\x61ttempt\x18\n \x01(\r\x12\x10\n\x08\x61\x64\x64\x65\x64_by\x18\x0b \x01(\r\x12\r\n\x05\x66loor\x18\x0c \x01(\x04\x12\x12\n\ndropped_at\x18\r \x01(\x04\"l\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1b\n\x13\x63\x61talog_incarnation\x18\x02 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x03 \x01(\r\x12\x12\n\ncreated_us\x18\x04 \x01(\x04*\x82\x01\n\nTableState\x12\x11\n\rTABLE_UNKNOWN\x10\x00\x12\x13\n\x0fTABLE_PREPARING\x10\x01\x12\x11\n\rTABLE_RUNNING\x10\x02\x12\x12\n\x0eTABLE_ALTERING\x10\x03\x12\x11\n\rTABLE_REMOVED\x10\x04\x12\x12\n\x0eTABLE_IN_PARTS\x10\x05*\x9d\x01\n\x0bTabletState\x12\x12\n\x0eTABLET_UNKNOWN\x10\x00\x12\x14\n\x10TABLET_PREPARING\x10\x01\x12\x13\n\x0fTABLET_CREATING\x10\x02\x12\x12\n\x0eTABLET_RUNNING\x10\x03\x12\x13\n\x0fTABLET_REPLACED\x10\x04\x12\x12\n\x0eTABLET_DELETED\x10\x05\x12\x12\n\x0eTABLET_DROPPED\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enyala/wire/proto/catalog.proto\x12\x08nyala.v1\x1a\x1cnyala/wire/proto/nyala.proto\x1a#nyala/wire/proto/transactions.proto\"\xd5\x03\n\x0bTableRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12#\n\x05state\x18\x02 \x01(\x0e\x32\x14.nyala.v1.TableState\x12!\n\x04spec\x18\x03 \x01(\x0b\x32\x13.nyala.v1.TableSpec\x12)\n\ncreated_by\x18\x04 \x01(\x0b\x32\x15.nyala.v1.OperationId\x12\x12\n\ncreated_us\x18\x05 \x01(\x04\x12)\n\ndropped_by\x18\x06 \x01(\x0b\x32\x15.nyala.v1.OperationId\x12\x12\n\ndropped_us\x18\x07 \x01(\x04\x12)\n\naltered_by\x18\x08 \x03(\x0b\x32\x15.nyala.v1.OperationId\x12.\n\x14\x66ully_applied_schema\x18\t \x01(\x0b\x32\x10.nyala.v1.Schema\x12$\n\x07\x65\x61rlier\x18\n \x03(\x0b\x32\x13.nyala.v1.TableSpec\x12\x16\n\x0epurge_after_us\x18\x0b \x01(\x04\x12\x14\n\x0chistory_from\x18\x0c \x01(\x04\x12\r\n\x05parts\x18\r \x01(\r\x12#\n\x04past\x18\x0e \x03(\x0b\x32\x15.nyala.v1.PastColumns\x12\x11\n\tpast_from\x18\x0f \x01(\x04\"o\n\x0bPastColumns\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05until\x18\x02 \x01(\x04\x12!\n\x07\x63olumns\x18\x03 \x03(\x0b\x32\x10.nyala.v1.Column\x12\x0e\n\x06places\x18\x04 \x03(\r\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x05 \x03(\r\"\xc9\x02\n\x0cTabletRecord\x12\n\n\x02id\x18\x01 \x01(\t\x12\x10\n\x08table_id\x18\x02 \x01(\t\x12$\n\x05state\x18\x03 \x01(\x0e\x32\x15.nyala.v1.TabletState\x12&\n\tpartition\x18\x04 \x01(\x0b\x32\x13.nyala.v1.Partition\x12+\n\tconsensus\x18\x05 \x01(\x0b\x32\x18.nyala.v1.ConsensusState\x12\x13\n\x0breported_by\x18\x06 \x03(\t\x12\x12\n\ncreated_us\x18\x07 \x01(\x04\x12\x1c\n\x14\x66irst_schema_version\x18\x08 \x01(\r\x12\x13\n\x0breplaced_by\x18\t \x01(\t\x12\x0f\n\x07\x61ttempt\x18\n \x01(\r\x12\x10\n\x08\x61\x64\x64\x65\x64_by\x18\x0b \x01(\r\x12\r\n\x05\x66loor\x18\x0c \x01(\x04\x12\x12\n\ndropped_at\x18\r \x01(\x04\"l\n\rClusterRecord\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x1b\n\x13\x63\x61talog_incarnation\x18\x02 \x01(\t\x12\x16\n\x0e\x66ormat_version\x18\x03 \x01(\r\x12\x12\n\ncreated_us\x18\x04 \x01(\x04\"\x8b\x01\n\x0e\x44\x65\x63isionRecord\x12\x13\n\x0btransaction\x18\x01 \x01(\x0c\x12\n\n\x02\x61t\x18\x02 \x01(\x04\x12\x12\n\ntablet_ids\x18\x03 \x03(\t\x12\x1d\n\x03key\x18\x04 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12%\n\x07\x61ttempt\x18\x05 \x01(\x0b\x32\x14.nyala.v1.TxnAttempt\"Y\n\rDecisionMarks\x12\x0f\n\x07removed\x18\x01 \x01(\x04\x12\x0f\n\x07settled\x18\x02 \x01(\x04\x12\x10\n\x08resolved\x18\x03 \x01(\x04\x12\x14\n\x0ckeys_removed\x18\x04 \x01(\x04\"K\n\tKeyRecord\x12\x1d\n\x03key\x18\x01 \x01(\x0b\x32\x10.nyala.v1.TxnKey\x12\x13\n\x0btransaction\x18\x02 \x01(\x0c\x12\n\n\x02\x61t\x18\x03 \x01(\x04*\x82\x01\n\nTableState\x12\x11\n\rTABLE_UNKNOWN\x10\x00\x12\x13\n\x0fTABLE_PREPARING\x10\x01\x12\x11\n\rTABLE_RUNNING\x10\x02\x12\x12\n\x0eTABLE_ALTERING\x10\x03\x12\x11\n\rTABLE_REMOVED\x10\x04\x12\x12\n\x0eTABLE_IN_PARTS\x10\x05*\x9d\x01\n\x0bTabletState\x12\x12\n\x0eTABLET_UNKNOWN\x10\x00\x12\x14\n\x10TABLET_PREPARING\x10\x01\x12\x13\n\x0fTABLET_CREATING\x10\x02\x12\x12\n\x0eTABLET_RUNNING\x10\x03\x12\x13\n\x0fTABLET_REPLACED\x10\x04\x12\x12\n\x0eTABLET_DELETED\x10\x05\x12\x12\n\x0eTABLET_DROPPED\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nyala.wire.proto.catalog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TABLESTATE']._serialized_start=1102
-  _globals['_TABLESTATE']._serialized_end=1232
-  _globals['_TABLETSTATE']._serialized_start=1235
-  _globals['_TABLETSTATE']._serialized_end=1392
-  _globals['_TABLERECORD']._serialized_start=75
-  _globals['_TABLERECORD']._serialized_end=544
-  _globals['_PASTCOLUMNS']._serialized_start=546
-  _globals['_PASTCOLUMNS']._serialized_end=657
-  _globals['_TABLETRECORD']._serialized_start=660
-  _globals['_TABLETRECORD']._serialized_end=989
-  _globals['_CLUSTERRECORD']._serialized_start=991
-  _globals['_CLUSTERRECORD']._serialized_end=1099
+  _globals['_TABLESTATE']._serialized_start=1449
+  _globals['_TABLESTATE']._serialized_end=1579
+  _globals['_TABLETSTATE']._serialized_start=1582
+  _globals['_TABLETSTATE']._serialized_end=1739
+  _globals['_TABLERECORD']._serialized_start=112
+  _globals['_TABLERECORD']._serialized_end=581
+  _globals['_PASTCOLUMNS']._serialized_start=583
+  _globals['_PASTCOLUMNS']._serialized_end=694
+  _globals['_TABLETRECORD']._serialized_start=697
+  _globals['_TABLETRECORD']._serialized_end=1026
+  _globals['_CLUSTERRECORD']._serialized_start=1028
+  _globals['_CLUSTERRECORD']._serialized_end=1136
+  _globals['_DECISIONRECORD']._serialized_start=1139
+  _globals['_DECISIONRECORD']._serialized_end=1278
+  _globals['_DECISIONMARKS']._serialized_start=1280
+  _globals['_DECISIONMARKS']._serialized_end=1369
+  _globals['_KEYRECORD']._serialized_start=1371
+  _globals['_KEYRECORD']._serialized_end=1446
 # @@protoc_insertion_point(module_scope)

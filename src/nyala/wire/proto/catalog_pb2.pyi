@@ -11,6 +11,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from nyala.wire.proto import nyala_pb2 as _nyala_pb2
+from nyala.wire.proto import transactions_pb2 as _transactions_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -302,3 +303,106 @@ class ClusterRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClusterRecord: _TypeAlias = ClusterRecord  # noqa: Y015
+
+@_typing.final
+class DecisionRecord(_message.Message):
+    """kind "server", id = uuid of a tablet server: a ListedServer
+    kind "decision", id = hex of the transaction: the transaction is committed; removed later (docs/internals/transactions.md)
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    TABLET_IDS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.bytes
+    at: _builtins.int
+    """commit time"""
+    @_builtins.property
+    def tablet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """participants"""
+
+    @_builtins.property
+    def key(self) -> _transactions_pb2.TxnKey: ...
+    @_builtins.property
+    def attempt(self) -> _transactions_pb2.TxnAttempt: ...
+    def __init__(
+        self,
+        *,
+        transaction: _builtins.bytes = ...,
+        at: _builtins.int = ...,
+        tablet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        key: _transactions_pb2.TxnKey | None = ...,
+        attempt: _transactions_pb2.TxnAttempt | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "key", b"key", "tablet_ids", b"tablet_ids", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecisionRecord: _TypeAlias = DecisionRecord  # noqa: Y015
+
+@_typing.final
+class DecisionMarks(_message.Message):
+    """kind "decision_marks", id = "marks" """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REMOVED_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    RESOLVED_FIELD_NUMBER: _builtins.int
+    KEYS_REMOVED_FIELD_NUMBER: _builtins.int
+    removed: _builtins.int
+    """greatest commit time of a decision that was removed"""
+    settled: _builtins.int
+    """no decision has a commit time at or below it, or will"""
+    resolved: _builtins.int
+    """every decision at or below it has its resolve in every participant"""
+    keys_removed: _builtins.int
+    """greatest commit time of a job's key that was removed for its age"""
+    def __init__(
+        self,
+        *,
+        removed: _builtins.int = ...,
+        settled: _builtins.int = ...,
+        resolved: _builtins.int = ...,
+        keys_removed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys_removed", b"keys_removed", "removed", b"removed", "resolved", b"resolved", "settled", b"settled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecisionMarks: _TypeAlias = DecisionMarks  # noqa: Y015
+
+@_typing.final
+class KeyRecord(_message.Message):
+    """kind "txn_key", id = name of the job or stream. Not loaded into memory: the kind sorts after all others"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.bytes
+    at: _builtins.int
+    @_builtins.property
+    def key(self) -> _transactions_pb2.TxnKey: ...
+    def __init__(
+        self,
+        *,
+        key: _transactions_pb2.TxnKey | None = ...,
+        transaction: _builtins.bytes = ...,
+        at: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "key", b"key", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeyRecord: _TypeAlias = KeyRecord  # noqa: Y015

@@ -3503,6 +3503,7 @@ class WriteHeader(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     tablet_id: _builtins.str
     schema_version: _builtins.int
     op: Global___WriteOp.ValueType
@@ -3523,6 +3524,10 @@ class WriteHeader(_message.Message):
     def column_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """of the batch's columns, in order (without "_op")"""
 
+    @_builtins.property
+    def stage(self) -> Global___StageHeader:
+        """set: the batch is staged for a transaction, and is not visible before its commit"""
+
     def __init__(
         self,
         *,
@@ -3538,14 +3543,40 @@ class WriteHeader(_message.Message):
         timeout_ms: _builtins.int = ...,
         request: _builtins.int = ...,
         since: _builtins.int = ...,
+        stage: Global___StageHeader | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "since", b"since", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_or_nothing", b"all_or_nothing", "client_id", b"client_id", "column_ids", b"column_ids", "first_outstanding", b"first_outstanding", "op", b"op", "propagated_time", b"propagated_time", "request", b"request", "schema_version", b"schema_version", "sequence", b"sequence", "since", b"since", "stage", b"stage", "tablet_id", b"tablet_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WriteHeader: _TypeAlias = WriteHeader  # noqa: Y015
+
+@_typing.final
+class StageHeader(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRANSACTION_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    transaction: _builtins.bytes
+    part: _builtins.str
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        transaction: _builtins.bytes = ...,
+        part: _builtins.str = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "part", b"part", "transaction", b"transaction"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageHeader: _TypeAlias = StageHeader  # noqa: Y015
 
 @_typing.final
 class RowError(_message.Message):
@@ -3584,10 +3615,13 @@ class WriteResult(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     ROW_ERRORS_FIELD_NUMBER: _builtins.int
     DUPLICATE_FIELD_NUMBER: _builtins.int
+    CRC_FIELD_NUMBER: _builtins.int
     request: _builtins.int
     timestamp: _builtins.int
     rows: _builtins.int
     duplicate: _builtins.bool
+    crc: _builtins.int
+    """of a staged batch: transaction_ops.crc_of_batch of what was replicated"""
     @_builtins.property
     def error(self) -> Global___Error:
         """error: no row of this batch took effect, or it is unknown"""
@@ -3603,10 +3637,11 @@ class WriteResult(_message.Message):
         rows: _builtins.int = ...,
         row_errors: _abc.Iterable[Global___RowError] | None = ...,
         duplicate: _builtins.bool = ...,
+        crc: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "error", b"error", "request", b"request", "row_errors", b"row_errors", "rows", b"rows", "timestamp", b"timestamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc", b"crc", "duplicate", b"duplicate", "error", b"error", "request", b"request", "row_errors", b"row_errors", "rows", b"rows", "timestamp", b"timestamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,8 +18,8 @@ from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import CatalogOperation, LeaderMemory, run
-from nyala.master.leader import detached
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
 from tests.sim.world.loop import run as simulate

@@ -11,6 +11,7 @@ from nyala.common.errors import (
     Unavailable,
 )
 from nyala.common.options import Options
+from nyala.env.clock import HybridClock
 from nyala.master.catalog.records import KIND_SERVER, CatalogRow, CatalogTablet, parse
 from nyala.master.group.peers import MasterPeers
 from nyala.master.group.status import ResponseHeader
@@ -19,6 +20,7 @@ from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterContext, MasterService
+from nyala.master.transactions.term import Coordination
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -70,6 +72,12 @@ class SharedRows:
         if self.scenario.leader != self.master:
             raise NotLeader("not the leader")
         return 1
+
+    async def find(self, kind, row):
+        return None
+
+    async def keys(self, after, limit):
+        return []
 
     async def rows(self) -> list[CatalogRow]:
         await self.confirm()
@@ -130,6 +138,7 @@ class MasterUnderTest:
             lambda: scenario.status(name),
             servers,
             OPTIONS,
+            Coordination(HybridClock(env.clock), list),
         )
         own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
         peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], OPTIONS)

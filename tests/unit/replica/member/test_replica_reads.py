@@ -7,7 +7,8 @@ import pytest
 from nyala.common.errors import InvalidArgument, NotLeader, TimedOut
 from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
-from nyala.replica.member.pending_reads import PendingReads
+from nyala.replica.member.pending_reads import PendingReads, ReadKind
+from nyala.replica.member.transactions.prepared import ANY_TIME
 from nyala.replica.status import State
 from tests.unit.replica.support.replica_support import GROUP, scenario
 
@@ -186,10 +187,10 @@ async def test_write_timestamp_is_above_valid_client_observed_time(fleet):
     assert outcome.stamp < near + from_micros(1_000_000)
 
 
-def waiting(*reads):
+def waiting(*reads, kind=ReadKind.SNAPSHOT):
     """Futures of reads given as (at, round, upto), and the reads."""
     waiting = PendingReads()
-    return waiting, [waiting.add(at, number, upto, 1000) for at, number, upto in reads]
+    return waiting, [waiting.add(at, number, upto, 1000, kind) for at, number, upto in reads]
 
 
 def on_a_loop(fn):
@@ -208,15 +209,15 @@ def on_a_loop(fn):
 @on_a_loop
 def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
     reads, (one, two, three) = waiting((10, 1, 5), (20, 2, 6), (30, 3, 6))
-    reads.complete(9, 99)
+    reads.complete(9, 99, ANY_TIME)
     assert not one.done(), "applied, not confirmed"
     reads.confirmed(2)
-    reads.complete(4, 9)
+    reads.complete(4, 9, ANY_TIME)
     assert not one.done(), "confirmed, not applied"
-    reads.complete(5, 15)
+    reads.complete(5, 15, ANY_TIME)
     assert one.result() == 10
     assert not two.done(), "entries with timestamps below 20 may follow"
-    reads.complete(6, 18)
+    reads.complete(6, 18, ANY_TIME)
     assert two.result() == 20, "all entries of the leader's log are applied"
     assert not three.done(), "the read belongs to a later round"
     assert len(reads) == 1
@@ -226,7 +227,7 @@ def test_read_is_ready_when_round_is_confirmed_and_entries_applied():
 def test_read_of_past_needs_only_entries_below_it():
     reads, (one, two) = waiting((10, 1, 50), (20, 1, 50))
     reads.confirmed(1)
-    reads.complete(7, 19)
+    reads.complete(7, 19, ANY_TIME)
     assert one.result() == 10
     assert not two.done()
 
@@ -238,12 +239,53 @@ def test_reads_fail_at_deadline_or_lost_leadership():
     assert not one.done()
     reads.expire(1000)
     assert isinstance(one.exception(), TimedOut)
-    two = reads.add(20, 2, 5, 9000)
+    two = reads.add(20, 2, 5, 9000, ReadKind.SNAPSHOT)
     reads.end(NotLeader("gone"))
     assert isinstance(two.exception(), NotLeader)
     reads.confirmed(2)
-    reads.complete(9, 99)
+    reads.complete(9, 99, ANY_TIME)
     assert len(reads) == 0
+
+
+@on_a_loop
+def test_read_waits_until_no_prepared_transaction_can_be_visible_at_its_time():
+    reads, (early, late) = waiting((10, 1, 5), (20, 1, 5))
+    reads.confirmed(1)
+    assert reads.complete(5, 15, 10) == 10
+    assert early.result() == 10
+    assert not late.done(), "a transaction that was prepared at 10 may commit at 15"
+    assert reads.complete(5, 15, 24) == 20, "its commit time is 25"
+    assert late.result() == 20
+
+
+@on_a_loop
+def test_latest_read_that_waited_is_answered_at_applied_stamp_once_nothing_is_prepared():
+    reads, (read, free) = waiting((20, 1, 5), (8, 1, 5), kind=ReadKind.LATEST)
+    reads.confirmed(1)
+    assert reads.complete(5, 15, 10) == 8
+    assert free.result() == 8, "it did not have to wait"
+    reads.complete(6, 30, 28)
+    assert not read.done(), "another transaction is prepared"
+    assert reads.complete(7, 31, ANY_TIME) == 20, "the time that is published is its own"
+    assert read.result() == 31
+
+
+@on_a_loop
+def test_closing_round_closes_what_is_readable():
+    reads, (round_,) = waiting((20, 1, 5), kind=ReadKind.CLOSING)
+    reads.confirmed(1)
+    assert reads.complete(5, 15, 10) == 10
+    assert round_.result() == 10
+
+
+@on_a_loop
+def test_read_behind_a_prepared_transaction_fails_with_its_cause():
+    reads, (read,) = waiting((20, 1, 5))
+    reads.confirmed(1)
+    reads.complete(5, 15, 10)
+    reads.expire(1000)
+    with pytest.raises(TimedOut, match="a transaction is prepared in this tablet"):
+        read.result()
 
 
 @scenario()

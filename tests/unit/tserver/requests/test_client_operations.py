@@ -43,6 +43,7 @@ def test_operation_is_proposed_under_its_client_and_sequence(kind, given, timeou
         "first_outstanding": 5,
         "since": 3,
         "seen": 9,
+        "staged": False,
     }
     assert replica.proposed == [(b"op", expected | {"timeout_ms": timeout_ms})]
 

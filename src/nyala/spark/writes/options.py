@@ -1,30 +1,31 @@
-"""Batch writes with an exactly-once effect per task, within the limits of `spark/task.py`.
+"""Options of a write job, checked in the driver.
 
-Options: `op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
+`op` (upsert by default, or any other write); `op_column` (a column that names each row's op); or
 `kind_column` with one option `kind.<value>` = "<op>: <column>, ..." for each value: rows of a kind are
-written with that op, and only that kind's columns (the key is always there). Rows of one key are written in
-order. Spark passes option names in lower case, so values are looked up without regard to case.
+written with that op, and only that kind's columns (the key is always there). `atomic` (true by default): the
+job takes effect as a whole, in a transaction. `job_id`: an atomic job that takes effect once, however often
+it is submitted. Spark passes option names in lower case, so values are looked up without regard to case.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nyala.client.client import connect
-from nyala.client.results import WriteResult
-from nyala.client.row_writer import OPS
-from nyala.client.table import Table
+from nyala.client.row_writer import IN_TRANSACTIONS, OPS
 from nyala.common.casting import check_types
 from nyala.common.errors import InvalidArgument, SchemaMismatch
 from nyala.common.schema import Schema
-from nyala.spark.task import TaskWrites, in_runs
+from nyala.spark.options import check_known, flag
 
 KIND_PREFIX = "kind."
+NAMES = (
+    "atomic", "job_id", "kind_column", "masters", "new_checkpoint", "op", "op_column", "query_name", "table",
+)  # fmt: skip
+OF_SPARK = ("path", "queryname", "checkpointlocation")
+"""Options that Spark adds by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class WriteOptions:
         kinds: by the kind's value in lower case.
         write_id: names the job: all tries of its tasks share it.
         since: hybrid time before which none of them wrote.
+        atomic: the job takes effect as a whole.
+        job_id: under which it takes effect once; empty: none.
     """
 
     table: str
@@ -58,6 +61,8 @@ class WriteOptions:
     kinds: dict[str, RowKinds]
     write_id: str
     since: int
+    atomic: bool = True
+    job_id: str = ""
 
     @classmethod
     def of(
@@ -76,7 +81,12 @@ class WriteOptions:
             SchemaMismatch: a column whose type does not convert, or a missing key column.
             NotFound: no such table.
         """
+        own = {n: v for n, v in options.items() if n.lower() not in OF_SPARK}
+        check_known(
+            {n: v for n, v in own.items() if not n.startswith(KIND_PREFIX)}, NAMES, "a write"
+        )
         op, op_column = options.get("op", "upsert"), options.get("op_column", "")
+        atomic, job_id = flag(options, "atomic", True), options.get("job_id", "")
         kind_column = options.get("kind_column", "")
         kinds = {
             name.removeprefix(KIND_PREFIX).lower(): _kind(name, text)
@@ -90,6 +100,10 @@ class WriteOptions:
             raise InvalidArgument(
                 "give op_column, or kind_column with kind.<value> options, or neither"
             )
+        if atomic:
+            _check_atomic([k.op for k in kinds.values()] or ([] if op_column else [op]))
+        elif job_id:
+            raise InvalidArgument("job_id is of atomic jobs: leave out atomic=false, or job_id")
         for column in [*special, *(c for k in kinds.values() for c in k.columns)]:
             if column not in frame.names:
                 raise InvalidArgument(
@@ -99,7 +113,20 @@ class WriteOptions:
             schema, since = client.table(table).definition, client.now()
         _check_columns(table, schema, frame, special)
         write_id = os.urandom(16).hex()
-        return cls(table, masters, op, op_column, kind_column, kinds, write_id, since)
+        return cls(
+            table, masters, op, op_column, kind_column, kinds, write_id, since, atomic, job_id
+        )
+
+
+def _check_atomic(ops: list[str]) -> None:
+    """Refuse operations that may fail because of what is in the table."""
+    bad = sorted(set(ops) - set(IN_TRANSACTIONS))
+    if bad:
+        raise InvalidArgument(
+            f"op {', '.join(bad)}: whether a row fails depends on the table at the time of the commit, so an "
+            f"atomic job takes these ops only: {', '.join(IN_TRANSACTIONS)}; use one of them, or option "
+            "atomic=false, with which each row takes effect by itself"
+        )
 
 
 def _check_columns(table: str, schema: Schema, frame: pa.Schema, special: list[str]) -> None:
@@ -140,76 +167,3 @@ def _kind(name: str, text: str) -> RowKinds:
             f"option {name}={text!r}: write '<op>: <column>, ...'; ops: {', '.join(OPS)}"
         )
     return RowKinds(op.strip(), tuple(c.strip() for c in columns.split(",") if c.strip()))
-
-
-@dataclass
-class TaskDone(WriterCommitMessage):
-    """Result of a successful task, sent to the driver."""
-
-    rows: int
-    timestamp: int
-
-
-_Write = tuple[Sequence[str], Callable[[Table], WriteResult]]
-"""The ops of some rows, and the function that writes them."""
-
-
-class TableWriter(DataSourceArrowWriter):
-    """Writes one frame. Pickled to every task."""
-
-    def __init__(self, options: WriteOptions) -> None:
-        self._options = options
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
-        """Write the rows of one task; any row error fails the task and the job."""
-        context = TaskContext.get()
-        assert context is not None, "a writer runs in a task"
-        options = self._options
-        name = f"{options.write_id} {context.partitionId()}"
-        done = TaskDone(0, 0)
-        with TaskWrites(options.masters, options.table, name, options.since) as task:
-            for batch in iterator:
-                for ops, send in self._writes(task, batch):
-                    result = task.write(ops, send).raise_for_errors()
-                    done.rows += result.rows
-                    done.timestamp = max(done.timestamp, result.timestamp)
-        return done
-
-    def _writes(self, task: TaskWrites, batch: pa.RecordBatch) -> Iterator[_Write]:
-        """Yield ops and calls that write a batch, in order."""
-        options = self._options
-        if options.op_column:
-            ops = batch.column(options.op_column).unique().to_pylist()
-            yield [str(op) for op in ops], lambda table: table.write(batch, options.op_column)
-        elif options.kind_column:
-            yield from self._by_kind(task, batch)
-        else:
-            yield [options.op], partial(_send, options.op, batch)
-
-    def _by_kind(self, task: TaskWrites, batch: pa.RecordBatch) -> Iterator[_Write]:
-        column, keys = self._options.kind_column, task.primary_key
-        spelled: dict[str, str] = {}
-        pieces = in_runs(batch, column, keys)
-        for value, _ in pieces:
-            if value.lower() not in self._options.kinds:
-                raise InvalidArgument(f"a row has kind {value!r}; there is no option kind.{value}")
-            if (other := spelled.setdefault(value.lower(), value)) != value:
-                raise InvalidArgument(
-                    f"rows have the kinds {other!r} and {value!r}, and Spark passes option names in "
-                    "lower case only; give them other names"
-                )
-        for value, piece in pieces:
-            kind = self._options.kinds[value.lower()]
-            rows = piece.select([*(k for k in keys if k not in kind.columns), *kind.columns])
-            yield [kind.op], partial(_send, kind.op, rows)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks succeeded: their rows were acknowledged one by one; nothing is left to do."""
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Some task failed: rows that were acknowledged stay; run the job again with an idempotent op."""
-
-
-def _send(op: str, rows: pa.RecordBatch, table: Table) -> WriteResult:
-    result: WriteResult = getattr(table, op)(rows)
-    return result

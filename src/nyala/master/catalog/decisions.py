@@ -1,0 +1,77 @@
+"""Decisions of transactions in the catalog: which are committed at what time, and the marks of rules F and K.
+
+docs/internals/transactions.md has the rules by letter. Keys are not held in memory: see `sys_catalog.find`.
+"""
+
+from nyala.common.errors import Corrupt
+from nyala.master.catalog.plan import CatalogPlan
+from nyala.master.catalog.records import (
+    CatalogRow,
+    Item,
+    decision_row,
+    key_row,
+    marks_row,
+    removed_decision,
+    removed_key,
+)
+from nyala.wire.proto import catalog_pb2 as cat
+
+
+class Decisions:
+    """The decisions that some participant may still have to be sent, or a client may ask for.
+
+    Attributes:
+        rows: by transaction, about in the order of their commit times; read only.
+        marks: read only.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, cat.DecisionRecord] = {}
+        self.marks = cat.DecisionMarks()
+        self._of_key: dict[str, dict[bytes, None]] = {}
+
+    def publish(self, plan: CatalogPlan) -> None:
+        """Take over what a replicated plan has of decisions."""
+        for record in plan.decisions:
+            self._put(record)
+        for transaction in plan.removed:
+            self._remove(transaction)
+        if plan.marks is not None:
+            self.marks = plan.marks
+
+    def load(self, item: Item) -> None:
+        """Add what a row of the catalog holds."""
+        if isinstance(item, cat.DecisionRecord):
+            self._put(item)
+        elif isinstance(item, cat.DecisionMarks):
+            self.marks = item
+        else:
+            raise Corrupt(f"{type(item).__name__} is no record of a decision")
+
+    def loaded(self) -> None:
+        """Order the decisions by commit time, after the last `load`."""
+        self.rows = dict(sorted(self.rows.items(), key=lambda entry: entry[1].at))
+
+    def of_key(self, name: str) -> list[cat.DecisionRecord]:
+        """Return the decisions with a key of this name."""
+        return [self.rows[t] for t in self._of_key.get(name, ())]
+
+    def _put(self, record: cat.DecisionRecord) -> None:
+        self.rows[record.transaction] = record
+        if record.HasField("key"):
+            self._of_key.setdefault(record.key.name, {})[record.transaction] = None
+
+    def _remove(self, transaction: bytes) -> None:
+        record = self.rows.pop(transaction, None)
+        if record is not None and record.HasField("key"):
+            same = self._of_key[record.key.name]
+            del same[transaction]
+            if not same:
+                del self._of_key[record.key.name]
+
+
+def rows_of(plan: CatalogPlan) -> list[CatalogRow]:
+    """Return the rows that a plan writes for transactions."""
+    rows = [*map(decision_row, plan.decisions), *map(key_row, plan.keys)]
+    rows += [*map(removed_decision, plan.removed), *map(removed_key, plan.removed_keys)]
+    return rows if plan.marks is None else [*rows, marks_row(plan.marks)]

@@ -1,0 +1,147 @@
+"""Transactions of clients: commit, abort, list; and the statuses that prepared tablets ask for."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+from nyala.common.errors import InvalidArgument
+from nyala.common.hybrid_time import from_micros, to_micros
+from nyala.env.rpc import Handlers
+from nyala.master.services.tables import MasterContext
+from nyala.master.transactions import keys
+from nyala.master.transactions.term import TransactionsOfTerm
+from nyala.wire import methods
+from nyala.wire.proto import transactions_pb2 as txn
+
+TRANSACTION_BYTES = 16
+MAX_PARTICIPANTS = 1_500
+"""Maximum tablets of a transaction: their ids have to fit into one row of the catalog."""
+MAX_LISTED = 10_000
+MAX_TIMEOUT_MS = 60_000
+
+
+class TransactionsService:
+    """Handlers of `TransactionService`. On the loop only.
+
+    Args:
+        context: context of this master.
+    """
+
+    def __init__(self, context: MasterContext) -> None:
+        self._context = context
+
+    def handlers(self) -> Handlers:
+        """Return the methods that this service answers."""
+        return {
+            methods.TXN_READY: self.ready,
+            methods.TXN_COMMIT: self.commit,
+            methods.TXN_ABORT: self.abort,
+            methods.TXN_STATUS: self.status,
+            methods.TXN_LIST: self.list,
+            methods.TXN_KEY: self.key,
+        }
+
+    async def ready(self, request: txn.TxnReadyRequest) -> txn.TxnReadyResponse:
+        """Return the time-out of stages, if every live server has transactions.
+
+        Raises:
+            Forbidden: some server has none; the message names it.
+            NotLeader, Unavailable: ask the leader master again.
+        """
+        self._term().check_ready()
+        return txn.TxnReadyResponse(timeout_s=self._context.options.txn_timeout_s)
+
+    async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
+        """Commit a transaction, or return what became of it; NONE: ask again.
+
+        Raises:
+            InvalidArgument: the request is malformed.
+            Forbidden: some server has no transactions.
+            NotLeader, Unavailable, TimedOut: ask the leader master again.
+        """
+        _check(request.transaction, request.participants)
+        if request.HasField("key"):
+            keys.check(request.key)
+        request.timeout_ms = min(request.timeout_ms, MAX_TIMEOUT_MS)
+        return await self._term().coordinator.commit(request)
+
+    async def abort(self, request: txn.TxnAbortRequest) -> txn.TxnOutcome:
+        """End a transaction; COMMITTED: it was too late. Raises as `commit`."""
+        _check(request.transaction, request.participants)
+        request.timeout_ms = min(request.timeout_ms, MAX_TIMEOUT_MS)
+        return await self._term().coordinator.abort(request)
+
+    async def status(self, request: txn.TxnStatusRequest) -> txn.TxnStatusResponse:
+        """Return what tablets are to do that are prepared for transactions.
+
+        Raises:
+            NotLeader, Unavailable: ask the leader master again.
+        """
+        coordinator = self._term().coordinator
+        return txn.TxnStatusResponse(answers=[coordinator.status(p) for p in request.prepared])
+
+    async def list(self, request: txn.TxnListRequest) -> txn.TxnListResponse:
+        """Return the transactions that are being prepared, and those whose decision is kept.
+
+        Raises:
+            NotLeader, Unavailable, TimedOut: ask the leader master again.
+        """
+        term = await self._context.confirmed()
+        found, now_us = term.transactions, self._context.env.clock.monotonic_us()
+        listed = [
+            txn.TxnListed(
+                transaction=t.transaction, state="preparing", tablet_ids=t.tablets, key=t.key,
+                unresolved=t.tablets, age_ms=(now_us - t.began_us) // 1000,
+            )
+            for t in found.attempts.under_way.values() if not t.decided_at
+        ]  # fmt: skip
+        now = from_micros(self._context.env.clock.wall_us())
+        rows = term.catalog.decisions.rows
+        for row in islice(rows.values(), max(0, len(rows) - MAX_LISTED), None):
+            done = found.resolver.is_resolved(row.transaction)
+            listed.append(
+                txn.TxnListed(
+                    transaction=row.transaction,
+                    state="resolved" if done else "committed",
+                    at=row.at,
+                    tablet_ids=row.tablet_ids,
+                    key=row.key if row.HasField("key") else None,
+                    unresolved=found.resolver.left(row.transaction),
+                    age_ms=max(0, to_micros(now) - to_micros(row.at)) // 1000,
+                )
+            )
+        return txn.TxnListResponse(transactions=listed)
+
+    async def key(self, request: txn.TxnKeyRequest) -> txn.TxnKeyResponse:
+        """Return the last transaction that took a key. Raises as `list`."""
+        term = await self._context.confirmed()
+        found = await term.transactions.denials.key(txn.TxnKey(name=request.name))
+        if found is None:
+            return txn.TxnKeyResponse()
+        return txn.TxnKeyResponse(
+            found=True, key=found.key, transaction=found.transaction, at=found.at
+        )
+
+    def _term(self) -> TransactionsOfTerm:
+        return self._context.require_leading().require().transactions
+
+
+def _check(transaction: bytes, participants: Iterable[txn.TxnParticipant]) -> None:
+    """Check the id and the participants of a request.
+
+    Raises:
+        InvalidArgument: they are malformed.
+    """
+    if len(transaction) != TRANSACTION_BYTES:
+        raise InvalidArgument(
+            f"the id of a transaction has {len(transaction)} bytes; it has {TRANSACTION_BYTES}"
+        )
+    named = [p.tablet_id for p in participants]
+    if len(set(named)) < len(named):
+        raise InvalidArgument(
+            "the transaction names a tablet twice; name each once, with all its parts"
+        )
+    if len(named) > MAX_PARTICIPANTS:
+        raise InvalidArgument(
+            f"the transaction has {len(named)} tablets; at most {MAX_PARTICIPANTS} can commit together: use "
+            "several transactions, or tables of fewer tablets"
+        )

@@ -1,0 +1,1 @@
+"""Transactions: the leader master as their coordinator."""

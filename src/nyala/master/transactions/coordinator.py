@@ -1,0 +1,181 @@
+"""The leader master as the coordinator of transactions, in one term. Rules C, A, K, I, F, N and D.
+
+docs/internals/transactions.md has the rules by letter, and `tests/model/transactions/coordinator.py` the same
+coordinator in a model. A commit is carried out by a task of its own, which the client that asked does not
+cancel: several requests of one transaction wait for the same task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from nyala.common.errors import NyalaError
+from nyala.common.ids import TabletId
+from nyala.env.env import Env
+from nyala.master.ddl.operation import LeaderMemory
+from nyala.master.transactions.attempts import Attempts
+from nyala.master.transactions.commits import Commits
+from nyala.master.transactions.decision import gone
+from nyala.master.transactions.denials import Denials
+from nyala.master.transactions.participants import Participants
+from nyala.tablet.files.transaction_ops import TransactionOutcome
+from nyala.wire.backoff import Backoff
+from nyala.wire.proto import transactions_pb2 as txn
+
+log = logging.getLogger(__name__)
+
+_Kind = txn.TxnOutcome
+_Answer = txn.TxnStatusAnswer
+
+
+class Coordinator:
+    """Commits, aborts and statuses. On the loop only.
+
+    Args:
+        env: tasks, clock, random source.
+        memory: memory of the term.
+        attempts: attempts of the term.
+        commits: carries out one pass of a commit.
+        denials: answers that a transaction is not committed.
+        participants: requests to the tablets.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        memory: LeaderMemory,
+        attempts: Attempts,
+        commits: Commits,
+        denials: Denials,
+        participants: Participants,
+    ) -> None:
+        self._env = env
+        self._memory = memory
+        self._attempts = attempts
+        self._commits = commits
+        self._denials = denials
+        self._participants = participants
+        self._running: dict[bytes, asyncio.Task[object]] = {}
+
+    @property
+    def running(self) -> list[bytes]:
+        """Transactions whose commit is being carried out."""
+        return list(self._running)
+
+    async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
+        """Commit a transaction, or return what became of it; NONE: not decided within the time.
+
+        Raises:
+            InvalidArgument, Forbidden: it can never be committed as it was asked for.
+            NotLeader, Unavailable, TimedOut: ask the leader master again.
+        """
+        end_us = self._env.clock.monotonic_us() + request.timeout_ms * 1000
+        backoff = Backoff(self._env.random, 20, 500)
+        while True:
+            self._memory.check()
+            outcome = await self._wait(self._task_of(request), end_us)
+            if outcome.kind != _Kind.NONE:
+                return outcome
+            pause_ms = backoff.next_ms()
+            if self._env.clock.monotonic_us() + pause_ms * 1000 >= end_us:
+                return outcome
+            await self._env.tasks.sleep_ms(pause_ms)
+
+    async def abort(self, request: txn.TxnAbortRequest) -> txn.TxnOutcome:
+        """End a transaction that has no decision: DENIED once a tablet has dropped its stage for ever.
+
+        Raises:
+            NotLeader, Unavailable, TimedOut: ask the leader master again.
+        """
+        transaction = request.transaction
+        end_us = self._env.clock.monotonic_us() + request.timeout_ms * 1000
+        while True:
+            self._memory.check()
+            attempted = self._attempts.under_way.get(transaction)
+            decided = transaction in self._memory.catalog.decisions.rows
+            if not decided and (attempted is None or not attempted.decided_at):
+                break
+            asked = txn.TxnCommitRequest(
+                transaction=transaction
+            )  # it is too late: wait for the commit
+            outcome = await self._wait(self._task_of(asked), end_us)
+            if outcome.kind != _Kind.NONE or self._env.clock.monotonic_us() >= end_us:
+                return outcome
+        if attempted is not None:
+            self._commits.give_up(attempted)
+        if self._denials.forgotten(request.since, None, None):
+            return txn.TxnOutcome(kind=_Kind.UNKNOWN)
+        tablets = tuple(TabletId(p.tablet_id) for p in request.participants)
+        evidence = bool(gone(self._memory.catalog, tablets)) or not tablets
+        failed: list[txn.TxnTabletResult] = []
+        if not evidence:
+            left_ms = max(1, (end_us - self._env.clock.monotonic_us()) // 1000)
+            found = await self._participants.drop(transaction, tablets, left_ms)
+            evidence = any(_is_gone(r) for r in found.values())
+            failed = [r for r in found.values() if not _is_gone(r)]
+        if not evidence:
+            return txn.TxnOutcome(
+                errors=failed, reason="no tablet has confirmed that it dropped the stage; ask again"
+            )
+        return await self._denials.deny(transaction, None, request.since, (), "it was aborted")
+
+    def status(self, prepared: txn.TxnPrepared) -> txn.TxnStatusAnswer:
+        """Return what a tablet is to do that is prepared for a transaction. Rules A and D."""
+        row = self._memory.catalog.decisions.rows.get(prepared.transaction)
+        if row is not None:
+            return txn.TxnStatusAnswer(kind=_Answer.RESOLVE, at=row.at)
+        if gone(self._memory.catalog, (TabletId(prepared.tablet_id),)):
+            return txn.TxnStatusAnswer(kind=_Answer.DELETED)
+        if prepared.transaction in self._attempts.under_way:
+            return txn.TxnStatusAnswer(kind=_Answer.WAIT)
+        return txn.TxnStatusAnswer(kind=_Answer.UNPREPARE, bound=self._attempts.new())
+
+    def _task_of(self, request: txn.TxnCommitRequest) -> "asyncio.Task[object]":
+        """Return the task that carries out the commit of a transaction, a new one if there is none."""
+        transaction = request.transaction
+        task = self._running.get(transaction)
+        if task is None:
+            work = _caught(self._commits.run(request))
+            task = self._env.tasks.spawn(work, f"commit {transaction.hex()}")
+            self._running[transaction] = task
+            task.add_done_callback(lambda _: self._running.pop(transaction, None))
+        return task
+
+    async def _wait(self, task: "asyncio.Task[object]", end_us: int) -> txn.TxnOutcome:
+        """Return the outcome of a task, or NONE when the time is over; the task goes on.
+
+        Raises:
+            NyalaError: as the task did.
+        """
+        over = self._env.tasks.spawn(self._sleep_until(end_us), "end of the wait for a commit")
+        try:
+            await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+        if not task.done() or task.cancelled():
+            self._memory.check()
+            return txn.TxnOutcome(reason="it is not decided and resolved yet; ask again")
+        result = task.result()
+        if isinstance(result, NyalaError):
+            raise result
+        assert isinstance(result, txn.TxnOutcome), result
+        return result
+
+    async def _sleep_until(self, end_us: int) -> None:
+        await self._env.tasks.sleep_ms(max(1, (end_us - self._env.clock.monotonic_us()) // 1000))
+
+
+def _is_gone(result: txn.TxnTabletResult) -> bool:
+    """Return whether a tablet is permanently without the stage."""
+    return not result.HasField("error") and result.outcome == TransactionOutcome.GONE
+
+
+async def _caught(
+    work: Coroutine[Any, Any, txn.TxnOutcome],
+) -> txn.TxnOutcome | NyalaError:
+    """Run a commit; return its error instead of raising it: there may be no one left who waits."""
+    try:
+        return await work
+    except NyalaError as err:
+        return err

@@ -1,0 +1,59 @@
+"""The decision of a transaction: one catalog operation with the row of the commit. Rules C and D.
+
+The locks of the participants exclude every operation that drops one of them, so a drop has either been
+published, and is seen by the plan, or comes after the row.
+"""
+
+from collections.abc import Callable
+
+from nyala.common.errors import NotFound, TimedOut, Unavailable
+from nyala.common.hybrid_time import to_micros
+from nyala.common.ids import TabletId
+from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.plan import CatalogPlan, Scope
+from nyala.master.ddl.operation import CatalogOperation
+from nyala.master.transactions.attempts import Try
+from nyala.wire.proto import catalog_pb2 as cat
+
+
+def gone(catalog: Catalog, tablets: tuple[TabletId, ...]) -> list[TabletId]:
+    """Return the participants that were dropped, or never were."""
+    found = ((t, catalog.tablet(t)) for t in tablets)
+    return [t for t, tablet in found if tablet is None or tablet.gone]
+
+
+def decide(
+    attempted: Try, prepared: int, now: Callable[[], int], ahead_us: int
+) -> CatalogOperation:
+    """Return the operation that commits a transaction.
+
+    Args:
+        attempted: its attempt, which prepared every participant.
+        prepared: greatest prepare time, which the clock has passed.
+        now: returns a new hybrid time.
+        ahead_us: maximum by which the commit time may be above `prepared`, in microseconds.
+    """
+
+    def plan(catalog: Catalog) -> CatalogPlan:
+        if attempted.ended:
+            raise Unavailable("the attempt was given up meanwhile; retry")
+        if dropped := gone(catalog, attempted.tablets):
+            raise NotFound(f"tablet {dropped[0]} was dropped before the transaction was decided")
+        at = now()
+        assert at > prepared, f"{at} is not above the prepare time {prepared}"
+        if to_micros(at) - to_micros(prepared) > ahead_us:
+            raise TimedOut("the decision came too late after the prepare; retry")
+        attempted.decided_at = at
+        decision = cat.DecisionRecord(
+            transaction=attempted.transaction,
+            at=at,
+            tablet_ids=attempted.tablets,
+            attempt=attempted.attempt,
+        )
+        if attempted.key is None:
+            return CatalogPlan(decisions=(decision,))
+        decision.key.CopyFrom(attempted.key)
+        key = cat.KeyRecord(transaction=attempted.transaction, at=at, key=attempted.key)
+        return CatalogPlan(decisions=(decision,), keys=(key,))
+
+    return CatalogOperation("commit transaction", lambda _: Scope(tablets=attempted.tablets), plan)

@@ -1,0 +1,110 @@
+"""The answers that a transaction is not committed, or that its outcome is no longer known. Rules F and N.
+
+"Not committed" is final. It needs evidence, which the caller has, and then a round that confirms the leader:
+a coordinator that was replaced without its knowledge could deny what its successor has committed.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from nyala.master.catalog.records import KIND_KEY, CatalogRow, parse_key
+from nyala.master.ddl.operation import LeaderMemory
+from nyala.master.transactions import keys
+from nyala.master.transactions.attempts import Attempts
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import transactions_pb2 as txn
+
+
+class CatalogReader(Protocol):
+    """The parts of the sys catalog that the coordinator reads."""
+
+    async def confirm(self) -> int:
+        """Return once a majority has confirmed that this master leads and all is applied."""
+        ...
+
+    async def find(self, kind: str, row: str) -> CatalogRow | None:
+        """Return a row as of everything that is applied here.
+
+        Args:
+            kind: its kind.
+            row: its id.
+        """
+        ...
+
+    async def keys(self, after: str, limit: int) -> list[CatalogRow]:
+        """Return rows of keys, in the order of their names.
+
+        Args:
+            after: name after which they begin.
+            limit: most rows.
+        """
+        ...
+
+
+class Denials:
+    """Denials of one coordinator in one term. On the loop only.
+
+    Args:
+        memory: memory of the term.
+        rows: the sys catalog.
+        attempts: attempts of the term.
+    """
+
+    def __init__(self, memory: LeaderMemory, rows: CatalogReader, attempts: Attempts) -> None:
+        self._memory = memory
+        self._rows = rows
+        self._attempts = attempts
+
+    async def key(self, key: txn.TxnKey) -> cat.KeyRecord | None:
+        """Return the row with the name of a key; None: there is none."""
+        row = await self._rows.find(KIND_KEY, key.name)
+        return None if row is None else parse_key(row)
+
+    def forgotten(self, since: int, key: txn.TxnKey | None, taken: cat.KeyRecord | None) -> bool:
+        """Return whether a row of a transaction may have been removed, and no key says so.
+
+        Args:
+            since: stamp of an entry of the transaction, below any commit time that it can get.
+            key: its key; None: it has none.
+            taken: the row with the name of the key.
+        """
+        marks = self._memory.catalog.decisions.marks
+        if since > marks.removed:
+            return False
+        if key is None:
+            return True
+        if not key.query:
+            return since <= marks.keys_removed
+        return taken is None or taken.key.query != key.query
+
+    async def deny(
+        self,
+        transaction: bytes,
+        key: txn.TxnKey | None,
+        since: int,
+        errors: Iterable[txn.TxnTabletResult],
+        reason: str,
+    ) -> txn.TxnOutcome:
+        """Return the outcome of a transaction that cannot be committed any more, after a round.
+
+        Args:
+            transaction: its id.
+            key: its key; None: it has none.
+            since: as for `forgotten`.
+            errors: of the tablets that refused it.
+            reason: for the client.
+
+        Raises:
+            NotLeader, Unavailable, TimedOut: this master may not lead any more.
+        """
+        await self._rows.confirm()
+        taken = None if key is None else await self.key(key)
+        self._memory.check()
+        known = transaction in self._memory.catalog.decisions.rows
+        if known or transaction in self._attempts.under_way:
+            return txn.TxnOutcome(reason="another request about it is under way; ask again")
+        if key is not None and keys.covers(taken, key):
+            return txn.TxnOutcome(reason="its key is taken; ask again")
+        if self.forgotten(since, key, taken):
+            return txn.TxnOutcome(kind=txn.TxnOutcome.UNKNOWN)
+        return txn.TxnOutcome(kind=txn.TxnOutcome.DENIED, errors=errors, reason=reason)

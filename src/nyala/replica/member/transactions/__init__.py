@@ -1,0 +1,1 @@
+"""Transactions at a member: what is prepared in its log, and the operations that its leader proposes."""

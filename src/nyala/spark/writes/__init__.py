@@ -1,0 +1,1 @@
+"""Writes of jobs and streams: options, tasks, commits."""

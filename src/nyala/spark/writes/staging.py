@@ -1,0 +1,150 @@
+"""Tasks and commits of jobs that take effect as a whole: a part of a transaction for each attempt of a task.
+
+The processes of a job share the id of its transaction; none of them has to live as long as the job. While a
+task runs, it keeps the stages alive in all tablets of its table.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from nyala.client.client import Client, connect
+from nyala.client.transactions.keys import MAX_TIMEOUT_S, Key, TransactionToken
+from nyala.client.transactions.transaction import Transaction
+from nyala.client.write.staging import StagedPart
+from nyala.common.errors import NyalaError
+from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.row_ops import row_ops
+from nyala.spark.writes.task import TIMEOUT_MS
+
+
+@dataclass
+class TaskStaged(WriterCommitMessage):
+    """Result of a successful task, sent to the driver.
+
+    Attributes:
+        partition: number of the task, by which parts are ordered.
+        transaction: id of the transaction, in hexadecimal digits.
+        part: what it has staged.
+        query: id of the streaming query; empty: a batch job.
+    """
+
+    partition: int
+    transaction: str
+    part: StagedPart
+    query: str = ""
+
+
+def stage_rows(
+    options: WriteOptions, transaction: str, batches: Iterator[pa.RecordBatch], query: str = ""
+) -> TaskStaged:
+    """Stage the rows of one attempt of a task.
+
+    Args:
+        options: of the job.
+        transaction: id of its transaction, in hexadecimal digits.
+        batches: the rows.
+        query: id of the streaming query; empty: a batch job.
+
+    Raises:
+        RowErrors: a row is not valid; nothing of the job takes effect.
+        NyalaError: the rows were not staged.
+    """
+    context = TaskContext.get()
+    assert context is not None, "a writer runs in a task"
+    partition, attempt = context.partitionId(), context.taskAttemptId()
+    token = TransactionToken(transaction, options.masters)
+    with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
+        table = client.table(options.table)
+        opened = client.resume_transaction(token, table, timeout_s=MAX_TIMEOUT_S)
+        part = opened.part(f"{partition}-{attempt}")
+        for batch in batches:
+            for _, send in row_ops(options, table.primary_key, batch, txn=part):
+                send(table).raise_for_errors()
+        return TaskStaged(partition, transaction, part.staged(), query)
+
+
+def commit_parts(
+    options: WriteOptions,
+    transaction: str,
+    messages: Sequence[WriterCommitMessage | None],
+    key: Key | None = None,
+) -> Transaction:
+    """Commit what the successful attempts have staged, in the order of their partitions.
+
+    Args:
+        options: of the job.
+        transaction: id of its transaction, in hexadecimal digits.
+        messages: of the tasks.
+        key: with which it takes effect once; None: it has none.
+
+    Returns:
+        The transaction.
+
+    Raises:
+        TransactionDenied, TimedOut: nothing of it takes effect.
+        OutcomeUnknown: it may have taken effect, or may yet.
+    """
+    with connect(options.masters, timeout_ms=TIMEOUT_MS) as client:
+        made = resumed(client, options, transaction, messages, key)
+        made.commit()
+        return made
+
+
+def abort_parts(
+    options: WriteOptions,
+    transaction: str,
+    messages: Sequence[WriterCommitMessage | None],
+    key: Key | None = None,
+) -> None:
+    """End a transaction without effect, unless it is committed; its stages end by their time if that fails.
+
+    Args:
+        options: of the job.
+        transaction: id of its transaction, in hexadecimal digits.
+        messages: of the tasks; None for those that failed.
+        key: its key; None: it has none.
+    """
+    try:
+        with connect(options.masters) as client:
+            made = resumed(client, options, transaction, messages, key)
+            if not made.abort():
+                say(f"transaction {transaction} was committed before its job failed; its rows stay")
+    except NyalaError as err:
+        say(f"transaction {transaction} was not aborted, and ends by its time: {err.message}")
+
+
+def resumed(
+    client: Client,
+    options: WriteOptions,
+    transaction: str,
+    messages: Sequence[WriterCommitMessage | None],
+    key: Key | None,
+) -> Transaction:
+    """Return a transaction with the parts of some tasks.
+
+    Args:
+        client: that will end it.
+        options: of the job.
+        transaction: its id, in hexadecimal digits.
+        messages: of the tasks.
+        key: its key; None: it has none.
+    """
+    token = TransactionToken(transaction, options.masters)
+    made = client.resume_transaction(token, client.table(options.table), key=key)
+    made.include(*(m.part for m in tasks_of(messages)))
+    return made
+
+
+def tasks_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskStaged]:
+    """Return the messages of successful tasks, in the order of their partitions."""
+    return sorted((m for m in messages if isinstance(m, TaskStaged)), key=lambda m: m.partition)
+
+
+def say(text: str) -> None:
+    """Print a line for the driver's log."""
+    print(f"nyala: {text}", file=sys.stderr)

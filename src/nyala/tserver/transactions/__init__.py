@@ -1,0 +1,1 @@
+"""Transactions at a tablet server: staging, orders of the coordinator, and what leaders do by themselves."""

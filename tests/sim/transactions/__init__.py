@@ -1,0 +1,1 @@
+"""Transactions of real tablet servers under a scripted coordinator."""
