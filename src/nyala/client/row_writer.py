@@ -11,8 +11,8 @@ from nyala.client.connection import Connection
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.write.input_batches import in_memory, pieces, until
-from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.pending_call import Written
+from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.staging import PartStage
 from nyala.client.write.watch import Watch, WriteArguments, split_arguments
 from nyala.common.batches import to_batches

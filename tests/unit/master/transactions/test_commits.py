@@ -27,7 +27,9 @@ def test_commit_prepares_all_tablets_writes_row_above_prepares_and_resolves_befo
         assert term.methods_sent() == ["Check", "Prepare", "row", "Resolve"], "one request a server"
         del term.sent[:]
         await term.commit(2)
-        assert term.methods_sent() == ["Prepare", "row", "Resolve"], "one server leads all, as is known"
+        assert term.methods_sent() == ["Prepare", "row", "Resolve"], (
+            "one server leads all, as is known"
+        )
 
     with_term(work)
 
