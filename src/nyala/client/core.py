@@ -83,9 +83,7 @@ class ClientCore:
             env, self.client_id, self.locations, self.clock, options.limits,
             keep_results=options.keep_results, since=options.since,
         )  # fmt: skip
-        self.staging = StageSession(
-            env, self.locations, self.clock, options.limits, self.session.streams
-        )
+        self.staging = StageSession(env, self.locations, self.clock, options.limits, self.session)
         self.reader = Reader(env, self.masters, self.locations, self.clock)
         self.reader.batch_bytes = options.scan_batch_bytes
         self.reader.batch_rows = options.scan_batch_rows

@@ -19,10 +19,10 @@ from nyala.client.deadline import Attempts
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.client.write.delivery import Delivery
 from nyala.client.write.pending_call import Written
-from nyala.client.write.put_streams import PutStreams
 from nyala.client.write.row_outcomes import RowErrors
 from nyala.client.write.sequencer import OP_COLUMN, Sequences
 from nyala.client.write.upload import Upload
+from nyala.client.write.writer import Writer
 from nyala.common.errors import InvalidArgument, NyalaError, RangesChanged, TransactionDenied
 from nyala.common.ids import TabletId
 from nyala.env.clock import HybridClock, random_id
@@ -79,7 +79,7 @@ class StageSession:
         locations: locations of tablets.
         clock: its highest time is sent with each batch.
         limits: limits of a batch.
-        streams: open streams to servers.
+        writer: of the client, which has the open streams to servers.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StageSession:
         locations: TabletCache,
         clock: HybridClock,
         limits: BatchLimits,
-        streams: PutStreams,
+        writer: Writer,
     ) -> None:
         self.env = env
         self.clock = clock
@@ -96,7 +96,7 @@ class StageSession:
         self.locations = locations
         self.client_id = bytes.fromhex(random_id(env.random))
         self.sequences = Sequences(keep_results=False)
-        self.delivery = Delivery(locations, clock, streams)
+        self.delivery = Delivery(locations, clock, writer.streams)
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class PartStage:
         done: list[Written] = []
         try:
             yield done
-        except BaseException as err:
+        except BaseException as err:  # an interrupt too: it is not known what was staged
             self._fail(err if isinstance(err, NyalaError) else _interrupted(err))
             raise
         for written in done:
@@ -237,7 +237,7 @@ class PartStage:
             if tablet.id in self._tablets and self._tablets[tablet.id].crcs:
                 self._fail(err)
             raise
-        except BaseException as err:
+        except BaseException as err:  # an interrupt too: it is not known whether it was staged
             self._fail(err if isinstance(err, NyalaError) else _interrupted(err))
             raise
         finally:
@@ -281,7 +281,7 @@ class PartStage:
         return result
 
 
-class Staging(Protocol):
+class StagingTarget(Protocol):
     """A transaction, or a part of one: what `txn=` of a write takes."""
 
     def part_for(self, session: StageSession) -> PartStage:

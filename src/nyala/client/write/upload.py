@@ -119,7 +119,7 @@ class RowGrouper(Protocol):
         ...
 
 
-class RequestSender(Protocol):
+class BatchSender(Protocol):
     """Sender of the requests of one client: they take effect, or are staged."""
 
     async def deliver(
@@ -154,7 +154,7 @@ class Upload:
         self,
         env: Env,
         groups: RowGrouper,
-        requests: RequestSender,
+        requests: BatchSender,
         clock: HybridClock,
         call: Writing,
     ) -> None:
