@@ -24,7 +24,6 @@ from nyala.cli import (
     tablet,
     tablet_unsafe,
     tservers,
-    txn,
     wal,
 )
 from nyala.cli.journal import dump, journals, logs
@@ -32,6 +31,7 @@ from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
 from nyala.cli.security import cert
 from nyala.cli.suggest import Tree
+from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
 app = typer.Typer(

@@ -11,6 +11,7 @@ from nyala.client.connection import Connection
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.write.input_batches import in_memory, pieces, until
+from nyala.client.write.pending_call import Written
 from nyala.client.write.sequencer import OP_COLUMN
 from nyala.client.write.staging import PartStage
 from nyala.client.write.watch import Watch, WriteArguments, split_arguments
@@ -132,7 +133,7 @@ class RowWriter:
             raise InvalidArgument(
                 f"txn={txn!r}: pass what client.transaction() returns, or a part of it"
             )
-        return txn.part_for(self._connection.core.staging)
+        return txn.part_for(self._connection.core.session.staging)
 
     def _send(
         self,
@@ -152,10 +153,25 @@ class RowWriter:
             slices = iter(made) if all_or_nothing or not watch.active else _slices(made)
             batches = until(slices, watch.stopped)
         with watch:
-            counted = watch.counted(batches)
-            done = self._connection.upload(self._table, op, counted, all_or_nothing, stage)
+            done = self._upload(op, watch.counted(batches), all_or_nothing, stage)
         errors = errors_table(done.errors)
         return WriteResult(done.rows, errors, done.timestamp, watch.ended_early)
+
+    def _upload(
+        self,
+        op: int,
+        batches: Iterator[pa.RecordBatch],
+        all_or_nothing: bool,
+        stage: PartStage | None,
+    ) -> Written:
+        """Write batches, or stage them: a failure, and any row error, then refuse the commit."""
+        upload = self._connection.upload
+        if stage is None:
+            return upload(self._table, op, batches, all_or_nothing)
+        with stage.writing(self._table) as noted:
+            done = upload(self._table, op, batches, all_or_nothing, stage)
+            noted.append(done)
+        return done
 
 
 def _check_ops(ops: Iterable[str | None], table: str) -> None:

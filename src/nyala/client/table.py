@@ -50,11 +50,6 @@ class Table(OtherNames):
         return key_names(self._table.schema)
 
     @property
-    def open_table(self) -> OpenTable:
-        """Definition and tablets as this client knows them, for other parts of the client."""
-        return self._table
-
-    @property
     def name(self) -> str:
         """Name of the table when it was opened."""
         return self._table.name

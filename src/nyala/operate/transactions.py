@@ -50,14 +50,14 @@ class TransactionView:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class TransactionListing:
     """All transactions, and the tablet servers that did not answer."""
 
     transactions: list[TransactionView]
     silent: list[str]
 
 
-async def listing(core: ClientCore) -> Listing:
+async def listing(core: ClientCore) -> TransactionListing:
     """Return the transactions of a cluster, decided ones by commit time, then the others.
 
     Raises:
@@ -80,7 +80,9 @@ async def listing(core: ClientCore) -> Listing:
             made.age_ms = min(made.age_ms, age_ms) if made.stages else age_ms
         made.add(stage)
     order = sorted(found.values(), key=lambda t: (not t.at, t.at, t.id))
-    return Listing(order, [a for a, s in zip(addresses, asked, strict=True) if s is None])
+    return TransactionListing(
+        order, [a for a, s in zip(addresses, asked, strict=True) if s is None]
+    )
 
 
 async def find(core: ClientCore, named: str) -> TransactionView:

@@ -1,6 +1,6 @@
 """Metrics of each tablet, for `/metrics` and the web page."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nyala.common.errors import NyalaError
@@ -32,6 +32,8 @@ class TabletSample:
         compaction_score: see `compaction.score`; 0: no compaction is worth it.
         holds: number of holds of its history.
         held_s: seconds from the earliest time that a hold keeps readable to the present.
+        prepared: number of prepared transactions.
+        prepared_s: seconds since the earliest prepare time.
     """
 
     table: str
@@ -42,6 +44,8 @@ class TabletSample:
     compaction_score: float
     holds: int
     held_s: float
+    prepared: int
+    prepared_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,13 @@ COLUMNS = (
            lambda t: t.holds),
     MetricColumn("tablet_held_seconds", "held, s", "From the earliest time that a hold keeps readable to "
            "the present; 0: no hold.", lambda t: t.held_s),
+    MetricColumn("tablet_staged_transactions", "staged", "Transactions with staged batches."),
+    MetricColumn("tablet_staged_bytes", "bytes staged", "Of the batches of all of them; limited by "
+           "txn_stage_bytes."),
+    MetricColumn("tablet_prepared_count", "prepared", "Transactions whose outcome is not known: writes and "
+           "reads of the latest rows wait.", lambda t: t.prepared),
+    MetricColumn("tablet_prepared_seconds", "prepared, s", "Since the earliest prepare time; 0: none is.",
+           lambda t: t.prepared_s),
 )  # fmt: skip
 
 
@@ -161,10 +172,15 @@ class TabletMetrics:
             flush = self._flushes.score(machine.unflushed_bytes(), work.log_bytes)
             merge = scores.get(replica.group, 0.0)
             held = [hold.at for _, hold, _ in self._holds.of(replica.group)]
-            age_us = self._clock.wall_us() - to_micros(min(held)) if held else 0
+            prepared = [p.at for p in replica.transactions.prepared.values()]
             yield TabletSample(
-                info.name, replica.group, files, work, flush, merge, len(held), max(0, age_us) / 1e6
-            )
+                info.name, replica.group, files, work, flush, merge,
+                len(held), self._age_s(held), len(prepared), self._age_s(prepared),
+            )  # fmt: skip
+
+    def _age_s(self, times: Sequence[int]) -> float:
+        """Return the seconds since the earliest of some hybrid times; 0: there are none."""
+        return max(0, self._clock.wall_us() - to_micros(min(times))) / 1e6 if times else 0.0
 
 
 def _shown(value: float | None) -> str:

@@ -47,6 +47,7 @@ def at_phase(told: "Story", phase: str, act: Callable[[], Any]) -> list[float]:
     look = cluster.loop.after_step
 
     def step() -> None:
+        assert look is not None
         look()
         if not done and phase_of(cluster, told.since) == phase:
             done.append(cluster.loop.time())

@@ -37,7 +37,7 @@ REFUSE_S = 1_200
 _Kind = txn.TxnOutcome
 
 
-class Coordination:
+class TransactionCalls:
     """Requests of one transaction. Runs on the client's loop.
 
     Args:

@@ -57,15 +57,15 @@ Key = str | StreamKey
 
 
 class TransactionOptions(TypedDict, total=False):
-    """Options of `Client.transaction`."""
+    """TransactionSettings of `Client.transaction`."""
 
     timeout_s: float
     key: Key | None
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options of a transaction, checked."""
+class TransactionSettings:
+    """TransactionSettings of a transaction, checked."""
 
     timeout_s: float = DEFAULT_TIMEOUT_S
     key: txn.TxnKey | None = None
@@ -84,7 +84,7 @@ class TransactionToken:
     masters: str
 
 
-def options_of(given: Mapping[str, Any]) -> Options:
+def options_of(given: Mapping[str, Any]) -> TransactionSettings:
     """Return the options of a transaction.
 
     Raises:
@@ -105,7 +105,7 @@ def options_of(given: Mapping[str, Any]) -> Options:
             f"timeout_s={timeout_s!r} is not a number of seconds above 0 and up to {MAX_TIMEOUT_S}; give one"
         )
     key = given.get("key")
-    return Options(timeout_s, None if key is None else _key(key))
+    return TransactionSettings(timeout_s, None if key is None else _key(key))
 
 
 def _key(key: Any) -> txn.TxnKey:

@@ -1,4 +1,4 @@
-"""What became of a transaction, as the masters tell it, and the errors that say so."""
+"""Outcomes of transactions as the masters report them, and their errors."""
 
 from dataclasses import dataclass
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.core import ClientCore
-from nyala.client.transactions.coordination import Coordination
+from nyala.client.transactions.coordination import TransactionCalls
 from nyala.client.write.staging import PartStage, StagedPart, StagedTablet
 from nyala.common.errors import InvalidArgument, NyalaError, TransactionDenied
 from nyala.env.clock import random_id
@@ -36,7 +36,7 @@ class StagedParts:
     ) -> None:
         self._core = core
         self.transaction = transaction or bytes.fromhex(random_id(core.env.random))
-        self.coordination = Coordination(core, self.transaction, key)
+        self.coordination = TransactionCalls(core, self.transaction, key)
         self._parts: dict[str, PartStage] = {}
         self._included: dict[str, StagedPart] = {}
         self._covered: dict[str, OpenTable] = {}
@@ -73,7 +73,7 @@ class StagedParts:
                 "for each attempt of a task"
             )
         if name not in self._parts:
-            made = self._parts[name] = PartStage(self._core.staging, self.transaction, name)
+            made = self._parts[name] = PartStage(self._core.session.staging, self.transaction, name)
             if self._ended:
                 made.close(self._ended)
         return self._parts[name]

@@ -4,7 +4,6 @@ import logging
 from types import TracebackType
 from typing import Protocol
 
-from nyala.client.cluster.tablet_cache import OpenTable
 from nyala.client.connection import Connection
 from nyala.client.transactions.keys import TransactionToken
 from nyala.client.transactions.outcome import Committed
@@ -19,8 +18,8 @@ class HasTable(Protocol):
     """A table handle."""
 
     @property
-    def open_table(self) -> OpenTable:
-        """The open table."""
+    def id(self) -> str:
+        """The table's id."""
         ...
 
 
@@ -123,12 +122,15 @@ class Transaction:
         """
         self._check_open()
 
+        core = self._connection.core
+
         async def cover() -> None:
             for table in tables:
-                self._parts.cover(table.open_table)
+                opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
+                self._parts.cover(await opened)
 
         self._connection.run(cover())
-        masters = ",".join(self._connection.core.masters.known)
+        masters = ",".join(core.masters.known)
         return TransactionToken(self.id, masters)
 
     def include(self, *parts: StagedPart) -> None:
@@ -268,7 +270,7 @@ def check_client(connection: Connection, session: StageSession, transaction: str
     Raises:
         InvalidArgument: it belongs to another one.
     """
-    if connection.core.staging is not session:
+    if connection.core.session.staging is not session:
         raise InvalidArgument(
             f"transaction {transaction} belongs to another client; open the table with the client that began "
             "it, or stage a part of it with client.transaction_part(token, name)"

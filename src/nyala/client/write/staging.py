@@ -4,7 +4,8 @@ A stage is made of parts. A part has one writer, which numbers its batches in ea
 have acknowledged is described by `StagedPart`, which may be sent to the process that commits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -17,7 +18,9 @@ from nyala.client.cluster.tablet_cache import OpenTable, TabletCache, TabletLoca
 from nyala.client.deadline import Attempts
 from nyala.client.write.batcher import Batcher, BatchLimits
 from nyala.client.write.delivery import Delivery
+from nyala.client.write.pending_call import Written
 from nyala.client.write.put_streams import PutStreams
+from nyala.client.write.row_outcomes import RowErrors
 from nyala.client.write.sequencer import OP_COLUMN, Sequences
 from nyala.client.write.upload import Upload
 from nyala.common.errors import InvalidArgument, NyalaError, RangesChanged, TransactionDenied
@@ -50,7 +53,7 @@ class StagedTablet:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """What a part of a transaction has staged. Can be pickled.
+    """Batches that a part of a transaction has staged. Can be pickled.
 
     Attributes:
         name: name of the part, unique in its transaction.
@@ -188,6 +191,25 @@ class PartStage:
         )
         return StagedPart(self.name, found, self._rows, self._since)
 
+    @contextmanager
+    def writing(self, table: OpenTable) -> Iterator[list[Written]]:
+        """Note a write that fails, and row errors of one that returns: it is appended to the list.
+
+        Any thread: a failure is only ever set.
+        """
+        done: list[Written] = []
+        try:
+            yield done
+        except BaseException as err:  # an interrupt too: it is not known what was staged
+            self._fail(err if isinstance(err, NyalaError) else _interrupted(err))
+            raise
+        for written in done:
+            if written.errors:
+                self._fail(_refused(table, written.errors))
+
+    def _fail(self, why: NyalaError) -> None:
+        self.failure = self.failure or why
+
     async def deliver(
         self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, all_or_nothing: bool,
         attempts: Attempts,
@@ -213,11 +235,10 @@ class PartStage:
             RangesChanged
         ) as err:  # the tablet's log says that it has no effect; the rows go elsewhere
             if tablet.id in self._tablets and self._tablets[tablet.id].crcs:
-                self.failure = self.failure or err
+                self._fail(err)
             raise
-        except BaseException as err:
-            known = err if isinstance(err, NyalaError) else _interrupted(err)
-            self.failure = self.failure or known
+        except BaseException as err:  # an interrupt too: it is not known whether it was staged
+            self._fail(err if isinstance(err, NyalaError) else _interrupted(err))
             raise
         finally:
             self._sending -= 1
@@ -251,7 +272,7 @@ class PartStage:
         finally:
             session.sequences.end(to, sequence)
         if result.row_errors:
-            self.failure = self.failure or _refused(table, result)
+            self._fail(_refused(table, [(e.row, e.code, e.message) for e in result.row_errors]))
             return result
         result.rows = piece.num_rows
         stage.crcs[number] = result.crc
@@ -260,7 +281,7 @@ class PartStage:
         return result
 
 
-class Staging(Protocol):
+class StagingTarget(Protocol):
     """A transaction, or a part of one: what `txn=` of a write takes."""
 
     def part_for(self, session: StageSession) -> PartStage:
@@ -278,13 +299,10 @@ def _crc_of_part(stage: _TabletStage) -> int:
     return int(google_crc32c.value(crcs.tobytes()))
 
 
-def _refused(table: OpenTable, result: pb.WriteResult) -> TransactionDenied:
-    shown = "; ".join(
-        f"row {e.row} of a request: {e.code}: {e.message}" for e in result.row_errors[:SHOWN_ERRORS]
-    )
+def _refused(table: OpenTable, errors: RowErrors) -> TransactionDenied:
+    shown = "; ".join(f"row {row}: {code}: {why}" for row, code, why in errors[:SHOWN_ERRORS])
     return TransactionDenied(
-        f"rows of table {table.name!r} were refused as they were staged ({len(result.row_errors)} in one "
-        f"request): {shown}"
+        f"{len(errors)} rows of table {table.name!r} were refused when they were written: {shown}"
     )
 
 

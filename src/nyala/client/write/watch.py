@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from nyala.client.write.staging import Staging
+from nyala.client.write.staging import StagingTarget
 from nyala.common.casting import Conversion, Requested, conversion_of
 from nyala.common.errors import InvalidArgument
 
@@ -23,7 +23,7 @@ class WriteArguments(Requested, total=False):
 
     progress: bool | OnProgress
     stop: threading.Event | None
-    txn: Staging | None
+    txn: StagingTarget | None
 
 
 def split_arguments(how: WriteArguments, label: str) -> "tuple[Conversion, Watch]":

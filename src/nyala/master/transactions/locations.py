@@ -9,7 +9,7 @@ from nyala.master.tservers import TServers
 
 
 class LeaderLocations:
-    """Where requests to the leaders of tablets go next. On the loop only.
+    """Addresses to which requests about tablets are sent next. On the loop only.
 
     Args:
         catalog: catalog of this term.

@@ -112,10 +112,12 @@ class RequestAdmission:
         """Wait until no prepared transaction holds up writes (W), or for a change of leadership.
 
         Raises:
-            Throttled: not before the deadline; nothing was proposed.
+            Throttled: not before the deadline; nothing was proposed. NotLeader: the member has ended.
         """
         watch, clock = self._leadership_watch, self._context.env.clock
         while self._prepared.writes_wait and watch.accepting:
+            if self._closed:
+                raise self.not_leader()
             if clock.monotonic_us() >= deadline_us:
                 raise Throttled(
                     "a transaction is prepared in this tablet and its outcome did not arrive in time; "
@@ -124,6 +126,15 @@ class RequestAdmission:
                     {"retry_after_ms": str(RETRY_AFTER_MS)},
                 )
             await watch.next_change()
+
+    def check_leads(self, term: int) -> None:
+        """Check that the member leads in a term, and has not ended.
+
+        Raises:
+            NotLeader: it does not, or has.
+        """
+        if self._closed or not self._leadership_watch.accepting or self._node.term != term:
+            raise self.not_leader()
 
     def with_address(self, err: NotLeader) -> NotLeader:
         """Return an error of the node with the address of the leader that it names."""

@@ -6,7 +6,7 @@ The answer is a hint when to read: it needs no leader, and a wrong one costs a r
 from nyala.common.errors import InvalidArgument, Throttled
 from nyala.env.env import Env
 from nyala.env.rpc import Handlers
-from nyala.tserver.tablets import Tablets
+from nyala.tserver.tablets import HostedTablet, Tablets
 from nyala.wire import methods
 from nyala.wire.proto import reads_pb2 as pb
 
@@ -40,6 +40,9 @@ class ChangeWaits:
     async def wait(self, request: pb.AwaitChangesRequest) -> pb.AwaitChangesResponse:
         """Return once a tablet has applied an entry stamped above `after`, or after `wait_ms`.
 
+        What lies above the prepare time of a transaction does not count until it is resolved: no read there
+        is answered before.
+
         Raises:
             InvalidArgument: too many tablets, none, or too long a wait.
             Throttled: too many waits are under way.
@@ -65,10 +68,15 @@ class ChangeWaits:
         clock = self._env.clock
         end_us = clock.monotonic_us() + request.wait_ms * 1000
         while True:
-            found = [self._tablets.get(t).tablet.last_stamp for t in request.tablet_ids]
+            found = [_applied(self._tablets.get(t)) for t in request.tablet_ids]
             if max(found) > request.after:
                 return True
             left_ms = (end_us - clock.monotonic_us()) // 1000
             if left_ms <= 0:
                 return False
             await self._env.tasks.sleep_ms(min(CHECK_MS, left_ms))
+
+
+def _applied(hosted: HostedTablet) -> int:
+    """Return the stamp of the last entry applied, as far as it can be read."""
+    return min(hosted.tablet.last_stamp, hosted.replica.transactions.readable)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nyala.common.errors import NotLeader, Unavailable
+from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.common.version import TRANSACTIONS
 from nyala.env.clock import HybridClock
@@ -14,7 +15,7 @@ from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import drop_table
 from nyala.master.ddl.operation import LeaderMemory
-from nyala.master.transactions.term import Coordination, TransactionsOfTerm
+from nyala.master.transactions.term import CoordinatorContext, TransactionsOfTerm
 from nyala.master.tservers import TServers
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire import methods, status
@@ -71,7 +72,7 @@ class Rows:
             raise self.failure
         self.batches.append(list(rows))
         for row in rows:
-            if row.body is None:
+            if row.removed:
                 self.rows.pop((row.kind, row.id), None)
             else:
                 self.rows[row.kind, row.id] = row
@@ -105,9 +106,9 @@ class Term:
         self.sent: list[tuple[str, str, tuple[str, ...]]] = []
         self.requests: list[Any] = []
         self.options = more.get("options", OPTIONS)
-        self.env = Env(
-            SimClock(loop), seeded(number, "env"), None, SimTasks(loop, seeded(number, "t")), self
-        )  # type: ignore[arg-type]
+        tasks: Any = SimTasks(loop, seeded(number, "t"))
+        outside: Any = self
+        self.env = Env(SimClock(loop), seeded(number, "env"), outside, tasks, outside)
         self.clock = HybridClock(self.env.clock)
         self.servers = TServers(10**15)
         for name in "abc":
@@ -116,7 +117,7 @@ class Term:
         self.memory = LeaderMemory(number, catalog, self, self, Locks(), self._stop)
         self.transactions = TransactionsOfTerm(
             self.env, self.memory, rows, self.servers, self.options,
-            Coordination(self.clock, lambda: more.get("masters", ())),
+            CoordinatorContext(self.clock, lambda: more.get("masters", ())),
         )  # fmt: skip
         self.coordinator = self.transactions.coordinator
 
@@ -143,16 +144,16 @@ class Term:
         ids = [p.tablet_id for p in named] if named is not None else list(request.tablet_ids)
         self.sent.append((name, server, tuple(ids)))
         self.requests.append(request)
-        if any(name in self.tablets[t].silent for t in ids):
+        if any(name in self.tablets[TabletId(t)].silent for t in ids):
             await self.env.tasks.sleep_ms(timeout_ms)
             raise Unavailable(f"{server} does not answer")
         for tablet in ids:
-            if name in self.tablets[tablet].held:
-                await self.tablets[tablet].held[name].wait()
+            if held := self.tablets[TabletId(tablet)].held.get(name):
+                await held.wait()
         return txn.TxnTabletResponse(results=[self._one(t, server, method, request) for t in ids])
 
     def _one(self, tablet: str, server: str, method: Any, request: Any) -> txn.TxnTabletResult:
-        it = self.tablets[tablet]
+        it = self.tablets[TabletId(tablet)]
         if it.leader != server:
             error = NotLeader("elsewhere", {"address": f"{it.leader}:1"})
             return txn.TxnTabletResult(tablet_id=tablet, error=status.to_proto(error))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nyala.common.errors import CasFailed, NotLeader, Throttled, TimedOut
+from nyala.common.errors import CasFailed, NotLeader, Throttled, TimedOut, Unavailable
 from nyala.common.hybrid_time import from_micros
 from nyala.tablet.files.transaction_ops import TransactionOutcome
 from nyala.wire import convert, methods, status
@@ -177,6 +177,36 @@ def test_followers_close_no_time_above_the_prepare_time():
         await group.pause(1_000)
         for follower in group.followers():
             assert group.replica(follower).status().closed > at
+
+    with_group(work)
+
+
+def test_wait_for_changes_ends_with_the_resolve():
+    async def work(group: StagedGroup) -> None:
+        p = await group.on(group.prepared, T1, {1: 7})
+        await group.on(group.stage_in, group.tablet, T2, {2: 2})
+        request = reads_pb2.AwaitChangesRequest(tablet_ids=[group.tablet], after=p, wait_ms=5_000)
+        call, address = group.core.env.rpc.call, group.process_of().address
+        waited = group.begin(call, address, methods.AWAIT_CHANGES, request, timeout_ms=6_000)
+        await group.pause(1_000)
+        assert not waited, "a reader would find nothing above the prepare time"
+        at = group.decisions.decide(T1, [p])
+        await group.on(group.resolve, group.tablet, T1, at)
+        await group.cluster.until(lambda: waited, "the wait ended")
+        assert waited[0].changed
+
+    with_group(work)
+
+
+def test_write_that_waits_fails_when_its_replica_ends():
+    async def work(group: StagedGroup) -> None:
+        await group.on(group.prepared, T1, {1: 7})
+        written = group.begin(group.write, 1, 8, timeout_ms=4_000)
+        resolved = group.begin(group.resolve, group.tablet, T2, 5)
+        await group.pause(500)
+        group.replica().fail(Unavailable("ended by the test"))
+        await group.cluster.until(lambda: written and resolved, "the requests ended", 2)
+        assert written[0].error.code == NotLeader.code
 
     with_group(work)
 

@@ -60,6 +60,11 @@ class TransactionRequests:
         """Transactions that are prepared as of the last entry applied."""
         return self._known.prepared
 
+    @property
+    def readable(self) -> int:
+        """Latest time at or below which no prepared transaction can become visible."""
+        return self._known.readable
+
     def undecided(self) -> Mapping[bytes, PreparedTransaction]:
         """Return what is prepared, without those whose commit time this leader knows."""
         known = self._known
@@ -138,8 +143,7 @@ class TransactionRequests:
         self._readable()
         self.resolve_some()
         while transaction in known.prepared:
-            if not self._leadership_watch.accepting or self._node.term != term:
-                raise self._admission.not_leader()
+            self._admission.check_leads(term)
             if known.commit_time(transaction) is None:
                 raise Unavailable(
                     f"the tablet refused to apply transaction {transaction.hex()} at {at} and stays "
