@@ -12,10 +12,13 @@ _CLIENT = (
     "WriteResult", "RowErrors", "PartlyWritten",
     "Journal", "Log", "Entry", "Invalidated", "Rebased", "Synced", "Key",
     "ChangeResult", "PartlyChanged", "expr",
+    "Transaction", "TransactionPart", "TransactionToken", "StagedPart", "StreamKey",
 )  # fmt: skip
 _HOMES = {
     **dict.fromkeys(_CLIENT, "nyala.client"),
-    **dict.fromkeys(("ConditionFailed", "JournalFull", "LogGone"), "nyala.common.errors"),
+    **dict.fromkeys(
+        ("ConditionFailed", "JournalFull", "LogGone", "TransactionDenied"), "nyala.common.errors"
+    ),
     "FarTime": "nyala.common.far_times",
     "Hash": "nyala.common.partition_spec",
     "Range": "nyala.common.partition_spec",

@@ -13,8 +13,13 @@ from nyala.client import Rebased as Rebased
 from nyala.client import RowErrors as RowErrors
 from nyala.client import Scan as Scan
 from nyala.client import ScanToken as ScanToken
+from nyala.client import StagedPart as StagedPart
+from nyala.client import StreamKey as StreamKey
 from nyala.client import Synced as Synced
 from nyala.client import Table as Table
+from nyala.client import Transaction as Transaction
+from nyala.client import TransactionPart as TransactionPart
+from nyala.client import TransactionToken as TransactionToken
 from nyala.client import WriteResult as WriteResult
 from nyala.client import connect as connect
 from nyala.client import expr as expr
@@ -22,6 +27,7 @@ from nyala.common import errors as errors
 from nyala.common.errors import ConditionFailed as ConditionFailed
 from nyala.common.errors import JournalFull as JournalFull
 from nyala.common.errors import LogGone as LogGone
+from nyala.common.errors import TransactionDenied as TransactionDenied
 from nyala.common.far_times import FarTime as FarTime
 from nyala.common.partition_spec import Hash as Hash
 from nyala.common.partition_spec import Partition as Partition

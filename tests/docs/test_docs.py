@@ -36,6 +36,7 @@ def test_readme_commands_run(cluster, capsys):
 
 SCRIPTS = {
     "use/history.md": 6,
+    "use/transactions.md": 6,
     "use/client.md": 7,
     "use/journals.md": 9,
     "use/recipes.md": 6,

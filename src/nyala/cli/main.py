@@ -30,6 +30,7 @@ from nyala.cli.journal import dump, journals, logs
 from nyala.cli.output import take_streams
 from nyala.cli.ram import local as ram
 from nyala.cli.suggest import Tree
+from nyala.cli.transactions import txn
 from nyala.common.version import VERSION
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ journals.app.add_typer(logs.app)
 journals.app.add_typer(dump.app)
 app.add_typer(journals.app, name="journal")
 app.add_typer(ram.app, name="ram")
+app.add_typer(txn.app, name="txn")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
 masters.register(servers.master)

@@ -12,26 +12,13 @@ from nyala.client.results import PartlyWritten, RowErrors, WriteResult
 from nyala.client.scan import Scan
 from nyala.client.scan_token import ScanToken
 from nyala.client.table import Table
+from nyala.client.transactions.keys import StreamKey, TransactionToken
+from nyala.client.transactions.transaction import Transaction, TransactionPart
+from nyala.client.write.staging import StagedPart
 
 __all__ = [
-    "ChangeBatch",
-    "ChangeFeed",
-    "ChangeResult",
-    "Client",
-    "Entry",
-    "Invalidated",
-    "Journal",
-    "Key",
-    "Log",
-    "PartlyChanged",
-    "PartlyWritten",
-    "Rebased",
-    "RowErrors",
-    "Scan",
-    "ScanToken",
-    "Synced",
-    "Table",
-    "WriteResult",
-    "connect",
-    "expr",
-]
+    "ChangeBatch", "ChangeFeed", "ChangeResult", "Client", "Entry", "Invalidated", "Journal",
+    "Key", "Log", "PartlyChanged", "PartlyWritten", "Rebased", "RowErrors", "Scan", "ScanToken",
+    "StagedPart", "StreamKey", "Synced", "Table", "Transaction", "TransactionPart",
+    "TransactionToken", "WriteResult", "connect", "expr",
+]  # fmt: skip

@@ -24,6 +24,10 @@ from nyala.client.journal.core import JournalCore
 from nyala.client.journal.journal import Journal
 from nyala.client.sql.query import ClusterTables, run_sql
 from nyala.client.table import Table
+from nyala.client.transactions.keys import TransactionOptions, TransactionToken, id_of, options_of
+from nyala.client.transactions.staged_parts import StagedParts
+from nyala.client.transactions.transaction import Transaction, TransactionPart
+from nyala.client.write.staging import PartStage
 from nyala.client.write.writer import BatchLimits
 from nyala.common.casting import Requested, conversion_of
 from nyala.common.errors import InvalidArgument
@@ -352,6 +356,49 @@ class Client(OtherNames):
     def now(self) -> int:
         """Return the current hybrid time: every write acknowledged before this call lies at or below."""
         return self._connection.run(self._connection.core.now())
+
+    def transaction(self, **options: Unpack[TransactionOptions]) -> Transaction:
+        """Begin a transaction: rows of any tables that become visible at one time, or never.
+
+        Args:
+            **options: `timeout_s`: the longest time for which it stays open, one hour if not given. `key`: it
+                takes effect once: the id of a job, or a `StreamKey`.
+
+        Returns:
+            The transaction: use it in a `with`, and pass it as `txn=` to writes.
+
+        Raises:
+            InvalidArgument: an unknown option, or a wrong value.
+            Forbidden: some server of the cluster has no transactions.
+            TimedOut: no master led in time.
+        """
+        given = options_of(options)
+        core = self._connection.core
+
+        async def begin() -> StagedParts:
+            parts = StagedParts(core, key=given.key)
+            await parts.begin(given.timeout_s)
+            return parts
+
+        return Transaction(self._connection, self._connection.run(begin()), given.key is not None)
+
+    def transaction_part(self, token: TransactionToken, name: str) -> TransactionPart:
+        """Return a part of a transaction of another process, into which this one stages rows.
+
+        Args:
+            token: what `Transaction.token` returned there.
+            name: of the part, another one for each attempt of a task.
+
+        Raises:
+            InvalidArgument: the token or the name is wrong.
+        """
+        transaction = id_of(token)
+        core = self._connection.core
+
+        async def make() -> PartStage:
+            return StagedParts(core, transaction).part(name)
+
+        return TransactionPart(self._connection, self._connection.run(make()), transaction)
 
     def sql(self, query: str) -> pa.Table:
         """Run a SQL query (DuckDB) over tables of this cluster; they are read at one snapshot.

@@ -18,6 +18,7 @@ from nyala.client.deadline import Attempts
 from nyala.client.read.point_reads import is_retryable
 from nyala.client.results import PartlyWritten
 from nyala.client.write.pending_call import Signal, Written
+from nyala.client.write.staging import PartStage
 from nyala.client.write.upload import Upload
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import InvalidArgument, NyalaError, OutcomeUnknown, RangesChanged
@@ -155,7 +156,12 @@ class Connection:
         return call.outcome()
 
     def upload(
-        self, table: OpenTable, op: int, batches: Iterator[pa.RecordBatch], all_or_nothing: bool
+        self,
+        table: OpenTable,
+        op: int,
+        batches: Iterator[pa.RecordBatch],
+        all_or_nothing: bool,
+        stage: PartStage | None = None,
     ) -> Written:
         """Write a stream of batches; the next one is fetched, in this thread, when the queue has room.
 
@@ -164,6 +170,7 @@ class Connection:
             op: a `WriteOp` of the wire.
             batches: in order; read as there is room.
             all_or_nothing: one failing row voids the others of its request.
+            stage: part of a transaction in which the rows are staged; None: they take effect.
 
         Raises:
             PartlyWritten, NyalaError: as `Upload.finish`; also when the batches end in an error of their own
@@ -172,7 +179,7 @@ class Connection:
             KeyboardInterrupt: interrupted; its cause is PartlyWritten if rows are written, or may be. What a
                 handler of another signal raises has it too.
         """
-        session, timeout_ms = self.core.session, self.core.options.timeout_ms
+        session, timeout_ms = stage or self.core.session, self.core.options.timeout_ms
         upload = self.change(
             session.begin(table, op, all_or_nothing=all_or_nothing, timeout_ms=timeout_ms)
         )

@@ -1,6 +1,6 @@
 """Writes of rows to one table: conversion of the user's data, then a request per batch."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,9 @@ from nyala.client.connection import Connection
 from nyala.client.read.read_spec import key_names
 from nyala.client.results import WriteResult, errors_table
 from nyala.client.write.input_batches import in_memory, pieces, until
+from nyala.client.write.pending_call import Written
 from nyala.client.write.sequencer import OP_COLUMN
+from nyala.client.write.staging import PartStage
 from nyala.client.write.watch import Watch, WriteArguments, split_arguments
 from nyala.common.batches import to_batches
 from nyala.common.errors import InvalidArgument
@@ -27,6 +29,15 @@ OPS: Mapping[str, int] = {
     "delete": pb.DELETE,
     "delete_ignore": pb.DELETE_IGNORE,
 }
+IN_TRANSACTIONS = (
+    "upsert",
+    "upsert_ignore",
+    "insert_ignore",
+    "update_ignore",
+    "delete",
+    "delete_ignore",
+)
+"""Operations that cannot fail because of what is in the table, so that a transaction takes them."""
 SLICE_ROWS = 50_000
 """Maximum number of rows of in-memory data that are accepted at a time, if progress is shown."""
 _DELETES = ("delete", "delete_ignore")
@@ -59,6 +70,9 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
         conversion, watch = split_arguments(how, f"{op} into {self._table.name}")
+        stage = self._stage(how)
+        if stage is not None:
+            _check_ops([op], self._table.name)
 
         def cast(piece: Any, row: int) -> list[pa.RecordBatch]:
             schema = self._table.schema  # it may change while a stream is written
@@ -67,7 +81,7 @@ class RowWriter:
                 return [b.select(key_names(schema)) for b in batches]
             return batches
 
-        return self._send(OPS[op], data, cast, all_or_nothing, watch)
+        return self._send(OPS[op], data, cast, all_or_nothing, watch, stage)
 
     def write_mixed(
         self, data: Any, op_column: str, all_or_nothing: bool, how: WriteArguments
@@ -84,6 +98,7 @@ class RowWriter:
             The acknowledged rows, their timestamp and the row errors.
         """
         conversion, watch = split_arguments(how, f"write to {self._table.name}")
+        stage = self._stage(how)
         schema = self._table.schema
         if not isinstance(op_column, str) or op_column in schema.by_name:
             raise InvalidArgument(
@@ -97,27 +112,80 @@ class RowWriter:
                 piece, schema, extra=[op_column], first_row=row, conversion=conversion
             )
             for batch in batches:
+                if stage is not None:
+                    _check_ops(pc.unique(batch.column(op_column)).to_pylist(), self._table.name)
                 made.append(_with_codes(batch, op_column, row))
                 row += batch.num_rows
             return made
 
-        return self._send(pb.MIXED, data, cast, all_or_nothing, watch)
+        return self._send(pb.MIXED, data, cast, all_or_nothing, watch, stage)
+
+    def _stage(self, how: WriteArguments) -> PartStage | None:
+        """Return the part of a transaction that the rows are staged in; None: they take effect.
+
+        Raises:
+            InvalidArgument: the transaction is of another client, or has ended.
+        """
+        txn = how.get("txn")
+        if txn is None:
+            return None
+        if not callable(getattr(txn, "part_for", None)):
+            raise InvalidArgument(
+                f"txn={txn!r}: pass what client.transaction() returns, or a part of it"
+            )
+        return txn.part_for(self._connection.core.staging)
 
     def _send(
-        self, op: int, data: Any, cast: _Cast, all_or_nothing: bool, watch: Watch
+        self,
+        op: int,
+        data: Any,
+        cast: _Cast,
+        all_or_nothing: bool,
+        watch: Watch,
+        stage: PartStage | None,
     ) -> WriteResult:
         if not in_memory(data):
             batches = _cast_pieces(data, cast, watch)
-        elif len(made := cast(data, 0)) == 1 and not watch.active:
+        elif len(made := cast(data, 0)) == 1 and not watch.active and stage is None:
             done = self._connection.write(self._table, op, made[0], all_or_nothing)
             return WriteResult(done.rows, errors_table(done.errors), done.timestamp)
         else:
             slices = iter(made) if all_or_nothing or not watch.active else _slices(made)
             batches = until(slices, watch.stopped)
         with watch:
-            done = self._connection.upload(self._table, op, watch.counted(batches), all_or_nothing)
+            done = self._upload(op, watch.counted(batches), all_or_nothing, stage)
         errors = errors_table(done.errors)
         return WriteResult(done.rows, errors, done.timestamp, watch.ended_early)
+
+    def _upload(
+        self,
+        op: int,
+        batches: Iterator[pa.RecordBatch],
+        all_or_nothing: bool,
+        stage: PartStage | None,
+    ) -> Written:
+        """Write batches, or stage them: a failure, and any row error, then refuse the commit."""
+        upload = self._connection.upload
+        if stage is None:
+            return upload(self._table, op, batches, all_or_nothing)
+        with stage.writing(self._table) as noted:
+            done = upload(self._table, op, batches, all_or_nothing, stage)
+            noted.append(done)
+        return done
+
+
+def _check_ops(ops: Iterable[str | None], table: str) -> None:
+    """Check that a transaction takes operations.
+
+    Raises:
+        InvalidArgument: one of them could fail because of what is in the table.
+    """
+    for op in ops:
+        if op in OPS and op not in IN_TRANSACTIONS:
+            raise InvalidArgument(
+                f"{op} into table {table!r} could fail because of the rows in the table, so a transaction "
+                f"does not take it; it takes {', '.join(IN_TRANSACTIONS)}"
+            )
 
 
 def _slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -108,7 +108,8 @@ class Table(OtherNames):
                 columns; otherwise they are rejected. `progress=True` draws a bar in a terminal or a notebook;
                 a function is called with the number of rows that were accepted so far. `stop=`, an event,
                 ends the call when it is set: nothing more is read, what was read is written, and the result
-                has `next_row`.
+                has `next_row`. `txn=`, a transaction or a part of one: the rows are staged, and become
+                visible when it commits.
 
         Returns:
             Acknowledged: durable on a majority of each tablet's replicas. Row errors are in `.errors`.

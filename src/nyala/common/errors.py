@@ -4,7 +4,7 @@ NyalaError
 ├─ Retryable       NotLeader(leader) · Unavailable · TimedOut · Throttled · RangesChanged
 ├─ Rejected        NotFound · AlreadyPresent · InvalidArgument · CasFailed · SchemaMismatch · TooLarge
 │                  SessionExpired · HistoryGone · Unauthenticated · Forbidden
-│                  ConditionFailed · JournalFull · LogGone · NotLeading · StaleEpoch
+│                  ConditionFailed · JournalFull · LogGone · NotLeading · StaleEpoch · TransactionDenied
 ├─ OutcomeUnknown  (the client's PartlyWritten)
 ├─ NotReady
 └─ Corrupt         BadChecksum · BadVersion · LogGap
@@ -187,6 +187,13 @@ class SchemaMismatch(Rejected):
     """The data or the schema version does not fit the table's schema."""
 
     code = "SCHEMA_MISMATCH"
+    exit_status = 6
+
+
+class TransactionDenied(Rejected):
+    """The transaction is not committed, and never will be: nothing of it takes effect."""
+
+    code = "TRANSACTION_DENIED"
     exit_status = 6
 
 

@@ -16,17 +16,17 @@ from nyala.env.clock import random_id
 from nyala.env.env import Env
 from nyala.env.tasks import Lane
 from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.detached import detached
 from nyala.master.catalog.follower_catalog import CatalogSnapshot, FollowerCatalog
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import CatalogRow
 from nyala.master.ddl import operation
 from nyala.master.ddl.background import BackgroundOperations
-from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import CatalogOperation, CatalogWriter, LeaderMemory
 from nyala.master.orders.dispatcher import Dispatcher
 from nyala.master.transactions.denials import CatalogReader
-from nyala.master.transactions.term import Coordination, TransactionsOfTerm
+from nyala.master.transactions.term import CoordinatorContext, TransactionsOfTerm
 from nyala.master.tservers import TServers
 from nyala.raft.status import Role
 from nyala.replica.status import ReplicaStatus, State
@@ -92,7 +92,7 @@ class MasterLeadership:
         status: Callable[[], ReplicaStatus],
         servers: TServers,
         options: Options,
-        coordination: Coordination,
+        coordination: CoordinatorContext,
         followed: FollowerCatalog | None = None,
     ) -> None:
         self._env = env
@@ -266,7 +266,7 @@ async def build(
     servers: TServers,
     number: int,
     options: Options,
-    coordination: Coordination,
+    coordination: CoordinatorContext,
 ) -> Term:
     """Read the whole catalog into memory, in a worker thread; the first leader creates the cluster's record.
 

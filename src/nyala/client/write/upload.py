@@ -21,12 +21,12 @@ from nyala.client.deadline import Attempts
 from nyala.client.write import request_size
 from nyala.client.write.pending_call import Written
 from nyala.client.write.row_outcomes import Outcomes, RowErrors, Rows, Window, with_voided
-from nyala.client.write.sequencer import Sequencer
 from nyala.client.write.waiting import closed_meanwhile
 from nyala.common.errors import NyalaError, RangesChanged, TimedOut, has_no_effect
 from nyala.common.partition import TabletPartition
 from nyala.env.clock import HybridClock
 from nyala.env.env import Env
+from nyala.wire.proto import nyala_pb2 as pb
 
 MAX_WINDOWS = 3
 """Maximum number of windows in flight; one more is being prepared."""
@@ -119,6 +119,26 @@ class RowGrouper(Protocol):
         ...
 
 
+class BatchSender(Protocol):
+    """Sender of the requests of one client: they take effect, or are staged."""
+
+    async def deliver(
+        self, table: OpenTable, tablet: TabletLocation, op: int, piece: pa.RecordBatch, all_or_nothing: bool,
+        attempts: Attempts,
+    ) -> pb.WriteResult:  # fmt: skip
+        """Send one request until it is answered.
+
+        Args:
+            table: the open table.
+            tablet: tablet of the rows.
+            op: a `WriteOp` of the wire.
+            piece: the rows of one request.
+            all_or_nothing: one failing row voids the others.
+            attempts: the deadline and the pauses between tries.
+        """
+        ...
+
+
 class Upload:
     """A write in progress. Made by `Batcher.begin`; on the client's loop only.
 
@@ -131,7 +151,12 @@ class Upload:
     """
 
     def __init__(
-        self, env: Env, groups: RowGrouper, requests: Sequencer, clock: HybridClock, call: Writing
+        self,
+        env: Env,
+        groups: RowGrouper,
+        requests: BatchSender,
+        clock: HybridClock,
+        call: Writing,
     ) -> None:
         self._env = env
         self._groups = groups

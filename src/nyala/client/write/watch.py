@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from nyala.client.write.staging import StagingTarget
 from nyala.common.casting import Conversion, Requested, conversion_of
 from nyala.common.errors import InvalidArgument
 
@@ -18,10 +19,11 @@ OnProgress = Callable[[int], object]
 
 
 class WriteArguments(Requested, total=False):
-    """Arguments of every write: those of `Conversion` and `Watch`."""
+    """Arguments of every write: those of `Conversion` and `Watch`, and the transaction that it belongs to."""
 
     progress: bool | OnProgress
     stop: threading.Event | None
+    txn: StagingTarget | None
 
 
 def split_arguments(how: WriteArguments, label: str) -> "tuple[Conversion, Watch]":
@@ -33,7 +35,7 @@ def split_arguments(how: WriteArguments, label: str) -> "tuple[Conversion, Watch
     """
     rest = dict(how)
     watch = Watch(how.get("progress", False), how.get("stop"), label)
-    for name in ("progress", "stop"):
+    for name in ("progress", "stop", "txn"):
         rest.pop(name, None)
     return conversion_of(rest), watch
 

@@ -24,7 +24,7 @@ def split(rows: Sequence[CatalogRow]) -> list[CatalogRow]:
     """Return rows of which none is larger than a cell; the inverse of `join`."""
     made: list[CatalogRow] = []
     for row in rows:
-        if row.kind != KIND_TABLE or row.body is None or len(row.body) <= PART_BYTES:
+        if row.kind != KIND_TABLE or len(row.body) <= PART_BYTES:
             made.append(row)
             continue
         pieces = [row.body[at : at + PART_BYTES] for at in range(0, len(row.body), PART_BYTES)]
@@ -40,7 +40,7 @@ def join(rows: Sequence[CatalogRow]) -> list[CatalogRow]:
     Raises:
         Corrupt: a part is missing.
     """
-    pieces = {row.id: row.body for row in rows if row.kind == KIND_PART and row.body is not None}
+    pieces = {row.id: row.body for row in rows if row.kind == KIND_PART}
     return list(_joined(rows, pieces)) if pieces else list(rows)
 
 
@@ -64,7 +64,7 @@ def _joined(rows: Sequence[CatalogRow], pieces: dict[str, bytes]) -> Iterator[Ca
 
 def _parts(row: CatalogRow) -> int:
     """Return the number of parts of a table's record; 0: it is in its row."""
-    if row.body is None or len(row.body) > _HEAD_BYTES:
+    if len(row.body) > _HEAD_BYTES:
         return 0
     try:
         head = cat.TableRecord.FromString(row.body)

@@ -212,12 +212,14 @@ class CatalogRow:
     Attributes:
         kind: kind of its record.
         id: unique for the kind.
-        body: the record; None: the row is removed.
+        body: the record.
+        removed: the row is removed.
     """
 
     kind: str
     id: str
-    body: bytes | None
+    body: bytes
+    removed: bool = False
 
 
 def table_row(record: cat.TableRecord) -> CatalogRow:
@@ -248,7 +250,7 @@ def decision_row(record: cat.DecisionRecord) -> CatalogRow:
 
 def removed_decision(transaction: bytes) -> CatalogRow:
     """Return the row that removes a decision."""
-    return CatalogRow(KIND_DECISION, transaction.hex(), None)
+    return CatalogRow(KIND_DECISION, transaction.hex(), b"", removed=True)
 
 
 def marks_row(record: cat.DecisionMarks) -> CatalogRow:
@@ -263,7 +265,7 @@ def key_row(record: cat.KeyRecord) -> CatalogRow:
 
 def removed_key(name: str) -> CatalogRow:
     """Return the row that removes a key."""
-    return CatalogRow(KIND_KEY, name, None)
+    return CatalogRow(KIND_KEY, name, b"", removed=True)
 
 
 Item = (
@@ -299,7 +301,7 @@ def parse_key(row: CatalogRow) -> cat.KeyRecord:
         Corrupt: the body is not such a record, or belongs to another key.
     """
     try:
-        record = cat.KeyRecord.FromString(row.body or b"")
+        record = cat.KeyRecord.FromString(row.body)
     except DecodeError as err:
         raise Corrupt(f"the catalog row {row.kind}/{row.id} cannot be read: {err}") from err
     if record.key.name != row.id:
@@ -310,13 +312,13 @@ def parse_key(row: CatalogRow) -> cat.KeyRecord:
 
 
 def parse(row: CatalogRow) -> Item | None:
-    """Return what a row holds; None for a key, a removed row, or a kind of a newer release.
+    """Return what a row holds; None for a key, or a kind of a newer release.
 
     Raises:
         Corrupt: the body is not a record of its kind, or belongs to another id.
         BadVersion: a state, or a kind of tables, of a newer release.
     """
-    if row.kind not in _RECORDS or row.body is None:
+    if row.kind not in _RECORDS:
         return None
     try:
         record = _RECORDS[row.kind].FromString(row.body)

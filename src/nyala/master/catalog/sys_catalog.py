@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nyala.common.bounds import KeyBounds
 from nyala.common.errors import NotFound, TooLarge, Unavailable
@@ -105,15 +106,15 @@ class CatalogReplica(Protocol):
 def encode(rows: Sequence[CatalogRow]) -> bytes:
     """Return the payload that writes rows, all or none."""
     rows = parts.split(rows)
-    mixed = any(r.body is None for r in rows)
+    mixed = any(r.removed for r in rows)
     columns = [
         pa.array([r.kind for r in rows], pa.string()),
         pa.array([r.id for r in rows], pa.string()),
-        pa.array([r.body or b"" for r in rows], pa.binary()),
+        pa.array([r.body for r in rows], pa.binary()),
     ]
     schema = SCHEMA.arrow
     if mixed:
-        codes = [RowOp.DELETE_IGNORE if r.body is None else RowOp.UPSERT for r in rows]
+        codes = [RowOp.DELETE_IGNORE if r.removed else RowOp.UPSERT for r in rows]
         columns.append(pa.array(codes, pa.uint8()))
         schema = schema.append(pa.field(replicated_ops.OP_COLUMN, pa.uint8()))
     batch = pa.record_batch(columns, schema=schema)
@@ -167,7 +168,9 @@ def keys(view: View, at: int, after: str, limit: int) -> list[CatalogRow]:
 
 
 def changed(view: View, since: int, until: int) -> list[CatalogRow]:
-    """Return the rows that changed in (since, until], as they are at its end. Blocking: lane COMPUTE.
+    """Return the rows that changed in (since, until] and were not removed, as they are at its end.
+
+    Blocking: lane COMPUTE.
 
     Args:
         view: view of the sys catalog.
@@ -177,7 +180,8 @@ def changed(view: View, since: int, until: int) -> list[CatalogRow]:
     Raises:
         HistoryGone: `since` is before the retained history.
     """
-    return _rows(view.changes(since, until))
+    found = view.changes(since, until)
+    return _rows(b.filter(pc.not_equal(b.column("_op"), "delete")) for b in found)
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> list[CatalogRow]:

@@ -18,7 +18,7 @@ from nyala.master.group.catalog_replica import MasterReplica, ReplicaPresence
 from nyala.master.group.peers import MasterPeers
 from nyala.master.group.status import MemberState, MemberStatus
 from nyala.master.leader import MasterLeadership
-from nyala.master.transactions.term import Coordination
+from nyala.master.transactions.term import CoordinatorContext
 from nyala.master.tservers import TServers
 from nyala.raft.membership import Configuration
 from nyala.wire.proto import catalog_pb2 as cat
@@ -178,7 +178,7 @@ class GroupMember:
             group.status,
             self._servers,
             self._options,
-            Coordination(self._identity.clock, self._peers.registrations),
+            CoordinatorContext(self._identity.clock, self._peers.registrations),
             group.followed(),
         )
         self._state.presence, self._state.committed = ReplicaPresence.REPLICA, None

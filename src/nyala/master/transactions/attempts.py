@@ -30,7 +30,7 @@ class Try:
 
 
 @dataclass(slots=True)
-class Attempts:
+class TransactionAttempts:
     """The attempts of one term. On the loop only.
 
     Attributes:

@@ -7,13 +7,13 @@ from nyala.common.errors import NotFound, NyalaError
 from nyala.common.ids import TabletId
 from nyala.common.options import Options
 from nyala.env.env import Env
+from nyala.master.catalog.detached import detached
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import Scope
 from nyala.master.ddl import operation
-from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import decision, keys
-from nyala.master.transactions.attempts import Attempts, Try
+from nyala.master.transactions.attempts import TransactionAttempts, Try
 from nyala.master.transactions.denials import Denials
 from nyala.master.transactions.keys import KeyState
 from nyala.master.transactions.participants import Participants
@@ -57,7 +57,7 @@ class Commits:
         self,
         env: Env,
         memory: LeaderMemory,
-        attempts: Attempts,
+        attempts: TransactionAttempts,
         participants: Participants,
         resolver: Resolver,
         denials: Denials,

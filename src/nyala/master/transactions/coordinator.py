@@ -14,7 +14,7 @@ from nyala.common.errors import NyalaError
 from nyala.common.ids import TabletId
 from nyala.env.env import Env
 from nyala.master.ddl.operation import LeaderMemory
-from nyala.master.transactions.attempts import Attempts
+from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import Commits
 from nyala.master.transactions.decision import gone
 from nyala.master.transactions.denials import Denials
@@ -29,7 +29,7 @@ _Kind = txn.TxnOutcome
 _Answer = txn.TxnStatusAnswer
 
 
-class Coordinator:
+class TransactionCoordinator:
     """Commits, aborts and statuses. On the loop only.
 
     Args:
@@ -45,7 +45,7 @@ class Coordinator:
         self,
         env: Env,
         memory: LeaderMemory,
-        attempts: Attempts,
+        attempts: TransactionAttempts,
         commits: Commits,
         denials: Denials,
         participants: Participants,
@@ -57,6 +57,11 @@ class Coordinator:
         self._denials = denials
         self._participants = participants
         self._running: dict[bytes, asyncio.Task[object]] = {}
+
+    @property
+    def running(self) -> list[bytes]:
+        """Transactions whose commit is being carried out."""
+        return list(self._running)
 
     async def commit(self, request: txn.TxnCommitRequest) -> txn.TxnOutcome:
         """Commit a transaction, or return what became of it; NONE: not decided within the time.
@@ -143,11 +148,14 @@ class Coordinator:
         Raises:
             NyalaError: as the task did.
         """
-        over = self._env.tasks.spawn(self._sleep_until(end_us), "end of the wait for a commit")
+        over = asyncio.Event()
+        left_us = max(1, end_us - self._env.clock.monotonic_us())
+        timer = asyncio.get_running_loop().call_later(left_us / 1e6, over.set)
+        task.add_done_callback(lambda _: over.set())
         try:
-            await asyncio.wait({task, over}, return_when=asyncio.FIRST_COMPLETED)
+            await over.wait()
         finally:
-            over.cancel()
+            timer.cancel()
         if not task.done() or task.cancelled():
             self._memory.check()
             return txn.TxnOutcome(reason="it is not decided and resolved yet; ask again")
@@ -156,9 +164,6 @@ class Coordinator:
             raise result
         assert isinstance(result, txn.TxnOutcome), result
         return result
-
-    async def _sleep_until(self, end_us: int) -> None:
-        await self._env.tasks.sleep_ms(max(1, (end_us - self._env.clock.monotonic_us()) // 1000))
 
 
 def _is_gone(result: txn.TxnTabletResult) -> bool:

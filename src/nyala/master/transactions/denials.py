@@ -10,7 +10,7 @@ from typing import Protocol
 from nyala.master.catalog.records import KIND_KEY, CatalogRow, parse_key
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import keys
-from nyala.master.transactions.attempts import Attempts
+from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import transactions_pb2 as txn
 
@@ -50,7 +50,9 @@ class Denials:
         attempts: attempts of the term.
     """
 
-    def __init__(self, memory: LeaderMemory, rows: CatalogReader, attempts: Attempts) -> None:
+    def __init__(
+        self, memory: LeaderMemory, rows: CatalogReader, attempts: TransactionAttempts
+    ) -> None:
         self._memory = memory
         self._rows = rows
         self._attempts = attempts

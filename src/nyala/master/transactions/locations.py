@@ -1,5 +1,7 @@
 """Addresses of the leaders of tablets, from the catalog, the reports, and the answers of the servers."""
 
+from collections.abc import Collection
+
 from nyala.common.errors import NotLeader, NyalaError
 from nyala.common.ids import ServerUuid, TabletId
 from nyala.master.catalog.catalog import Catalog
@@ -7,7 +9,7 @@ from nyala.master.tservers import TServers
 
 
 class LeaderLocations:
-    """Where requests to the leaders of tablets go next. On the loop only.
+    """Addresses to which requests about tablets are sent next. On the loop only.
 
     Args:
         catalog: catalog of this term.
@@ -18,6 +20,7 @@ class LeaderLocations:
         self._catalog = catalog
         self._servers = servers
         self._hints: dict[TabletId, str] = {}
+        self._led: dict[TabletId, str] = {}  # by the server that answered as the leader last
 
     def address(self, tablet: TabletId) -> str | None:
         """Return the address to try next; None: no server of the tablet is known."""
@@ -29,7 +32,12 @@ class LeaderLocations:
 
     def leads(self, tablet: TabletId, address: str) -> None:
         """Note that a server answered as the leader."""
-        self._hints[tablet] = address
+        self._hints[tablet] = self._led[tablet] = address
+
+    def one_leads(self, tablets: Collection[TabletId]) -> bool:
+        """Return whether one server has answered as the leader of all of some tablets."""
+        found = {self._led.get(t) for t in tablets}
+        return len(found) < 2 and None not in found
 
     def failed(self, tablet: TabletId, address: str, error: NyalaError) -> None:
         """Note that a server did not answer as the leader; the next one is tried.
@@ -39,6 +47,7 @@ class LeaderLocations:
             address: of the server.
             error: its answer, which may name the leader.
         """
+        self._led.pop(tablet, None)
         known = self._candidates(tablet)
         named = error.address if isinstance(error, NotLeader) else None
         if named and named != address and named in known:

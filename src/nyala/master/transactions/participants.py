@@ -34,8 +34,8 @@ class Participants:
         return min(2 * self._options.client_result_ttl_s, MAX_REFUSE_S)
 
     async def check(self, tablets: Collection[TabletId]) -> Results:
-        """Ask whether each tablet has a leader that could prepare; not asked if one server has them all."""
-        if self._calls.servers(tablets) < 2:
+        """Ask whether each tablet has a leader that could prepare; not asked if one server leads them all."""
+        if len(tablets) < 2 or self._calls.one_request(tablets):
             return {}
 
         def make(some: Sequence[TabletId], _: int) -> txn.TxnCheckRequest:

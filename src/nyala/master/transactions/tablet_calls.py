@@ -43,9 +43,9 @@ class TabletCalls:
         self._env = env
         self._locations = locations
 
-    def servers(self, tablets: Collection[TabletId]) -> int:
-        """Return the number of servers that a request about tablets goes to."""
-        return len({self._locations.address(t) for t in tablets})
+    def one_request(self, tablets: Collection[TabletId]) -> bool:
+        """Return whether a request about tablets goes to one server, which has answered as their leader."""
+        return self._locations.one_leads(tablets)
 
     async def ask(
         self,

@@ -8,22 +8,22 @@ from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.ddl.operation import LeaderMemory
 from nyala.master.transactions import gate
-from nyala.master.transactions.attempts import Attempts
+from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import CommitClock, Commits
-from nyala.master.transactions.coordinator import Coordinator
+from nyala.master.transactions.coordinator import TransactionCoordinator
 from nyala.master.transactions.denials import CatalogReader, Denials
 from nyala.master.transactions.locations import LeaderLocations
 from nyala.master.transactions.participants import Participants
 from nyala.master.transactions.resolver import Resolver
 from nyala.master.transactions.tablet_calls import TabletCalls
-from nyala.master.transactions.upkeep import Upkeep
+from nyala.master.transactions.upkeep import DecisionUpkeep
 from nyala.master.tservers import TServers
 from nyala.wire.proto import nyala_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
-class Coordination:
-    """What a master has for all its terms as a coordinator.
+class CoordinatorContext:
+    """Clock and peers of a master, for the coordinators of all its terms.
 
     Attributes:
         clock: its hybrid clock.
@@ -60,7 +60,7 @@ class TransactionsOfTerm:
         rows: CatalogReader,
         servers: TServers,
         options: Options,
-        coordination: Coordination,
+        coordination: CoordinatorContext,
     ) -> None:
         catalog, cluster = memory.catalog, memory.catalog.cluster
         assert cluster is not None, "transactions before the cluster has its incarnation"
@@ -73,17 +73,19 @@ class TransactionsOfTerm:
         fence = pb.Fence(catalog_incarnation=cluster.catalog_incarnation, term=memory.term)
         calls = TabletCalls(env, LeaderLocations(catalog, servers))
         participants = Participants(calls, options, fence)
-        self.attempts = Attempts(cluster.created_us, memory.term)
+        self.attempts = TransactionAttempts(cluster.created_us, memory.term)
         self.denials = Denials(memory, rows, self.attempts)
         self.resolver = Resolver(env, catalog, calls, options, fence)
         commits = Commits(
             env, memory, self.attempts, participants, self.resolver, self.denials, clock, options,
             self.check_ready,
         )  # fmt: skip
-        self.coordinator = Coordinator(
+        self.coordinator = TransactionCoordinator(
             env, memory, self.attempts, commits, self.denials, participants
         )
-        self.upkeep = Upkeep(env, memory, rows, self.attempts, self.resolver, clock, options)
+        self.upkeep = DecisionUpkeep(
+            env, memory, rows, self.attempts, self.resolver, clock, options
+        )
 
     def start(self) -> None:
         """Resolve what earlier leaders have decided, and start the upkeep."""

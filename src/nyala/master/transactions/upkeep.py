@@ -11,12 +11,12 @@ from nyala.common.hybrid_time import from_micros
 from nyala.common.options import Options
 from nyala.env.env import Env
 from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.detached import detached
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.catalog.records import parse_key
 from nyala.master.ddl import operation
-from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import CatalogOperation, LeaderMemory
-from nyala.master.transactions.attempts import Attempts
+from nyala.master.transactions.attempts import TransactionAttempts
 from nyala.master.transactions.commits import CommitClock
 from nyala.master.transactions.denials import CatalogReader
 from nyala.master.transactions.resolver import Resolver
@@ -32,8 +32,8 @@ KEY_ROUNDS = 60
 DAY_US = 86_400_000_000
 
 
-class Upkeep:
-    """Upkeep of the decisions of one leader in one term. On the loop only.
+class DecisionUpkeep:
+    """DecisionUpkeep of the decisions of one leader in one term. On the loop only.
 
     Args:
         env: tasks.
@@ -50,7 +50,7 @@ class Upkeep:
         env: Env,
         memory: LeaderMemory,
         rows: CatalogReader,
-        attempts: Attempts,
+        attempts: TransactionAttempts,
         resolver: Resolver,
         clock: CommitClock,
         options: Options,

@@ -146,7 +146,7 @@ def test_interrupt_tells_what_stays_under_way(raised, capsys):
 
 
 READERS = frozenset([
-    "check", "describe", "dump", "follow", "get", "holds", "keys", "ksck", "list", "locate_row", "log",
+    "check", "describe", "dump", "follow", "get", "holds", "show", "keys", "ksck", "list", "locate_row", "log",
     "logs", "members", "ops", "print_replica_uuids", "read", "run", "scan", "servers", "sql",
     "statistics", "status", "survivors", "tables", "tail", "uuid", "verify", "version", "will",
 ])  # fmt: skip

@@ -35,7 +35,7 @@ class Core:
         self.env, self.options = env, options
         self.masters = self.session = self
         clock = HybridClock(env.clock)
-        self.bulk = Batcher(env, self.requests, clock, BatchLimits())  # type: ignore[arg-type]
+        self.bulk = Batcher(env, self.requests, clock, BatchLimits())
 
     async def reach(self, _timeout_ms: int) -> None:
         """Return the table's definition in place of a master."""

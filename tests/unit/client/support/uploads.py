@@ -88,7 +88,7 @@ def scenario(
         env = Env(clock, rng, SystemFiles(), SimTasks(loop, rng), GrpcRpc())
         tablets = Tablets(env, failure_of, each_ms)
         tablets.bad = set(bad_rows)
-        bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))  # type: ignore[arg-type]
+        bulk = Batcher(env, tablets, HybridClock(clock), BatchLimits(batch_rows=ROWS))
         upload = bulk.begin(opened(), pb.UPSERT, bool(bad_rows), timeout_ms)
         return await work(upload, tablets, loop), tablets
 

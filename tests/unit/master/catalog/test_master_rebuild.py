@@ -9,7 +9,7 @@ from nyala.env.clock import HybridClock
 from nyala.master.catalog.plan import CatalogPlan, Scope
 from nyala.master.ddl.operation import CatalogOperation
 from nyala.master.leader import MasterLeadership
-from nyala.master.transactions.term import Coordination
+from nyala.master.transactions.term import CoordinatorContext
 from nyala.master.tservers import TServers
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
@@ -75,7 +75,7 @@ def test_catalog_reload_waits_for_earlier_operations_that_may_be_proposed():
             lambda: scenario.status("m1"),
             TServers(5_000_000),
             options,
-            Coordination(HybridClock(scenario.env.clock), list),
+            CoordinatorContext(HybridClock(scenario.env.clock), list),
         )
         leading.start()
         await scenario.env.tasks.sleep_ms(200)

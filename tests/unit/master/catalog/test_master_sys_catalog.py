@@ -1,5 +1,8 @@
 """The catalog's rows in a real tablet: one batch per operation, all or none, scanned whole."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from nyala.common.errors import BadVersion, Corrupt, TooLarge
@@ -8,12 +11,21 @@ from nyala.env.env import Env
 from nyala.master.catalog import sys_catalog
 from nyala.master.catalog.catalog import Catalog
 from nyala.master.catalog.plan import CatalogPlan
-from nyala.master.catalog.records import CatalogRow, parse, table_row
+from nyala.master.catalog.records import (
+    CatalogRow,
+    decision_row,
+    key_row,
+    marks_row,
+    parse,
+    parse_key,
+    table_row,
+)
 from nyala.master.catalog.sys_catalog import SysCatalog
 from nyala.master.ddl.create_table import PlanInputs, plan
 from nyala.tablet.tablet import Tablet
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb
+from nyala.wire.proto import transactions_pb2 as txn
 from tests.sim.world.files import SimDisk
 from tests.sim.world.loop import SimLoop, run, seeded
 from tests.sim.world.tasks import SimClock, SimTasks
@@ -44,6 +56,9 @@ class OneCopy:
     async def read_point(self, at, timeout_ms):
         return self.index * 1000
 
+    def status(self):
+        return SimpleNamespace(applied_stamp=self.index * 1000)
+
 
 def with_catalog(work, max_batch_bytes=1 << 20):
     """Run `work(sys_catalog, group)` over a tablet on a simulated disk."""
@@ -52,9 +67,10 @@ def with_catalog(work, max_batch_bytes=1 << 20):
         files = SimDisk(seeded(1, "disk"), loop.trace, "m").mount()
         env = Env(SimClock(loop), seeded(1), files, SimTasks(loop, seeded(2)), None)  # type: ignore[arg-type]
         group = OneCopy(Tablet.create(files, "/m/data", sys_catalog.tablet_info()))
+        replica: Any = group
         rows = SysCatalog(
             env,
-            group,
+            replica,
             group.tablet,
             client_id=b"m" * 16,
             timeout_ms=1000,
@@ -90,6 +106,60 @@ def test_replicated_catalog_rows_are_scanned_and_replaced_as_a_whole():
         CatalogRow("tablet", "1", b"b"),
     ]
     assert sessions == [(b"m" * 16, 1, 1), (b"m" * 16, 2, 2)]
+
+
+def decision(number: int, at: int = 7) -> cat.DecisionRecord:
+    key = txn.TxnKey(name=f"job {number}")
+    return cat.DecisionRecord(
+        transaction=number.to_bytes(16, "big"), at=at, tablet_ids=["t"], key=key,
+        attempt=txn.TxnAttempt(incarnation=1, term=2, number=3),
+    )  # fmt: skip
+
+
+def test_decisions_are_loaded_and_removed_and_keys_are_only_looked_up():
+    async def work(rows, group):
+        keys = [cat.KeyRecord(transaction=b"t" * 16, at=n, key=decision(n).key) for n in range(5)]
+        plan = CatalogPlan(
+            decisions=(decision(2, 9), decision(1)),
+            keys=tuple(keys),
+            marks=cat.DecisionMarks(removed=3),
+        )
+        catalog = Catalog()
+        await rows.replicate(catalog.draft(plan).rows)
+        catalog.load(await rows.rows())
+        assert [r.at for r in catalog.decisions.rows.values()] == [7, 9]
+        assert [r.at for r in catalog.decisions.of_key("job 2")] == [9]
+        assert catalog.decisions.marks.removed == 3
+        found = await rows.find("txn_key", "job 3")
+        assert parse_key(found) == keys[3]
+        assert await rows.find("txn_key", "job 9") is None
+        assert [r.id for r in await rows.keys("job 1", 2)] == ["job 2", "job 3"]
+        ended = CatalogPlan(removed=(decision(1).transaction,), removed_keys=("job 3", "job 9"))
+        await rows.replicate(catalog.draft(ended).rows)
+        catalog.publish(catalog.draft(ended))
+        assert [r.kind for r in await rows.rows()] == ["decision", "decision_marks"]
+        assert [r.id for r in await rows.keys("", 9)] == ["job 0", "job 1", "job 2", "job 4"]
+        assert list(catalog.decisions.rows) == [decision(2).transaction]
+        assert not catalog.decisions.of_key("job 1")
+        changed = sys_catalog.changed(group.tablet.view(), 1000, 2000)
+        assert changed == [], "a removed row is no row that changed"
+
+    with_catalog(work)
+
+
+def test_bytes_of_decisions_keys_and_marks_stay():
+    golden = {
+        decision_row(decision(1)): "0a10000000000000000000000000000000011007"
+        "1a01742207"
+        "0a056a6f6220312a06080110021803",
+        key_row(
+            cat.KeyRecord(key=decision(1).key, transaction=b"t" * 16, at=7)
+        ): "0a070a056a6f6220311210747474747474747474747474747474741807",
+        marks_row(
+            cat.DecisionMarks(removed=1, settled=2, resolved=3, keys_removed=4)
+        ): "0801100218032004",
+    }
+    assert {row: row.body.hex() for row in golden} == golden
 
 
 @pytest.mark.row("S0.50", "S0.54")

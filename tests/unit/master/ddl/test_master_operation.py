@@ -16,9 +16,9 @@ from nyala.common.ids import ServerUuid, TableId, TabletId
 from nyala.env.env import Env
 from nyala.master.catalog.actions import CreateTabletAction
 from nyala.master.catalog.catalog import Catalog
+from nyala.master.catalog.detached import detached
 from nyala.master.catalog.locks import Locks
 from nyala.master.catalog.plan import CatalogPlan, Scope
-from nyala.master.ddl.detached import detached
 from nyala.master.ddl.operation import CatalogOperation, LeaderMemory, run
 from nyala.wire.proto import catalog_pb2 as cat
 from nyala.wire.proto import nyala_pb2 as pb

@@ -20,7 +20,7 @@ from nyala.master.services.flight import FlightInfoService
 from nyala.master.services.heartbeats import HeartbeatService
 from nyala.master.services.servers import ServersService
 from nyala.master.services.tables import MasterContext, MasterService
-from nyala.master.transactions.term import Coordination
+from nyala.master.transactions.term import CoordinatorContext
 from nyala.master.tservers import TServers
 from nyala.wire import methods
 from nyala.wire.proto import nyala_pb2 as pb
@@ -138,7 +138,7 @@ class MasterUnderTest:
             lambda: scenario.status(name),
             servers,
             OPTIONS,
-            Coordination(HybridClock(env.clock), list),
+            CoordinatorContext(HybridClock(env.clock), list),
         )
         own = pb.ServerInfoResponse(uuid=name, role="master", address=f"{name}:1")
         peers = MasterPeers(env, lambda: own, [f"{m}:1" for m in MASTERS], OPTIONS)

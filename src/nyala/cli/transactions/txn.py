@@ -1,0 +1,97 @@
+"""`nyala txn list`, `show` and `abort`: transactions of the cluster."""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from nyala.cli.output import Format, FormatOption, MastersOption, say, show, stays, verb
+
+if TYPE_CHECKING:
+    from nyala.client.core import ClientCore
+
+T = TypeVar("T")
+TIMEOUT_MS = 15_000
+LISTED = ("id", "state", "at", "tablets", "unresolved", "key", "batches", "bytes", "age_s")
+SHOWN = ("tablet", "state", "at", "batches", "bytes")
+
+app = typer.Typer(no_args_is_help=True, help="Transactions: list, show, abort.")
+Id = Annotated[str, typer.Argument(help="Id of the transaction, or a prefix of it.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Transactions of the cluster."""
+
+
+def _run(masters: str, work: "Callable[[ClientCore], Coroutine[Any, Any, T]]") -> T:
+    """Run a coroutine with a client."""
+    from nyala.client.connection import Connection
+    from nyala.client.core import ClientOptions
+
+    connection = Connection(masters, ClientOptions(timeout_ms=TIMEOUT_MS))
+    try:
+        return connection.change(work(connection.core))
+    finally:
+        connection.close()
+
+
+@app.command("list")
+@verb
+def list_(masters: MastersOption = "", format: FormatOption = Format.TABLE) -> None:
+    """List transactions: staged, being prepared, committed, and resolved ones that are still remembered.
+
+    `at` is the commit time, `unresolved` the number of tablets in which its rows are not visible yet, `age_s`
+    the time since it was kept alive last, or was committed.
+    """
+    from nyala.operate import transactions
+
+    found = _run(masters, transactions.listing)
+    rows = [
+        (
+            t.id, t.state, t.at or None, len(t.tablets), len(t.unresolved), t.key or None,
+            sum(s.batches for s in t.stages.values()), sum(s.bytes for s in t.stages.values()),
+            round(t.age_ms / 1000, 1),
+        )
+        for t in found.transactions
+    ]  # fmt: skip
+    show(LISTED, rows, format)
+    if found.silent:
+        say(f"stages of {', '.join(found.silent)} are missing: no answer; see: nyala cluster ksck")
+
+
+@app.command("show")
+@verb
+def show_(
+    transaction: Id, masters: MastersOption = "", format: FormatOption = Format.TABLE
+) -> None:
+    """Show the tablets of a transaction: `at` is the prepare time, or the commit time once there is one."""
+    from nyala.operate import transactions
+
+    view = _run(masters, lambda core: transactions.find(core, transaction))
+    rows = []
+    for tablet in view.tablets:
+        stage = view.stages.get(tablet)
+        if view.at:
+            state, at = ("unresolved" if tablet in view.unresolved else "resolved"), view.at
+        else:
+            at = 0 if stage is None else stage.prepared
+            state = "prepared" if at else "staged" if stage is not None else view.state
+        batches, size = (0, 0) if stage is None else (stage.batches, stage.bytes)
+        rows.append((tablet, state, at or None, batches, size))
+    show(SHOWN, rows, format, title=f"transaction {view.id}: {view.state}")
+
+
+@app.command("abort")
+@verb
+@stays("the masters may still end the transaction: nyala txn list shows it")
+def abort(transaction: Id, masters: MastersOption = "") -> None:
+    """End a transaction without effect, and free what it has staged; one that is committed stays so."""
+    from nyala.operate import transactions
+
+    async def work(core: "ClientCore") -> str:
+        view = await transactions.find(core, transaction)
+        await transactions.abort(core, view)
+        return view.id
+
+    say(f"transaction {_run(masters, work)} is aborted")

@@ -1,0 +1,128 @@
+"""A key takes effect once: jobs, epochs of streams, and queries that replace others. Rule I."""
+
+import asyncio
+
+import pytest
+
+from nyala.common.errors import InvalidArgument
+from nyala.master.transactions import keys
+from nyala.master.transactions.keys import KeyState
+from nyala.wire.proto import catalog_pb2 as cat
+from nyala.wire.proto import transactions_pb2 as txn
+from tests.unit.master.support.scripted_tablets import with_term
+
+Kind = txn.TxnOutcome
+JOB = txn.TxnKey(name="job")
+FREE, TAKEN, REFUSED = KeyState.FREE, KeyState.TAKEN, KeyState.REFUSED
+
+
+def epoch(number, query="q", replaces=""):
+    return txn.TxnKey(name="s", query=query, epoch=number, replaces=replaces)
+
+
+@pytest.mark.parametrize(
+    ("key", "taken", "state"),
+    [
+        (JOB, None, FREE),
+        (JOB, JOB, TAKEN),
+        (JOB, epoch(0), REFUSED),
+        (epoch(0), None, FREE),
+        (epoch(1), None, REFUSED),
+        (epoch(0), epoch(0), TAKEN),
+        (epoch(3), epoch(4), TAKEN),
+        (epoch(5), epoch(4), FREE),
+        (epoch(6), epoch(4), REFUSED),
+        (epoch(0), JOB, REFUSED),
+        (epoch(0, "r"), epoch(4), REFUSED),
+        (epoch(0, "r", "q"), epoch(4), FREE),
+        (epoch(1, "r", "q"), epoch(4), REFUSED),
+        (epoch(0, "r", "p"), epoch(4), REFUSED),
+        (epoch(0, "q", "p"), epoch(4, "r"), REFUSED),
+        (epoch(0, "q", "p"), None, REFUSED),
+    ],
+)
+def test_state_of_a_key(key, taken, state):
+    record = None if taken is None else cat.KeyRecord(key=taken)
+    found = keys.verdict(key, record)
+    assert found.state is state
+    assert bool(found.reason) == (state is REFUSED)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        txn.TxnKey(),
+        txn.TxnKey(name="x" * 257),
+        txn.TxnKey(name="a\nb"),
+        txn.TxnKey(name="a", epoch=1),
+        txn.TxnKey(name="a", query="q" * 257),
+    ],
+)
+def test_malformed_key_is_refused(key):
+    with pytest.raises(InvalidArgument):
+        keys.check(key)
+
+
+def test_second_transaction_with_a_key_is_answered_with_the_time_of_the_first():
+    async def work(term):
+        first = await term.commit(1, JOB)
+        second = await term.commit(2, JOB)
+        assert (second.kind, second.at) == (Kind.TAKEN, first.at)
+        assert second.winner == (1).to_bytes(16, "big")
+        assert (await term.commit(1, JOB)).kind == Kind.COMMITTED
+        assert len(term.rows.batches) == 1
+
+    with_term(work)
+
+
+def test_two_transactions_with_a_key_at_once_have_one_decision():
+    async def work(term):
+        both = await asyncio.gather(term.commit(1, JOB), term.commit(2, JOB))
+        assert sorted(o.kind for o in both) == [Kind.COMMITTED, Kind.TAKEN]
+        assert both[0].at == both[1].at
+        assert len(term.catalog.decisions.rows) == 1
+
+    with_term(work)
+
+
+def test_taken_key_is_answered_only_once_the_winner_is_resolved():
+    async def work(term):
+        held = asyncio.Event()
+        for tablet in term.tablets.values():
+            tablet.held["Resolve"] = held
+        first = term.env.tasks.spawn(term.commit(1, JOB, timeout_ms=60_000), "first")
+        await term.env.tasks.sleep_ms(300)
+        assert (await term.commit(2, JOB, timeout_ms=300)).kind == Kind.NONE
+        held.set()
+        assert (await first).kind == Kind.COMMITTED
+        assert (await term.commit(2, JOB)).kind == Kind.TAKEN
+
+    with_term(work)
+
+
+def test_epochs_of_a_stream_take_effect_once_and_in_order():
+    async def work(term):
+        assert (await term.commit(1, epoch(0))).kind == Kind.COMMITTED
+        denied = await term.commit(2, epoch(2))
+        assert (denied.kind, denied.reason) == (
+            Kind.DENIED, "the last epoch of 's' is 0, and this one is 2"
+        )  # fmt: skip
+        assert (await term.commit(3, epoch(1))).kind == Kind.COMMITTED
+        assert (await term.commit(4, epoch(0))).kind == Kind.TAKEN
+        assert (await term.commit(5, epoch(0, "r"))).kind == Kind.DENIED
+        assert (await term.commit(6, epoch(0, "r", "q"))).kind == Kind.COMMITTED
+        late = await term.commit(7, epoch(0, "q", ""))
+        assert late.kind == Kind.DENIED
+
+    with_term(work)
+
+
+def test_transaction_without_rows_takes_its_key():
+    async def work(term):
+        request = term.request(1, JOB)
+        del request.participants[:]
+        assert (await term.coordinator.commit(request)).kind == Kind.COMMITTED
+        assert (await term.commit(2, JOB)).kind == Kind.TAKEN
+        assert "Prepare" not in term.methods_sent()
+
+    with_term(work)
