@@ -444,7 +444,8 @@ class Client(OtherNames):
         async def begin() -> StagedParts:
             parts = StagedParts(core, transaction, given.key)
             for table in tables:
-                parts.cover(table.open_table)
+                opened = core.locations.open("", core.options.timeout_ms, table_id=table.id)
+                parts.cover(await opened)
             await parts.begin(given.timeout_s)
             return parts
 

@@ -31,6 +31,13 @@ _BY_SERVICE: Mapping[str, Mapping[str, AccessRole]] = {
     _V1 + "TabletReads": {
         "Get": _READ, "Checksum": _READ, "SplitKeyRange": _READ, "AwaitChanges": _READ,
     },
+    _V1 + "TabletTransactions": {
+        "Check": _SERVER, "Keep": _WRITE, "Drop": _WRITE, "Prepare": _SERVER, "Unprepare": _SERVER,
+        "Resolve": _SERVER, "Stages": _READ,
+    },
+    _V1 + "TransactionService": {
+        "Ready": _WRITE, "Commit": _WRITE, "Abort": _WRITE, "Status": _SERVER, "List": _READ, "Key": _READ,
+    },
     _V1 + "JournalService": {"Step": _WRITE, "Steps": _WRITE, "Read": _READ, "Tail": _READ},
     _V1 + "StreamService": {"Find": _READ, "Call": _READ},  # the methods in it are checked one by one
     _RAM + "CoordinatorService": {
