@@ -11,6 +11,11 @@ from typing import Any
 from nyala.spark.source import NyalaSource
 from nyala.spark.stream_reader import TableStreamReader
 
+SLOW_WORKER = "worker failed to connect back"
+"""Spark gives the Python process of a stream 10 s to start, whatever the machine."""
+TRIES = 12
+"""Starts of a query until its Python process is in time."""
+
 
 @dataclass
 class Checkpoint:

@@ -13,6 +13,7 @@ import nyala
 from nyala.spark.source import NyalaSource
 from nyala.spark.writes.atomic import AtomicWriter
 from nyala.spark.writes.options import WriteOptions
+from nyala.spark.writes.staging import TaskStaged
 from tests.waiting import wait_until
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
@@ -126,14 +127,6 @@ def test_deletes_and_upserts_of_one_job_take_effect_together(spark, table, save)
     assert rows(table) == {0: "new", 2: "old", 3: "old", 4: "old", 5: "old"}
 
 
-def staged(client, table, text):
-    token = client.transaction().token(table)
-    with client.resume_transaction(token, table) as other:
-        part = other.part("0")
-        table.upsert([{"k": 1, "v": text}], txn=part)
-        return token, other.part("0").staged()
-
-
 def options(cluster, table, **more: Any):
     given = {"table": table.name, "masters": cluster.masters} | more
     return WriteOptions.of(table.name, cluster.masters, given, SCHEMA)
@@ -142,11 +135,10 @@ def options(cluster, table, **more: Any):
 def test_abort_after_a_commit_undoes_nothing_and_without_one_frees_the_stages(
     cluster, client, table
 ):
-    from nyala.spark.writes.staging import TaskStaged
-
     def job(text):
-        writer = AtomicWriter(options(cluster, table))
-        token = nyala.TransactionToken(writer._options.write_id, cluster.masters)
+        chosen = options(cluster, table)
+        writer = AtomicWriter(chosen)
+        token = nyala.TransactionToken(chosen.write_id, cluster.masters)
         part = client.transaction_part(token, "0-0")
         table.upsert([{"k": 1, "v": text}], txn=part)
         return writer, [TaskStaged(0, token.id, part.staged())]

@@ -8,7 +8,7 @@ from nyala.common.errors import InvalidArgument
 from nyala.spark.writes.options import WriteOptions
 from nyala.spark.writes.staging import TaskStaged
 from nyala.spark.writes.stream import StreamTableWriter, stream_name
-from tests.spark.test_stream_spark import SLOW_WORKER, TRIES
+from tests.spark.stream_runs import SLOW_WORKER, TRIES
 
 SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string())])
 PLAIN = WriteOptions("t", "127.0.0.1:1", "upsert", "", "", {}, "0" * 32, 0)
@@ -105,13 +105,13 @@ def test_batches_are_never_skipped(cluster, client, table):
     ids=str,
 )
 def test_key_of_a_batch(known, query, epoch, restart, replaces):
-    key = StreamTableWriter(PLAIN, "n", restart)._key(known, query, epoch)
+    key = StreamTableWriter(PLAIN, "n", restart).key_of(known, query, epoch)
     assert (key.query, key.epoch, key.replaces) == (query, epoch, replaces)
 
 
 def test_query_that_lost_its_stream_cannot_take_it_back_in_the_middle():
     with pytest.raises(InvalidArgument, match="Stop one of the two"):
-        StreamTableWriter(PLAIN, "n", True)._key(CommittedKey("n", 5, "", "p", 3), "q", 7)
+        StreamTableWriter(PLAIN, "n", True).key_of(CommittedKey("n", 5, "", "p", 3), "q", 7)
 
 
 def test_stream_needs_a_name_and_no_options_of_batch_jobs(cluster, table):

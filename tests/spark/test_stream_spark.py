@@ -8,15 +8,11 @@ import pyarrow as pa
 import pytest
 
 import nyala
-from tests.spark.stream_runs import apply
+from tests.spark.stream_runs import SLOW_WORKER, TRIES, apply
 
 pytestmark = pytest.mark.full
 
 PAGE = Path(__file__).parents[2] / "docs" / "use" / "spark.md"
-SLOW_WORKER = "worker failed to connect back"
-"""Spark gives the Python process of a stream 10 s to start, whatever the machine."""
-TRIES = 12
-"""Starts of a query until its Python process is in time."""
 
 
 @pytest.mark.row("A11")

@@ -107,7 +107,7 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
             say(f"batch {batchId} of stream {self._name!r} has no tasks; it is not recorded")
             return
         first = staged[0]
-        key = self._key(known, first.query, batchId)
+        key = self.key_of(known, first.query, batchId)
         if known is not None and known.query == first.query and batchId <= known.epoch:
             say(
                 f"batch {batchId} of stream {self._name!r} is committed already; it has no further effect"
@@ -122,8 +122,13 @@ class StreamTableWriter(DataSourceStreamArrowWriter):
         for transaction in sorted({m.transaction for m in staged}):
             abort_parts(self._options, transaction, staged)
 
-    def _key(self, known: CommittedKey | None, query: str, epoch: int) -> StreamKey:
+    def key_of(self, known: CommittedKey | None, query: str, epoch: int) -> StreamKey:
         """Return the key of a batch.
+
+        Args:
+            known: last commit of the stream; None: there is none.
+            query: id of the query.
+            epoch: number of the batch.
 
         Raises:
             InvalidArgument: the stream belongs to another query, or batches are missing.
