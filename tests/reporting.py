@@ -92,6 +92,12 @@ def warnings(item: pytest.Item) -> list[str]:
     return sorted(found, key=lambda line: line.partition(": ")[2])[-SERVER_LINES:]
 
 
+def noted(call: pytest.CallInfo[None]) -> list[str]:
+    """Return the warnings that a cluster, which ended within the test, has noted on its error."""
+    notes = getattr(call.excinfo.value, "__notes__", ()) if call.excinfo else ()
+    return [line for n in notes if n.startswith(f"{SERVERS}:") for line in n.splitlines()[1:]]
+
+
 def last_lines(text: str) -> list[str]:
     """Return the last lines of a text."""
     return [line[:LONGEST_LINE] for line in text.strip().splitlines()[-ERROR_LINES:]]
@@ -127,10 +133,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Any:
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Add the warnings of its servers to the report of a failed test, and the stacks if it was late."""
     report = yield
-    if report.failed and (lines := warnings(item)):
+    if report.failed and (lines := warnings(item) or noted(call)):
         report.sections.append((SERVERS, "\n".join(lines)))
     if report.failed and STACKS in item.stash:
         report.sections.append(("stacks of the processes of a late test", item.stash[STACKS]))

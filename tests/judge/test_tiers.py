@@ -152,6 +152,17 @@ def test_wrong(tmp_path):
     assert [n for n in range(8) if f"    tserver-0.log: {log[n]}" in lines] == [2, 4, 5, 6, 7]
 
 
+def test_failed_test_with_a_cluster_of_its_own_has_the_last_warnings_of_its_servers(tmp_path):
+    text = """
+def test_wrong():
+    error = AssertionError("wrong")
+    error.add_note("last warnings of the servers:\\ntserver-0.log: W nyala.a: full")
+    raise error
+"""
+    _, lines = run(tmp_path, text)
+    assert "    tserver-0.log: W nyala.a: full" in lines
+
+
 def test_tests_do_not_depend_on_the_variables_of_the_caller(tmp_path, monkeypatch):
     odd = {
         "PYTEST_ADDOPTS": "--no-such",

@@ -1,5 +1,6 @@
 """MiniCluster: a local cluster of real processes as a context manager, for tests."""
 
+import re
 import shutil
 import signal
 import tempfile
@@ -12,6 +13,12 @@ from nyala.common.errors import NotFound, Unavailable
 from nyala.testing import layout, local_cluster, processes
 from nyala.testing.forkserver import ForkServer
 from nyala.testing.warm import warm_kernels
+
+NOTE = "last warnings of the servers:"
+NOTED_LINES = 5
+LOG_TAIL = 2_000
+"""Lines at the end of a server's log in which warnings are looked for."""
+WARNS = re.compile(r"^\s*\S+ \S+ [WEC] |Traceback|Error\b")
 
 
 class MiniCluster:
@@ -58,7 +65,18 @@ class MiniCluster:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Stop every process; an error in the block gets the last warnings of the servers as a note."""
+        if error is not None and (lines := self._warnings()):
+            error.add_note("\n".join((NOTE, *lines)))
         self.close()
+
+    def _warnings(self) -> list[str]:
+        """Return the last lines with warnings and errors in the logs of the servers, in their order."""
+        found = []
+        for server in self._layout.servers:
+            lines = processes.last_lines(server, LOG_TAIL).splitlines()
+            found += [f"{server.name}.log: {line.strip()}" for line in lines if WARNS.search(line)]
+        return sorted(found, key=lambda line: line.partition(": ")[2])[-NOTED_LINES:]
 
     def close(self) -> None:
         """Stop every process; remove the data if the directory is temporary."""
